@@ -1,0 +1,136 @@
+//! Moving a slot, one step at a time, so that a test can look at each state in between.
+
+use super::RedisCluster;
+use crate::{RedisServer, RespValue};
+
+const BATCH: &str = "100";
+const MIGRATE_TIMEOUT_MS: &str = "5000";
+
+/// A slot on its way from one node to another.
+///
+/// Dropping it leaves the slot where it is: half moved.
+#[derive(Debug)]
+#[must_use]
+pub struct SlotMigration<'a> {
+    cluster: &'a RedisCluster,
+    slot: u16,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> SlotMigration<'a> {
+    #[track_caller]
+    pub(super) fn begin(cluster: &'a RedisCluster, slot: u16, to: usize) -> Self {
+        let from = cluster.owner_of(slot);
+        assert_ne!(from, to, "node {to} owns slot {slot} already");
+        let migration = Self {
+            cluster,
+            slot,
+            from,
+            to,
+        };
+        // In this order: a source that already answers ASK needs a target that is ready for the question.
+        migration.set_slot(migration.target(), &["IMPORTING", &id(migration.source())]);
+        migration.set_slot(migration.source(), &["MIGRATING", &id(migration.target())]);
+        migration
+    }
+
+    /// The node that owned the slot at the beginning.
+    #[must_use]
+    pub fn source(&self) -> &'a RedisServer {
+        self.cluster.node(self.from)
+    }
+
+    /// The node that is to own the slot.
+    #[must_use]
+    pub fn target(&self) -> &'a RedisServer {
+        self.cluster.node(self.to)
+    }
+
+    /// Moves the keys that are in the slot now; returns how many there were.
+    ///
+    /// # Panics
+    /// If a node does not answer, or if the target holds one of the keys.
+    #[track_caller]
+    pub fn move_keys(&self) -> usize {
+        let slot = self.slot.to_string();
+        let mut moved = 0;
+        loop {
+            let reply = self.source().command(&["CLUSTER", "GETKEYSINSLOT", &slot, BATCH]);
+            let keys: Vec<&[u8]> = reply.items().iter().map(RespValue::bytes).collect();
+            if keys.is_empty() {
+                return moved;
+            }
+            moved += keys.len();
+            self.migrate(&keys);
+        }
+    }
+
+    /// Moves one key, and leaves the others: commands that name keys of both kinds get `TRYAGAIN`.
+    ///
+    /// # Panics
+    /// As [`move_keys`](Self::move_keys).
+    #[track_caller]
+    pub fn move_key<K: AsRef<[u8]>>(&self, key: K) {
+        self.migrate(&[key.as_ref()]);
+    }
+
+    /// Gives the slot to the target, after moving the keys that are left, and waits until every node knows.
+    ///
+    /// # Panics
+    /// As [`move_keys`](Self::move_keys), or if the nodes do not agree within thirty seconds.
+    #[track_caller]
+    pub fn finish(self) {
+        self.move_keys();
+        let owner = id(self.target());
+        // The target first: a source that has let go points to it, and it must not point back.
+        self.set_slot(self.target(), &["NODE", &owner]);
+        self.set_slot(self.source(), &["NODE", &owner]);
+        for (place, node) in self.cluster.nodes().iter().enumerate() {
+            if place != self.from && place != self.to {
+                self.set_slot(node, &["NODE", &owner]);
+            }
+        }
+        self.cluster.await_owner(self.slot, self.to);
+    }
+
+    /// Gives the slot back to its source, together with the keys moved so far.
+    ///
+    /// # Panics
+    /// As [`move_keys`](Self::move_keys).
+    #[track_caller]
+    pub fn cancel(self) {
+        // A source that still migrates would refuse a key it lacks; a target that no longer imports would
+        // refuse to send one.
+        self.set_slot(self.source(), &["STABLE"]);
+        let back = Self {
+            cluster: self.cluster,
+            slot: self.slot,
+            from: self.to,
+            to: self.from,
+        };
+        back.move_keys();
+        self.set_slot(self.target(), &["STABLE"]);
+    }
+
+    #[track_caller]
+    fn migrate(&self, keys: &[&[u8]]) {
+        let port = self.target().port().to_string();
+        let mut args: Vec<&[u8]> = vec![b"MIGRATE", b"127.0.0.1", port.as_bytes(), b"", b"0"];
+        args.extend([MIGRATE_TIMEOUT_MS.as_bytes(), b"KEYS"]);
+        args.extend(keys);
+        self.source().command(&args);
+    }
+
+    #[track_caller]
+    fn set_slot(&self, node: &RedisServer, what: &[&str]) {
+        let slot = self.slot.to_string();
+        let mut args = vec!["CLUSTER", "SETSLOT", &slot];
+        args.extend(what);
+        node.command(&args);
+    }
+}
+
+fn id(node: &RedisServer) -> String {
+    node.command(&["CLUSTER", "MYID"]).text()
+}

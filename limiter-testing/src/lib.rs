@@ -1,0 +1,34 @@
+//! Redis servers and clusters owned by the test that starts them.
+//!
+//! Each server runs in a fresh temporary directory, on a free loopback port, and is gone when its handle
+//! is dropped or when the test process ends, however it ends. Nothing here needs a Redis client: commands
+//! to arrange or to inspect a server go over a plain socket.
+//!
+//! ```
+//! use limiter_testing::RedisServer;
+//!
+//! let server = RedisServer::start();
+//! server.command(&["SET", "greeting", "hello", "PX", "60000"]);
+//! assert_eq!(server.command(&["GET", "greeting"]).text(), "hello");
+//! assert!(server.command(&["PTTL", "greeting"]).integer() > 0);
+//! ```
+//!
+//! The program is the one `REDIS_SERVER` names, else `redis-server` or `valkey-server` on `PATH`. A Unix
+//! with `sh` and `mktemp` is assumed; elsewhere the crate is empty.
+#![cfg(unix)]
+#![expect(
+    clippy::panic,
+    reason = "a test that cannot have its server has failed, and its message is all that matters"
+)]
+
+mod binary;
+mod cluster;
+mod port;
+mod resp;
+mod server;
+mod wait;
+mod watchdog;
+
+pub use cluster::{RedisCluster, RedisClusterBuilder, SlotMigration};
+pub use resp::RespValue;
+pub use server::{RedisServer, RedisServerBuilder};

@@ -1,0 +1,266 @@
+//! One server.
+
+use std::io;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::watchdog::{Order, Watchdog};
+use crate::{RespValue, binary, port, resp, wait, watchdog};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+const PORT_ATTEMPTS: usize = 20;
+
+/// Before the arguments of the builder, which therefore win: persistence off, loopback only.
+const DEFAULTS: [&str; 10] = [
+    "--bind",
+    "127.0.0.1",
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--protected-mode",
+    "yes",
+    "--daemonize",
+    "no",
+];
+
+/// A Redis server that lives as long as this handle, and never longer than the process.
+///
+/// All methods take `&self`, so that a test may pause or kill a server that others hold on to.
+#[derive(Debug)]
+pub struct RedisServer {
+    watchdog: Watchdog,
+    port: u16,
+}
+
+impl RedisServer {
+    /// Starts a server with the default configuration, without persistence.
+    ///
+    /// # Panics
+    /// If there is no server program, or if it does not come up; the message holds the end of its log.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Prepares a server with a configuration of its own.
+    #[must_use]
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// The server that all tests of this process share: its users keep to keys of their own, and leave it
+    /// running and configured as it is.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<RedisServer> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// Where a client connects to: `redis://127.0.0.1:PORT/`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The port on 127.0.0.1; the same after a [`restart`](Self::restart).
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server's directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.watchdog.dir()
+    }
+
+    /// What the server has logged since it was last started.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.watchdog.log()
+    }
+
+    /// Sends one command over a fresh connection.
+    ///
+    /// # Panics
+    /// If the server cannot be reached within ten seconds, or replies with an error.
+    #[track_caller]
+    pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> RespValue {
+        match self.try_command(args) {
+            Ok(RespValue::Error(message)) => panic!("`{}` failed: {message}", shown(args)),
+            Ok(value) => value,
+            Err(error) => panic!("`{}` failed on port {}: {error}", shown(args), self.port),
+        }
+    }
+
+    /// Sends one command over a fresh connection; an error reply is a value here.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or does not reply within ten seconds.
+    pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<RespValue> {
+        resp::call(self.port, args)
+    }
+
+    /// Stops the server where it stands: it accepts connections, for the kernel does, but answers nothing.
+    ///
+    /// # Panics
+    /// If no server runs.
+    #[track_caller]
+    pub fn pause(&self) {
+        let Some(pid) = self.order(Order::Pause) else {
+            panic!("there is no server to pause")
+        };
+        // The signal is delivered on its own time, and a last command could be answered before.
+        let stopped = wait::poll(STOP_LIMIT, || watchdog::state(pid).filter(|state| *state == 'T'));
+        assert!(stopped.is_some(), "the server on port {} did not stop", self.port);
+    }
+
+    /// Lets a paused server go on; what was sent in the meantime is answered now.
+    ///
+    /// # Panics
+    /// If no server runs.
+    #[track_caller]
+    pub fn resume(&self) {
+        assert!(
+            self.order(Order::Resume).is_some(),
+            "there is no server to resume"
+        );
+    }
+
+    /// Kills the server at once, as a crash would, paused or not; connections to it are then refused.
+    ///
+    /// The directory stays for a [`restart`](Self::restart).
+    #[track_caller]
+    pub fn kill(&self) {
+        self.order(Order::Kill);
+    }
+
+    /// Starts the server again, on the same port and in the same directory, killing it first if it runs.
+    ///
+    /// It comes back empty unless it was built with persistence, such as `.arg("appendonly", "yes")`.
+    ///
+    /// # Panics
+    /// If the server does not come up.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.order(Order::Kill);
+        // Whoever else may have been given the port by chance is likely to give it back soon.
+        let up = wait::poll(STOP_LIMIT, || match launch(&self.watchdog, self.port) {
+            Err(Failure::PortTaken) => None,
+            other => Some(other),
+        });
+        match up {
+            Some(Ok(())) => {}
+            Some(Err(Failure::Other(message))) => panic!("{message}"),
+            Some(Err(Failure::PortTaken)) | None => panic!("port {} was taken by another process", self.port),
+        }
+    }
+
+    /// Ends the server and removes its directory; the same as dropping the handle.
+    pub fn stop(self) {
+        drop(self);
+    }
+
+    #[track_caller]
+    fn order(&self, order: Order) -> Option<u32> {
+        match self.watchdog.order(order) {
+            Ok(pid) => pid,
+            Err(error) => panic!(
+                "the watchdog of the server on port {} is gone: {error}",
+                self.port
+            ),
+        }
+    }
+}
+
+/// Prepares a [`RedisServer`].
+#[derive(Debug, Clone, Default)]
+pub struct RedisServerBuilder {
+    args: Vec<String>,
+}
+
+impl RedisServerBuilder {
+    /// Adds a line of configuration, such as `.arg("maxmemory", "1mb")`; none by default.
+    ///
+    /// It prevails over what this crate configures, except for the port and the directory. The log has to
+    /// stay on standard output and at level `notice` or below, for it tells when the server is ready.
+    #[must_use]
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.extend([format!("--{name}"), value.to_owned()]);
+        self
+    }
+
+    /// Starts the server and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// If there is no server program, or if it does not come up; the message holds the end of its log.
+    #[must_use]
+    pub fn start(self) -> RedisServer {
+        let program = binary::find().unwrap_or_else(|message| panic!("{message}"));
+        let args: Vec<&str> = DEFAULTS
+            .into_iter()
+            .chain(self.args.iter().map(String::as_str))
+            .collect();
+        let watchdog = Watchdog::spawn(&program, &args)
+            .unwrap_or_else(|error| panic!("no shell to watch over {}: {error}", program.display()));
+        for _ in 0..PORT_ATTEMPTS {
+            let port = port::free();
+            match launch(&watchdog, port) {
+                Ok(()) => return RedisServer { watchdog, port },
+                // Free a moment ago, but another process was quicker.
+                Err(Failure::PortTaken) => {}
+                Err(Failure::Other(message)) => panic!("{message}"),
+            }
+        }
+        panic!("{PORT_ATTEMPTS} ports in a row were taken before redis-server could have them");
+    }
+}
+
+enum Failure {
+    PortTaken,
+    Other(String),
+}
+
+/// Starts a server and waits until it listens.
+///
+/// Its own log is asked, not the port: another process's server may be answering there.
+fn launch(watchdog: &Watchdog, port: u16) -> Result<(), Failure> {
+    let failed = |why: &str| {
+        let log = watchdog.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines
+            .get(lines.len().saturating_sub(20)..)
+            .unwrap_or_default()
+            .join("\n");
+        Failure::Other(format!("redis-server {why}; its log ends:\n{tail}"))
+    };
+    let Ok(Some(pid)) = watchdog.order(Order::Start(port)) else {
+        return Err(failed("was not started"));
+    };
+    wait::poll(START_LIMIT, || {
+        // Asked first, so that the log of a dead server is known to be complete.
+        let alive = watchdog::is_alive(pid);
+        let log = watchdog.log();
+        match alive {
+            true if log.contains("Ready to accept connections") => Some(Ok(())),
+            true => None,
+            false if log.contains("Address already in use") => Some(Err(Failure::PortTaken)),
+            false => Some(Err(failed("ended at once"))),
+        }
+    })
+    .unwrap_or_else(|| Err(failed("did not become ready")))
+}
+
+fn shown<A: AsRef<[u8]>>(args: &[A]) -> String {
+    let words: Vec<_> = args
+        .iter()
+        .take(6)
+        .map(|arg| arg.as_ref().escape_ascii().to_string())
+        .collect();
+    words.join(" ")
+}

@@ -1,0 +1,147 @@
+//! A small shell that is the server's parent, so that no end of the test process leaves a server behind.
+//!
+//! Destructors are not run for statics, nor on SIGKILL; a pipe, though, is always closed by the kernel. The
+//! shell reads orders from one whose only other end is the handle's, and cleans up once that is closed. As
+//! the parent it also is the one process for which the server's pid cannot have passed to a stranger.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SCRIPT: &str = include_str!("watchdog.sh");
+
+/// What the shell is told to do with its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order {
+    /// Starts a server on this port, in place of the one that runs.
+    Start(u16),
+    /// Kills the server and waits until it is gone.
+    Kill,
+    /// Stops the server where it stands.
+    Pause,
+    /// Lets a stopped server go on.
+    Resume,
+}
+
+/// The handle of the shell; dropping it ends the server and removes its directory.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    dir: PathBuf,
+    shell: Mutex<Shell>,
+}
+
+#[derive(Debug)]
+struct Shell {
+    child: Child,
+    orders: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Watchdog {
+    /// Spawns the shell, which makes the directory but starts no server yet.
+    pub(crate) fn spawn<A: AsRef<OsStr>>(program: &Path, args: &[A]) -> io::Result<Self> {
+        let mut child = Command::new("sh")
+            .args(["-c", SCRIPT, "limiter-watchdog"])
+            .arg(std::env::temp_dir())
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // A Ctrl-C or a runner's timeout kills the group of the tests; the shell has to survive that.
+            .process_group(0)
+            .spawn()?;
+        let orders = child.stdin.take();
+        let replies = child
+            .stdout
+            .take()
+            .map(BufReader::new)
+            .ok_or(ErrorKind::BrokenPipe)?;
+        let mut shell = Shell {
+            child,
+            orders,
+            replies,
+        };
+        let dir = PathBuf::from(shell.reply()?);
+        Ok(Self {
+            dir,
+            shell: Mutex::new(shell),
+        })
+    }
+
+    /// The server's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the running server has printed.
+    pub(crate) fn log(&self) -> String {
+        let bytes = fs::read(self.dir.join("redis.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Has an order obeyed; returns the pid of the server there is afterwards.
+    pub(crate) fn order(&self, order: Order) -> io::Result<Option<u32>> {
+        let line = match order {
+            Order::Start(port) => format!("start {port}\n"),
+            Order::Kill => "kill\n".to_owned(),
+            Order::Pause => "pause\n".to_owned(),
+            Order::Resume => "resume\n".to_owned(),
+        };
+        let mut shell = self.shell();
+        shell
+            .orders
+            .as_mut()
+            .ok_or(ErrorKind::BrokenPipe)?
+            .write_all(line.as_bytes())?;
+        Ok(shell.reply()?.parse().ok())
+    }
+
+    fn shell(&self) -> MutexGuard<'_, Shell> {
+        self.shell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
+        drop(shell.orders.take());
+        // Its end is the proof that server and directory are gone; there is nobody to tell of a failure.
+        let _ = shell.child.wait();
+    }
+}
+
+impl Shell {
+    fn reply(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.replies.read_line(&mut line)?;
+        line.strip_suffix('\n')
+            .map(str::to_owned)
+            .ok_or_else(|| ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// How a process is doing, in the letters of `ps`; `None` if there is no such process.
+pub(crate) fn state(pid: u32) -> Option<char> {
+    if Path::new("/proc/self/stat").exists() {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The state follows the program's name, which is in parentheses and may hold some itself.
+        stat.rsplit_once(") ")?.1.chars().next()
+    } else {
+        let ps = Command::new("ps")
+            .args(["-o", "stat=", "-p"])
+            .arg(pid.to_string())
+            .output()
+            .ok()?;
+        String::from_utf8_lossy(&ps.stdout).trim().chars().next()
+    }
+}
+
+/// Whether a process runs or may run again; one that waits to be reaped does not.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}

@@ -1,0 +1,101 @@
+//! A cluster comes up whole, and a slot can be moved step by step.
+#![cfg(unix)]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a failed assumption is a failed test"
+)]
+
+use limiter_testing::{RedisCluster, RedisServer, RespValue};
+
+#[test]
+fn every_slot_has_an_owner_on_every_node() {
+    let cluster = RedisCluster::shared();
+    assert_eq!(cluster.nodes().len(), 3);
+    assert_eq!(cluster.urls().len(), 3);
+    for node in cluster.nodes() {
+        let info = node.command(&["CLUSTER", "INFO"]).text();
+        assert!(
+            info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384"),
+            "{info}"
+        );
+    }
+    assert_eq!([0, 5_461, 16_383].map(|slot| cluster.owner_of(slot)), [0, 1, 2]);
+}
+
+#[test]
+fn a_key_is_served_by_the_owner_of_its_slot_alone() {
+    let cluster = RedisCluster::shared();
+    let slot = cluster.slot_of("{user}:1");
+    assert_eq!(slot, cluster.slot_of("user"));
+    let owner = cluster.owner_of(slot);
+    cluster.node(owner).command(&["SET", "{user}:1", "x"]);
+    let elsewhere = cluster
+        .node((owner + 1) % 3)
+        .try_command(&["GET", "{user}:1"])
+        .unwrap();
+    assert_eq!(
+        elsewhere,
+        RespValue::Error(format!("MOVED {slot} 127.0.0.1:{}", cluster.node(owner).port()))
+    );
+}
+
+#[test]
+fn a_slot_moves_with_its_keys() {
+    let cluster = RedisCluster::start();
+    let slot = cluster.slot_of("{tag}");
+    let from = cluster.owner_of(slot);
+    let to = (from + 1) % 3;
+    let keys: Vec<String> = (0..250).map(|n| format!("{{tag}}{n}")).collect();
+    for key in &keys {
+        cluster.node(from).command(&["SET", key, "x"]);
+    }
+
+    let migration = cluster.begin_migration(slot, to);
+    assert!(is_error(migration.source(), &["GET", "{tag}unknown"], "ASK"));
+    migration.move_key(&keys[0]);
+    assert!(is_error(migration.source(), &["GET", &keys[0]], "ASK"));
+    assert!(is_error(
+        migration.source(),
+        &["MGET", &keys[0], &keys[1]],
+        "TRYAGAIN"
+    ));
+    assert_eq!(migration.source().command(&["GET", &keys[1]]).text(), "x");
+    assert_eq!(migration.move_keys(), keys.len() - 1);
+    assert_eq!(cluster.owner_of(slot), from);
+
+    migration.finish();
+    assert_eq!(cluster.owner_of(slot), to);
+    assert_eq!(cluster.node(to).command(&["GET", &keys[0]]).text(), "x");
+    assert!(is_error(cluster.node(from), &["GET", &keys[0]], "MOVED"));
+}
+
+#[test]
+fn a_cancelled_migration_leaves_all_keys_at_the_source() {
+    let cluster = RedisCluster::builder()
+        .primaries(2)
+        .arg("maxmemory", "64mb")
+        .start();
+    let slot = cluster.slot_of("key");
+    let from = cluster.owner_of(slot);
+    cluster.node(from).command(&["SET", "key", "x"]);
+    let migration = cluster.begin_migration(slot, 1 - from);
+    migration.move_keys();
+    migration.cancel();
+    assert_eq!(cluster.node(from).command(&["GET", "key"]).text(), "x");
+}
+
+#[test]
+fn a_node_that_was_killed_rejoins() {
+    let cluster = RedisCluster::start();
+    let node = cluster.node(2);
+    node.kill();
+    assert_eq!(cluster.owner_of(16_383), 2);
+    node.restart();
+    let slots = node.command(&["CLUSTER", "SLOTS"]);
+    assert_eq!(slots.items().len(), 3);
+}
+
+fn is_error(node: &RedisServer, args: &[&str], code: &str) -> bool {
+    matches!(node.try_command(args).unwrap(), RespValue::Error(message) if message.starts_with(code))
+}
