@@ -1,0 +1,105 @@
+//! The chores of this workspace: `cargo xtask help`.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line talks on the terminal"
+)]
+
+mod redis;
+mod steps;
+
+use std::process::ExitCode;
+
+use steps::{STEPS, Strictness};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), String> {
+    match args.split_first().map(|(command, rest)| (command.as_str(), rest)) {
+        Some(("test", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::Lenient)),
+        Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
+        Some(("help" | "--help" | "-h", _)) | None => {
+            print!("{}", help());
+            Ok(())
+        }
+        Some((other, _)) => Err(format!("no command `{other}`; see `cargo xtask help`")),
+    }
+}
+
+fn help() -> String {
+    let mut text = String::from(
+        "cargo xtask <command>\n\n\
+         test [--only <step>] [-- <args>]   check everything; <args> go to `cargo test`\n\
+         ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
+         help                               this text\n\n\
+         The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
+         Steps:\n",
+    );
+    for step in STEPS {
+        text.push_str(&format!("  {:<12} {}\n", step.name, step.purpose));
+    }
+    text
+}
+
+/// What follows `test` or `ci`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    only: Option<String>,
+    test_args: Vec<String>,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--only" => options.only = Some(args.next().ok_or("--only expects a step")?.clone()),
+                "--" => options.test_args = args.by_ref().cloned().collect(),
+                other => return Err(format!("expected --only <step> or -- <args>, got `{other}`")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn plan(self, strictness: Strictness) -> steps::Plan {
+        steps::Plan {
+            only: self.only,
+            test_args: self.test_args,
+            strictness,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str) -> Result<Options, String> {
+        Options::parse(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn everything_after_the_dashes_is_for_cargo_test() {
+        let expected = Options {
+            only: Some("test".into()),
+            test_args: vec!["--only".into(), "--".into()],
+        };
+        assert_eq!(parse("--only test -- --only --"), Ok(expected));
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_know() {
+        assert!(parse("--olny test").is_err_and(|message| message.contains("--olny")));
+        assert!(parse("--only").is_err());
+    }
+}
