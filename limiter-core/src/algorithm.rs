@@ -1,0 +1,101 @@
+//! The algorithms as pure functions: no clock, no I/O, no locks, no floats.
+//!
+//! They are the model. The memory store runs them as they stand, the Lua scripts are their twins, and a differential
+//! test holds the two equal. Each algorithm is one `step`, in four parts: see what the stored state means at this
+//! moment under this policy, ask how long until the cost fits, charge it if it may be charged, report.
+
+#![deny(clippy::float_arithmetic, clippy::float_cmp)]
+
+mod funnel;
+mod sliding_window;
+mod token_bucket;
+
+use smallvec::SmallVec;
+
+use crate::policy::Algorithm;
+use funnel::FunnelState;
+use sliding_window::Ring;
+use token_bucket::BucketState;
+
+/// What is stored for one key under one policy.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum State {
+    /// Nothing is stored: nothing was used.
+    #[default]
+    Absent,
+    TokenBucket(BucketState),
+    Funnel(FunnelState),
+    SlidingWindow(Ring),
+}
+
+impl State {
+    /// Whether this state equals absence at `now`, so that a store may let go of it.
+    pub(crate) fn is_spent(&self, now: u64) -> bool {
+        match self {
+            Self::Absent => true,
+            Self::TokenBucket(bucket) => bucket.is_spent(now),
+            Self::Funnel(funnel) => funnel.is_spent(now),
+            Self::SlidingWindow(ring) => ring.is_spent(now),
+        }
+    }
+}
+
+/// What a step may do to the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Charge the cost if it fits.
+    Charge,
+    /// Charge nothing, since another limit of the decision denies.
+    Refuse,
+    /// Say what `Charge` would answer; change nothing.
+    Peek,
+}
+
+/// One limit's part in a decision, in the algorithm's own units (thousandths, or whole permits for a window) and in
+/// microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Whether this limit has room for the cost.
+    pub(crate) fits: bool,
+    /// What could be admitted right after this step.
+    pub(crate) remaining: u64,
+    /// Time until the cost fits, with nobody else asking; zero when it fits.
+    pub(crate) retry_after: u64,
+    /// Time until nothing is left of what was used.
+    pub(crate) reset_after: u64,
+    /// Time until the stored state equals absence; zero when nothing is stored.
+    pub(crate) expires_after: u64,
+}
+
+/// Takes one limit's step. A cost of zero is a peek, always allowed.
+pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+    let mode = if cost == 0 { Mode::Peek } else { mode };
+    match algorithm {
+        Algorithm::TokenBucket(limit) => token_bucket::step(limit, state, cost, now, mode),
+        Algorithm::Funnel(limit) => funnel::step(limit, state, cost, now, mode),
+        Algorithm::SlidingWindow(limit) => sliding_window::step(limit, state, cost, now, mode),
+    }
+}
+
+/// One limit of a decision, and the state that it is about.
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    pub(crate) algorithm: &'a Algorithm,
+    pub(crate) cost: u64,
+    pub(crate) state: &'a mut State,
+}
+
+/// Decides several limits as one: all are charged, or none.
+pub(crate) fn decide(slots: &mut [Slot<'_>], now: u64, mode: Mode) -> SmallVec<[Outcome; 1]> {
+    let mut take = |mode| -> SmallVec<[Outcome; 1]> {
+        slots
+            .iter_mut()
+            .map(|slot| step(slot.algorithm, slot.state, slot.cost, now, mode))
+            .collect()
+    };
+    if mode != Mode::Charge {
+        return take(mode);
+    }
+    let all_fit = take(Mode::Peek).iter().all(|outcome| outcome.fits);
+    take(if all_fit { Mode::Charge } else { Mode::Refuse })
+}

@@ -1,0 +1,138 @@
+//! Where the time comes from, and how tests take it into their own hands.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+
+use crate::units::{Timestamp, micros_ceil};
+
+/// A clock that moves only when it is told to. Share it with a limiter by
+/// [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use limiter_core::{Limiter, ManualClock, Policy};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let limits = Limiter::in_process().clock(&clock).build();
+/// let policy = Policy::sliding_window("send").limit(1).window("1m").build()?;
+///
+/// assert!(limits.check(&policy, "ann").await?.is_allowed());
+/// assert!(!limits.check(&policy, "ann").await?.is_allowed());
+/// clock.advance(Duration::from_secs(60));
+/// assert!(limits.check(&policy, "ann").await?.is_allowed());
+/// # Ok::<(), limiter_core::Rejection>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct ManualClock {
+    now: Arc<watch::Sender<Timestamp>>,
+}
+
+impl ManualClock {
+    /// A clock that stands at a moment in the year 2023.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::starting_at(Timestamp::from_micros(1_700_000_000_000_000))
+    }
+
+    /// A clock that stands at `moment`.
+    #[must_use]
+    pub fn starting_at(moment: Timestamp) -> Self {
+        Self {
+            now: Arc::new(watch::Sender::new(moment)),
+        }
+    }
+
+    /// The moment at which the clock stands.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        *self.now.borrow()
+    }
+
+    /// Moves the clock on (rounded up to a microsecond), and wakes those who wait for a moment that has come.
+    pub fn advance(&self, span: Duration) {
+        self.now.send_modify(|now| *now = now.after(span));
+    }
+
+    /// Steps the clock back, as a failover to a server with another clock does.
+    pub fn step_back(&self, span: Duration) {
+        self.set(Timestamp::from_micros(
+            self.now().as_micros().saturating_sub(micros_ceil(span)),
+        ));
+    }
+
+    /// Puts the clock at `moment`, later or earlier.
+    pub fn set(&self, moment: Timestamp) {
+        self.now.send_replace(moment);
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ManualClock").field(&self.now()).finish()
+    }
+}
+
+/// The clock of a limiter.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clock {
+    #[default]
+    System,
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The clock's moment. The system's never runs back within a process: it is read once, and then moves with the
+    /// monotonic clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
+                let (moment, instant) = START.get_or_init(|| {
+                    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                    (Timestamp::from_micros(micros_ceil(since_epoch)), Instant::now())
+                });
+                let elapsed = u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX);
+                Timestamp::from_micros(moment.as_micros().saturating_add(elapsed))
+            }
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// The injected moment, where the clock is a test's.
+    #[cfg(feature = "redis")]
+    pub(crate) fn injected(&self) -> Option<Timestamp> {
+        match self {
+            Self::System => None,
+            Self::Manual(clock) => Some(clock.now()),
+        }
+    }
+
+    /// Waits until `span` has passed since `moment`, which a caller has just read from this clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn sleep(&self, moment: Timestamp, span: Duration) {
+        match self {
+            // The moment may be another machine's. Tokio's timer fires late by up to a millisecond, never early.
+            Self::System => tokio::time::sleep(span).await,
+            // Counted from the moment and not from now: the test may have moved the clock in between.
+            Self::Manual(clock) => {
+                let until = moment.after(span);
+                // The sender is held by `clock`, so the channel cannot close.
+                let _ = clock.now.subscribe().wait_for(|now| *now >= until).await;
+            }
+        }
+    }
+}

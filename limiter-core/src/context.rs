@@ -1,0 +1,67 @@
+//! Which limiter an annotated function uses when it does not name one.
+
+use std::sync::OnceLock;
+
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::limiter::Limiter;
+
+tokio::task_local! {
+    static CURRENT: Limiter;
+}
+
+/// Set once: by `install`, or by the first call that found none.
+static GLOBAL: OnceLock<Global> = OnceLock::new();
+
+enum Global {
+    Installed(Limiter),
+    /// A debug build decides in process.
+    InProcess(Limiter),
+    /// A release build rejects: every replica would silently allow the whole limit.
+    None,
+}
+
+/// Sets the limiter of every annotated function that names none. Call it once, before the first of them is called.
+///
+/// # Errors
+///
+/// [`ConfigError::AlreadyInstalled`] when one is set already, or an annotated function has run without one.
+pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
+    GLOBAL
+        .set(Global::Installed(limiter))
+        .map_err(|_| ConfigError::AlreadyInstalled)
+}
+
+/// Runs `future` with `limiter` as the limiter of every annotated function that names none and is called in the same
+/// task, so that tests which run side by side share nothing. Tasks spawned by the future do not inherit it.
+///
+/// # Cancel safety
+///
+/// As that of `future`.
+pub async fn with_limiter<F: Future>(limiter: Limiter, future: F) -> F::Output {
+    CURRENT.scope(limiter, future).await
+}
+
+/// The task's limiter, else the global one.
+pub(crate) fn current() -> Result<Limiter, StoreError> {
+    if let Ok(limiter) = CURRENT.try_with(Limiter::clone) {
+        return Ok(limiter);
+    }
+    let nothing_installed = || {
+        if cfg!(debug_assertions) {
+            tracing::warn!(
+                "no limiter is installed: this debug build decides in process, a release build would reject every call; \
+                 call limiter_core::install at start-up"
+            );
+            Global::InProcess(Limiter::in_process().build())
+        } else {
+            Global::None
+        }
+    };
+    match GLOBAL.get_or_init(nothing_installed) {
+        Global::Installed(limiter) | Global::InProcess(limiter) => Ok(limiter.clone()),
+        Global::None => Err(StoreError::new(
+            StoreErrorKind::NotInstalled,
+            "no limiter is installed: call limiter_core::install at start-up, or give the attribute a `limiter`",
+        )),
+    }
+}

@@ -1,0 +1,318 @@
+//! What the limiter answers: a `Decision`, and at the edges a `Rejection`.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::error::{ConfigError, StoreError};
+use crate::policy::Policy;
+use crate::units::{Amount, Timestamp};
+
+/// The answer to one call: allowed or denied, and where each of its limits stands.
+///
+/// Being limited is not an error. [`require`](Self::require) turns a denial into one where that is wanted.
+#[derive(Clone, Debug)]
+#[must_use = "a denied decision must stop the call; `require` makes an error of it"]
+pub struct Decision {
+    pub(crate) allowed: bool,
+    pub(crate) limits: SmallVec<[LimitOutcome; 1]>,
+    pub(crate) decided_at: Timestamp,
+    pub(crate) origin: Origin,
+    pub(crate) store_error: Option<StoreError>,
+}
+
+/// One limit's part in a [`Decision`].
+#[derive(Clone, Debug)]
+pub struct LimitOutcome {
+    pub(crate) policy: Policy,
+    pub(crate) allowed: bool,
+    pub(crate) remaining: Amount,
+    pub(crate) retry_after: Duration,
+    pub(crate) reset_after: Duration,
+    pub(crate) expires_after: Duration,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Origin {
+    /// A script in Redis.
+    Redis,
+    /// The store in this process.
+    Memory,
+    /// Nobody: the store was out, and the policy says [`Allow`](crate::OnStoreFailure::Allow).
+    FailedOpen,
+    /// Nobody: the store was out, and the policy says [`Deny`](crate::OnStoreFailure::Deny).
+    FailedClosed,
+}
+
+impl Decision {
+    /// Whether the call may go on.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// Each limit's part, in the order in which they were asked for. Empty when nobody decided
+    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`]).
+    #[must_use]
+    pub fn limits(&self) -> &[LimitOutcome] {
+        &self.limits
+    }
+
+    /// The first limit that denies.
+    #[must_use]
+    pub fn denied_by(&self) -> Option<&LimitOutcome> {
+        self.limits.iter().find(|limit| !limit.allowed)
+    }
+
+    /// Whole permits that could be admitted right after this decision: the least of its limits, 0 when nobody decided.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.limits
+            .iter()
+            .map(|limit| limit.remaining.whole())
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the largest among the limits
+    /// that deny. `None` when the call is allowed, and when nobody can tell because the store is out.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.limits
+            .iter()
+            .filter(|limit| !limit.allowed)
+            .map(|limit| limit.retry_after)
+            .max()
+    }
+
+    /// Time until nothing is left of what was used under any of the limits.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.limits
+            .iter()
+            .map(|limit| limit.reset_after)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// The store's time at which it was decided (this process's where nobody decided).
+    #[must_use]
+    pub fn decided_at(&self) -> Timestamp {
+        self.decided_at
+    }
+
+    /// Who decided.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Why the store did not decide, where it did not.
+    #[must_use]
+    pub fn store_error(&self) -> Option<&StoreError> {
+        self.store_error.as_ref()
+    }
+
+    /// The decision if it allows the call, else [`Rejection::Limited`].
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Limited`] with the whole decision.
+    pub fn require(self) -> Result<Self, Rejection> {
+        if self.allowed {
+            Ok(self)
+        } else {
+            Err(Rejection::Limited(Box::new(self)))
+        }
+    }
+}
+
+impl LimitOutcome {
+    /// The policy that was asked, with its name and quota.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Whether this limit had room for its cost. The call is allowed when all of its limits have.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// What could be admitted under this limit right after the decision.
+    #[must_use]
+    pub fn remaining(&self) -> Amount {
+        self.remaining
+    }
+
+    /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it fits.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        self.retry_after
+    }
+
+    /// Time until nothing is left of what was used.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+
+    /// Time until the stored state equals absence, which is when the store lets go of it; zero when nothing is stored.
+    #[must_use]
+    pub fn expires_after(&self) -> Duration {
+        self.expires_after
+    }
+}
+
+/// Why a call must not go on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// A limit is used up. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
+    Limited(Box<Decision>),
+    /// The cost is above the policy's quota: waiting would never help. Nothing was asked of the store.
+    NeverFits {
+        /// The policy whose quota is too small.
+        policy: Policy,
+        /// What the call would have cost.
+        cost: Amount,
+        /// The most that the policy ever admits at once.
+        quota: Amount,
+    },
+    /// No permit within the time that the caller would wait.
+    TimedOut {
+        /// The last denial, where the call got as far as asking.
+        decision: Option<Box<Decision>>,
+        /// The time that the caller would wait at most.
+        limit: Duration,
+    },
+    /// No policy of this name is configured.
+    NotConfigured {
+        /// The name.
+        policy: String,
+    },
+    /// A value computed at run time cannot be used: a cost, a key, a group.
+    Config(ConfigError),
+    /// The store gave no answer. (HTTP 503, gRPC UNAVAILABLE)
+    Unavailable(StoreError),
+}
+
+impl Rejection {
+    /// Time after which asking again is admitted if nobody else asks. `None` where waiting never helps, or where nobody
+    /// can tell.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision().and_then(Decision::retry_after)
+    }
+
+    /// The denial behind this rejection, where there is one.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Limited(decision) => Some(decision),
+            Self::TimedOut { decision, .. } => decision.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether the caller was limited: a denial, or a wait that was not long enough.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        matches!(self, Self::Limited(_) | Self::TimedOut { .. })
+    }
+
+    /// Whether the store gave no answer.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limited(decision) => {
+                f.write_str("rate limit reached")?;
+                if let Some(limit) = decision.denied_by() {
+                    write!(f, ": {}", limit.policy)?;
+                }
+                match decision.retry_after() {
+                    Some(retry_after) => write!(f, ", retry after {retry_after:?}"),
+                    None => Ok(()),
+                }
+            }
+            Self::NeverFits { policy, cost, quota } => {
+                write!(
+                    f,
+                    "a cost of {cost} never fits policy `{}`, which admits at most {quota}",
+                    policy.name()
+                )
+            }
+            Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
+            Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
+            Self::Config(_) => f.write_str("a limit's value cannot be used"),
+            Self::Unavailable(_) => f.write_str("the rate limiter's store gave no answer"),
+        }
+    }
+}
+
+impl Error for Rejection {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Unavailable(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConfigError> for Rejection {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<StoreError> for Rejection {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error)
+    }
+}
+
+/// How a rejected call becomes a function's return value.
+///
+/// Implemented for every `Result` whose error is `From<Rejection>`. Implement it for a return type of your own, and
+/// annotated functions that return it need no fallback.
+///
+/// ```
+/// use limiter_core::{FromRejection, Rejection};
+///
+/// enum Receipt { Sent, Limited(String) }
+///
+/// impl FromRejection for Receipt {
+///     fn from_rejection(rejection: Rejection) -> Self {
+///         Receipt::Limited(rejection.to_string())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a call that is limited cannot return `{Self}`",
+    label = "this function may be rejected by its limiter",
+    note = "give the attribute a `fallback = function`,",
+    note = "or return a `Result<_, E>` with `E: From<limiter_core::Rejection>`,",
+    note = "or implement `limiter_core::FromRejection` for `{Self}`"
+)]
+pub trait FromRejection {
+    /// The value that the function returns in place of its result.
+    fn from_rejection(rejection: Rejection) -> Self;
+}
+
+impl<T, E: From<Rejection>> FromRejection for Result<T, E> {
+    fn from_rejection(rejection: Rejection) -> Self {
+        Err(E::from(rejection))
+    }
+}

@@ -1,0 +1,212 @@
+//! What can be wrong with a configuration, and what can go wrong with a store.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+/// A value that cannot be used, named, with what was expected in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A required value was not given.
+    Missing {
+        /// What was not given.
+        what: &'static str,
+    },
+    /// A value is out of range or malformed.
+    Invalid {
+        /// What the value is.
+        what: &'static str,
+        /// The value, as text.
+        value: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+    /// Limits of one decision lie in different groups, so no cluster could decide them atomically.
+    DifferentGroups {
+        /// The group of the first limit (its key, where no group was given).
+        first: String,
+        /// The group that differs from it.
+        other: String,
+    },
+    /// One decision names the same policy with the same key twice.
+    RepeatedLimit {
+        /// The policy's name.
+        policy: String,
+    },
+    /// A global limiter is set, or was used, already.
+    AlreadyInstalled,
+    /// Annotated functions contradict each other, or one cannot be built; see [`verify_sites`](crate::verify_sites).
+    Sites {
+        /// One line for each mistake, with file and line.
+        mistakes: Vec<String>,
+    },
+}
+
+impl ConfigError {
+    pub(crate) fn invalid(what: &'static str, value: impl fmt::Display, expected: impl Into<String>) -> Self {
+        Self::Invalid {
+            what,
+            value: value.to_string(),
+            expected: expected.into(),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { what } => write!(f, "{what} is missing"),
+            Self::Invalid { what, value, expected } => {
+                write!(f, "{what} is `{}`, expected {expected}", Bounded(value))
+            }
+            Self::DifferentGroups { first, other } => write!(
+                f,
+                "limits decided together must share a group: `{}` and `{}` differ, expected the same key, \
+                 or one group for all of them",
+                Bounded(first),
+                Bounded(other)
+            ),
+            Self::RepeatedLimit { policy } => {
+                write!(f, "policy `{policy}` stands twice in one decision with the same key, expected each limit once")
+            }
+            Self::AlreadyInstalled => {
+                f.write_str("a limiter is installed or in use already, expected install to be called once, before any use")
+            }
+            Self::Sites { mistakes } => {
+                write!(f, "{} annotated functions cannot be used as written:", mistakes.len())?;
+                mistakes.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
+            }
+        }
+    }
+}
+
+impl Error for ConfigError {}
+
+/// A conversion that cannot fail meets the same bound as one that can.
+impl From<Infallible> for ConfigError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// Shows at most 120 characters of a value, so that hostile input cannot flood a log.
+struct Bounded<'a>(&'a str);
+
+impl fmt::Display for Bounded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 120;
+        match self.0.char_indices().nth(SHOWN) {
+            None => f.write_str(self.0),
+            Some((end, _)) => write!(
+                f,
+                "{}… ({} bytes)",
+                self.0.get(..end).unwrap_or_default(),
+                self.0.len()
+            ),
+        }
+    }
+}
+
+/// Why a store gave no answer.
+///
+/// [`kind`](Self::kind) tells the cases apart; [`source`](Error::source) is the client's own error where there
+/// is one.
+#[derive(Clone)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    detail: Arc<str>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// The cases of a [`StoreError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// No answer within the deadline. The call may have been charged.
+    Timeout,
+    /// No connection, or it broke. A call that was sent may have been charged.
+    Connection,
+    /// The server refused the call (busy, out of memory, read-only, no permission, …): nothing was charged.
+    Refused,
+    /// The key contains a value of another type, which is left as it is.
+    WrongType,
+    /// The key contains a value of another layout (a newer version, or foreign data), which is left as it is.
+    UnknownLayout,
+    /// The reply was not what the script returns.
+    Protocol,
+    /// The memory store holds as many keys as it may.
+    Full,
+    /// No limiter is installed, in a release build.
+    NotInstalled,
+    /// The limiter was shut down.
+    ShutDown,
+}
+
+impl StoreError {
+    pub(crate) fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+            source: None,
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Which case this is.
+    #[must_use]
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether the call may have been charged although no answer came.
+    #[must_use]
+    pub fn may_have_been_charged(&self) -> bool {
+        matches!(
+            self.kind,
+            StoreErrorKind::Timeout | StoreErrorKind::Connection | StoreErrorKind::Protocol
+        )
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreError")
+            .field("kind", &self.kind)
+            .field("detail", &self.detail)
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_value_is_shown_in_part() {
+        let error = ConfigError::invalid("key", "x".repeat(100_000), "fewer bytes");
+        assert!(error.to_string().len() < 300);
+        assert!(error.to_string().contains("100000 bytes"));
+    }
+}

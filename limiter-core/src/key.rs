@@ -1,0 +1,310 @@
+//! The identity of a limit's state; the only place where the name of a Redis key is formed.
+//!
+//! A name is `namespace|algorithm|policy|{key}`, or `namespace|algorithm|policy|{group}|key`. What stands in the braces
+//! is the tag by which a cluster chooses the slot. User-supplied parts are escaped, so that none of them can contain
+//! `|`, a brace or a control character; a part that would become too long is replaced by `~` and a hash. Two different
+//! identities therefore never share a name (but for a collision of 128 bits of SHA-256).
+
+use std::borrow::Cow;
+use std::fmt::{Display, Write as _};
+
+use sha2::{Digest, Sha256};
+
+/// The longest escaped part; a longer one is hashed.
+const MAX_PART_BYTES: usize = 200;
+
+/// Whose permits a call takes: a user, a tenant, an address, …
+///
+/// Anything textual converts into one. [`part`](Self::part) adds a value that cannot be confused with the text around
+/// it, which `format!` cannot promise:
+///
+/// ```
+/// use limiter_core::Key;
+///
+/// let a = Key::from("user:").part("x:y").text(":").part("z");
+/// let b = Key::from("user:").part("x").text(":").part("y:z");
+/// assert_ne!(a, b);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'a> {
+    /// Escaped and bounded.
+    text: Cow<'a, str>,
+    /// Escaped and bounded.
+    group: Option<Cow<'a, str>>,
+}
+
+impl<'a> Key<'a> {
+    /// The one key of a limit that everybody shares.
+    #[must_use]
+    pub const fn shared() -> Self {
+        Self {
+            text: Cow::Borrowed(""),
+            group: None,
+        }
+    }
+
+    /// Adds text as it stands, as the literal part of a key.
+    #[must_use]
+    pub fn text(self, text: &str) -> Key<'static> {
+        self.append(&escape(text.as_bytes(), Colon::Plain))
+    }
+
+    /// Adds a value that stays apart from what stands before and after it: its colons are escaped.
+    #[must_use]
+    pub fn part(self, value: impl Display) -> Key<'static> {
+        let value = value.to_string();
+        self.append(&escape(value.as_bytes(), Colon::Escaped))
+    }
+
+    /// Puts the key into a group: keys of one group, of whatever policy, can be decided together, and lie in one slot
+    /// of a cluster. Two keys in different groups are different keys.
+    #[must_use]
+    pub fn in_group(self, group: impl Into<Key<'a>>) -> Self {
+        Self {
+            group: Some(group.into().text),
+            ..self
+        }
+    }
+
+    /// The key with nothing borrowed.
+    #[must_use]
+    pub fn into_owned(self) -> Key<'static> {
+        Key {
+            text: Cow::Owned(self.text.into_owned()),
+            group: self.group.map(|group| Cow::Owned(group.into_owned())),
+        }
+    }
+
+    fn append(self, escaped: &str) -> Key<'static> {
+        let mut text = self.text.into_owned();
+        text.push_str(escaped);
+        Key {
+            text: bounded(Cow::Owned(text)),
+            group: self.group.map(|group| Cow::Owned(group.into_owned())),
+        }
+    }
+
+    /// The key as it stands in the name of a Redis key: escaped, and hashed where it was too long.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The group of a limit on this key: the key's own, else the policy's.
+    pub(crate) fn group<'b>(&'b self, policys: Option<&'b str>) -> Option<&'b str> {
+        self.group.as_deref().or(policys)
+    }
+
+    /// What decides the slot: the group, else the key.
+    pub(crate) fn tag<'b>(&'b self, policys: Option<&'b str>) -> &'b str {
+        self.group(policys).unwrap_or(&self.text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Key<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self {
+            text: bounded(escape(bytes, Colon::Plain)),
+            group: None,
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Key<'a> {
+    fn from(text: &'a str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl<'a> From<&'a String> for Key<'a> {
+    fn from(text: &'a String) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl From<String> for Key<'_> {
+    fn from(text: String) -> Self {
+        Key::from(text.as_bytes()).into_owned()
+    }
+}
+
+impl<'a> From<&'a Key<'_>> for Key<'a> {
+    fn from(key: &'a Key<'_>) -> Self {
+        Self {
+            text: Cow::Borrowed(&key.text),
+            group: key.group.as_deref().map(Cow::Borrowed),
+        }
+    }
+}
+
+macro_rules! key_from_displayed {
+    ($($type:ty),*) => {$(
+        impl From<$type> for Key<'_> {
+            fn from(value: $type) -> Self {
+                Key::shared().text(&value.to_string())
+            }
+        }
+    )*};
+}
+key_from_displayed!(u16, u32, u64, u128, usize, i32, i64, std::net::IpAddr);
+
+/// A name's first part: the prefix and the namespace, escaped once.
+#[cfg(feature = "redis")]
+#[derive(Clone, Debug)]
+pub(crate) struct Namespace(Box<str>);
+
+#[cfg(feature = "redis")]
+impl Namespace {
+    pub(crate) fn new(prefix: &str, namespace: &str) -> Self {
+        Self((escape_part(prefix) + &escape_part(namespace)).into())
+    }
+
+    /// The Redis key of a limit's state. Policy name and group are escaped already.
+    pub(crate) fn redis_key(
+        &self,
+        algorithm: &str,
+        policy: &str,
+        group: Option<&str>,
+        key: &Key<'_>,
+    ) -> String {
+        /// An empty tag would make the whole name the tag. No escaped text is a lone `%`.
+        const EMPTY: &str = "%";
+        let tag = group.unwrap_or(&key.text);
+        let tag = if tag.is_empty() { EMPTY } else { tag };
+        let mut name = String::with_capacity(self.0.len() + policy.len() + tag.len() + key.text.len() + 16);
+        for part in [&*self.0, "|", algorithm, "|", policy, "|{", tag, "}"] {
+            name.push_str(part);
+        }
+        if group.is_some() {
+            name.push('|');
+            name.push_str(&key.text);
+        }
+        name
+    }
+}
+
+/// Text of any kind as one part of a name: escaped, and hashed when it is too long.
+pub(crate) fn escape_part(text: &str) -> String {
+    bounded(escape(text.as_bytes(), Colon::Plain)).into_owned()
+}
+
+/// What becomes of a colon, with which people separate the parts of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Colon {
+    Plain,
+    Escaped,
+}
+
+/// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows when all are plain.
+fn escape(bytes: &[u8], colon: Colon) -> Cow<'_, str> {
+    let plain = |byte: u8| match byte {
+        b':' => colon == Colon::Plain,
+        b'{' | b'}' | b'|' | b'%' | b'~' => false,
+        _ => byte.is_ascii_graphic(),
+    };
+    if bytes.iter().all(|byte| plain(*byte))
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(bytes.len() * 3);
+    for byte in bytes {
+        if plain(*byte) {
+            escaped.push(char::from(*byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Keeps an escaped text of bounded length, and replaces a longer one by its hash.
+fn bounded(escaped: Cow<'_, str>) -> Cow<'_, str> {
+    if escaped.len() <= MAX_PART_BYTES {
+        return escaped;
+    }
+    let digest = Sha256::digest(escaped.as_bytes());
+    let mut hashed = String::from("~");
+    for byte in digest.iter().take(16) {
+        let _ = write!(hashed, "{byte:02x}");
+    }
+    Cow::Owned(hashed)
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+
+    fn name(namespace: &str, policy: &str, group: Option<&str>, key: &Key<'_>) -> String {
+        let group = group.map(escape_part);
+        Namespace::new("", namespace).redis_key("tb", &escape_part(policy), key.group(group.as_deref()), key)
+    }
+
+    #[test]
+    fn a_name_is_readable_and_its_tag_is_the_key_or_the_group() {
+        assert_eq!(
+            name("prod:checkout", "search", None, &"user:7".into()),
+            "prod:checkout|tb|search|{user:7}"
+        );
+        assert_eq!(
+            name("prod", "search", None, &Key::from("user:7").in_group("tenant:3")),
+            "prod|tb|search|{tenant:3}|user:7"
+        );
+        assert_eq!(
+            name("prod", "search", Some("all"), &Key::shared()),
+            "prod|tb|search|{all}|"
+        );
+        assert_eq!(name("prod", "search", None, &Key::shared()), "prod|tb|search|{%}");
+    }
+
+    #[test]
+    fn hostile_parts_never_collide() {
+        let hostile = [
+            "",
+            "a",
+            "a|b",
+            "a}",
+            "{a",
+            "{a}",
+            "a:b",
+            "a%3Ab",
+            "a\r\nb",
+            "a\0b",
+            "~a",
+            "%",
+            "é",
+            "a b",
+            "{}",
+            "|{a}|",
+            &"x".repeat(10_000),
+            &"x".repeat(10_001),
+            &format!("{}%", "x".repeat(10_000)),
+        ];
+        let mut names = std::collections::HashSet::new();
+        let mut count = 0;
+        for namespace in hostile {
+            for policy in hostile {
+                for key in hostile {
+                    for key in [Key::from(key), Key::from("k").in_group(key)] {
+                        let name = name(namespace, policy, None, &key);
+                        assert!(name.len() < 4 * (MAX_PART_BYTES + 10), "{name}");
+                        assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
+                        assert!(names.insert(name), "{namespace:?} {policy:?} {key:?}");
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn parts_stay_apart() {
+        let joined = |a: &str, b: &str| Key::from("user:").part(a).text(":").part(b);
+        assert_ne!(joined("x:y", "z"), joined("x", "y:z"));
+        assert_eq!(joined("x", "y").as_str(), "user:x:y");
+        assert_eq!(joined("x", "y"), Key::from("user:x:y"));
+        assert_ne!(Key::shared().part("a:b"), Key::from("a:b"));
+    }
+}

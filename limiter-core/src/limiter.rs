@@ -1,0 +1,297 @@
+//! The handle that people hold.
+
+mod acquire;
+mod builder;
+mod check;
+pub(crate) mod request;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+pub use acquire::Acquire;
+pub use builder::InProcessBuilder;
+#[cfg(feature = "redis")]
+pub use builder::RedisBuilder;
+pub use check::{Check, Deciding};
+pub use request::Ask;
+
+use crate::algorithm::Mode;
+use crate::clock::Clock;
+use crate::decision::{Decision, Origin, Rejection};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::policy::Policy;
+#[cfg(feature = "redis")]
+use crate::store::redis::RedisStore;
+use crate::store::{MemoryStore, Store};
+use crate::tier::guard;
+use crate::units::Amount;
+use acquire::Queues;
+use request::Request;
+
+/// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use limiter_core::{Limiter, Policy};
+///
+/// let limits = Limiter::in_process().build();
+/// let search = Policy::token_bucket("search").capacity(2).rate("1/min").build()?;
+///
+/// assert_eq!(limits.check(&search, "ann").await?.remaining(), 1);
+/// limits.check(&search, "ann").await?.require()?;
+/// let denied = limits.check(&search, "ann").await?;
+/// assert!(!denied.is_allowed());
+/// assert!(limits.check(&search, "bob").await?.is_allowed());
+/// # Ok::<(), limiter_core::Rejection>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Limiter {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    backend: Backend,
+    clock: Clock,
+    /// Limits in different groups may be decided together: there is no cluster, and there will be none.
+    any_groups: bool,
+    queues: Queues,
+    closing: watch::Sender<bool>,
+}
+
+enum Backend {
+    Memory(MemoryStore),
+    #[cfg(feature = "redis")]
+    Redis(RedisStore),
+}
+
+impl Limiter {
+    /// A limiter whose state lives in this process.
+    #[must_use]
+    pub fn in_process() -> InProcessBuilder {
+        InProcessBuilder::default()
+    }
+
+    /// A limiter whose state lives in the Redis server at `url`, such as `redis://user:password@host:6379/0`.
+    #[cfg(feature = "redis")]
+    pub fn redis(url: impl Into<String>) -> RedisBuilder {
+        RedisBuilder::standalone(url.into())
+    }
+
+    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are found through them.
+    #[cfg(feature = "redis")]
+    pub fn redis_cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisBuilder {
+        RedisBuilder::cluster(urls.into_iter().map(Into::into).collect())
+    }
+
+    /// A limiter that dials through a pool which the application has already. It opens connections of its own from the
+    /// pool's manager, since a decision must not wait for one that somebody else has checked out.
+    #[cfg(feature = "redis")]
+    pub fn redis_pool(pool: bb8_redis::bb8::Pool<bb8_redis::RedisConnectionManager>) -> RedisBuilder {
+        RedisBuilder::pool(pool)
+    }
+
+    /// Asks for a permit of `policy` for `key`, and charges it if it is allowed.
+    ///
+    /// # Errors
+    ///
+    /// Being limited is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and [`Rejection::Config`] come
+    /// before any I/O, [`Rejection::Unavailable`] when the store gives no answer and the policy says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped while Redis is asked may have been charged. It is never charged twice.
+    pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
+        self.check_all([Ask::new(policy, key)])
+    }
+
+    /// Asks for permits of several limits as one decision: all are charged, or none.
+    ///
+    /// Their keys must share a group (the same key, or [`Key::in_group`]), so that a cluster can decide them at one
+    /// place.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Ask, Limiter, Policy};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
+    /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;
+    /// let both = || [Ask::new(&burst, "ann"), Ask::new(&daily, "ann")];
+    ///
+    /// limits.check_all(both()).cost(2).await?.require()?;
+    /// let denied = limits.check_all(both()).await?;
+    /// assert_eq!(denied.denied_by().unwrap().policy().name(), "daily");
+    /// assert_eq!(limits.peek(&burst, "ann").await?.remaining(), 3, "a denial charges nothing");
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn check_all<'a>(&'a self, asks: impl IntoIterator<Item = Ask<'a>>) -> Check<'a> {
+        Check::new(self, asks, Mode::Charge)
+    }
+
+    /// Says what [`check`](Self::check) would answer now, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
+        Check::new(self, [Ask::new(policy, key)], Mode::Peek)
+    }
+
+    /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this process.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("mail").capacity(1).rate("100/s").build()?;
+    /// for _ in 0..3 {
+    ///     limits.acquire(&policy, "ann").up_to(Duration::from_millis(500)).await?;
+    /// }
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::TimedOut`] when no permit comes in time (at once, when it is certain that none will);
+    /// [`Rejection::Unavailable`] after [`shutdown`](Self::shutdown); else as [`check`](Self::check).
+    ///
+    /// # Cancel safety
+    ///
+    /// A waiter that is dropped leaves the queue, and the next takes its place. One that is dropped while Redis is asked
+    /// on its behalf may have been charged.
+    pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
+        self.acquire_all([Ask::new(policy, key)])
+    }
+
+    /// Waits for permits of several limits, taken as one decision. See [`check_all`](Self::check_all).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_all<'a>(&'a self, asks: impl IntoIterator<Item = Ask<'a>>) -> Acquire<'a> {
+        Acquire::new(self.check_all(asks))
+    }
+
+    /// Forgets what `key` has used under `policy`.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Unavailable`] when the store gives no answer.
+    pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
+        self.open()?;
+        let request = Request::new(
+            [Ask::new(policy, key).cost(Amount::ZERO)],
+            Mode::Peek,
+            self.inner.any_groups,
+        )?;
+        match &self.inner.backend {
+            Backend::Memory(store) => store.reset_now(&request),
+            #[cfg(feature = "redis")]
+            Backend::Redis(store) => guard::within(request.deadline(), store.reset(&request)).await?,
+        }
+        Ok(())
+    }
+
+    /// Prepares for traffic: dials every node and loads the script. A program that waits for it before it reports itself
+    /// ready pays for neither on its first call. Readiness never depends on Redis afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when a node cannot be reached within five seconds. It may be called again.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        match &self.inner.backend {
+            Backend::Memory(store) => store.ready().await,
+            #[cfg(feature = "redis")]
+            Backend::Redis(store) => guard::within(PATIENCE, store.ready()).await,
+        }
+        .inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
+    }
+
+    /// Ends all waits with [`Rejection::Unavailable`], and waits until the waiters have left, at most until the deadline.
+    /// Calls that come later are rejected likewise.
+    pub async fn shutdown(&self, deadline: Duration) {
+        self.inner.closing.send_replace(true);
+        // Every waiter holds a receiver. One that is stuck is left behind at the deadline.
+        let _ = tokio::time::timeout(deadline, self.inner.closing.closed()).await;
+    }
+
+    fn new(backend: Backend, clock: Clock, any_groups: bool) -> Self {
+        let closing = watch::Sender::new(false);
+        Self {
+            inner: Arc::new(Inner {
+                backend,
+                clock,
+                any_groups,
+                queues: Queues::default(),
+                closing,
+            }),
+        }
+    }
+
+    fn open(&self) -> Result<(), StoreError> {
+        if *self.inner.closing.borrow() {
+            Err(shut_down())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The answer to a request, if it can be had without waiting.
+    fn decide_now(&self, request: &Request<'_>) -> Option<Result<Decision, Rejection>> {
+        match &self.inner.backend {
+            Backend::Memory(store) => Some(match store.decide_now(request) {
+                Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
+                Err(error) => guard::without_store(request, error, self.inner.clock.now()),
+            }),
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) => None,
+        }
+    }
+
+    /// The answer to a request, within the deadline.
+    async fn decide(&self, request: &Request<'_>, deadline: Duration) -> Result<Decision, Rejection> {
+        match &self.inner.backend {
+            #[cfg(feature = "redis")]
+            Backend::Redis(store) => match guard::within(deadline, store.decide(request)).await {
+                Ok(verdict) => Ok(request.decision(verdict, Origin::Redis)),
+                Err(error) => guard::without_store(request, error, self.inner.clock.now()),
+            },
+            Backend::Memory(store) => match guard::within(deadline, store.decide(request)).await {
+                Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
+                Err(error) => guard::without_store(request, error, self.inner.clock.now()),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let store: &dyn fmt::Debug = match &self.inner.backend {
+            Backend::Memory(_) => &"memory",
+            #[cfg(feature = "redis")]
+            Backend::Redis(store) => store,
+        };
+        f.debug_struct("Limiter")
+            .field("store", store)
+            .field("clock", &self.inner.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+fn shut_down() -> StoreError {
+    StoreError::new(StoreErrorKind::ShutDown, "the limiter was shut down")
+}

@@ -1,0 +1,176 @@
+//! Builds limiters.
+
+#[cfg(feature = "redis")]
+use bb8_redis::{RedisConnectionManager, bb8::Pool};
+
+use super::{Backend, Limiter};
+use crate::clock::{Clock, ManualClock};
+#[cfg(feature = "redis")]
+use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::key::Namespace;
+#[cfg(feature = "redis")]
+use crate::policy::check_text;
+use crate::store::MemoryStore;
+#[cfg(feature = "redis")]
+use crate::store::redis::{RedisStore, Topology};
+
+/// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
+#[derive(Clone, Debug)]
+#[must_use = "a limiter exists once `build` has returned it"]
+pub struct InProcessBuilder {
+    clock: Clock,
+    max_keys: usize,
+    any_groups: bool,
+}
+
+impl Default for InProcessBuilder {
+    fn default() -> Self {
+        Self {
+            clock: Clock::System,
+            max_keys: 1_000_000,
+            any_groups: false,
+        }
+    }
+}
+
+impl InProcessBuilder {
+    /// Takes the time from a clock that a test moves. Default: the system's clock.
+    pub fn clock(self, clock: &ManualClock) -> Self {
+        Self {
+            clock: Clock::Manual(clock.clone()),
+            ..self
+        }
+    }
+
+    /// How many keys are kept at most, roughly: each of 64 shards keeps its part. A new key beyond it is answered with
+    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full). Default: 1,000,000.
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys, ..self }
+    }
+
+    /// Allows limits of different groups in one decision, which no cluster could decide. Default: refused, so that
+    /// tests in process see what a cluster would refuse.
+    pub fn standalone_only(self) -> Self {
+        Self {
+            any_groups: true,
+            ..self
+        }
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn build(self) -> Limiter {
+        let store = MemoryStore::new(self.clock.clone(), self.max_keys);
+        Limiter::new(Backend::Memory(store), self.clock, self.any_groups)
+    }
+}
+
+/// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`] and
+/// [`Limiter::redis_pool`].
+#[cfg(feature = "redis")]
+#[derive(Clone, Debug)]
+#[must_use = "a limiter exists once `build` has returned it"]
+pub struct RedisBuilder {
+    topology: Topology,
+    namespace: Option<String>,
+    prefix: String,
+    clock: Clock,
+    any_groups: bool,
+    connections: u32,
+}
+
+#[cfg(feature = "redis")]
+impl RedisBuilder {
+    fn new(topology: Topology) -> Self {
+        let prefix = String::new();
+        Self {
+            topology,
+            namespace: None,
+            prefix,
+            clock: Clock::System,
+            any_groups: false,
+            connections: 2,
+        }
+    }
+
+    pub(super) fn standalone(url: String) -> Self {
+        Self::new(Topology::Standalone(url))
+    }
+
+    pub(super) fn cluster(urls: Vec<String>) -> Self {
+        Self::new(Topology::Cluster(urls))
+    }
+
+    pub(super) fn pool(pool: Pool<RedisConnectionManager>) -> Self {
+        Self::new(Topology::Pool(pool))
+    }
+
+    /// Whose limits these are, such as `prod:checkout`: the first part of every Redis key. Required. Replicas with the
+    /// same namespace share their limits.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self {
+            namespace: Some(namespace.into()),
+            ..self
+        }
+    }
+
+    /// Text in front of the namespace in every Redis key, for servers that demand one. Default: none.
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self {
+            prefix: prefix.into(),
+            ..self
+        }
+    }
+
+    /// Takes the time from a clock that a test moves, in place of the server's. Keys then live for an hour or longer,
+    /// since the server expires them by a clock of its own. Default: the server's clock.
+    pub fn clock(self, clock: &ManualClock) -> Self {
+        Self {
+            clock: Clock::Manual(clock.clone()),
+            ..self
+        }
+    }
+
+    /// Allows limits of different groups in one decision, which no cluster could decide. Default: refused.
+    pub fn standalone_only(self) -> Self {
+        Self {
+            any_groups: true,
+            ..self
+        }
+    }
+
+    /// How many connections are kept to each node. Calls share them without waiting for each other, so more than a few
+    /// gain nothing. Default: 2.
+    pub fn connections(self, connections: u32) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// The limiter. Dials nothing: it succeeds while Redis is down.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when the namespace is missing, a URL is malformed, no connections are allowed, or limits without
+    /// a common group are to be decided in a cluster.
+    pub fn build(self) -> Result<Limiter, ConfigError> {
+        let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
+        check_text("namespace", &namespace)?;
+        if self.connections == 0 {
+            return Err(ConfigError::invalid(
+                "connections",
+                self.connections,
+                "at least 1",
+            ));
+        }
+        if self.any_groups && matches!(self.topology, Topology::Cluster(_)) {
+            return Err(ConfigError::invalid(
+                "standalone_only",
+                "a cluster",
+                "a standalone server",
+            ));
+        }
+        let namespace = Namespace::new(&self.prefix, &namespace);
+        let store = RedisStore::new(self.topology, namespace, self.clock.clone(), self.connections)?;
+        Ok(Limiter::new(Backend::Redis(store), self.clock, self.any_groups))
+    }
+}

@@ -1,0 +1,97 @@
+//! A check or a peek, from its words to its answer.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use smallvec::SmallVec;
+
+use super::request::{Ask, Request};
+use super::{Limiter, Mode};
+use crate::decision::{Decision, Rejection};
+use crate::error::ConfigError;
+use crate::units::Amount;
+
+/// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is asked or charged until this is awaited"]
+pub struct Check<'a> {
+    pub(super) limiter: &'a Limiter,
+    asks: SmallVec<[Ask<'a>; 1]>,
+    mode: Mode,
+}
+
+impl<'a> Check<'a> {
+    pub(super) fn new(limiter: &'a Limiter, asks: impl IntoIterator<Item = Ask<'a>>, mode: Mode) -> Self {
+        Self {
+            limiter,
+            asks: asks.into_iter().collect(),
+            mode,
+        }
+    }
+
+    /// What the call costs, under each of its limits. Default: 1, or what each [`Ask`] says.
+    ///
+    /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets and funnels.
+    pub fn cost<C>(mut self, cost: C) -> Self
+    where
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        let cost = cost.try_into().map_err(Into::into);
+        for ask in &mut self.asks {
+            ask.set_cost(cost.clone());
+        }
+        self
+    }
+
+    pub(super) fn request(self) -> Result<Request<'a>, Rejection> {
+        self.limiter.open()?;
+        Request::new(self.asks, self.mode, self.limiter.inner.any_groups)
+    }
+}
+
+impl<'a> IntoFuture for Check<'a> {
+    type Output = Result<Decision, Rejection>;
+    type IntoFuture = Deciding<'a>;
+
+    fn into_future(self) -> Deciding<'a> {
+        Deciding(Progress::Unasked(Some(self)))
+    }
+}
+
+/// The future of a [`Check`]. In process it is ready at the first poll, without an allocation.
+#[must_use = "futures do nothing unless polled"]
+pub struct Deciding<'a>(Progress<'a>);
+
+enum Progress<'a> {
+    Unasked(Option<Check<'a>>),
+    Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
+}
+
+impl Future for Deciding<'_> {
+    type Output = Result<Decision, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Progress::Unasked(check) = &mut self.0 {
+            #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
+            let check = check.take().expect("a decision polled again after it was made");
+            let limiter = check.limiter;
+            let request = check.request()?;
+            if let Some(answer) = limiter.decide_now(&request) {
+                return Poll::Ready(answer);
+            }
+            let deadline = request.deadline();
+            self.0 = Progress::Asked(Box::pin(async move { limiter.decide(&request, deadline).await }));
+        }
+        match &mut self.0 {
+            Progress::Asked(answer) => answer.as_mut().poll(context),
+            Progress::Unasked(_) => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for Deciding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deciding")
+    }
+}

@@ -1,0 +1,216 @@
+//! A call's question to the store, checked before any I/O.
+
+use smallvec::SmallVec;
+
+use crate::algorithm::Mode;
+use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::policy::{Algorithm, OnStoreFailure, Policy};
+use crate::store::Verdict;
+use crate::units::Amount;
+use std::time::Duration;
+
+/// More limits than this in one decision are a mistake.
+const MAX_LIMITS: usize = 16;
+
+/// One limit of a decision: a policy, whose permits, and how many.
+///
+/// ```
+/// use limiter_core::{Ask, Policy};
+///
+/// let daily = Policy::sliding_window("daily").limit(1000).window("1d").build()?;
+/// let ask = Ask::new(&daily, "user:7").cost(3);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    policy: &'a Policy,
+    key: Key<'a>,
+    cost: Result<Amount, ConfigError>,
+}
+
+impl<'a> Ask<'a> {
+    /// Asks for one permit of `policy` for `key`.
+    pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
+        Self {
+            policy,
+            key: key.into(),
+            cost: Ok(Amount::ONE),
+        }
+    }
+
+    /// Asks for `cost` permits. Default: 1. A cost of 0 charges nothing and is always allowed.
+    #[must_use]
+    pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        Self {
+            cost: cost.try_into().map_err(Into::into),
+            ..self
+        }
+    }
+}
+
+impl Ask<'_> {
+    pub(super) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
+        self.cost = cost;
+    }
+}
+
+impl<'a, K: Into<Key<'a>>> From<(&'a Policy, K)> for Ask<'a> {
+    fn from((policy, key): (&'a Policy, K)) -> Self {
+        Self::new(policy, key)
+    }
+}
+
+/// A question that a store can decide: every cost can fit, and all limits can be decided at one place.
+#[derive(Clone, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) limits: SmallVec<[Limit<'a>; 1]>,
+    pub(crate) mode: Mode,
+}
+
+/// One limit of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Limit<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) key: Key<'a>,
+    /// In the algorithm's own unit: thousandths, or whole permits for a window. Not above the quota.
+    pub(crate) cost: u64,
+}
+
+impl Limit<'_> {
+    pub(crate) fn group(&self) -> Option<&str> {
+        self.key.group(self.policy.escaped_group())
+    }
+
+    fn tag(&self) -> &str {
+        self.key.tag(self.policy.escaped_group())
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.policy.name() == other.policy.name()
+            && self.policy.algorithm().code() == other.policy.algorithm().code()
+            && self.key == other.key
+            && self.group() == other.group()
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Checks what is asked. `any_groups` allows limits in different groups, which a cluster could not decide at one
+    /// place.
+    pub(crate) fn new(
+        asks: impl IntoIterator<Item = Ask<'a>>,
+        mode: Mode,
+        any_groups: bool,
+    ) -> Result<Self, Rejection> {
+        let mut limits: SmallVec<[Limit<'a>; 1]> = SmallVec::new();
+        for Ask { policy, key, cost } in asks {
+            let limit = Limit {
+                policy,
+                key,
+                cost: units(policy, cost?)?,
+            };
+            if let Some(first) = limits.first()
+                && !any_groups
+                && first.tag() != limit.tag()
+            {
+                let (first, other) = (first.tag().to_owned(), limit.tag().to_owned());
+                return Err(Rejection::Config(ConfigError::DifferentGroups { first, other }));
+            }
+            if limits.iter().any(|earlier| earlier.is_same(&limit)) {
+                let policy = limit.policy.name().to_owned();
+                return Err(Rejection::Config(ConfigError::RepeatedLimit { policy }));
+            }
+            limits.push(limit);
+        }
+        if limits.is_empty() || limits.len() > MAX_LIMITS {
+            let expected = format!("1 to {MAX_LIMITS}");
+            return Err(Rejection::Config(ConfigError::invalid(
+                "number of limits",
+                limits.len(),
+                expected,
+            )));
+        }
+        Ok(Self { limits, mode })
+    }
+
+    /// The shortest deadline of its policies.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.limits
+            .iter()
+            .map(|limit| limit.policy.deadline())
+            .min()
+            .unwrap_or(Policy::DEFAULT_DEADLINE)
+    }
+
+    /// The strictest answer of its policies to a failure of the store: an error, else a denial, else a permit.
+    pub(crate) fn on_store_failure(&self) -> OnStoreFailure {
+        let answers = || self.limits.iter().map(|limit| limit.policy.on_store_failure());
+        [OnStoreFailure::Error, OnStoreFailure::Deny]
+            .into_iter()
+            .find(|strict| answers().any(|answer| answer == *strict))
+            .unwrap_or(OnStoreFailure::Allow)
+    }
+
+    /// What waits in one queue: the same limits of the same keys.
+    pub(crate) fn queue(&self) -> String {
+        let mut name = String::new();
+        for limit in &self.limits {
+            for part in [
+                limit.policy.algorithm().code(),
+                limit.policy.escaped_name(),
+                limit.tag(),
+                limit.key.as_str(),
+            ] {
+                name.push_str(part);
+                name.push('|');
+            }
+        }
+        name
+    }
+
+    /// The decision that a store's verdict means.
+    pub(crate) fn decision(&self, verdict: Verdict, origin: Origin) -> Decision {
+        let limits: SmallVec<[LimitOutcome; 1]> = self
+            .limits
+            .iter()
+            .zip(verdict.outcomes)
+            .map(|(limit, outcome)| LimitOutcome {
+                policy: limit.policy.clone(),
+                allowed: outcome.fits,
+                remaining: limit.policy.amount(outcome.remaining),
+                retry_after: Duration::from_micros(outcome.retry_after),
+                reset_after: Duration::from_micros(outcome.reset_after),
+                expires_after: Duration::from_micros(outcome.expires_after),
+            })
+            .collect();
+        Decision {
+            allowed: limits.iter().all(|limit| limit.allowed),
+            limits,
+            decided_at: verdict.decided_at,
+            origin,
+            store_error: None,
+        }
+    }
+}
+
+/// The cost in the algorithm's own unit, if it can ever fit.
+fn units(policy: &Policy, cost: Amount) -> Result<u64, Rejection> {
+    let quota = policy.quota();
+    if cost > quota {
+        return Err(Rejection::NeverFits {
+            policy: policy.clone(),
+            cost,
+            quota,
+        });
+    }
+    match policy.algorithm() {
+        Algorithm::SlidingWindow(_) if !cost.is_whole() => {
+            let expected = format!("whole permits, as the sliding window `{}` counts", policy.name());
+            Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)))
+        }
+        Algorithm::SlidingWindow(_) => Ok(cost.whole()),
+        // A quota is at most 2^52 thousandths, and the cost is not above it.
+        _ => Ok(u64::try_from(cost.as_thousandths()).unwrap_or(u64::MAX)),
+    }
+}

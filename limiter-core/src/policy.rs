@@ -1,0 +1,226 @@
+//! Policies: what is limited, and how. A `Policy` that exists is valid.
+
+mod builder;
+mod funnel;
+mod rate;
+mod sliding_window;
+mod token_bucket;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
+pub(crate) use builder::check_text;
+pub use builder::{FunnelShape, PolicyBuilder, SlidingWindowShape, TokenBucketShape, Window};
+pub(crate) use funnel::Funnel;
+pub use rate::Rate;
+pub(crate) use sliding_window::SlidingWindow;
+pub(crate) use token_bucket::TokenBucket;
+
+use crate::units::Amount;
+
+/// A named limit: an algorithm with its parameters, and what to do when the store is out.
+///
+/// Cheap to clone. It travels with each call, so a changed policy takes effect on the next call.
+///
+/// ```
+/// use limiter_core::Policy;
+///
+/// let search = Policy::token_bucket("search").capacity(20).rate("10/s").build()?;
+/// let send = Policy::sliding_window("send").limit(5).window("1m").build()?;
+/// let upload = Policy::funnel("upload").capacity(10).rate(2).build()?;
+/// assert_eq!(search.quota().whole(), 20);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Policy(Arc<Inner>);
+
+struct Inner {
+    name: Box<str>,
+    /// The name, escaped for use in keys.
+    escaped_name: Box<str>,
+    algorithm: Algorithm,
+    group: Option<Box<str>>,
+    /// The group, escaped for use in keys.
+    escaped_group: Option<Box<str>>,
+    on_store_failure: OnStoreFailure,
+    deadline: Duration,
+}
+
+/// Which algorithm a policy uses, with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Algorithm {
+    TokenBucket(TokenBucket),
+    Funnel(Funnel),
+    SlidingWindow(SlidingWindow),
+}
+
+impl Algorithm {
+    /// How the algorithm is called in names of keys.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::TokenBucket(_) => "tb",
+            Self::Funnel(_) => "fn",
+            Self::SlidingWindow(_) => "sw",
+        }
+    }
+}
+
+/// What a decision is when the store gives no answer within the deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnStoreFailure {
+    /// No decision: the call fails with [`Rejection::Unavailable`](crate::Rejection::Unavailable). The default.
+    #[default]
+    Error,
+    /// The call is allowed; its [`Origin`](crate::Origin) says `FailedOpen`.
+    Allow,
+    /// The call is denied; its [`Origin`](crate::Origin) says `FailedClosed`.
+    Deny,
+}
+
+impl Policy {
+    /// How long a decision may take, the wait for a connection included, unless the policy says otherwise.
+    pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
+
+    /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity + rate·T.
+    #[must_use]
+    pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<TokenBucketShape> {
+        PolicyBuilder::new(name.into())
+    }
+
+    /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
+    /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
+    #[must_use]
+    pub fn funnel(name: impl Into<String>) -> PolicyBuilder<FunnelShape> {
+        PolicyBuilder::new(name.into())
+    }
+
+    /// An exact sliding window: never more than `limit` permits in any window.
+    #[must_use]
+    pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowShape> {
+        PolicyBuilder::new(name.into())
+    }
+
+    /// The policy's name, part of the identity of its state.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The group whose members can be decided together, where one was given.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.0.group.as_deref()
+    }
+
+    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit.
+    #[must_use]
+    pub fn quota(&self) -> Amount {
+        match self.0.algorithm {
+            Algorithm::TokenBucket(TokenBucket { capacity, .. })
+            | Algorithm::Funnel(Funnel { capacity, .. }) => Amount::from_thousandths(capacity),
+            Algorithm::SlidingWindow(SlidingWindow { limit, .. }) => Amount::from(limit),
+        }
+    }
+
+    /// The time after which nothing remains of a fully used quota: a window's length, or the time in which a
+    /// bucket fills or a funnel drains.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        Duration::from_micros(match self.0.algorithm {
+            Algorithm::TokenBucket(TokenBucket { capacity, rate })
+            | Algorithm::Funnel(Funnel { capacity, rate }) => rate.time_for(capacity, 0),
+            Algorithm::SlidingWindow(SlidingWindow { window, .. }) => window,
+        })
+    }
+
+    /// What a decision is when the store gives no answer.
+    #[must_use]
+    pub fn on_store_failure(&self) -> OnStoreFailure {
+        self.0.on_store_failure
+    }
+
+    /// How long a decision may take, the wait for a connection included.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.0.deadline
+    }
+
+    pub(crate) fn escaped_name(&self) -> &str {
+        &self.0.escaped_name
+    }
+
+    pub(crate) fn escaped_group(&self) -> Option<&str> {
+        self.0.escaped_group.as_deref()
+    }
+
+    pub(crate) fn algorithm(&self) -> &Algorithm {
+        &self.0.algorithm
+    }
+
+    /// An amount counted in the algorithm's own unit.
+    pub(crate) fn amount(&self, units: u64) -> Amount {
+        match self.0.algorithm {
+            Algorithm::SlidingWindow(_) => Amount::from(units),
+            _ => Amount::from_thousandths(units),
+        }
+    }
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (&self.0, &other.0);
+        Arc::ptr_eq(a, b)
+            || (a.name == b.name
+                && a.algorithm == b.algorithm
+                && a.group == b.group
+                && a.on_store_failure == b.on_store_failure
+                && a.deadline == b.deadline)
+    }
+}
+
+impl Eq for Policy {}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("name", &self.0.name)
+            .field("algorithm", &self.0.algorithm)
+            .field("group", &self.0.group)
+            .field("on_store_failure", &self.0.on_store_failure)
+            .field("deadline", &self.0.deadline)
+            .finish()
+    }
+}
+
+/// `search (token bucket: 20, refilled at 10 per 1s)`.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self.0.algorithm {
+            Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
+                write!(
+                    f,
+                    "{name} (token bucket: {}, refilled at {rate})",
+                    Amount::from_thousandths(capacity)
+                )
+            }
+            Algorithm::Funnel(Funnel { capacity, rate }) => {
+                write!(
+                    f,
+                    "{name} (funnel: {}, drained at {rate})",
+                    Amount::from_thousandths(capacity)
+                )
+            }
+            Algorithm::SlidingWindow(SlidingWindow { limit, window }) => {
+                write!(
+                    f,
+                    "{name} (sliding window: {limit} in any {:?})",
+                    Duration::from_micros(window)
+                )
+            }
+        }
+    }
+}

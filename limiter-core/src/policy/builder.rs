@@ -1,0 +1,337 @@
+//! Builds policies, and refuses those that cannot hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy, Rate, SlidingWindow, TokenBucket};
+use crate::error::ConfigError;
+use crate::key::escape_part;
+use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
+
+/// The largest limit of an exact window: its ring then takes 128 MiB.
+const MAX_WINDOW_LIMIT: u64 = 1 << 24;
+const MAX_NAME_BYTES: usize = 256;
+const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
+
+/// Collects the parameters of a [`Policy`]; the first mistake is reported by [`build`](PolicyBuilder::build).
+#[derive(Clone, Debug)]
+#[must_use = "a policy exists once `build` has returned it"]
+pub struct PolicyBuilder<S> {
+    name: String,
+    shape: S,
+    group: Option<String>,
+    on_store_failure: OnStoreFailure,
+    deadline: Duration,
+    mistake: Option<ConfigError>,
+}
+
+/// What a token bucket needs: a capacity and a rate.
+#[derive(Clone, Debug, Default)]
+pub struct TokenBucketShape {
+    capacity: Option<Amount>,
+    rate: Option<Rate>,
+}
+
+/// What a funnel needs: a capacity and a rate.
+#[derive(Clone, Debug, Default)]
+pub struct FunnelShape {
+    capacity: Option<Amount>,
+    rate: Option<Rate>,
+}
+
+/// What a sliding window needs: a limit and a window.
+#[derive(Clone, Debug, Default)]
+pub struct SlidingWindowShape {
+    limit: Option<Amount>,
+    window: Option<Duration>,
+}
+
+impl<S: Default> PolicyBuilder<S> {
+    pub(super) fn new(name: String) -> Self {
+        Self {
+            name,
+            shape: S::default(),
+            group: None,
+            on_store_failure: OnStoreFailure::default(),
+            deadline: Policy::DEFAULT_DEADLINE,
+            mistake: None,
+        }
+    }
+}
+
+impl<S> PolicyBuilder<S> {
+    /// Puts the state of every key of this policy into one group (one slot of a cluster), so that it can be decided
+    /// together with other limits of that group. Default: the key is the group. A key can name its own group with
+    /// [`Key::in_group`](crate::Key::in_group), which spreads better.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// What a decision is when the store gives no answer. Default: [`OnStoreFailure::Error`].
+    pub fn on_store_failure(mut self, answer: OnStoreFailure) -> Self {
+        self.on_store_failure = answer;
+        self
+    }
+
+    /// How long a decision may take, the wait for a connection included. Default: 50 ms.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Keeps the value, or the first mistake.
+    fn parse<V, T>(&mut self, value: V) -> Option<T>
+    where
+        V: TryInto<T, Error: Into<ConfigError>>,
+    {
+        value
+            .try_into()
+            .map_err(|error| self.mistake.get_or_insert(error.into()).clone())
+            .ok()
+    }
+
+    fn finish(
+        self,
+        algorithm: impl FnOnce(S) -> Result<Algorithm, ConfigError>,
+    ) -> Result<Policy, ConfigError> {
+        check_text("policy name", &self.name)?;
+        if let Some(group) = &self.group {
+            check_text("group", group)?;
+        }
+        if self.deadline.is_zero() || self.deadline > MAX_DEADLINE {
+            return Err(ConfigError::invalid(
+                "deadline",
+                format_args!("{:?}", self.deadline),
+                "more than zero and at most an hour",
+            ));
+        }
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
+        Ok(Policy(Arc::new(Inner {
+            algorithm: algorithm(self.shape)?,
+            escaped_name: escape_part(&self.name).into(),
+            name: self.name.into(),
+            escaped_group: self.group.as_deref().map(|group| escape_part(group).into()),
+            group: self.group.map(Into::into),
+            on_store_failure: self.on_store_failure,
+            deadline: self.deadline,
+        })))
+    }
+}
+
+impl PolicyBuilder<TokenBucketShape> {
+    /// The tokens of a full bucket: what can be admitted at once. Required.
+    pub fn capacity(mut self, capacity: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.shape.capacity = self.parse(capacity);
+        self
+    }
+
+    /// How fast tokens come back: a number (per second), text such as `"100/min"`, or a [`Rate`]. Required.
+    pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
+        self.shape.rate = self.parse(rate);
+        self
+    }
+
+    /// The policy.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the first value that is missing or out of range.
+    pub fn build(self) -> Result<Policy, ConfigError> {
+        self.finish(|TokenBucketShape { capacity, rate }| {
+            let (capacity, rate) = level(capacity, rate)?;
+            Ok(Algorithm::TokenBucket(TokenBucket { capacity, rate }))
+        })
+    }
+}
+
+impl PolicyBuilder<FunnelShape> {
+    /// What the funnel holds: what can be admitted at once. Required.
+    pub fn capacity(mut self, capacity: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.shape.capacity = self.parse(capacity);
+        self
+    }
+
+    /// How fast it drains: a number (per second), text such as `"100/min"`, or a [`Rate`]. Required.
+    pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
+        self.shape.rate = self.parse(rate);
+        self
+    }
+
+    /// The policy.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the first value that is missing or out of range.
+    pub fn build(self) -> Result<Policy, ConfigError> {
+        self.finish(|FunnelShape { capacity, rate }| {
+            let (capacity, rate) = level(capacity, rate)?;
+            Ok(Algorithm::Funnel(Funnel { capacity, rate }))
+        })
+    }
+}
+
+impl PolicyBuilder<SlidingWindowShape> {
+    /// The permits in any window, a whole number. Required.
+    pub fn limit(mut self, limit: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.shape.limit = self.parse(limit);
+        self
+    }
+
+    /// The window's length: a [`Duration`], or text such as `"1m"`. Required.
+    pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
+        self.shape.window = self.parse(window).map(|Window(window)| window);
+        self
+    }
+
+    /// The policy.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the first value that is missing or out of range.
+    pub fn build(self) -> Result<Policy, ConfigError> {
+        self.finish(|SlidingWindowShape { limit, window }| {
+            let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
+            let window = window.ok_or(ConfigError::Missing { what: "window" })?;
+            if !limit.is_whole() || limit.is_zero() || limit > Amount::from(MAX_WINDOW_LIMIT) {
+                let expected = format!("whole permits from 1 to {MAX_WINDOW_LIMIT}");
+                return Err(ConfigError::invalid("limit", limit, expected));
+            }
+            let micros = micros_ceil(window);
+            if micros == 0 || micros > MAX_EXACT || !window.as_nanos().is_multiple_of(1_000) {
+                let expected = "whole microseconds, more than zero and at most 142 years";
+                return Err(ConfigError::invalid(
+                    "window",
+                    format_args!("{window:?}"),
+                    expected,
+                ));
+            }
+            Ok(Algorithm::SlidingWindow(SlidingWindow {
+                limit: limit.whole(),
+                window: micros,
+            }))
+        })
+    }
+}
+
+/// A window's length, as [`PolicyBuilder::window`] reads it from a [`Duration`] or from text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window(Duration);
+
+impl From<Duration> for Window {
+    fn from(length: Duration) -> Self {
+        Self(length)
+    }
+}
+
+impl TryFrom<&str> for Window {
+    type Error = ConfigError;
+
+    fn try_from(text: &str) -> Result<Self, ConfigError> {
+        parse_duration(text).map(Self)
+    }
+}
+
+/// A capacity and a rate that the exact arithmetic holds.
+fn level(capacity: Option<Amount>, rate: Option<Rate>) -> Result<(u64, Rate), ConfigError> {
+    let capacity = capacity.ok_or(ConfigError::Missing { what: "capacity" })?;
+    let rate = rate.ok_or(ConfigError::Missing { what: "rate" })?;
+    let thousandths = u64::try_from(capacity.as_thousandths()).unwrap_or(u64::MAX);
+    if thousandths == 0 || thousandths > MAX_EXACT {
+        let expected = format!(
+            "more than zero and at most {}",
+            Amount::from_thousandths(MAX_EXACT)
+        );
+        return Err(ConfigError::invalid("capacity", capacity, expected));
+    }
+    if rate.time_for(thousandths, 0) >= MAX_EXACT {
+        let expected = format!("a capacity that {rate} fills within 142 years");
+        return Err(ConfigError::invalid("capacity", capacity, expected));
+    }
+    Ok((thousandths, rate))
+}
+
+pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), ConfigError> {
+    if text.is_empty() || text.len() > MAX_NAME_BYTES {
+        return Err(ConfigError::invalid(
+            what,
+            text,
+            format!("1 to {MAX_NAME_BYTES} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_names_the_value_and_what_was_expected() {
+        let refused = [
+            (Policy::token_bucket("p").rate(1).build(), "capacity is missing"),
+            (Policy::token_bucket("p").capacity(1).build(), "rate is missing"),
+            (
+                Policy::token_bucket("p").capacity(-1).rate(1).build(),
+                "amount is `-1`",
+            ),
+            (
+                Policy::token_bucket("p").capacity(f64::NAN).rate(1).build(),
+                "amount is `NaN`",
+            ),
+            (
+                Policy::token_bucket("p").capacity(0).rate(1).build(),
+                "capacity is `0`",
+            ),
+            (
+                Policy::token_bucket("p").capacity(u64::MAX).rate(1).build(),
+                "capacity is `18446744073709551615`",
+            ),
+            (
+                Policy::token_bucket("p")
+                    .capacity(1_000_000_000_u64)
+                    .rate("1/30d")
+                    .build(),
+                "fills within 142 years",
+            ),
+            (Policy::funnel("p").capacity(1).rate("10").build(), "rate is `10`"),
+            (
+                Policy::sliding_window("p").limit(0.5).window("1s").build(),
+                "limit is `0.5`",
+            ),
+            (
+                Policy::sliding_window("p").limit(1).window("10").build(),
+                "duration is `10`",
+            ),
+            (
+                Policy::sliding_window("p")
+                    .limit(1)
+                    .window(Duration::ZERO)
+                    .build(),
+                "window is `0ns`",
+            ),
+            (
+                Policy::sliding_window("p").limit(20_000_000).window("1s").build(),
+                "limit is `20000000`",
+            ),
+            (
+                Policy::sliding_window("").limit(1).window("1s").build(),
+                "policy name is ``",
+            ),
+            (
+                Policy::sliding_window("p")
+                    .limit(1)
+                    .window("1s")
+                    .deadline(Duration::ZERO)
+                    .build(),
+                "deadline is `0ns`",
+            ),
+        ];
+        for (policy, message) in refused {
+            let error = policy.expect_err(message).to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A rate as the exact fraction that the algorithms compute with.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::ConfigError;
+use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
+
+/// Both halves of a reduced rate stay below this, so that a remainder times 1024 plus a digit's product stays
+/// below 2^53 in the scripts.
+const MAX_PART: u64 = 1 << 42;
+
+/// An exact rate: an amount of permits per period of time.
+///
+/// A bare number is per second. Text names the period: `"100/min"`, `"7/3s"`, `"999_983/day"`, `"1/30d"`.
+///
+/// ```
+/// use limiter_core::Rate;
+/// use std::time::Duration;
+///
+/// let slow: Rate = "7/3s".try_into()?;
+/// assert_eq!(slow, Rate::per(7, Duration::from_secs(3))?);
+/// assert_eq!(Rate::try_from(0.5)?, Rate::per(1, Duration::from_secs(2))?);
+/// assert!(Rate::try_from(0).is_err());
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// Thousandths of a permit …
+    pub(crate) thousandths: u64,
+    /// … per this many microseconds; the fraction is reduced.
+    pub(crate) micros: u64,
+}
+
+impl Rate {
+    /// `amount` permits every `period`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] when either is zero, or the reduced fraction does not fit the exact arithmetic
+    /// (a prime number of permits over more than 50 days, or more than 4 billion permits a second).
+    pub fn per<A>(amount: A, period: Duration) -> Result<Self, ConfigError>
+    where
+        A: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        let amount: Amount = amount.try_into().map_err(Into::into)?;
+        let invalid =
+            |expected: &str| ConfigError::invalid("rate", format_args!("{amount} per {period:?}"), expected);
+        if amount.is_zero() || period.is_zero() {
+            return Err(invalid("more than zero permits in more than zero time"));
+        }
+        if !period.as_nanos().is_multiple_of(1_000) {
+            return Err(invalid("a period of whole microseconds"));
+        }
+        let thousandths = u64::try_from(amount.as_thousandths()).map_err(|_| invalid("fewer permits"))?;
+        let micros = micros_ceil(period);
+        let divisor = greatest_common_divisor(thousandths, micros);
+        let rate = Self {
+            thousandths: thousandths / divisor,
+            micros: micros / divisor,
+        };
+        if rate.thousandths >= MAX_PART || rate.micros >= MAX_PART {
+            return Err(invalid(
+                "a rate whose reduced fraction of thousandths to microseconds has parts below 2^42",
+            ));
+        }
+        Ok(rate)
+    }
+
+    /// `amount` permits every second.
+    ///
+    /// # Errors
+    ///
+    /// As [`Rate::per`].
+    pub fn per_second<A>(amount: A) -> Result<Self, ConfigError>
+    where
+        A: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        Self::per(amount, Duration::from_secs(1))
+    }
+
+    /// Thousandths that come in `elapsed` microseconds on top of `remainder` (parts of a thousandth, of which
+    /// [`micros`](Self::micros) make one), and the remainder that is left. Both are exact, so polling often loses
+    /// nothing; beyond [`MAX_EXACT`] the amount stays there.
+    pub(crate) fn accrue(&self, elapsed: u64, remainder: u64) -> (u64, u64) {
+        let parts = u128::from(elapsed) * u128::from(self.thousandths) + u128::from(remainder);
+        let (whole, rest) = (parts / u128::from(self.micros), parts % u128::from(self.micros));
+        match u64::try_from(whole) {
+            Ok(whole) if whole <= MAX_EXACT => (whole, u64::try_from(rest).unwrap_or(0)),
+            _ => (MAX_EXACT, 0),
+        }
+    }
+
+    /// The fewest microseconds after which [`accrue`](Self::accrue) gives at least `amount` thousandths; at most
+    /// [`MAX_EXACT`].
+    pub(crate) fn time_for(&self, amount: u64, remainder: u64) -> u64 {
+        let parts = (u128::from(amount) * u128::from(self.micros)).saturating_sub(u128::from(remainder));
+        u64::try_from(parts.div_ceil(u128::from(self.thousandths)))
+            .map_or(MAX_EXACT, |time| time.min(MAX_EXACT))
+    }
+
+    /// A remainder counted in `parts` to a thousandth, in this rate's own parts, rounded down: a change of policy
+    /// mints nothing.
+    pub(crate) fn convert(&self, remainder: u64, parts: u64) -> u64 {
+        if parts == self.micros || parts == 0 {
+            return remainder;
+        }
+        let converted = u128::from(remainder) * u128::from(self.micros) / u128::from(parts);
+        u64::try_from(converted).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} per {:?}",
+            Amount::from_thousandths(self.thousandths),
+            Duration::from_micros(self.micros)
+        )
+    }
+}
+
+impl std::str::FromStr for Rate {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let invalid = || {
+            ConfigError::invalid(
+                "rate",
+                text,
+                "permits per time, such as 10/s, 100/min, 7/3s or 1/30d",
+            )
+        };
+        let (amount, period) = text.split_once('/').ok_or_else(invalid)?;
+        let amount: Amount = amount.parse().map_err(|_| invalid())?;
+        let period = period.trim();
+        let counted = period.starts_with(|c: char| c.is_ascii_digit());
+        let period = if counted {
+            parse_duration(period)
+        } else {
+            parse_duration(&format!("1{period}"))
+        };
+        Self::per(amount, period.map_err(|_| invalid())?)
+    }
+}
+
+impl TryFrom<&str> for Rate {
+    type Error = ConfigError;
+
+    fn try_from(text: &str) -> Result<Self, ConfigError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<Amount> for Rate {
+    type Error = ConfigError;
+
+    fn try_from(per_second: Amount) -> Result<Self, ConfigError> {
+        Self::per_second(per_second)
+    }
+}
+
+macro_rules! rate_from_number {
+    ($($number:ty),*) => {$(
+        impl TryFrom<$number> for Rate {
+            type Error = ConfigError;
+
+            fn try_from(per_second: $number) -> Result<Self, ConfigError> {
+                Self::per_second(per_second)
+            }
+        }
+    )*};
+}
+rate_from_number!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rate_that_a_person_writes_is_exact() {
+        for (text, thousandths, micros) in [
+            ("7/3s", 7, 3_000),
+            ("0.001/s", 1, 1_000_000),
+            ("1_000_000/s", 1_000, 1),
+            ("999_983/day", 999_983, 86_400_000),
+            ("1/30d", 1, 2_592_000_000),
+            ("100/min", 1, 600),
+        ] {
+            assert_eq!(text.parse(), Ok(Rate { thousandths, micros }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        for text in [
+            "0/s",
+            "1/0s",
+            "10",
+            "x/s",
+            "1/fortnight",
+            "-1/s",
+            "5000000000/us",
+            "0.001/60d1us",
+        ] {
+            let error = text.parse::<Rate>().expect_err(text).to_string();
+            assert!(error.starts_with("rate is `"), "{error}");
+        }
+        assert!(Rate::per(1, Duration::from_nanos(1_500)).is_err());
+        assert!(Rate::try_from(-1).is_err());
+        assert!(Rate::try_from(f64::NAN).is_err());
+    }
+}

@@ -1,0 +1,11 @@
+//! The parameters of a token bucket.
+
+use super::Rate;
+
+/// Admits while tokens are left; tokens come back at `rate`, up to `capacity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TokenBucket {
+    /// Tokens of a full bucket, in thousandths.
+    pub(crate) capacity: u64,
+    pub(crate) rate: Rate,
+}

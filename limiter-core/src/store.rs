@@ -1,0 +1,37 @@
+//! What a store is: the place where state lives and decisions are atomic.
+
+mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
+use smallvec::SmallVec;
+
+pub(crate) use memory::MemoryStore;
+
+use crate::algorithm::Outcome;
+use crate::error::StoreError;
+use crate::limiter::request::Request;
+use crate::units::Timestamp;
+
+/// What a store answers: one outcome for each limit of the request, in its order.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) decided_at: Timestamp,
+    pub(crate) outcomes: SmallVec<[Outcome; 1]>,
+}
+
+/// Where state lives. A request is decided at one moment of the store's clock, and charged whole or not at all.
+pub(crate) trait Store: Send + Sync {
+    /// Decides a request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves it open whether the request was charged; it is never charged twice.
+    fn decide(&self, request: &Request<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
+
+    /// Forgets the state of every limit of the request.
+    fn reset(&self, request: &Request<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Prepares the store for traffic: dials every node, loads what is to be loaded.
+    fn ready(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

@@ -1,0 +1,333 @@
+//! The store in this process: a sharded map from identity to state.
+//!
+//! Idle keys leave by themselves: about once a second each shard drops what has expired, at the expense of whichever
+//! call comes along. The number of keys is bounded; a new key beyond the bound is answered with
+//! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full).
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use smallvec::SmallVec;
+
+use super::{Store, Verdict};
+use crate::algorithm::{self, Mode, Slot, State};
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::limiter::request::{Limit, Request};
+
+const SHARDS: usize = 64;
+/// Each shard is looked through about once a second.
+const SWEEP_EVERY_MICROS: u64 = 1_000_000 / SHARDS as u64;
+
+/// State in this process.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    shards: [Shard; SHARDS],
+    hasher: DefaultHashBuilder,
+    clock: Clock,
+    max_keys_per_shard: usize,
+    next_sweep_at: AtomicU64,
+    next_swept: AtomicUsize,
+}
+
+type Shard = Mutex<HashTable<Entry>>;
+
+#[derive(Debug)]
+struct Entry {
+    identity: Box<Identity>,
+    state: State,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Identity {
+    algorithm: &'static str,
+    policy: String,
+    group: Option<String>,
+    key: String,
+}
+
+impl Identity {
+    fn of(limit: &Limit<'_>) -> Self {
+        Self {
+            algorithm: limit.policy.algorithm().code(),
+            policy: limit.policy.name().to_owned(),
+            group: limit.group().map(str::to_owned),
+            key: limit.key.as_str().to_owned(),
+        }
+    }
+
+    fn is_of(&self, limit: &Limit<'_>) -> bool {
+        self.key == limit.key.as_str()
+            && self.policy == limit.policy.name()
+            && self.algorithm == limit.policy.algorithm().code()
+            && self.group.as_deref() == limit.group()
+    }
+}
+
+impl MemoryStore {
+    pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: DefaultHashBuilder::default(),
+            clock,
+            max_keys_per_shard: max_keys.div_ceil(SHARDS),
+            next_sweep_at: AtomicU64::new(0),
+            next_swept: AtomicUsize::new(0),
+        }
+    }
+
+    /// Decides at once, without a future.
+    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        let places: SmallVec<[Place; 2]> = request.limits.iter().map(|limit| self.place(limit)).collect();
+        let mut locks = self.lock(&places);
+        // Read within the locks, so that no two decisions on one key see time in another order than they are made.
+        let decided_at = self.clock.now();
+        let now = decided_at.as_micros();
+
+        let mut full = false;
+        let mut states: SmallVec<[State; 2]> = SmallVec::new();
+        for (limit, place) in request.limits.iter().zip(&places) {
+            let shard = locks.shard(place);
+            match shard.find_mut(place.hash, |entry| entry.identity.is_of(limit)) {
+                Some(entry) => states.push(std::mem::take(&mut entry.state)),
+                None => {
+                    full |= !self.has_room(shard, now);
+                    states.push(State::Absent);
+                }
+            }
+        }
+        let mut slots: SmallVec<[Slot<'_>; 2]> = request
+            .limits
+            .iter()
+            .zip(&mut states)
+            .map(|(limit, state)| Slot {
+                algorithm: limit.policy.algorithm(),
+                cost: limit.cost,
+                state,
+            })
+            .collect();
+        let full = full && request.mode == Mode::Charge;
+        let outcomes = algorithm::decide(&mut slots, now, if full { Mode::Refuse } else { request.mode });
+        drop(slots);
+
+        for ((limit, place), state) in request.limits.iter().zip(&places).zip(states) {
+            self.put(locks.shard(place), place, limit, state);
+        }
+        drop(locks);
+        self.sweep_one(now);
+        if full && outcomes.iter().all(|outcome| outcome.fits) {
+            return Err(StoreError::new(
+                StoreErrorKind::Full,
+                "the store in memory holds as many keys as it may",
+            ));
+        }
+        Ok(Verdict { decided_at, outcomes })
+    }
+
+    /// Forgets the state of every limit of the request.
+    pub(crate) fn reset_now(&self, request: &Request<'_>) {
+        for limit in &request.limits {
+            let place = self.place(limit);
+            let mut locks = self.lock(std::slice::from_ref(&place));
+            if let Ok(entry) = locks
+                .shard(&place)
+                .find_entry(place.hash, |entry| entry.identity.is_of(limit))
+            {
+                entry.remove();
+            }
+        }
+    }
+
+    fn place(&self, limit: &Limit<'_>) -> Place {
+        let identity = (
+            limit.key.as_str(),
+            limit.policy.name(),
+            limit.policy.algorithm().code(),
+            limit.group(),
+        );
+        let hash = self.hasher.hash_one(identity);
+        // The table uses the low and the top seven bits; these lie between.
+        Place {
+            hash,
+            shard: usize::try_from(hash >> 48).unwrap_or(0) % SHARDS,
+        }
+    }
+
+    /// Locks the shards of these places, always in ascending order, so that no two calls wait for each other.
+    fn lock(&self, places: &[Place]) -> Locks<'_> {
+        let mut numbers: SmallVec<[usize; 2]> = places.iter().map(|place| place.shard).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Locks(
+            numbers
+                .into_iter()
+                .filter_map(|number| Some((number, lock(self.shards.get(number)?))))
+                .collect(),
+        )
+    }
+
+    fn has_room(&self, shard: &mut HashTable<Entry>, now: u64) -> bool {
+        if shard.len() >= self.max_keys_per_shard {
+            shard.retain(|entry| !entry.state.is_spent(now));
+        }
+        shard.len() < self.max_keys_per_shard
+    }
+
+    fn put(&self, shard: &mut HashTable<Entry>, place: &Place, limit: &Limit<'_>, state: State) {
+        match shard.find_mut(place.hash, |entry| entry.identity.is_of(limit)) {
+            Some(entry) => entry.state = state,
+            None if matches!(state, State::Absent) => {}
+            None => {
+                let entry = Entry {
+                    identity: Box::new(Identity::of(limit)),
+                    state,
+                };
+                shard.insert_unique(place.hash, entry, |entry| self.rehash(&entry.identity));
+            }
+        }
+    }
+
+    fn rehash(&self, identity: &Identity) -> u64 {
+        let Identity {
+            algorithm,
+            policy,
+            group,
+            key,
+        } = identity;
+        self.hasher
+            .hash_one((key.as_str(), policy.as_str(), *algorithm, group.as_deref()))
+    }
+
+    /// Drops what has expired from the next shard, if its turn has come and nobody is using it.
+    fn sweep_one(&self, now: u64) {
+        let due = self.next_sweep_at.load(Ordering::Relaxed);
+        // A clock that stepped back by more than a round starts the rounds anew.
+        if now < due && due - now <= SWEEP_EVERY_MICROS {
+            return;
+        }
+        let next = now.saturating_add(SWEEP_EVERY_MICROS);
+        if self
+            .next_sweep_at
+            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
+            return;
+        }
+        let number = self.next_swept.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        if let Some(Ok(mut shard)) = self.shards.get(number).map(Mutex::try_lock) {
+            shard.retain(|entry| !entry.state.is_spent(now));
+            let (len, capacity) = (shard.len(), shard.capacity());
+            if capacity > 64 && capacity / 4 > len {
+                shard.shrink_to(len * 2, |entry| self.rehash(&entry.identity));
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+}
+
+/// Where a limit's state lives.
+#[derive(Debug)]
+struct Place {
+    hash: u64,
+    shard: usize,
+}
+
+/// The locked shards of one decision.
+struct Locks<'a>(SmallVec<[(usize, MutexGuard<'a, HashTable<Entry>>); 2]>);
+
+impl Locks<'_> {
+    fn shard(&mut self, place: &Place) -> &mut HashTable<Entry> {
+        #[expect(
+            clippy::expect_used,
+            reason = "`lock` took the shard of every place of the decision"
+        )]
+        let (_, shard) = self
+            .0
+            .iter_mut()
+            .find(|(number, _)| *number == place.shard)
+            .expect("a locked shard");
+        shard
+    }
+}
+
+/// A panic elsewhere leaves a shard as it was: each change to it is a single assignment.
+fn lock(shard: &Shard) -> MutexGuard<'_, HashTable<Entry>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for MemoryStore {
+    async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        self.decide_now(request)
+    }
+
+    async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        self.reset_now(request);
+        Ok(())
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::limiter::request::Ask;
+    use crate::policy::Policy;
+    use std::time::Duration;
+
+    fn ask<'a>(policy: &'a Policy, key: &'a str) -> Request<'a> {
+        Request::new([Ask::new(policy, key)], Mode::Charge, false).expect("a valid request")
+    }
+
+    #[test]
+    fn idle_keys_leave_by_themselves() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
+        let policy = Policy::token_bucket("p")
+            .capacity(5)
+            .rate(5)
+            .build()
+            .expect("valid");
+        for key in 0..10_000 {
+            store
+                .decide_now(&ask(&policy, &key.to_string()))
+                .expect("decided");
+        }
+        assert_eq!(store.keys(), 10_000);
+        for _ in 0..SHARDS * 2 {
+            clock.advance(Duration::from_millis(100));
+            store.decide_now(&ask(&policy, "busy")).expect("decided");
+        }
+        assert_eq!(store.keys(), 1);
+    }
+
+    #[test]
+    fn a_full_store_answers_a_new_key_with_full_and_serves_the_others() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::new(Clock::Manual(clock.clone()), 640);
+        let policy = Policy::token_bucket("p")
+            .capacity(5)
+            .rate(5)
+            .build()
+            .expect("valid");
+        let refused = (0..10_000)
+            .filter(|key| {
+                let answer = store.decide_now(&ask(&policy, &key.to_string()));
+                answer.is_err_and(|error| error.kind() == StoreErrorKind::Full)
+            })
+            .count();
+        assert_eq!((store.keys(), refused), (640, 10_000 - 640));
+        assert!(store.decide_now(&ask(&policy, "0")).is_ok());
+        clock.advance(Duration::from_secs(1));
+        assert!(store.decide_now(&ask(&policy, "new")).is_ok());
+    }
+}

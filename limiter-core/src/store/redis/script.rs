@@ -1,0 +1,84 @@
+//! The script, and how it is called: by its hash, and by its text where the server does not know it.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bb8_redis::redis::{self, Cmd};
+use sha1::{Digest, Sha1};
+
+/// The whole script. Algorithms come before the driver, which names them.
+pub(super) const SOURCE: &str = concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/token_bucket.lua"),
+    include_str!("lua/funnel.lua"),
+    include_str!("lua/sliding_window.lua"),
+    include_str!("lua/driver.lua"),
+);
+
+/// The hash by which a server knows the script.
+fn hash() -> &'static str {
+    static HASH: OnceLock<String> = OnceLock::new();
+    HASH.get_or_init(|| {
+        Sha1::digest(SOURCE)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    })
+}
+
+/// One call of the script.
+#[derive(Debug)]
+pub(super) struct Call {
+    keys: Vec<String>,
+    plan: Vec<u8>,
+    started: Instant,
+    deadline: Duration,
+}
+
+impl Call {
+    pub(super) fn new(keys: Vec<String>, plan: Vec<u8>, deadline: Duration) -> Self {
+        Self {
+            keys,
+            plan,
+            started: Instant::now(),
+            deadline,
+        }
+    }
+
+    /// Names the script.
+    pub(super) fn by_hash(&self) -> Cmd {
+        self.command("EVALSHA", hash())
+    }
+
+    /// Brings the script along.
+    pub(super) fn by_text(&self) -> Cmd {
+        self.command("EVAL", SOURCE)
+    }
+
+    /// The first key; all of them lie in one slot.
+    pub(super) fn key(&self) -> &str {
+        self.keys.first().map_or("", String::as_str)
+    }
+
+    /// Whether the caller has stopped waiting because its time was up.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.started.elapsed() >= self.deadline
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command
+            .arg(script)
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(&self.plan);
+        command
+    }
+}
+
+/// Makes a server know the script.
+pub(super) fn load() -> Cmd {
+    let mut command = redis::cmd("SCRIPT");
+    command.arg("LOAD").arg(SOURCE);
+    command
+}

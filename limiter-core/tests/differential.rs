@@ -1,0 +1,264 @@
+//! The pure algorithms and the Lua scripts are twins: under one clock, random traces get the same answers from the store
+//! in memory, which runs the one, and from Redis, which runs the other.
+//!
+//! `LIMITER_TRACES` sets the number of traces, `LIMITER_SEED` repeats a run.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use limiter_core::{Amount, Ask, Decision, Key, ManualClock, Policy, Rate, Rejection};
+use support::{Kind, Subject};
+
+const STEPS: usize = 20;
+const WORKERS: usize = 16;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .map_or(default, |value| value.parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pure_steps_and_scripts_agree_on_random_traces() {
+    let traces = setting("LIMITER_TRACES", 10_000);
+    let seed = setting("LIMITER_SEED", fastrand::u64(..));
+    println!("LIMITER_SEED={seed} LIMITER_TRACES={traces}");
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..WORKERS as u64 {
+        workers.spawn(async move {
+            let clock = ManualClock::new();
+            let model = Subject::with_clock(Kind::Memory, clock.clone());
+            let redis = Subject::with_clock(Kind::Standalone, clock.clone());
+            let mut decided = [0_u64; 2];
+            for number in (worker..traces).step_by(WORKERS) {
+                let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                let tally = trace(&mut rng, number, &clock, &model, &redis).await;
+                decided[0] += tally[0];
+                decided[1] += tally[1];
+            }
+            decided
+        });
+    }
+    let mut decided = [0_u64; 2];
+    while let Some(tally) = workers.join_next().await {
+        let tally = tally.unwrap();
+        decided[0] += tally[0];
+        decided[1] += tally[1];
+    }
+    println!("allowed {}, denied {}", decided[0], decided[1]);
+    // The traces mean something only if they go both ways.
+    assert!(decided[0] > traces && decided[1] > traces, "{decided:?}");
+}
+
+/// One key's history; returns how often it was allowed and denied.
+async fn trace(
+    rng: &mut Rng,
+    number: u64,
+    clock: &ManualClock,
+    model: &Subject,
+    redis: &Subject,
+) -> [u64; 2] {
+    let key = Key::from(format!("key:{number}"));
+    clock.set(ManualClock::new().now());
+    let families: Vec<Vec<Policy>> = (0..1 + rng.usize(0..3))
+        .map(|family| policies(rng, family))
+        .collect();
+    let mut history = Vec::new();
+    let mut decided = [0; 2];
+    for _ in 0..STEPS {
+        if let Some(span) = move_clock(rng, clock, &families) {
+            forget_what_is_spent(&key, &families, model, redis).await;
+            clock.step_back(span);
+        }
+        let chosen: Vec<(&Policy, Amount)> = families
+            .iter()
+            .map(|family| {
+                let policy = &family[if rng.u8(0..4) == 0 {
+                    rng.usize(0..family.len())
+                } else {
+                    0
+                }];
+                (policy, cost(rng, policy))
+            })
+            .collect();
+        let asks = || {
+            chosen
+                .iter()
+                .map(|(policy, cost)| Ask::new(policy, &key).cost(*cost))
+                .collect::<Vec<_>>()
+        };
+        let said: Vec<_> = chosen.iter().map(|(policy, cost)| format!("{policy} cost {cost}")).collect();
+        history.push(format!("{} {}", clock.now().as_micros(), said.join(" + ")));
+        let (ours, theirs) = match rng.u8(0..20) {
+            0 => {
+                let policy = chosen[0].0;
+                model.limits.reset(policy, &key).await.unwrap();
+                redis.limits.reset(policy, &key).await.unwrap();
+                continue;
+            }
+            1 | 2 => {
+                let (policy, cost) = chosen[0];
+                let ours = model.limits.peek(policy, &key).cost(cost).await;
+                (ours, redis.limits.peek(policy, &key).cost(cost).await)
+            }
+            _ => (
+                model.limits.check_all(asks()).await,
+                redis.limits.check_all(asks()).await,
+            ),
+        };
+        let (ours, theirs) = (facts(ours), facts(theirs));
+        assert_eq!(
+            ours,
+            theirs,
+            "trace {number}: model, Redis\n{}",
+            history.join("\n")
+        );
+        decided[usize::from(!ours.0)] += 1;
+    }
+    decided
+}
+
+/// All that two stores must agree on.
+type Facts = (bool, u64, Vec<(bool, Amount, Duration, Duration, Duration)>);
+
+fn facts(answer: Result<Decision, Rejection>) -> Facts {
+    let decision = answer.expect("a decision");
+    let limits = decision.limits().iter().map(|limit| {
+        (
+            limit.is_allowed(),
+            limit.remaining(),
+            limit.retry_after(),
+            limit.reset_after(),
+            limit.expires_after(),
+        )
+    });
+    (
+        decision.is_allowed(),
+        decision.decided_at().as_micros(),
+        limits.collect(),
+    )
+}
+
+/// Versions of one policy, as a rollout has them side by side.
+fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
+    let name = format!("p{family}");
+    let algorithm = rng.u8(0..3);
+    let versions = 1 + rng.usize(0..3);
+    (0..versions)
+        .map(|_| match algorithm {
+            0 => loop {
+                let policy = Policy::token_bucket(&name)
+                    .capacity(capacity(rng))
+                    .rate(rate(rng));
+                if let Ok(policy) = policy.build() {
+                    break policy;
+                }
+            },
+            1 => loop {
+                if let Ok(policy) = Policy::funnel(&name)
+                    .capacity(capacity(rng))
+                    .rate(rate(rng))
+                    .build()
+                {
+                    break policy;
+                }
+            },
+            _ => {
+                let limit = match rng.u8(0..8) {
+                    0 => rng.u64(1..1_000),
+                    _ => rng.u64(1..12),
+                };
+                let window = Duration::from_micros(match rng.u8(0..6) {
+                    0 => 1,
+                    1 => rng.u64(1..2_592_000_000_000),
+                    _ => rng.u64(1..20) * 500_000,
+                });
+                Policy::sliding_window(&name)
+                    .limit(limit)
+                    .window(window)
+                    .build()
+                    .unwrap()
+            }
+        })
+        .collect()
+}
+
+fn capacity(rng: &mut Rng) -> Amount {
+    match rng.u8(0..8) {
+        0 => Amount::from_thousandths(rng.u64(1..3_000)),
+        1 => Amount::from_thousandths(rng.u64(1..1 << 52)),
+        2 => Amount::from(rng.u64(1..1_000_000)),
+        _ => Amount::from(rng.u64(1..20)),
+    }
+}
+
+fn rate(rng: &mut Rng) -> Rate {
+    loop {
+        let rate = match rng.u8(0..9) {
+            0 => "7/3s".parse(),
+            1 => "0.001/s".parse(),
+            2 => "1000000/s".parse(),
+            3 => "999983/day".parse(),
+            4 => "1/30d".parse(),
+            5 => Rate::per(
+                Amount::from_thousandths(rng.u64(1..1 << 41)),
+                Duration::from_micros(rng.u64(1..1 << 41)),
+            ),
+            _ => Rate::per_second(rng.u32(1..20)),
+        };
+        if let Ok(rate) = rate {
+            return rate;
+        }
+    }
+}
+
+fn cost(rng: &mut Rng, policy: &Policy) -> Amount {
+    let quota = u64::try_from(policy.quota().as_thousandths()).unwrap();
+    let whole = policy.quota().whole();
+    let fractions = format!("{policy}").contains("sliding window");
+    match rng.u8(0..10) {
+        0 => Amount::ZERO,
+        1 => policy.quota(),
+        2 if !fractions => Amount::from_thousandths(rng.u64(0..=quota)),
+        3 => Amount::from(rng.u64(0..=whole)),
+        _ => Amount::ONE.min(policy.quota()),
+    }
+}
+
+/// A state that equals absence may be gone from a store or not; a clock that steps back tells the two apart.
+async fn forget_what_is_spent(key: &Key<'_>, families: &[Vec<Policy>], model: &Subject, redis: &Subject) {
+    for policy in families.iter().map(|family| &family[0]) {
+        let peeked = redis.limits.peek(policy, key).cost(0).await.unwrap();
+        if peeked.limits()[0].expires_after().is_zero() {
+            model.limits.reset(policy, key).await.unwrap();
+            redis.limits.reset(policy, key).await.unwrap();
+        }
+    }
+}
+
+/// Stands still, creeps, walks or leaps; or says by how much to step back.
+fn move_clock(rng: &mut Rng, clock: &ManualClock, families: &[Vec<Policy>]) -> Option<Duration> {
+    let window = families[0][0].window();
+    match rng.u8(0..20) {
+        0..5 => {}
+        5..8 => clock.advance(Duration::from_micros(rng.u64(1..1_000))),
+        8..13 => clock.advance(Duration::from_micros(rng.u64(1..3_000_000))),
+        13..16 => {
+            let part = u64::try_from(window.as_micros()).unwrap();
+            clock.advance(Duration::from_micros(rng.u64(0..=part.min(1 << 45))));
+        }
+        16 => clock.advance(window.min(Duration::from_secs(10 * 365 * 86_400))),
+        17 => return Some(Duration::from_micros(rng.u64(1..1_000))),
+        18 => return Some(Duration::from_secs(rng.u64(1..4_000))),
+        _ => clock.advance(Duration::from_secs(rng.u64(1..100_000))),
+    }
+    None
+}
