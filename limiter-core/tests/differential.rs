@@ -95,7 +95,10 @@ async fn trace(
                 .map(|(policy, cost)| Ask::new(policy, &key).cost(*cost))
                 .collect::<Vec<_>>()
         };
-        let said: Vec<_> = chosen.iter().map(|(policy, cost)| format!("{policy} cost {cost}")).collect();
+        let said: Vec<_> = chosen
+            .iter()
+            .map(|(policy, cost)| format!("{policy} cost {cost}"))
+            .collect();
         history.push(format!("{} {}", clock.now().as_micros(), said.join(" + ")));
         let (ours, theirs) = match rng.u8(0..20) {
             0 => {

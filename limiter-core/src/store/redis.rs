@@ -107,3 +107,114 @@ impl Store for RedisStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Mode;
+    use crate::limiter::request::Ask;
+    use crate::policy::Policy;
+    use crate::units::Timestamp;
+    use limiter_testing::RedisServer;
+    use std::time::Duration;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+    fn request<'a>(asks: impl IntoIterator<Item = Ask<'a>>) -> Request<'a> {
+        Request::new(asks, Mode::Charge, true).unwrap()
+    }
+
+    /// Runs several decisions in one call of the script, each on the keys that its limits' policies name.
+    async fn run(server: &RedisServer, requests: &[&Request<'_>]) -> Vec<Result<Verdict, StoreError>> {
+        let node = Node::new(Dialer::to(&server.url()).unwrap(), 1);
+        let keys = requests
+            .iter()
+            .flat_map(|request| &request.limits)
+            .map(|limit| limit.policy.name().to_owned());
+        let plan: Vec<_> = requests
+            .iter()
+            .map(|request| (*request, Operation::Check))
+            .collect();
+        let call = Call::new(
+            keys.collect(),
+            wire::plan(&plan, Some(NOW)),
+            Duration::from_secs(5),
+        );
+        let counts: Vec<usize> = requests.iter().map(|request| request.limits.len()).collect();
+        wire::verdicts(&node.run(&call).await.unwrap(), &counts).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_bad_key_fails_its_own_decision_and_no_other_of_the_batch() {
+        let server = RedisServer::start();
+        let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
+        let window = |name: &str| {
+            Policy::sliding_window(name)
+                .limit(5)
+                .window("1m")
+                .build()
+                .unwrap()
+        };
+        let [good, list, text, other] = ["good", "list", "text", "other"].map(bucket);
+        let [ring, torn] = ["ring", "torn"].map(window);
+        server.command(&["RPUSH", "list", "x"]);
+        server.command(&["SET", "text", "not ours"]);
+        server.command(&["SET", "torn", "\u{1}\u{3}"]);
+
+        let ask = |policy| request([Ask::new(policy, "k")]);
+        let several = request([Ask::new(&other, "k"), Ask::new(&ring, "k"), Ask::new(&list, "k")]);
+        let (first, second, third, fourth) = (ask(&good), ask(&list), ask(&text), ask(&torn));
+        let verdicts = run(&server, &[&first, &second, &several, &third, &fourth, &first]).await;
+
+        let told: Vec<_> = verdicts
+            .iter()
+            .map(|verdict| match verdict {
+                Ok(verdict) => Ok(verdict
+                    .outcomes
+                    .iter()
+                    .map(|outcome| outcome.remaining)
+                    .collect::<Vec<_>>()),
+                Err(error) => Err(error.kind()),
+            })
+            .collect();
+        let (wrong, unknown) = (Err(StoreErrorKind::WrongType), Err(StoreErrorKind::UnknownLayout));
+        // The same key twice: the second decision sees what the first has charged.
+        assert_eq!(
+            told,
+            [
+                Ok(vec![4_000]),
+                wrong.clone(),
+                wrong,
+                unknown.clone(),
+                unknown,
+                Ok(vec![3_000])
+            ]
+        );
+        assert_eq!(
+            server.command(&["EXISTS", "other", "ring"]).integer(),
+            0,
+            "a failed decision charges nothing"
+        );
+        assert_eq!(server.command(&["GET", "text"]).text(), "not ours");
+    }
+
+    #[tokio::test]
+    async fn one_batch_answers_as_single_calls_would() {
+        let server = RedisServer::start();
+        let bucket = Policy::token_bucket("b").capacity(3).rate(1).build().unwrap();
+        let ring = Policy::sliding_window("r").limit(2).window("1m").build().unwrap();
+        let both = request([Ask::new(&bucket, "k"), Ask::new(&ring, "k")]);
+        let alone = request([Ask::new(&bucket, "k")]);
+        let verdicts = run(&server, &[&both, &both, &both, &alone, &alone]).await;
+        let allowed: Vec<bool> = verdicts
+            .iter()
+            .map(|verdict| verdict.as_ref().unwrap().outcomes.iter().all(|o| o.fits))
+            .collect();
+        assert_eq!(allowed, [true, true, false, true, false]);
+        assert!(
+            verdicts
+                .iter()
+                .all(|verdict| verdict.as_ref().unwrap().decided_at == NOW)
+        );
+    }
+}

@@ -8,7 +8,7 @@ use limiter_core::{Limiter, ManualClock};
 use limiter_testing::{RedisCluster, RedisServer};
 
 /// A namespace that no other test has.
-pub fn namespace() -> String {
+pub(crate) fn namespace() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     format!(
@@ -20,7 +20,7 @@ pub fn namespace() -> String {
 
 /// Which store a test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Memory,
     Standalone,
     Cluster,
@@ -28,19 +28,19 @@ pub enum Kind {
 
 /// A limiter with the clock that drives it.
 #[derive(Clone, Debug)]
-pub struct Subject {
-    pub kind: Kind,
-    pub limits: Limiter,
-    pub clock: ManualClock,
-    pub namespace: String,
+pub(crate) struct Subject {
+    pub(crate) kind: Kind,
+    pub(crate) limits: Limiter,
+    pub(crate) clock: ManualClock,
+    pub(crate) namespace: String,
 }
 
 impl Subject {
-    pub fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         Self::with_clock(kind, ManualClock::new())
     }
 
-    pub fn with_clock(kind: Kind, clock: ManualClock) -> Self {
+    pub(crate) fn with_clock(kind: Kind, clock: ManualClock) -> Self {
         let namespace = namespace();
         let limits = match kind {
             Kind::Memory => Limiter::in_process().clock(&clock).build(),

@@ -1,0 +1,208 @@
+//! A cluster whose slots move: redirections are followed, seen by no caller, and charge nothing twice.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use limiter_core::{Ask, Key, Limiter, OnStoreFailure, Policy};
+use limiter_testing::{RedisCluster, RespValue};
+use support::namespace;
+
+const CAPACITY: u64 = 10_000;
+
+fn policy() -> Policy {
+    // So slow that nothing comes back while a test runs.
+    Policy::token_bucket("p")
+        .capacity(CAPACITY)
+        .rate("1/d")
+        .deadline(Duration::from_secs(2))
+        .build()
+        .unwrap()
+}
+
+fn limiter(cluster: &RedisCluster, namespace: &str) -> Limiter {
+    // One seed is enough: the others are found through it.
+    Limiter::redis_cluster(cluster.urls().into_iter().take(1))
+        .namespace(namespace)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn keys_are_spread_over_all_nodes_and_every_node_knows_the_script() {
+    let cluster = RedisCluster::shared();
+    let limits = limiter(cluster, &namespace());
+    limits.ready().await.unwrap();
+    let mut owners = HashSet::new();
+    for key in 0..100_u32 {
+        assert!(limits.check(&policy(), key).await.unwrap().is_allowed());
+        owners.insert(cluster.owner_of(cluster.slot_of(key.to_string())));
+    }
+    assert_eq!(owners.len(), 3);
+}
+
+#[tokio::test]
+async fn limits_of_one_key_are_decided_in_one_slot_and_those_of_a_group_too() {
+    let limits = limiter(RedisCluster::shared(), &namespace());
+    let burst = Policy::token_bucket("burst")
+        .capacity(2)
+        .rate("1/d")
+        .build()
+        .unwrap();
+    let daily = Policy::sliding_window("daily")
+        .limit(5)
+        .window("1d")
+        .build()
+        .unwrap();
+    for key in ["", "a", "user:7", "{}", "x}y{z"] {
+        let decision = limits
+            .check_all([Ask::new(&burst, key), Ask::new(&daily, key)])
+            .await
+            .unwrap();
+        assert_eq!(
+            decision
+                .limits()
+                .iter()
+                .map(|limit| limit.remaining().whole())
+                .collect::<Vec<_>>(),
+            [1, 4]
+        );
+    }
+    let user = || Key::from("user:7").in_group("tenant:3");
+    let tenant = || Key::from("tenant:3");
+    for left in [1, 0] {
+        let decision = limits
+            .check_all([Ask::new(&burst, user()), Ask::new(&daily, tenant())])
+            .await
+            .unwrap();
+        assert_eq!(decision.remaining(), left);
+    }
+    assert!(
+        !limits
+            .check_all([Ask::new(&burst, user()), Ask::new(&daily, tenant())])
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+    assert_eq!(limits.peek(&daily, tenant()).await.unwrap().remaining(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_under_load_loses_no_call_and_charges_none_twice() {
+    let cluster = RedisCluster::start();
+    let namespace = namespace();
+    let slot = cluster.slot_of("hot");
+    let limits: Vec<Limiter> = (0..3).map(|_| limiter(&cluster, &namespace)).collect();
+    let asked = 2 * 1_500;
+    let callers = tokio::task::JoinSet::from_iter(limits.iter().take(2).cloned().map(|limits| async move {
+        for _ in 0..1_500 {
+            assert!(limits.check(&policy(), "hot").await.unwrap().is_allowed());
+        }
+    }));
+    // The slot goes round all nodes, twice; each time it is half moved for a while, so that ASK is answered.
+    let moved = tokio::task::spawn_blocking(move || {
+        for _ in 0..6 {
+            let to = (cluster.owner_of(slot) + 1) % cluster.nodes().len();
+            let migration = cluster.begin_migration(slot, to);
+            std::thread::sleep(Duration::from_millis(20));
+            migration.move_keys();
+            std::thread::sleep(Duration::from_millis(20));
+            migration.finish();
+        }
+        cluster
+    });
+    callers.join_all().await;
+    let cluster = moved.await.unwrap();
+    // One that has never heard of the moves.
+    let left = limits
+        .last()
+        .unwrap()
+        .peek(&policy(), "hot")
+        .await
+        .unwrap()
+        .remaining();
+    assert_eq!(left, CAPACITY - asked);
+    drop(cluster);
+}
+
+#[tokio::test]
+async fn redirections_are_really_met() {
+    let cluster = RedisCluster::start();
+    let limits = limiter(&cluster, &namespace());
+    let slot = cluster.slot_of("k");
+    let answered = |code: &str| -> i64 {
+        let lines = cluster
+            .nodes()
+            .iter()
+            .map(|node| node.command(&["INFO", "errorstats"]).text().to_owned());
+        let counts = lines.flat_map(|lines| {
+            let counts = lines
+                .lines()
+                .filter_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
+            counts
+                .map(|count| count.trim().parse::<i64>().unwrap())
+                .collect::<Vec<_>>()
+        });
+        counts.sum()
+    };
+    assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
+
+    let to = (cluster.owner_of(slot) + 1) % cluster.nodes().len();
+    let migration = cluster.begin_migration(slot, to);
+    migration.move_keys();
+    assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
+    assert!(
+        answered("ASK") > 0,
+        "the key is at the target, the slot still at the source"
+    );
+    migration.finish();
+    assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
+    assert!(answered("MOVED") > 0, "the map is of yesterday");
+    assert_eq!(
+        limits.peek(&policy(), "k").await.unwrap().remaining(),
+        CAPACITY - 3
+    );
+}
+
+#[tokio::test]
+async fn a_dead_node_fails_its_own_keys_and_no_others() {
+    let cluster = RedisCluster::builder()
+        .arg("cluster-require-full-coverage", "no")
+        .start();
+    let limits = limiter(&cluster, &namespace());
+    limits.ready().await.unwrap();
+    let dead = 2;
+    cluster.node(dead).kill();
+    let policy = Policy::token_bucket("p")
+        .capacity(5)
+        .rate(1)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap();
+    let (mut failed, mut served) = (0, 0);
+    for key in 0..60_u32 {
+        let on_dead_node = cluster_owner(&cluster, &key.to_string()) == dead;
+        let answer = limits.check(&policy, key).await;
+        assert_eq!(answer.is_err(), on_dead_node, "{key}: {answer:?}");
+        if on_dead_node { failed += 1 } else { served += 1 }
+    }
+    assert!(failed > 0 && served > 0);
+}
+
+/// The owner that the first node names, which needs no answer from the dead one.
+fn cluster_owner(cluster: &RedisCluster, key: &str) -> usize {
+    let slot = i64::from(cluster.slot_of(key));
+    let ranges = cluster.node(0).command(&["CLUSTER", "SLOTS"]);
+    let range = ranges.items().iter().map(RespValue::items).find(|range| {
+        matches!(range, [RespValue::Integer(first), RespValue::Integer(last), ..] if (*first..=*last).contains(&slot))
+    });
+    let primary = range.and_then(|range| range.get(2)).unwrap().items();
+    let port = primary.get(1).unwrap().integer();
+    cluster
+        .nodes()
+        .iter()
+        .position(|node| i64::from(node.port()) == port)
+        .unwrap()
+}
