@@ -7,15 +7,15 @@
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod funnel;
+mod level;
 mod sliding_window;
 mod token_bucket;
 
 use smallvec::SmallVec;
 
 use crate::policy::Algorithm;
-use funnel::FunnelState;
+use level::Level;
 use sliding_window::Ring;
-use token_bucket::BucketState;
 
 /// What is stored for one key under one policy.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +23,8 @@ pub(crate) enum State {
     /// Nothing is stored: nothing was used.
     #[default]
     Absent,
-    TokenBucket(BucketState),
-    Funnel(FunnelState),
+    TokenBucket(Level),
+    Funnel(Level),
     SlidingWindow(Ring),
 }
 
@@ -33,8 +33,7 @@ impl State {
     pub(crate) fn is_spent(&self, now: u64) -> bool {
         match self {
             Self::Absent => true,
-            Self::TokenBucket(bucket) => bucket.is_spent(now),
-            Self::Funnel(funnel) => funnel.is_spent(now),
+            Self::TokenBucket(level) | Self::Funnel(level) => level.is_spent(now),
             Self::SlidingWindow(ring) => ring.is_spent(now),
         }
     }
@@ -71,8 +70,26 @@ pub(crate) struct Outcome {
 pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
     match algorithm {
-        Algorithm::TokenBucket(limit) => token_bucket::step(limit, state, cost, now, mode),
-        Algorithm::Funnel(limit) => funnel::step(limit, state, cost, now, mode),
+        Algorithm::TokenBucket(limit) => {
+            let stored = if let State::TokenBucket(level) = state {
+                Some(*level)
+            } else {
+                None
+            };
+            let (level, outcome) = level::step(limit, stored, cost, now, mode);
+            *state = level.map_or(State::Absent, State::TokenBucket);
+            outcome
+        }
+        Algorithm::Funnel(limit) => {
+            let stored = if let State::Funnel(level) = state {
+                Some(*level)
+            } else {
+                None
+            };
+            let (level, outcome) = level::step(limit, stored, cost, now, mode);
+            *state = level.map_or(State::Absent, State::Funnel);
+            outcome
+        }
         Algorithm::SlidingWindow(limit) => sliding_window::step(limit, state, cost, now, mode),
     }
 }

@@ -71,7 +71,6 @@ enum Backend {
 
 impl Limiter {
     /// A limiter whose state lives in this process.
-    #[must_use]
     pub fn in_process() -> InProcessBuilder {
         InProcessBuilder::default()
     }

@@ -85,20 +85,17 @@ impl Policy {
     pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
     /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity + rate·T.
-    #[must_use]
     pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<TokenBucketShape> {
         PolicyBuilder::new(name.into())
     }
 
     /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
     /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
-    #[must_use]
     pub fn funnel(name: impl Into<String>) -> PolicyBuilder<FunnelShape> {
         PolicyBuilder::new(name.into())
     }
 
     /// An exact sliding window: never more than `limit` permits in any window.
-    #[must_use]
     pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowShape> {
         PolicyBuilder::new(name.into())
     }

@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     reason = "a test may panic"
 )]
+#![expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! What callers see when Redis is refused, gone, slow, or answers with an error: a typed outcome within the deadline.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
 

@@ -24,7 +24,7 @@ const SWEEP_EVERY_MICROS: u64 = 1_000_000 / SHARDS as u64;
 /// State in this process.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
-    shards: [Shard; SHARDS],
+    shards: Box<[Shard]>,
     hasher: DefaultHashBuilder,
     clock: Clock,
     max_keys_per_shard: usize,
@@ -69,7 +69,7 @@ impl Identity {
 impl MemoryStore {
     pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hasher: DefaultHashBuilder::default(),
             clock,
             max_keys_per_shard: max_keys.div_ceil(SHARDS),

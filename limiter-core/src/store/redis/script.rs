@@ -9,6 +9,7 @@ use sha1::{Digest, Sha1};
 /// The whole script. Algorithms come before the driver, which names them.
 pub(super) const SOURCE: &str = concat!(
     include_str!("lua/prelude.lua"),
+    include_str!("lua/level.lua"),
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/funnel.lua"),
     include_str!("lua/sliding_window.lua"),

@@ -1,0 +1,110 @@
+//! A quantity that moves at a rate: the tokens of a bucket, the level of a funnel.
+//!
+//! It is stored as it stood at one moment and brought forward on use, as in J. Turner, "New directions in communications"
+//! (1986), with a remainder in place of rounding.
+
+use super::{Mode, Outcome};
+use crate::policy::Rate;
+
+/// The quantity as it stood at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    /// In thousandths.
+    amount: u64,
+    /// Parts of the next thousandth that have come already …
+    remainder: u64,
+    /// … of which so many make one.
+    parts: u64,
+    /// The moment, in microseconds.
+    at: u64,
+    /// From this moment on the state equals absence, under every policy that has used it.
+    keep_until: u64,
+}
+
+/// What a bucket and a funnel do differently. All amounts are thousandths.
+pub(super) trait Meter {
+    fn rate(&self) -> &Rate;
+    /// The amount when nothing was used.
+    fn idle(&self) -> u64;
+    /// The amount after so much has come back.
+    fn recovered(&self, amount: u64, by: u64) -> u64;
+    /// What has to come back before `cost` fits.
+    fn missing(&self, amount: u64, cost: u64) -> u64;
+    fn charged(&self, amount: u64, cost: u64) -> u64;
+    fn remaining(&self, amount: u64) -> u64;
+    /// What has to come back until nothing is used.
+    fn used(&self, amount: u64) -> u64;
+}
+
+impl Level {
+    pub(super) fn is_spent(&self, now: u64) -> bool {
+        now >= self.keep_until
+    }
+}
+
+/// Takes a step, and says what is to be stored now.
+pub(super) fn step(
+    meter: &impl Meter,
+    stored: Option<Level>,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> (Option<Level>, Outcome) {
+    let mut level = view(meter, stored, now);
+    // A stored time ahead of the clock is mended on a denial too: it would be ahead at the next call again.
+    let ahead = stored.is_some_and(|stored| now < stored.at && !stored.is_spent(now));
+
+    let missing = if cost == 0 {
+        0
+    } else {
+        meter.missing(level.amount, cost)
+    };
+    let retry_after = meter.rate().time_for(missing, level.remainder);
+    let charged = missing == 0 && mode == Mode::Charge;
+    if charged {
+        level.amount = meter.charged(level.amount, cost);
+    }
+
+    let reset_after = meter.rate().time_for(meter.used(level.amount), level.remainder);
+    let keep_until = level.keep_until.max(now + reset_after);
+    // A denial writes nothing else, unless the state would expire before the moment that the answer names (a slower
+    // policy looks at what a faster one stored).
+    let mended = mode != Mode::Peek && stored.is_some() && (ahead || keep_until > level.keep_until);
+    let written = charged || mended;
+    if written {
+        level.keep_until = keep_until;
+    }
+    let outcome = Outcome {
+        fits: missing == 0,
+        remaining: meter.remaining(level.amount),
+        retry_after,
+        reset_after,
+        expires_after: level.keep_until.saturating_sub(now),
+    };
+    (if written { Some(level) } else { stored }, outcome)
+}
+
+/// The quantity at `now`, read under the policy of this call.
+fn view(meter: &impl Meter, stored: Option<Level>, now: u64) -> Level {
+    let parts = meter.rate().micros;
+    let Some(stored) = stored.filter(|stored| !stored.is_spent(now)) else {
+        return Level {
+            amount: meter.idle(),
+            remainder: 0,
+            parts,
+            at: now,
+            keep_until: now,
+        };
+    };
+    let remainder = meter.rate().convert(stored.remainder, stored.parts);
+    let (by, remainder) = meter.rate().accrue(now.saturating_sub(stored.at), remainder);
+    let amount = meter.recovered(stored.amount, by);
+    Level {
+        amount,
+        remainder: if amount == meter.idle() { 0 } else { remainder },
+        parts,
+        at: now,
+        // Time that ran back moves the whole state back.
+        keep_until: stored.keep_until - stored.at.saturating_sub(now),
+    }
+}
