@@ -1,28 +1,94 @@
-//! Exact, distributed rate limiting.
+//! Exact, distributed rate limiting: token buckets, funnels and sliding windows, decided atomically in Redis or in process.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! use limiter_core::{Limiter, ManualClock, Policy};
+//! use std::time::Duration;
+//!
+//! let clock = ManualClock::new();
+//! let limits = Limiter::in_process().clock(&clock).build();
+//! let policy = Policy::token_bucket("search").capacity(2).rate("1/s").build()?;
+//!
+//! assert!(limits.check(&policy, "ann").await?.is_allowed());
+//! assert!(limits.check(&policy, "ann").await?.is_allowed());
+//! let denied = limits.check(&policy, "ann").await?;
+//! assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+//!
+//! clock.advance(Duration::from_secs(1));
+//! assert!(limits.check(&policy, "ann").await?.is_allowed());
+//! # Ok::<(), limiter_core::Rejection>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # Choosing an algorithm
+//!
+//! | | promise | state | choose it for |
+//! |---|---|---|---|
+//! | [`Policy::token_bucket`] | over any time T at most capacity + rate·T | one small value | bursts up to a size, then a steady rate |
+//! | [`Policy::funnel`] | the same; keeps what was *used* when its capacity changes | one small value | quotas that shrink and grow |
+//! | [`Policy::sliding_window`] | never more than the limit in *any* window | 8 bytes a permit | "5 per minute" to the letter |
+//!
+//! # Stores
+//!
+//! [`Limiter::in_process`] keeps state in this process. [`Limiter::redis`], [`Limiter::redis_cluster`] and
+//! [`Limiter::redis_pool`] keep it in Redis 6.2 or newer (or Valkey), where all replicas with the same namespace share it.
+//! The answers are the same. Constructors dial nothing; [`Limiter::ready`] does, where a program wants to know.
+//!
+//! A Tokio runtime with time and I/O enabled is needed for Redis and for waiting.
+//!
+//! # When the store is out
+//!
+//! A decision takes at most its policy's deadline (50 ms by default), the wait for a connection included. Without an answer
+//! it is what the policy says: an error, a permit, or a denial; see [`OnStoreFailure`]. The answer's [`Origin`] tells.
+//! A call that may have been charged is never sent again.
+//!
+//! # Annotations
+//!
+//! `#[token_limiter]`, `#[funnel_limiter]` and `#[window_limiter]` put a limit in front of an async function. They use the
+//! limiter that they name, else that of [`with_limiter`], else the one that was [`install`]ed. [`verify_sites`] checks all
+//! of them at start-up.
+//!
+//! # Features
+//!
+//! - `redis` (default): the store in Redis.
+//! - `macros` (default): the attributes.
+//! - `axum`: [`Rejection`] is an axum response.
+//! - `tonic`: [`Rejection`] converts into a tonic status.
+//!
+//! The minimal Rust version is 1.88.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     test,
     allow(
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::panic,
-        clippy::indexing_slicing
+        clippy::indexing_slicing,
+        reason = "a test may panic"
     )
 )]
 
-#[doc(hidden)]
-pub mod __private;
-mod algorithm;
-mod clock;
-mod context;
-mod decision;
-mod error;
-mod key;
 mod limiter;
+
+mod decision;
+mod key;
 mod policy;
-mod site;
+
+mod clock;
+mod units;
+
+mod algorithm;
 mod store;
 mod tier;
-mod units;
+
+mod error;
+
+mod context;
+mod site;
+
+#[doc(hidden)]
+pub mod __private;
 
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};
