@@ -100,8 +100,6 @@ pub use limiter::RedisBuilder;
 pub use limiter::{Acquire, Ask, Check, Deciding, InProcessBuilder, Limiter};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
-pub use policy::{
-    FunnelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, TokenBucketShape, Window,
-};
+pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
 pub use site::verify_sites;
 pub use units::{Amount, Timestamp, parse_duration};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[cfg(feature = "redis")]
 pub(crate) use builder::check_text;
-pub use builder::{FunnelShape, PolicyBuilder, SlidingWindowShape, TokenBucketShape, Window};
+pub use builder::{LevelShape, PolicyBuilder, SlidingWindowShape, Window};
 pub(crate) use funnel::Funnel;
 pub use rate::Rate;
 pub(crate) use sliding_window::SlidingWindow;
@@ -85,19 +85,23 @@ impl Policy {
     pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
     /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity + rate·T.
-    pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<TokenBucketShape> {
-        PolicyBuilder::new(name.into())
+    pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
+        PolicyBuilder::level(name.into(), |capacity, rate| {
+            Algorithm::TokenBucket(TokenBucket { capacity, rate })
+        })
     }
 
     /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
     /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
-    pub fn funnel(name: impl Into<String>) -> PolicyBuilder<FunnelShape> {
-        PolicyBuilder::new(name.into())
+    pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
+        PolicyBuilder::level(name.into(), |capacity, rate| {
+            Algorithm::Funnel(Funnel { capacity, rate })
+        })
     }
 
     /// An exact sliding window: never more than `limit` permits in any window.
     pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowShape> {
-        PolicyBuilder::new(name.into())
+        PolicyBuilder::sliding_window(name.into())
     }
 
     /// The policy's name, part of the identity of its state.

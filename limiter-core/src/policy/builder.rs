@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy, Rate, SlidingWindow, TokenBucket};
+use super::{Algorithm, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
 use crate::error::ConfigError;
 use crate::key::escape_part;
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
@@ -25,41 +25,58 @@ pub struct PolicyBuilder<S> {
     mistake: Option<ConfigError>,
 }
 
-/// What a token bucket needs: a capacity and a rate.
-#[derive(Clone, Debug, Default)]
-pub struct TokenBucketShape {
+/// What a token bucket or a funnel needs: a capacity and a rate.
+#[derive(Clone, Debug)]
+pub struct LevelShape {
     capacity: Option<Amount>,
     rate: Option<Rate>,
-}
-
-/// What a funnel needs: a capacity and a rate.
-#[derive(Clone, Debug, Default)]
-pub struct FunnelShape {
-    capacity: Option<Amount>,
-    rate: Option<Rate>,
+    algorithm: fn(u64, Rate) -> Algorithm,
 }
 
 /// What a sliding window needs: a limit and a window.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SlidingWindowShape {
     limit: Option<Amount>,
     window: Option<Duration>,
 }
 
-impl<S: Default> PolicyBuilder<S> {
-    pub(super) fn new(name: String) -> Self {
+impl PolicyBuilder<LevelShape> {
+    pub(super) fn level(name: String, algorithm: fn(u64, Rate) -> Algorithm) -> Self {
+        Self::new(
+            name,
+            LevelShape {
+                capacity: None,
+                rate: None,
+                algorithm,
+            },
+        )
+    }
+}
+
+impl PolicyBuilder<SlidingWindowShape> {
+    pub(super) fn sliding_window(name: String) -> Self {
+        Self::new(
+            name,
+            SlidingWindowShape {
+                limit: None,
+                window: None,
+            },
+        )
+    }
+}
+
+impl<S> PolicyBuilder<S> {
+    fn new(name: String, shape: S) -> Self {
         Self {
             name,
-            shape: S::default(),
+            shape,
             group: None,
             on_store_failure: OnStoreFailure::default(),
             deadline: Policy::DEFAULT_DEADLINE,
             mistake: None,
         }
     }
-}
 
-impl<S> PolicyBuilder<S> {
     /// Puts the state of every key of this policy into one group (one slot of a cluster), so that it can be decided
     /// together with other limits of that group. Default: the key is the group. A key can name its own group with
     /// [`Key::in_group`](crate::Key::in_group), which spreads better.
@@ -121,14 +138,15 @@ impl<S> PolicyBuilder<S> {
     }
 }
 
-impl PolicyBuilder<TokenBucketShape> {
-    /// The tokens of a full bucket: what can be admitted at once. Required.
+impl PolicyBuilder<LevelShape> {
+    /// What can be admitted at once: the tokens of a full bucket, what a funnel holds. Required.
     pub fn capacity(mut self, capacity: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.capacity = self.parse(capacity);
         self
     }
 
-    /// How fast tokens come back: a number (per second), text such as `"100/min"`, or a [`Rate`]. Required.
+    /// How fast tokens come back, or the funnel drains: a number (per second), text such as `"100/min"`, or a [`Rate`].
+    /// Required.
     pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
         self.shape.rate = self.parse(rate);
         self
@@ -140,36 +158,16 @@ impl PolicyBuilder<TokenBucketShape> {
     ///
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(self) -> Result<Policy, ConfigError> {
-        self.finish(|TokenBucketShape { capacity, rate }| {
-            let (capacity, rate) = level(capacity, rate)?;
-            Ok(Algorithm::TokenBucket(TokenBucket { capacity, rate }))
-        })
-    }
-}
-
-impl PolicyBuilder<FunnelShape> {
-    /// What the funnel holds: what can be admitted at once. Required.
-    pub fn capacity(mut self, capacity: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        self.shape.capacity = self.parse(capacity);
-        self
-    }
-
-    /// How fast it drains: a number (per second), text such as `"100/min"`, or a [`Rate`]. Required.
-    pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
-        self.shape.rate = self.parse(rate);
-        self
-    }
-
-    /// The policy.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] names the first value that is missing or out of range.
-    pub fn build(self) -> Result<Policy, ConfigError> {
-        self.finish(|FunnelShape { capacity, rate }| {
-            let (capacity, rate) = level(capacity, rate)?;
-            Ok(Algorithm::Funnel(Funnel { capacity, rate }))
-        })
+        self.finish(
+            |LevelShape {
+                 capacity,
+                 rate,
+                 algorithm,
+             }| {
+                let (capacity, rate) = level(capacity, rate)?;
+                Ok(algorithm(capacity, rate))
+            },
+        )
     }
 }
 
