@@ -12,8 +12,9 @@ use crate::context;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Ask, Limiter};
+use crate::limiter::Limiter;
 use crate::policy::Policy;
+use crate::request::Ask;
 use crate::units::Amount;
 
 /// One attribute's limit, evaluated for one call.

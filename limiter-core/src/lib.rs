@@ -70,6 +70,7 @@
 )]
 
 mod limiter;
+mod request;
 
 mod decision;
 mod key;
@@ -97,9 +98,10 @@ pub use error::{ConfigError, StoreError, StoreErrorKind};
 pub use key::Key;
 #[cfg(feature = "redis")]
 pub use limiter::RedisBuilder;
-pub use limiter::{Acquire, Ask, Check, Deciding, InProcessBuilder, Limiter};
+pub use limiter::{Acquire, Check, Deciding, InProcessBuilder, Limiter};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
+pub use request::Ask;
 pub use site::verify_sites;
 pub use units::{Amount, Timestamp, parse_duration};

@@ -3,7 +3,6 @@
 mod acquire;
 mod builder;
 mod check;
-pub(crate) mod request;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
-pub use request::Ask;
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;
@@ -24,13 +22,13 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::policy::Policy;
+use crate::request::{Ask, Request};
 #[cfg(feature = "redis")]
 use crate::store::redis::RedisStore;
 use crate::store::{MemoryStore, Store};
 use crate::tier::guard;
 use crate::units::Amount;
 use acquire::Queues;
-use request::Request;
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///

@@ -4,21 +4,10 @@ mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-use smallvec::SmallVec;
-
 pub(crate) use memory::MemoryStore;
 
-use crate::algorithm::Outcome;
 use crate::error::StoreError;
-use crate::limiter::request::Request;
-use crate::units::Timestamp;
-
-/// What a store answers: one outcome for each limit of the request, in its order.
-#[derive(Clone, Debug)]
-pub(crate) struct Verdict {
-    pub(crate) decided_at: Timestamp,
-    pub(crate) outcomes: SmallVec<[Outcome; 1]>,
-}
+use crate::request::{Request, Verdict};
 
 /// Where state lives. A request is decided at one moment of the store's clock, and charged whole or not at all.
 pub(crate) trait Store: Send + Sync {

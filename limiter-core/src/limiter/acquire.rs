@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Decision, Rejection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::limiter::request::Request;
+use crate::request::Request;
 use crate::units::Amount;
 
 /// A wait for a permit, not yet begun: await it. Made by [`Limiter::acquire`] and [`Limiter::acquire_all`].

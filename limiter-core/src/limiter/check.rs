@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
 
-use super::request::{Ask, Request};
 use super::{Limiter, Mode};
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
+use crate::request::{Ask, Request};
 use crate::units::Amount;
 
 /// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].

@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use super::{Store, Verdict};
+use super::Store;
 use crate::algorithm::{self, Mode, Slot, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::limiter::request::{Limit, Request};
+use crate::request::{Limit, Request, Verdict};
 
 const SHARDS: usize = 64;
 /// Each shard is looked through about once a second.
@@ -280,8 +280,8 @@ impl Store for MemoryStore {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::limiter::request::Ask;
     use crate::policy::Policy;
+    use crate::request::Ask;
     use std::time::Duration;
 
     fn ask<'a>(policy: &'a Policy, key: &'a str) -> Request<'a> {

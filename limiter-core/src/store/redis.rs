@@ -9,11 +9,11 @@ mod wire;
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
-use super::{Store, Verdict};
+use super::Store;
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::Namespace;
-use crate::limiter::request::Request;
+use crate::request::{Request, Verdict};
 use cluster::Cluster;
 use connection::Dialer;
 use node::Node;
@@ -112,8 +112,8 @@ impl Store for RedisStore {
 mod tests {
     use super::*;
     use crate::algorithm::Mode;
-    use crate::limiter::request::Ask;
     use crate::policy::Policy;
+    use crate::request::Ask;
     use crate::units::Timestamp;
     use limiter_testing::RedisServer;
     use std::time::Duration;

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::limiter::request::Request;
 use crate::policy::OnStoreFailure;
+use crate::request::Request;
 use crate::units::Timestamp;
 
 /// Waits for the store's answer, at most until the deadline.

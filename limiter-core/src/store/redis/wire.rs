@@ -5,9 +5,8 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, Outcome};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::limiter::request::Request;
 use crate::policy::{Algorithm, Funnel, SlidingWindow, TokenBucket};
-use crate::store::Verdict;
+use crate::request::{Request, Verdict};
 use crate::units::Timestamp;
 
 /// The server expires keys by its own clock, so under an injected one they must not expire while a test runs.

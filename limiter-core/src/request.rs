@@ -2,13 +2,12 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::Mode;
+use crate::algorithm::{Mode, Outcome};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
-use crate::store::Verdict;
-use crate::units::Amount;
+use crate::units::{Amount, Timestamp};
 use std::time::Duration;
 
 /// More limits than this in one decision are a mistake.
@@ -51,7 +50,7 @@ impl<'a> Ask<'a> {
 }
 
 impl Ask<'_> {
-    pub(super) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
+    pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
         self.cost = cost;
     }
 }
@@ -192,6 +191,13 @@ impl<'a> Request<'a> {
             store_error: None,
         }
     }
+}
+
+/// What a store answers: one outcome for each limit of the request, in its order.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) decided_at: Timestamp,
+    pub(crate) outcomes: SmallVec<[Outcome; 1]>,
 }
 
 /// The cost in the algorithm's own unit, if it can ever fit.
