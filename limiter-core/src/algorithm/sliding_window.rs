@@ -152,7 +152,7 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
     }
 }
 
-/// A count as an index. Limits are below 2^24, so this never saturates.
+/// A count as an index. Limits are at most 2^20, so this never saturates.
 fn index(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -8,8 +8,8 @@ use crate::error::ConfigError;
 use crate::key::escape_part;
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 
-/// The largest limit of an exact window: its ring then takes 128 MiB.
-const MAX_WINDOW_LIMIT: u64 = 1 << 24;
+/// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at once.
+const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
 
@@ -172,7 +172,7 @@ impl PolicyBuilder<LevelShape> {
 }
 
 impl PolicyBuilder<SlidingWindowShape> {
-    /// The permits in any window, a whole number. Required.
+    /// The permits in any window, a whole number from 1 to 1,048,576. Required.
     pub fn limit(mut self, limit: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.limit = self.parse(limit);
         self
@@ -311,8 +311,8 @@ mod tests {
                 "window is `0ns`",
             ),
             (
-                Policy::sliding_window("p").limit(20_000_000).window("1s").build(),
-                "limit is `20000000`",
+                Policy::sliding_window("p").limit(2_000_000).window("1s").build(),
+                "limit is `2000000`",
             ),
             (
                 Policy::sliding_window("").limit(1).window("1s").build(),
