@@ -1,36 +1,147 @@
 //! What the expansion of the attributes calls. Not for people: it changes without notice.
 
+mod convert;
+
+pub use std::sync::LazyLock;
+pub use std::time::Duration;
+
 pub use inventory;
 
+pub use crate::decision::{FromRejection, Rejection};
+pub use crate::key::Key;
+pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::site::Site;
+pub use crate::units::Amount;
+pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 
-use std::fmt::Display;
-use std::sync::Arc;
-use std::time::Duration;
+use smallvec::SmallVec;
 
 use crate::context;
-use crate::decision::{Decision, Rejection};
+use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::key::Key;
 use crate::limiter::Limiter;
-use crate::policy::Policy;
 use crate::request::Ask;
-use crate::units::Amount;
+
+/// A policy, or why there is none.
+pub type Built = Result<Policy, ConfigError>;
+
+/// What an attribute says about its policy beside the algorithm's own parameters.
+#[derive(Debug)]
+pub struct Options {
+    /// The deadline, where one is given.
+    pub deadline: Option<Result<Duration, ConfigError>>,
+    /// The answer when the store is out, where one is given.
+    pub on_store_failure: Option<OnStoreFailure>,
+}
+
+impl Options {
+    fn deadline(&self) -> Result<Duration, ConfigError> {
+        self.deadline.clone().unwrap_or(Ok(Policy::DEFAULT_DEADLINE))
+    }
+
+    fn on_store_failure(&self) -> OnStoreFailure {
+        self.on_store_failure.unwrap_or_default()
+    }
+}
+
+/// The policy of a `#[token_limiter]`.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used.
+pub fn token_bucket(
+    name: &str,
+    capacity: Result<Amount, ConfigError>,
+    rate: Result<Rate, ConfigError>,
+    options: &Options,
+) -> Built {
+    let builder = Policy::token_bucket(name).capacity(capacity?).rate(rate?);
+    builder
+        .deadline(options.deadline()?)
+        .on_store_failure(options.on_store_failure())
+        .build()
+}
+
+/// The policy of a `#[funnel_limiter]`.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used.
+pub fn funnel(
+    name: &str,
+    capacity: Result<Amount, ConfigError>,
+    rate: Result<Rate, ConfigError>,
+    options: &Options,
+) -> Built {
+    let builder = Policy::funnel(name).capacity(capacity?).rate(rate?);
+    builder
+        .deadline(options.deadline()?)
+        .on_store_failure(options.on_store_failure())
+        .build()
+}
+
+/// The policy of a `#[window_limiter]`.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used.
+pub fn sliding_window(
+    name: &str,
+    limit: Result<Amount, ConfigError>,
+    window: Result<Duration, ConfigError>,
+    options: &Options,
+) -> Built {
+    let builder = Policy::sliding_window(name).limit(limit?).window(window?);
+    builder
+        .deadline(options.deadline()?)
+        .on_store_failure(options.on_store_failure())
+        .build()
+}
+
+/// A rate from `rate = …, per = …`.
+///
+/// # Errors
+///
+/// Either cannot be used, or the rate has no exact form.
+pub fn rate_per(
+    amount: Result<Amount, ConfigError>,
+    period: Result<Duration, ConfigError>,
+) -> Result<Rate, ConfigError> {
+    Rate::per(amount?, period?)
+}
 
 /// One attribute's limit, evaluated for one call.
 #[derive(Debug)]
 pub struct Entry {
-    policy: Result<Policy, ConfigError>,
+    policy: EntryPolicy,
     key: Key<'static>,
     cost: Result<Amount, ConfigError>,
 }
 
+#[derive(Debug)]
+enum EntryPolicy {
+    /// Every parameter is constant: built once.
+    Fixed(&'static Built),
+    /// Built for this call.
+    Built(Built),
+}
+
 impl Entry {
-    /// A limit of one permit.
+    /// A limit of one permit, of a policy that was built once.
     #[must_use]
-    pub fn new(policy: Result<Policy, ConfigError>, key: Key<'static>) -> Self {
+    pub fn fixed(policy: &'static Built, key: Key<'static>) -> Self {
         Self {
-            policy,
+            policy: EntryPolicy::Fixed(policy),
+            key,
+            cost: Ok(Amount::ONE),
+        }
+    }
+
+    /// A limit of one permit, of a policy that was built for this call.
+    #[must_use]
+    pub fn built(policy: Built, key: Key<'static>) -> Self {
+        Self {
+            policy: EntryPolicy::Built(policy),
             key,
             cost: Ok(Amount::ONE),
         }
@@ -38,16 +149,44 @@ impl Entry {
 
     /// The same with another cost.
     #[must_use]
-    pub fn need(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        Self {
-            cost: cost.try_into().map_err(Into::into),
-            ..self
+    pub fn need(self, cost: Result<Amount, ConfigError>) -> Self {
+        Self { cost, ..self }
+    }
+
+    fn policy(&self) -> Result<&Policy, ConfigError> {
+        match &self.policy {
+            EntryPolicy::Fixed(built) => built.as_ref(),
+            EntryPolicy::Built(built) => built.as_ref(),
         }
+        .map_err(Clone::clone)
     }
 
     fn ask(&self) -> Result<Ask<'_>, Rejection> {
-        let policy = self.policy.as_ref().map_err(Clone::clone)?;
-        Ok(Ask::new(policy, &self.key).cost(self.cost.clone()?))
+        Ok(Ask::new(self.policy()?, &self.key).cost(self.cost.clone()?))
+    }
+}
+
+/// The one decision of an annotated function, everything in it computed from the arguments of one call.
+#[derive(Debug)]
+pub struct Guard<const N: usize> {
+    limiter: Option<Limiter>,
+    entries: [Entry; N],
+    wait: Option<Result<Duration, ConfigError>>,
+}
+
+impl<const N: usize> Guard<N> {
+    /// The limits of all attributes, in the order in which they stand.
+    #[must_use]
+    pub fn new(
+        limiter: Option<Limiter>,
+        entries: [Entry; N],
+        wait: Option<Result<Duration, ConfigError>>,
+    ) -> Self {
+        Self {
+            limiter,
+            entries,
+            wait,
+        }
     }
 }
 
@@ -60,23 +199,27 @@ pub struct Refused {
     pub rejection: Rejection,
 }
 
-/// Makes the one decision of an annotated function.
+/// Makes the one decision of an annotated function. `None` is a call to which its limits do not apply (`when`).
 ///
 /// # Errors
 ///
 /// [`Refused`] when the call must not go on.
-pub async fn enter<const N: usize>(
-    limiter: Option<Limiter>,
-    entries: [Entry; N],
-    wait: Option<Duration>,
-) -> Result<(), Refused> {
-    let limiter = limiter.map_or_else(context::current, Ok);
-    let limiter = limiter.map_err(|error| Refused {
-        index: 0,
-        rejection: error.into(),
-    })?;
+pub async fn enter<const N: usize>(guard: Option<Guard<N>>) -> Result<(), Refused> {
+    let Some(Guard {
+        limiter,
+        entries,
+        wait,
+    }) = guard
+    else {
+        return Ok(());
+    };
+    let by_first = |rejection| Refused { index: 0, rejection };
+    let limiter = limiter
+        .map_or_else(context::current, Ok)
+        .map_err(|error| by_first(error.into()))?;
+    let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
 
-    let mut asks = Vec::with_capacity(N);
+    let mut asks: SmallVec<[Ask<'_>; 1]> = SmallVec::with_capacity(N);
     for (index, entry) in entries.iter().enumerate() {
         asks.push(entry.ask().map_err(|rejection| Refused { index, rejection })?);
     }
@@ -96,64 +239,14 @@ pub async fn enter<const N: usize>(
 /// The number of the first limit to which a rejection is due; the first of all where it is due to none.
 fn guilty(rejection: &Rejection, entries: &[Entry]) -> usize {
     let position = match rejection {
-        Rejection::NeverFits { policy, .. } => entries
-            .iter()
-            .position(|entry| entry.policy.as_ref().is_ok_and(|own| own == policy)),
+        Rejection::NeverFits { policy, cost, .. } => entries.iter().position(|entry| {
+            entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
+        }),
         _ => rejection
             .decision()
             .and_then(|denied| denied.limits().iter().position(|limit| !limit.is_allowed())),
     };
     position.unwrap_or(0)
-}
-
-/// What `key = …` and `group = …` accept: anything that can be displayed, and a [`Key`].
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a key",
-    note = "a key is anything that implements `Display`, or a `limiter_core::Key`"
-)]
-pub trait ToKey {
-    /// The key, without moving the value.
-    fn to_key(&self) -> Key<'static>;
-}
-
-impl<T: Display + ?Sized> ToKey for T {
-    fn to_key(&self) -> Key<'static> {
-        Key::from(self.to_string())
-    }
-}
-
-impl ToKey for Key<'_> {
-    fn to_key(&self) -> Key<'static> {
-        self.clone().into_owned()
-    }
-}
-
-/// What `limiter = …` accepts: a [`Limiter`], and references to one.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is no limiter",
-    note = "`limiter = …` takes a `limiter_core::Limiter`, or a reference to one"
-)]
-pub trait ToLimiter {
-    /// A clone of the handle.
-    fn to_limiter(&self) -> Limiter;
-}
-
-impl ToLimiter for Limiter {
-    fn to_limiter(&self) -> Limiter {
-        self.clone()
-    }
-}
-
-impl<T: ToLimiter + ?Sized> ToLimiter for &T {
-    fn to_limiter(&self) -> Limiter {
-        (**self).to_limiter()
-    }
-}
-
-impl<T: ToLimiter + ?Sized> ToLimiter for Arc<T> {
-    fn to_limiter(&self) -> Limiter {
-        (**self).to_limiter()
-    }
 }
 
 /// A fallback's value, or the future of one: `Fallback(value).resolve().await` is the value either way.
@@ -168,7 +261,7 @@ impl<F: Future> Fallback<F> {
 }
 
 /// Hands out the value of a sync fallback.
-#[allow(
+#[expect(
     async_fn_in_trait,
     reason = "called on concrete types, where auto traits leak through"
 )]

@@ -1,1 +1,219 @@
-//! The attributes of limiter-core.
+//! The attributes of limiter-core, which re-exports them: use them from there.
+//!
+//! - [`#[token_limiter]`](macro@token_limiter): bursts up to a capacity, then a steady rate.
+//! - [`#[funnel_limiter]`](macro@funnel_limiter): the same promise; a change of its capacity keeps what was used.
+//! - [`#[window_limiter]`](macro@window_limiter): never more than a limit in any window.
+//!
+//! ```
+//! use limiter_core::{Limiter, Rejection, token_limiter, with_limiter};
+//!
+//! #[token_limiter(capacity = 2, rate = "10/min", key = "user:{user}")]
+//! async fn search(user: &str, text: &str) -> Result<String, Rejection> {
+//!     Ok(format!("{user} found {text}"))
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! with_limiter(Limiter::in_process().build(), async {
+//!     assert!(search("ann", "tea").await.is_ok());
+//!     assert!(search("ann", "tea").await.is_ok());
+//!     assert!(search("ann", "tea").await.is_err());
+//!     assert!(search("bob", "tea").await.is_ok());
+//! })
+//! .await;
+//! # });
+//! ```
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+mod args;
+mod boxed;
+mod constant;
+mod diagnostics;
+mod expand;
+mod fallback;
+mod func;
+mod literal;
+mod model;
+#[cfg(test)]
+mod snapshots;
+mod template;
+mod words;
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+
+use crate::diagnostics::Diagnostics;
+use crate::func::Func;
+use crate::model::LimitedFn;
+use crate::words::Kind;
+
+/// Limits an async function by a token bucket: `capacity` calls at once, then `rate`.
+///
+/// Over any time T it lets through at most capacity + rate·T.
+///
+/// ```
+/// use limiter_core::{Limiter, Rejection, token_limiter};
+///
+/// struct Claims {
+///     sub: String,
+/// }
+///
+/// struct State<T>(T);
+///
+/// struct App {
+///     limits: Limiter,
+/// }
+///
+/// #[token_limiter(name = "search", capacity = 20, rate = 10, key = "user:{claims.sub}", limiter = app.limits)]
+/// async fn search(State(app): State<App>, claims: Claims) -> Result<String, Rejection> {
+///     drop(app);
+///     Ok(claims.sub)
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let app = App { limits: Limiter::in_process().build() };
+/// assert_eq!(search(State(app), Claims { sub: "ann".to_owned() }).await?, "ann");
+/// # Ok::<(), Rejection>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Arguments of this attribute
+///
+/// | argument | what it says | default |
+/// |---|---|---|
+/// | `capacity = 20` | The tokens of a full bucket: what is let through at once. | required |
+/// | `rate = 10` | How fast tokens come back: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
+/// | `per = "1m"` | The time in which a `rate` that is a number comes back: text with a unit, or a `Duration`. | a second |
+#[doc = include_str!("arguments.md")]
+#[proc_macro_attribute]
+pub fn token_limiter(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    limit(Kind::Token, args.into(), item.into()).into()
+}
+
+/// Limits an async function by an exact sliding window: never more than `limit` calls in any window.
+///
+/// ```
+/// use limiter_core::{Limiter, window_limiter, with_limiter};
+///
+/// struct Outbox;
+///
+/// #[derive(Debug, PartialEq)]
+/// enum Receipt {
+///     Sent(String),
+///     Queued(String),
+/// }
+///
+/// impl Outbox {
+///     #[window_limiter(name = "send", limit = 1, window = "1m", key = "{to}", fallback = self.queue, pass_args)]
+///     async fn send(&self, to: &str, text: String) -> Receipt {
+///         let _ = to;
+///         Receipt::Sent(text)
+///     }
+///
+///     async fn queue(&self, to: &str, text: String) -> Receipt {
+///         let _ = to;
+///         Receipt::Queued(text)
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// with_limiter(Limiter::in_process().build(), async {
+///     assert_eq!(Outbox.send("ann", "one".to_owned()).await, Receipt::Sent("one".to_owned()));
+///     assert_eq!(Outbox.send("ann", "two".to_owned()).await, Receipt::Queued("two".to_owned()));
+/// })
+/// .await;
+/// # });
+/// ```
+///
+/// # Arguments of this attribute
+///
+/// | argument | what it says | default |
+/// |---|---|---|
+/// | `limit = 5` | The calls in any window: a whole number, at most 2²⁴. `need` is whole, too. | required |
+/// | `window = "1m"` | The window's length: text with a unit, or a `Duration`. | required |
+#[doc = include_str!("arguments.md")]
+#[proc_macro_attribute]
+pub fn window_limiter(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    limit(Kind::Window, args.into(), item.into()).into()
+}
+
+/// Limits an async function by a funnel (a leaky bucket as a meter): it holds `capacity`, and drains at `rate`.
+///
+/// It lets through what a token bucket does. When its capacity changes, what was *used* is kept, where a token bucket
+/// keeps what is *left*.
+///
+/// ```
+/// use limiter_core::{Limiter, Rejection, funnel_limiter, token_limiter, with_limiter};
+///
+/// fn busy(rejection: Rejection) -> Result<usize, Rejection> {
+///     assert!(rejection.is_limited());
+///     Ok(0)
+/// }
+///
+/// /// Ten kilobytes at once and two a second; and, in the same decision, a hundred files an hour.
+/// #[funnel_limiter(capacity = 10_000, rate = 2_000, need = data.len(), fallback = busy, pass_rejection)]
+/// #[token_limiter(name = "files", capacity = 100, rate = "100/h")]
+/// async fn upload(data: Vec<u8>) -> Result<usize, Rejection> {
+///     Ok(data.len())
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// with_limiter(Limiter::in_process().build(), async {
+///     assert_eq!(upload(vec![0; 9_000]).await?, 9_000);
+///     assert_eq!(upload(vec![0; 9_000]).await?, 0);
+///     Ok::<(), Rejection>(())
+/// })
+/// .await?;
+/// # Ok::<(), Rejection>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Arguments of this attribute
+///
+/// | argument | what it says | default |
+/// |---|---|---|
+/// | `capacity = 20` | What the funnel holds: what is let through at once. | required |
+/// | `rate = 10` | How fast it drains: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
+/// | `per = "1m"` | The time in which a `rate` that is a number drains: text with a unit, or a `Duration`. | a second |
+#[doc = include_str!("arguments.md")]
+#[proc_macro_attribute]
+pub fn funnel_limiter(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    limit(Kind::Funnel, args.into(), item.into()).into()
+}
+
+/// The function with its guard; or, beside its mistakes, the function as it was.
+fn limit(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
+    let mut diagnostics = Diagnostics::default();
+    let mut func: Func = match syn::parse2(item.clone()) {
+        Ok(func) => func,
+        Err(error) => {
+            diagnostics.push(error);
+            let errors = diagnostics.into_tokens();
+            return quote!(#item #errors);
+        }
+    };
+    match LimitedFn::read(kind, args, &mut func, &mut diagnostics) {
+        Ok(limited) => limited.to_token_stream(),
+        Err(taken) => {
+            func.body = expand::mention(&taken, &func.body);
+            let errors = diagnostics.into_tokens();
+            quote!(#func #errors)
+        }
+    }
+}

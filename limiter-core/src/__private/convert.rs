@@ -1,0 +1,195 @@
+//! What the arguments of an attribute accept. Each conversion takes a reference, so that no argument of the annotated
+//! function is moved by being looked at.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::limiter::Limiter;
+use crate::policy::Rate;
+use crate::units::{Amount, parse_duration};
+
+/// What `key = …` and `group = …` accept: anything that can be displayed, and a [`Key`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a key",
+    label = "this is no key",
+    note = "a key is anything that implements `Display`, or a `limiter_core::Key`"
+)]
+pub trait ToKey {
+    /// The key, without moving the value.
+    fn to_key(&self) -> Key<'static>;
+}
+
+impl<T: Display + ?Sized> ToKey for T {
+    fn to_key(&self) -> Key<'static> {
+        Key::from(self.to_string())
+    }
+}
+
+impl ToKey for Key<'_> {
+    fn to_key(&self) -> Key<'static> {
+        self.clone().into_owned()
+    }
+}
+
+impl ToKey for &Key<'_> {
+    fn to_key(&self) -> Key<'static> {
+        (*self).clone().into_owned()
+    }
+}
+
+/// What `limiter = …` accepts: a [`Limiter`], and references to one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no limiter",
+    label = "this is no limiter",
+    note = "`limiter = …` takes a `limiter_core::Limiter`, or a reference to one"
+)]
+pub trait ToLimiter {
+    /// A clone of the handle.
+    fn to_limiter(&self) -> Limiter;
+}
+
+impl ToLimiter for Limiter {
+    fn to_limiter(&self) -> Limiter {
+        self.clone()
+    }
+}
+
+/// What `capacity`, `limit` and `need` accept: a number, an [`Amount`], or the attempt to make one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number of permits",
+    label = "this is no number",
+    note = "permits are an integer, a float with at most three decimals, a `limiter_core::Amount`, or a \
+            `Result<Amount, ConfigError>`"
+)]
+pub trait ToAmount {
+    /// The amount.
+    ///
+    /// # Errors
+    ///
+    /// It is negative, not a number, or finer than a thousandth.
+    fn to_amount(&self) -> Result<Amount, ConfigError>;
+}
+
+/// What `rate` accepts without a `per`: a number per second, text such as `"100/min"`, a [`Rate`], or the attempt to
+/// make one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no rate",
+    label = "this is no rate",
+    note = "a rate is a number (per second), text such as \"100/min\", a `limiter_core::Rate`, or a \
+            `Result<Rate, ConfigError>`"
+)]
+pub trait ToRate {
+    /// The rate.
+    ///
+    /// # Errors
+    ///
+    /// It is not above zero, or has no exact form.
+    fn to_rate(&self) -> Result<Rate, ConfigError>;
+}
+
+/// What `window`, `per`, `wait` and `deadline` accept: a [`Duration`], or text such as `"1m"`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no span of time",
+    label = "this is no duration",
+    note = "a span of time is text with a unit, such as \"500ms\" or \"1m\", or a `std::time::Duration`"
+)]
+pub trait ToDuration {
+    /// The span.
+    ///
+    /// # Errors
+    ///
+    /// The text is malformed.
+    fn to_duration(&self) -> Result<Duration, ConfigError>;
+}
+
+macro_rules! through_pointers {
+    ($($trait:ident :: $method:ident -> $output:ty),*) => {$(
+        impl<T: $trait + ?Sized> $trait for &T {
+            fn $method(&self) -> $output {
+                (**self).$method()
+            }
+        }
+
+        impl<T: $trait + ?Sized> $trait for Arc<T> {
+            fn $method(&self) -> $output {
+                (**self).$method()
+            }
+        }
+    )*};
+}
+through_pointers!(
+    ToLimiter::to_limiter -> Limiter,
+    ToAmount::to_amount -> Result<Amount, ConfigError>,
+    ToRate::to_rate -> Result<Rate, ConfigError>,
+    ToDuration::to_duration -> Result<Duration, ConfigError>
+);
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl ToAmount for $number {
+            fn to_amount(&self) -> Result<Amount, ConfigError> {
+                Amount::try_from(*self).map_err(Into::into)
+            }
+        }
+
+        impl ToRate for $number {
+            fn to_rate(&self) -> Result<Rate, ConfigError> {
+                Rate::try_from(*self)
+            }
+        }
+    )*};
+}
+numbers!(
+    u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, Amount
+);
+
+impl ToAmount for Result<Amount, ConfigError> {
+    fn to_amount(&self) -> Result<Amount, ConfigError> {
+        self.clone()
+    }
+}
+
+impl ToRate for Rate {
+    fn to_rate(&self) -> Result<Rate, ConfigError> {
+        Ok(*self)
+    }
+}
+
+impl ToRate for Result<Rate, ConfigError> {
+    fn to_rate(&self) -> Result<Rate, ConfigError> {
+        self.clone()
+    }
+}
+
+impl ToRate for str {
+    fn to_rate(&self) -> Result<Rate, ConfigError> {
+        self.parse()
+    }
+}
+
+impl ToRate for String {
+    fn to_rate(&self) -> Result<Rate, ConfigError> {
+        self.parse()
+    }
+}
+
+impl ToDuration for Duration {
+    fn to_duration(&self) -> Result<Duration, ConfigError> {
+        Ok(*self)
+    }
+}
+
+impl ToDuration for str {
+    fn to_duration(&self) -> Result<Duration, ConfigError> {
+        parse_duration(self)
+    }
+}
+
+impl ToDuration for String {
+    fn to_duration(&self) -> Result<Duration, ConfigError> {
+        parse_duration(self)
+    }
+}

@@ -1,0 +1,112 @@
+//! The shape that `#[async_trait]` leaves of an async fn: a plain fn whose body ends in `Box::pin(async move { … })`.
+
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use syn::parse::{ParseStream, Parser};
+use syn::{Expr, GenericArgument, Pat, PathArguments, ReturnType, Stmt, Type, TypeParamBound};
+
+/// Such a body, taken apart.
+pub(crate) struct Boxed {
+    /// The body up to `Box::pin`.
+    pub(crate) before: TokenStream,
+    /// `Box::pin`.
+    pub(crate) pin: TokenStream,
+    /// `async move`.
+    pub(crate) head: TokenStream,
+    pub(crate) block: Group,
+    /// What the future gives back.
+    pub(crate) output: Type,
+}
+
+impl Boxed {
+    /// Takes a body apart, if it has the shape.
+    pub(crate) fn read(output: &ReturnType, body: &Group) -> Option<Self> {
+        let ReturnType::Type(_, output) = output else {
+            return None;
+        };
+        let output = future_output(output)?.clone();
+        let mut trees: Vec<TokenTree> = body.stream().into_iter().collect();
+        let Some(TokenTree::Group(argument)) = trees.pop() else {
+            return None;
+        };
+        let pin_start = trees.len().checked_sub(4)?;
+        let pin = trees.split_off(pin_start);
+        let is_pin = matches!(
+            pin.as_slice(),
+            [TokenTree::Ident(boxed), TokenTree::Punct(_), TokenTree::Punct(_), TokenTree::Ident(pin)]
+                if boxed == "Box" && pin == "pin"
+        );
+        let mut head: Vec<TokenTree> = argument.stream().into_iter().collect();
+        let Some(TokenTree::Group(block)) = head.pop() else {
+            return None;
+        };
+        let is_async = matches!(
+            head.as_slice(),
+            [TokenTree::Ident(first), TokenTree::Ident(second)] if first == "async" && second == "move"
+        );
+        (is_pin
+            && is_async
+            && argument.delimiter() == Delimiter::Parenthesis
+            && block.delimiter() == Delimiter::Brace)
+            .then(|| Self {
+                before: trees.into_iter().collect(),
+                pin: pin.into_iter().collect(),
+                head: head.into_iter().collect(),
+                block,
+                output,
+            })
+    }
+
+    /// The parameters that an async block takes apart before anything else, as `#[async_trait]` writes it:
+    /// `let State(app) = { let __arg1 = __arg1; __arg1 };`.
+    pub(crate) fn taken_apart(&self) -> Vec<(Ident, Pat)> {
+        let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
+        let Ok(statements) = statements.parse2(self.block.stream()) else {
+            return Vec::new();
+        };
+        let pair = |statement: &Stmt| {
+            let Stmt::Local(local) = statement else {
+                return None;
+            };
+            let mut value = &*local.init.as_ref()?.expr;
+            if let Expr::Block(block) = value
+                && let Some(Stmt::Expr(last, None)) = block.block.stmts.last()
+            {
+                value = last;
+            }
+            let Expr::Path(path) = value else { return None };
+            let pattern = Some(&local.pat).filter(|pattern| !matches!(pattern, Pat::Ident(_) | Pat::Type(_)));
+            Some((path.path.get_ident()?.clone(), pattern?.clone()))
+        };
+        statements.iter().filter_map(pair).collect()
+    }
+}
+
+/// `T` of `Pin<Box<dyn Future<Output = T> + …>>`.
+fn future_output(boxed: &Type) -> Option<&Type> {
+    match boxed {
+        Type::TraitObject(object) => object.bounds.iter().find_map(|bound| match bound {
+            TypeParamBound::Trait(bound) => bound.path.segments.last(),
+            _ => None,
+        }),
+        Type::Path(path) => {
+            let Some(PathArguments::AngleBracketed(inner)) =
+                path.path.segments.last().map(|last| &last.arguments)
+            else {
+                return None;
+            };
+            return inner.args.iter().find_map(|argument| match argument {
+                GenericArgument::Type(inner) => future_output(inner),
+                _ => None,
+            });
+        }
+        _ => None,
+    }
+    .filter(|future| future.ident == "Future")
+    .and_then(|future| match &future.arguments {
+        PathArguments::AngleBracketed(inner) => inner.args.iter().find_map(|argument| match argument {
+            GenericArgument::AssocType(output) if output.ident == "Output" => Some(&output.ty),
+            _ => None,
+        }),
+        _ => None,
+    })
+}

@@ -1,0 +1,327 @@
+//! Writes the function with its guard. Everything was checked before, so nothing here can fail.
+//!
+//! The guard is computed in a block of its own: what its expressions borrow or lock is let go before the first await.
+
+mod borrow;
+mod values;
+
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::parse::Parser;
+use syn::spanned::Spanned;
+use syn::{Attribute, Path};
+
+use crate::boxed::Boxed;
+use crate::func::{self, Func, MARKER, Output, Param, Shape};
+use crate::model::{Algorithm, Limit, LimitedFn, Name};
+use borrow::by_reference;
+use values::{convert, key_of, number, option, period, rate_of};
+
+impl ToTokens for LimitedFn {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        let guard = self.guard();
+        let mut sig = self.func.sig.clone();
+        let mut rebind = TokenStream::new();
+        if self.passes_args() {
+            sig.inputs = func::renamed(&sig.inputs, &self.params);
+            for param in self.params.iter().filter(|param| param.rename.is_some()) {
+                let (Some(pattern), ident) = (&param.pattern, &param.ident) else {
+                    continue;
+                };
+                rebind.extend(quote!(let #pattern = #ident;));
+            }
+        }
+        let body = match &self.shape {
+            Shape::Async => {
+                let (inner, rest) = inner_attributes(self.func.body.stream());
+                let rest = braced(rest, self.func.body.span());
+                braced(quote!(#(#inner)* #guard #rebind #rest), self.func.body.span())
+            }
+            Shape::Boxed(boxed) => {
+                let Boxed {
+                    before,
+                    pin,
+                    head,
+                    block,
+                    ..
+                } = &**boxed;
+                let rest = braced(block.stream(), block.span());
+                let block = braced(quote!(#guard #rest), block.span());
+                braced(quote!(#before #pin(#head #block)), self.func.body.span())
+            }
+        };
+        let Func { attrs, vis, .. } = &self.func;
+        Func {
+            attrs: attrs.clone(),
+            vis: vis.clone(),
+            sig,
+            body,
+        }
+        .to_tokens(tokens);
+    }
+}
+
+impl LimitedFn {
+    /// The decision, and what happens when it rejects the call.
+    fn guard(&self) -> TokenStream {
+        let private = &private(&self.krate);
+        let guard = marker();
+        let refused = &local("__limiter_refused");
+        let (made, applies) = (local("__limiter_made"), local("__limiter_applies"));
+        let policies = self
+            .limits
+            .iter()
+            .enumerate()
+            .map(|(index, limit)| self.site(index, limit, private));
+        let names = self.by_reference();
+        let limiter = match &self.limiter {
+            Some(expr) => {
+                let limiter = convert(private, "ToLimiter", "to_limiter", expr);
+                quote!(::core::option::Option::Some(#limiter))
+            }
+            None => quote!(::core::option::Option::None),
+        };
+        let wait = option(self.wait.as_ref().map(|wait| period(wait, private)));
+        let entries = self
+            .limits
+            .iter()
+            .enumerate()
+            .map(|(index, limit)| self.entry(index, limit, private));
+        let made = quote! {
+            let #made = #private::Guard::new(#limiter, [#(#entries),*], #wait);
+            ::core::option::Option::Some(#made)
+        };
+        let made = match &self.when {
+            None => made,
+            Some(when) => {
+                let when = quote_spanned!(mixed(when.span())=> let #applies: bool = #when;);
+                quote!(#when if #applies { #made } else { ::core::option::Option::None })
+            }
+        };
+        let answer = self.answer(refused, private);
+        let taken = &self.taken;
+        quote! {
+            let #guard = { #(use #taken as _;)* #(#policies)* #names #made };
+            if let ::core::result::Result::Err(#refused) = #private::enter(#guard).await { #answer }
+        }
+    }
+
+    /// The policy that is built once, and the entry in the list of annotated functions.
+    fn site(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
+        let name = self.name(limit);
+        let function = self.path();
+        let shared = limit.shared;
+        let policy_static = policy_static(index);
+        let (item, policy) = if limit.constant {
+            let policy = self.policy(limit, private);
+            let item = quote! {
+                static #policy_static: #private::LazyLock<#private::Built> = #private::LazyLock::new(|| #policy);
+            };
+            (
+                item,
+                quote!(::core::option::Option::Some(|| #private::Built::clone(&#policy_static))),
+            )
+        } else {
+            (TokenStream::new(), quote!(::core::option::Option::None))
+        };
+        quote! {
+            #item
+            #private::inventory::submit! {
+                #private::Site {
+                    name: #name,
+                    function: #function,
+                    file: ::core::file!(),
+                    line: ::core::line!(),
+                    shared: #shared,
+                    policy: #policy,
+                }
+            }
+        }
+    }
+
+    /// One attribute's limit, computed for one call.
+    fn entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
+        let mut whose = match &limit.key {
+            Some(key) => key_of(key, private),
+            None => quote!(#private::Key::shared()),
+        };
+        if let Some(group) = &limit.group {
+            let group = key_of(group, private);
+            whose = quote!(#whose.in_group(#group));
+        }
+        let need = limit.need.as_ref().map(|need| {
+            let need = number(need, private);
+            quote!(.need(#need))
+        });
+        if limit.constant {
+            let policy = policy_static(index);
+            return quote!(#private::Entry::fixed(&#policy, #whose) #need);
+        }
+        let policy = self.policy(limit, private);
+        quote!(#private::Entry::built(#policy, #whose) #need)
+    }
+
+    fn policy(&self, limit: &Limit, private: &TokenStream) -> TokenStream {
+        let name = self.name(limit);
+        let deadline = option(limit.deadline.as_ref().map(|deadline| period(deadline, private)));
+        let answer = limit
+            .on_store_failure
+            .as_ref()
+            .map(|variant| quote!(#private::OnStoreFailure::#variant));
+        let answer = option(answer);
+        let options = quote!(&#private::Options { deadline: #deadline, on_store_failure: #answer });
+        match &limit.algorithm {
+            Algorithm::Token { capacity, rate } => {
+                let (capacity, rate) = (number(capacity, private), rate_of(rate, private));
+                quote!(#private::token_bucket(#name, #capacity, #rate, #options))
+            }
+            Algorithm::Funnel { capacity, rate } => {
+                let (capacity, rate) = (number(capacity, private), rate_of(rate, private));
+                quote!(#private::funnel(#name, #capacity, #rate, #options))
+            }
+            Algorithm::Window { limit, window } => {
+                let (limit, window) = (number(limit, private), period(window, private));
+                quote!(#private::sliding_window(#name, #limit, #window, #options))
+            }
+        }
+    }
+
+    fn name(&self, limit: &Limit) -> TokenStream {
+        match &limit.name {
+            Name::Given(name) => name.to_token_stream(),
+            Name::OfFunction => self.path(),
+        }
+    }
+
+    fn path(&self) -> TokenStream {
+        let function = self.func.sig.ident.unraw().to_string();
+        quote!(::core::concat!(::core::module_path!(), "::", #function))
+    }
+
+    /// References under the names that patterns bind, as far as the attributes mention them. The arguments stay whole.
+    fn by_reference(&self) -> TokenStream {
+        let mut bindings = TokenStream::new();
+        let whole = |param: &&Param| param.rename.is_none() || self.passes_args();
+        for param in self.params.iter().filter(whole) {
+            let (Some(pattern), ident) = (&param.pattern, &param.ident) else {
+                continue;
+            };
+            if func::bound_names(pattern)
+                .iter()
+                .any(|name| self.by_reference.contains(name))
+            {
+                let binding = by_reference(pattern, ident);
+                let names = func::bound_names(pattern);
+                bindings.extend(quote!(#binding #(let _ = &#names;)*));
+            }
+        }
+        for param in self.params.iter().filter(|param| !whole(param)) {
+            let names = param.pattern.iter().flat_map(func::bound_names);
+            let names = names.filter(|name| self.by_reference.contains(name));
+            bindings.extend(names.map(|name| quote!(let #name = &#name; let _ = #name;)));
+        }
+        bindings
+    }
+
+    /// What a rejected call returns: the value of the fallback that belongs to the limit which rejected it.
+    fn answer(&self, refused: &Ident, private: &TokenStream) -> TokenStream {
+        let rejection = quote!(#refused.rejection);
+        let mut answers: Vec<TokenStream> = self
+            .limits
+            .iter()
+            .map(|limit| self.answer_of(limit, &rejection, private))
+            .collect();
+        let Some(last) = answers.pop() else {
+            return TokenStream::new();
+        };
+        if answers.is_empty() {
+            return last;
+        }
+        let numbers = 0..answers.len();
+        quote!(match #refused.index { #(#numbers => { #answers })* _ => { #last } })
+    }
+
+    fn answer_of(&self, limit: &Limit, rejection: &TokenStream, private: &TokenStream) -> TokenStream {
+        let value = &local("__limiter_value");
+        let Some(fallback) = &limit.fallback else {
+            return match &self.output {
+                Output::Unit(span) => quote_spanned! {mixed(*span)=>
+                    return <() as #private::FromRejection>::from_rejection(#rejection);
+                },
+                Output::Named(output) => quote_spanned! {mixed(output.span())=>
+                    return <#output as #private::FromRejection>::from_rejection(#rejection);
+                },
+                Output::Inferred(output) | Output::Opaque(output) => quote_spanned! {mixed(output.span())=>
+                    return #private::FromRejection::from_rejection(#rejection);
+                },
+            };
+        };
+        let call = fallback.call(&self.params, rejection);
+        let span = mixed(fallback.span);
+        let output = match &self.output {
+            Output::Unit(_) => Some(quote!(: ())),
+            Output::Named(output) => Some(quote!(: #output)),
+            Output::Inferred(_) | Output::Opaque(_) => None,
+        };
+        let wrapper = relocated(quote!(#private::Fallback), span);
+        let resolved = quote_spanned!(span=> #wrapper(#call).resolve().await);
+        quote! {
+            use #private::ResolveValue as _;
+            let #value #output = #resolved;
+            return #value;
+        }
+    }
+}
+
+fn private(krate: &Path) -> TokenStream {
+    quote_spanned!(Span::mixed_site()=> #krate::__private)
+}
+
+/// A name that the function's own code cannot see.
+fn local(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
+}
+
+fn marker() -> Ident {
+    local(MARKER)
+}
+
+fn policy_static(index: usize) -> Ident {
+    format_ident!("__LIMITER_POLICY_{index}", span = Span::mixed_site())
+}
+
+/// A place in the function with the hygiene of the expansion: what is wrong shows there, and what is a matter of style
+/// is not held against the function.
+fn mixed(span: Span) -> Span {
+    span.resolved_at(Span::mixed_site())
+}
+
+/// The same tokens, whose errors show at another place.
+fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
+    let at = |mut tree: TokenTree| {
+        tree.set_span(span.resolved_at(tree.span()));
+        tree
+    };
+    tokens.into_iter().map(at).collect()
+}
+
+/// A body that names the attributes which were taken from its function, so that their imports count as used.
+pub(crate) fn mention(taken: &[Path], body: &Group) -> Group {
+    let (inner, rest) = inner_attributes(body.stream());
+    braced(quote!(#(#inner)* #(use #taken as _;)* #rest), body.span())
+}
+
+fn braced(stream: TokenStream, span: Span) -> Group {
+    let mut group = Group::new(proc_macro2::Delimiter::Brace, stream);
+    group.set_span(span);
+    group
+}
+
+/// `#![…]` at the start of a body, which stays at its start.
+fn inner_attributes(body: TokenStream) -> (Vec<Attribute>, TokenStream) {
+    let split = |input: syn::parse::ParseStream<'_>| {
+        Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?))
+    };
+    split.parse2(body.clone()).unwrap_or((Vec::new(), body))
+}

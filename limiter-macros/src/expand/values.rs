@@ -1,0 +1,71 @@
+//! The values of an attribute, as the guard computes them.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::Expr;
+use syn::spanned::Spanned;
+
+use super::mixed;
+use crate::literal::{Number, Period, RateText};
+use crate::model::{Key, Rate};
+use crate::template::{Piece, Template};
+
+pub(super) fn option(value: Option<TokenStream>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+/// A conversion of a reference to what the expression says.
+pub(super) fn convert(private: &TokenStream, of: &str, method: &str, expr: &Expr) -> TokenStream {
+    let span = mixed(expr.span());
+    let (of, method) = (Ident::new(of, span), Ident::new(method, span));
+    quote_spanned!(span=> #private::#of::#method(&(#expr)))
+}
+
+pub(super) fn number(number: &Number, private: &TokenStream) -> TokenStream {
+    match number {
+        Number::Literal(thousandths) => {
+            quote!(::core::result::Result::Ok(#private::Amount::from_thousandths(#thousandths)))
+        }
+        Number::Computed(expr) => convert(private, "ToAmount", "to_amount", expr),
+    }
+}
+
+pub(super) fn period(period: &Period, private: &TokenStream) -> TokenStream {
+    match period {
+        Period::Literal(micros) => {
+            quote!(::core::result::Result::Ok(#private::Duration::from_micros(#micros)))
+        }
+        Period::Computed(expr) => convert(private, "ToDuration", "to_duration", expr),
+    }
+}
+
+pub(super) fn rate_of(rate: &Rate, private: &TokenStream) -> TokenStream {
+    match rate {
+        Rate::Text(RateText { thousandths, micros }) => {
+            let amount = number(&Number::Literal(*thousandths), private);
+            let span = period(&Period::Literal(*micros), private);
+            quote!(#private::rate_per(#amount, #span))
+        }
+        Rate::Per { amount, period: span } => {
+            let (amount, span) = (number(amount, private), period(span, private));
+            quote!(#private::rate_per(#amount, #span))
+        }
+        Rate::Computed(expr) => convert(private, "ToRate", "to_rate", expr),
+    }
+}
+
+pub(super) fn key_of(key: &Key, private: &TokenStream) -> TokenStream {
+    match key {
+        Key::Computed(expr) => convert(private, "ToKey", "to_key", expr),
+        Key::Template(Template { span, pieces }) => {
+            let pieces = pieces.iter().map(|piece| match piece {
+                Piece::Text(text) => quote!(.text(#text)),
+                Piece::Place { root, fields } => quote_spanned!(mixed(*span)=> .part(&#root #(.#fields)*)),
+            });
+            quote!(#private::Key::shared() #(#pieces)*)
+        }
+    }
+}

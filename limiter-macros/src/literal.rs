@@ -1,0 +1,327 @@
+//! Numbers, rates and spans of time that are written down in an attribute: read, and checked, while compiling.
+
+use proc_macro2::Ident;
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::{Expr, Lit, LitStr, Path, UnOp};
+
+use crate::constant::is_constant;
+
+/// The exact arithmetic's largest span, in microseconds: 142 years.
+pub(crate) const MAX_SPAN: u64 = 1 << 52;
+/// Both halves of a reduced rate stay below this.
+const MAX_RATE_PART: u64 = 1 << 42;
+
+/// A number of permits.
+#[derive(Clone)]
+pub(crate) enum Number {
+    /// In thousandths.
+    Literal(u64),
+    Computed(Expr),
+}
+
+/// A span of time.
+#[derive(Clone)]
+pub(crate) enum Period {
+    /// In microseconds.
+    Literal(u64),
+    Computed(Expr),
+}
+
+/// A rate written as text.
+#[derive(Clone, Copy)]
+pub(crate) struct RateText {
+    pub(crate) thousandths: u64,
+    pub(crate) micros: u64,
+}
+
+/// The expression without the parentheses around it, and without the invisible ones of `macro_rules`.
+pub(crate) fn peel(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Group(group) => peel(&group.expr),
+        Expr::Paren(paren) => peel(&paren.expr),
+        _ => expr,
+    }
+}
+
+/// The text, where the expression is a string literal.
+pub(crate) fn text(expr: &Expr) -> Option<&LitStr> {
+    match peel(expr) {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Number {
+    pub(crate) fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
+        match self {
+            Self::Literal(_) => true,
+            Self::Computed(expr) => is_constant(expr, is_item),
+        }
+    }
+
+    /// Reads what stands at `word`. `example` shows what would do, and `whole` refuses decimals.
+    pub(crate) fn read(expr: Expr, word: &str, example: &str, whole: bool) -> syn::Result<Self> {
+        let refuse = |message: String| Err(syn::Error::new(expr.span(), message));
+        let (negative, positive) = match peel(&expr) {
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => (true, peel(&unary.expr)),
+            positive => (false, positive),
+        };
+        let digits = match positive {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Int(number) => number.base10_digits().to_owned(),
+                Lit::Float(number) => number.base10_digits().to_owned(),
+                Lit::Str(text) => {
+                    return refuse(format!(
+                        "`{word}` is a number, without quotes, such as `{example}`, not {:?}",
+                        text.value()
+                    ));
+                }
+                _ => return refuse(format!("`{word}` is a number, such as `{example}`")),
+            },
+            Expr::Path(path)
+                if path
+                    .path
+                    .segments
+                    .last()
+                    .is_some_and(|last| not_finite(&last.ident)) =>
+            {
+                return refuse(format!("`{word}` is a finite number, such as `{example}`"));
+            }
+            _ => return Ok(Self::Computed(expr)),
+        };
+        if negative {
+            return refuse(format!("`{word}` is more than zero, such as `{example}`"));
+        }
+        let Some(thousandths) = thousandths(&digits) else {
+            let message = format!(
+                "`{word}` is a plain number with at most three decimals and below 10^16, such as `{example}`"
+            );
+            return refuse(message);
+        };
+        match thousandths {
+            0 if word == "need" => refuse(
+                "a call that needs 0 takes no permit, so nothing would be limited: give `need` a number above zero, or \
+                 leave it out"
+                    .to_owned(),
+            ),
+            0 => refuse(format!("`{word}` is more than zero, such as `{example}`: 0 would reject every call")),
+            _ if whole && !thousandths.is_multiple_of(1_000) => {
+                refuse(format!("a window counts whole calls: `{word}` is a whole number, such as `{example}`"))
+            }
+            thousandths => Ok(Self::Literal(thousandths)),
+        }
+    }
+}
+
+impl Period {
+    pub(crate) fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
+        match self {
+            Self::Literal(_) => true,
+            Self::Computed(expr) => is_constant(expr, is_item),
+        }
+    }
+
+    /// Reads what stands at `word`.
+    pub(crate) fn read(expr: Expr, word: &str) -> syn::Result<Self> {
+        let refuse = |message: String| Err(syn::Error::new(expr.span(), message));
+        if let Some(literal) = text(&expr) {
+            return match duration(&literal.value()) {
+                Some(0) => refuse(format!(
+                    "`{word}` is longer than no time, such as `{word} = \"500ms\"`"
+                )),
+                Some(micros) if micros <= MAX_SPAN => Ok(Self::Literal(micros)),
+                Some(_) => refuse(format!("`{word}` is at most 142 years")),
+                None => refuse(format!(
+                    "`{word}` is a number with a unit (us, ms, s, m, h, d, w), such as \"500ms\", \"10s\", \"1m\" or \
+                     \"1h30m\", not {:?}",
+                    literal.value()
+                )),
+            };
+        }
+        match peel(&expr) {
+            number @ Expr::Lit(_) | number @ Expr::Unary(_) => {
+                let number = number.to_token_stream().to_string().replace(' ', "");
+                let number = number.trim_start_matches('-');
+                let number = if number.bytes().all(|byte| byte.is_ascii_digit()) {
+                    number
+                } else {
+                    "10"
+                };
+                refuse(format!(
+                    "`{word}` needs a unit: write `{word} = \"{number}s\"` or `{word} = \"{number}ms\"`, or give a \
+                     `Duration`"
+                ))
+            }
+            _ => Ok(Self::Computed(expr)),
+        }
+    }
+}
+
+impl RateText {
+    /// Reads `100/min`, `7/3s`, `1/30d`.
+    pub(crate) fn read(literal: &LitStr) -> syn::Result<Self> {
+        let written = literal.value();
+        let refuse = |message: String| Err(syn::Error::new(literal.span(), message));
+        let parsed = written.split_once('/').and_then(|(amount, period)| {
+            let period = period.trim();
+            let counted = period.starts_with(|first: char| first.is_ascii_digit());
+            let period = if counted {
+                duration(period)
+            } else {
+                duration(&format!("1{period}"))
+            };
+            Some(Self {
+                thousandths: thousandths(&amount.trim().replace('_', ""))?,
+                micros: period?,
+            })
+        });
+        match parsed {
+            None => refuse(format!(
+                "`rate` is permits per time, such as \"10/s\", \"100/min\", \"7/3s\" or \"1/30d\", or a number per \
+                 second, not {written:?}"
+            )),
+            Some(Self { thousandths: 0, .. } | Self { micros: 0, .. }) => {
+                refuse("`rate` is more than zero permits in more than zero time".to_owned())
+            }
+            Some(rate) => rate
+                .check()
+                .map_err(|message| syn::Error::new(literal.span(), message)),
+        }
+    }
+
+    /// Refuses what the exact arithmetic cannot hold.
+    pub(crate) fn check(self) -> Result<Self, String> {
+        let divisor = greatest_common_divisor(self.thousandths, self.micros);
+        if self.micros > MAX_SPAN
+            || self.thousandths / divisor >= MAX_RATE_PART
+            || self.micros / divisor >= MAX_RATE_PART
+        {
+            return Err("`rate` has no exact form: as a reduced fraction of thousandths of a permit to microseconds, \
+                        both parts stay below 2^42"
+                .to_owned());
+        }
+        Ok(self)
+    }
+}
+
+fn not_finite(name: &Ident) -> bool {
+    name == "NAN" || name == "INFINITY" || name == "NEG_INFINITY"
+}
+
+/// `0.5` in thousandths.
+fn thousandths(digits: &str) -> Option<u64> {
+    let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
+    let decimals = decimals.trim_end_matches('0');
+    let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !plain(whole) || !plain(decimals) || decimals.len() > 3 {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    whole
+        .checked_mul(1_000)?
+        .checked_add(format!("{decimals:0<3}").parse().ok()?)
+}
+
+/// `1h30m` in microseconds.
+fn duration(text: &str) -> Option<u64> {
+    let mut rest = text.trim();
+    let mut total: u64 = 0;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let (digits, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '_')?);
+        let tail = tail.trim_start();
+        let (unit, tail) = tail.split_at(
+            tail.find(|c: char| !c.is_ascii_alphabetic())
+                .unwrap_or(tail.len()),
+        );
+        let count: u64 = digits.replace('_', "").parse().ok()?;
+        total = total.checked_add(count.checked_mul(unit_micros(unit)?)?)?;
+        rest = tail.trim_start();
+    }
+    Some(total)
+}
+
+fn unit_micros(unit: &str) -> Option<u64> {
+    const SECOND: u64 = 1_000_000;
+    Some(match unit {
+        "us" | "micros" | "microsecond" | "microseconds" => 1,
+        "ms" | "millis" | "millisecond" | "milliseconds" => 1_000,
+        "s" | "sec" | "secs" | "second" | "seconds" => SECOND,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60 * SECOND,
+        "h" | "hr" | "hour" | "hours" => 3_600 * SECOND,
+        "d" | "day" | "days" => 86_400 * SECOND,
+        "w" | "week" | "weeks" => 7 * 86_400 * SECOND,
+        _ => return None,
+    })
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 {
+        a.max(1)
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_core::{Amount, Rate, parse_duration};
+    use proc_macro2::Span;
+
+    use super::*;
+
+    #[test]
+    fn text_means_the_same_here_and_at_run_time() {
+        for text in [
+            "1m", "500ms", "1h30m", "1_000 s", "7days", "", "10", "s", "1x", "-1s", "1.5s", "0s", "1d 2h",
+        ] {
+            let expected = parse_duration(text)
+                .ok()
+                .map(|span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+            assert_eq!(duration(text), expected, "{text}");
+        }
+        for text in [
+            "1",
+            "0.5",
+            "12.345",
+            "0.0001",
+            "5.",
+            "1e3",
+            "007",
+            "x",
+            "18446744073709551",
+        ] {
+            let expected = text.trim_end_matches('.').parse::<Amount>().ok();
+            assert_eq!(
+                thousandths(text).map(Amount::from_thousandths),
+                expected,
+                "{text}"
+            );
+        }
+        for text in [
+            "7/3s",
+            "0.001/s",
+            "1_000_000/s",
+            "999_983/day",
+            "1/30d",
+            "100/min",
+            "10",
+            "0/s",
+            "1/0s",
+            "x/s",
+            "1/fortnight",
+            "-1/s",
+            "5000000000/us",
+            "0.001/60d1us",
+        ] {
+            let read = RateText::read(&LitStr::new(text, Span::call_site())).ok();
+            assert_eq!(read.is_some(), text.parse::<Rate>().is_ok(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! One attribute, checked.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{Expr, LitStr, Path, PathSegment};
+
+use super::{Algorithm, Key, Limit, Name, Rate};
+use crate::args::{Args, plain_word};
+use crate::constant::is_constant;
+use crate::diagnostics::Diagnostics;
+use crate::fallback::Fallback;
+use crate::func::Func;
+use crate::literal::{self, Number, Period, RateText};
+use crate::template::{Names, Template};
+use crate::words::{Kind, Word};
+
+/// The largest limit of an exact window.
+const MAX_WINDOW_LIMIT: u64 = 1 << 24;
+const MAX_NAME_BYTES: usize = 256;
+/// An hour, in microseconds.
+const MAX_DEADLINE: u64 = 3_600_000_000;
+
+/// What an attribute can refer to.
+pub(super) struct Scope<'a> {
+    pub(super) func: &'a Func,
+    pub(super) names: Names,
+    pub(super) is_method: bool,
+    /// The arguments are not known, since the function itself cannot be limited.
+    pub(super) no_args: bool,
+}
+
+impl Scope<'_> {
+    /// Checks one attribute. Every mistake is reported before it gives up.
+    pub(super) fn limit(&self, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Limit> {
+        let key = args.take(Word::Key).and_then(|expr| self.key(expr, diagnostics));
+        let group = args
+            .take(Word::Group)
+            .and_then(|expr| self.key(expr, diagnostics));
+        let (name, shared) = self.name(args, group.as_ref(), diagnostics);
+        let whole = args.kind == Kind::Window;
+        let need = args
+            .take(Word::Need)
+            .map(|expr| Number::read(expr, "need", "need = 2", whole));
+        let need = need.map(|need| diagnostics.ok(need));
+        let algorithm = algorithm(args, diagnostics);
+        let deadline = args
+            .take(Word::Deadline)
+            .and_then(|expr| deadline(expr, diagnostics));
+        let on_store_failure = args
+            .take(Word::OnStoreFailure)
+            .and_then(|expr| on_store_failure(&expr, diagnostics));
+        let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
+
+        let (algorithm, need) = (algorithm?, need.map_or(Some(None), |need| need.map(Some))?);
+        if let (Some((word, Number::Literal(quota))), Some(Number::Literal(cost))) =
+            (algorithm.quota(), &need)
+            && cost > quota
+        {
+            let message = format!("`need` is above the `{word}`, so that no call would ever be allowed");
+            diagnostics.at(args.place(Word::Need).unwrap_or(args.span), message);
+        }
+        let is_item = |path: &Path| self.is_item(path);
+        let constant = algorithm.is_constant(&is_item)
+            && deadline
+                .as_ref()
+                .is_none_or(|deadline| deadline.is_constant(&is_item));
+        Some(Limit {
+            name: name?,
+            shared,
+            constant,
+            algorithm,
+            deadline,
+            on_store_failure,
+            key,
+            group,
+            need,
+            fallback,
+        })
+    }
+
+    /// Whether a path means the same inside an item of the function's body. The parameters of the generics around a
+    /// method cannot be seen, so there a path counts only if it goes through a module.
+    fn is_item(&self, path: &Path) -> bool {
+        let is_generic =
+            |segment: &PathSegment| !segment.arguments.is_empty() || self.func.is_generic(&segment.ident);
+        let in_module = path.leading_colon.is_some()
+            || path.segments.len() > 1
+                && path.segments.first().is_some_and(|first| {
+                    let first = first.ident.to_string();
+                    first.starts_with(|letter: char| letter.is_lowercase())
+                        || first == "Duration"
+                        || first == "Rate"
+                });
+        !path.segments.iter().any(is_generic) && (!self.is_method || in_module)
+    }
+
+    fn key(&self, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Key> {
+        match literal::text(&expr) {
+            None => Some(Key::Computed(expr)),
+            Some(_) if self.no_args => None,
+            Some(text) => Template::parse(text, &self.names, diagnostics).map(Key::Template),
+        }
+    }
+
+    /// The policy's name, and whether the budget is meant to be shared.
+    fn name(
+        &self,
+        args: &mut Args,
+        group: Option<&Key>,
+        diagnostics: &mut Diagnostics,
+    ) -> (Option<Name>, bool) {
+        if let Some(place) = args.place(Word::Name) {
+            let Some(expr) = args.take(Word::Name) else {
+                return (None, false);
+            };
+            let Some(text) = literal::text(&expr).map(LitStr::value) else {
+                diagnostics.at(
+                    expr.span(),
+                    "`name` is text in quotes, such as `name = \"search\"`",
+                );
+                return (None, false);
+            };
+            if text.is_empty() || text.len() > MAX_NAME_BYTES {
+                diagnostics.at(expr.span(), format!("a name has 1 to {MAX_NAME_BYTES} bytes"));
+            } else if text.contains(['{', '}']) {
+                diagnostics.at(
+                    place,
+                    "a name has no placeholders: what differs from call to call goes into `key`",
+                );
+            }
+            return (Some(Name::Given(text)), false);
+        }
+        let group_text = match group {
+            Some(Key::Template(template)) => template.as_text().map(|text| (template.span, text)),
+            _ => None,
+        };
+        match group_text {
+            Some((span, text)) => {
+                if text.is_empty() || text.len() > MAX_NAME_BYTES {
+                    diagnostics.at(span, format!("a group has 1 to {MAX_NAME_BYTES} bytes"));
+                }
+                (Some(Name::Given(text.to_owned())), true)
+            }
+            None if self.is_method => {
+                let message = format!(
+                    "a method names its limit, add `name = \"{}\"`: the attribute cannot see the type, and two methods \
+                     called `{}` would share one budget",
+                    self.func.sig.ident.unraw(),
+                    self.func.sig.ident.unraw()
+                );
+                diagnostics.at(args.span, message);
+                (None, false)
+            }
+            None => (Some(Name::OfFunction), false),
+        }
+    }
+}
+
+impl Limit {
+    /// The names with which placeholders start; they do not stand among the attribute's tokens.
+    pub(super) fn roots(&self) -> impl Iterator<Item = TokenStream> {
+        let templates = [&self.key, &self.group]
+            .into_iter()
+            .flatten()
+            .filter_map(|key| match key {
+                Key::Template(template) => Some(template),
+                Key::Computed(_) => None,
+            });
+        templates.flat_map(Template::roots).map(ToTokens::to_token_stream)
+    }
+}
+
+impl Algorithm {
+    /// What a cost can be at most, and how the argument is called.
+    fn quota(&self) -> Option<(&'static str, &Number)> {
+        Some(match self {
+            Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => (Word::Capacity.text(), capacity),
+            Self::Window { limit, .. } => (Word::Limit.text(), limit),
+        })
+    }
+
+    fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
+        match self {
+            Self::Token { capacity, rate } | Self::Funnel { capacity, rate } => {
+                capacity.is_constant(is_item) && rate.is_constant(is_item)
+            }
+            Self::Window { limit, window } => limit.is_constant(is_item) && window.is_constant(is_item),
+        }
+    }
+}
+
+impl Rate {
+    fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
+        match self {
+            Self::Text(_) => true,
+            Self::Per { amount, period } => amount.is_constant(is_item) && period.is_constant(is_item),
+            Self::Computed(expr) => is_constant(expr, is_item),
+        }
+    }
+}
+
+fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {
+    if args.kind == Kind::Window {
+        let limit = args
+            .require(Word::Limit, diagnostics)
+            .map(|expr| window_limit(expr, diagnostics));
+        let window = args
+            .require(Word::Window, diagnostics)
+            .map(|expr| diagnostics.ok(Period::read(expr, "window")));
+        return Some(Algorithm::Window {
+            limit: limit??,
+            window: window??,
+        });
+    }
+    let capacity = args.require(Word::Capacity, diagnostics);
+    let capacity =
+        capacity.map(|expr| diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false)));
+    let rate = args
+        .require(Word::Rate, diagnostics)
+        .map(|expr| rate(expr, args, diagnostics));
+    let (capacity, rate) = (capacity??, rate??);
+    Some(match args.kind {
+        Kind::Funnel => Algorithm::Funnel { capacity, rate },
+        _ => Algorithm::Token { capacity, rate },
+    })
+}
+
+fn window_limit(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
+    let span = expr.span();
+    let limit = diagnostics.ok(Number::read(expr, "limit", "limit = 5", true))?;
+    if matches!(limit, Number::Literal(thousandths) if thousandths / 1_000 > MAX_WINDOW_LIMIT) {
+        let message = format!(
+            "an exact window holds at most {MAX_WINDOW_LIMIT} calls: a larger rate is a `#[token_limiter]`"
+        );
+        diagnostics.at(span, message);
+        return None;
+    }
+    Some(limit)
+}
+
+fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Rate> {
+    let span = expr.span();
+    let per = args
+        .take(Word::Per)
+        .map(|expr| diagnostics.ok(Period::read(expr, "per")));
+    if let Some(text) = literal::text(&expr) {
+        if let Some(place) = args.place(Word::Per) {
+            diagnostics.at(place, "the rate says its time already: `per` goes with a number, such as `rate = 100, per = \"1m\"`");
+        }
+        return diagnostics.ok(RateText::read(text)).map(Rate::Text);
+    }
+    let is_literal = !matches!(
+        Number::read(expr.clone(), "rate", "rate = 10", false),
+        Ok(Number::Computed(_))
+    );
+    let period = match per {
+        Some(period) => period?,
+        None if is_literal => Period::Literal(1_000_000),
+        None => return Some(Rate::Computed(expr)),
+    };
+    let amount = diagnostics.ok(Number::read(expr, "rate", "rate = 10", false))?;
+    if let (Number::Literal(thousandths), Period::Literal(micros)) = (&amount, &period) {
+        let rate = RateText {
+            thousandths: *thousandths,
+            micros: *micros,
+        }
+        .check();
+        return diagnostics
+            .ok(rate.map_err(|message| syn::Error::new(span, message)))
+            .map(Rate::Text);
+    }
+    Some(Rate::Per { amount, period })
+}
+
+fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
+    let span = expr.span();
+    let deadline = diagnostics.ok(Period::read(expr, "deadline"))?;
+    if matches!(deadline, Period::Literal(micros) if micros > MAX_DEADLINE) {
+        diagnostics.at(
+            span,
+            "`deadline` is at most an hour: it is the time in which the store must answer",
+        );
+    }
+    Some(deadline)
+}
+
+fn on_store_failure(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Ident> {
+    let variant = match plain_word(expr).as_deref() {
+        Some("allow") => "Allow",
+        Some("deny") => "Deny",
+        Some("error") => "Error",
+        _ => {
+            let message = "`on_store_failure` is `allow`, `deny` or `error`, without quotes";
+            diagnostics.at(expr.span(), message);
+            return None;
+        }
+    };
+    Some(Ident::new(variant, Span::mixed_site()))
+}

@@ -1,0 +1,232 @@
+//! The arguments that there are, in one table.
+
+/// Which of the three attributes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Token,
+    Window,
+    Funnel,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Token, Self::Window, Self::Funnel];
+
+    /// The attribute's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token_limiter",
+            Self::Window => "window_limiter",
+            Self::Funnel => "funnel_limiter",
+        }
+    }
+}
+
+/// An argument's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Capacity,
+    Rate,
+    Per,
+    Limit,
+    Window,
+    Name,
+    Group,
+    Key,
+    Need,
+    When,
+    Wait,
+    Limiter,
+    Fallback,
+    PassArgs,
+    PassRejection,
+    Deadline,
+    OnStoreFailure,
+    Crate,
+}
+
+/// Which attributes take an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    All,
+    Buckets,
+    Windows,
+}
+
+pub(crate) struct Row {
+    pub(crate) word: Word,
+    pub(crate) text: &'static str,
+    pub(crate) of: Of,
+    /// How it is written; a flag has no `=`.
+    pub(crate) example: &'static str,
+    /// What people write who know other limiters.
+    pub(crate) also: &'static [&'static str],
+}
+
+/// Every argument there is. It drives what is parsed, what is refused, and what the messages offer.
+pub(crate) const TABLE: &[Row] = &[
+    row(
+        Word::Capacity,
+        "capacity",
+        Of::Buckets,
+        "capacity = 20",
+        &["burst", "size", "tokens", "max", "limit"],
+    ),
+    row(
+        Word::Rate,
+        "rate",
+        Of::Buckets,
+        "rate = \"100/min\"",
+        &["refill", "refill_rate", "leak_rate", "per_second"],
+    ),
+    row(
+        Word::Per,
+        "per",
+        Of::Buckets,
+        "per = \"1m\"",
+        &["period", "interval", "window"],
+    ),
+    row(
+        Word::Limit,
+        "limit",
+        Of::Windows,
+        "limit = 5",
+        &["max", "quota", "calls", "requests", "capacity", "rate"],
+    ),
+    row(
+        Word::Window,
+        "window",
+        Of::Windows,
+        "window = \"1m\"",
+        &["per", "period", "interval", "duration"],
+    ),
+    row(
+        Word::Name,
+        "name",
+        Of::All,
+        "name = \"search\"",
+        &["policy", "id"],
+    ),
+    row(
+        Word::Group,
+        "group",
+        Of::All,
+        "group = \"mail\"",
+        &["share", "shared", "tag"],
+    ),
+    row(
+        Word::Key,
+        "key",
+        Of::All,
+        "key = \"user:{user.id}\"",
+        &["by", "keys"],
+    ),
+    row(
+        Word::Need,
+        "need",
+        Of::All,
+        "need = 2",
+        &["cost", "permits", "weight", "n"],
+    ),
+    row(
+        Word::When,
+        "when",
+        Of::All,
+        "when = user.is_guest()",
+        &["if", "condition", "unless", "skip"],
+    ),
+    row(
+        Word::Wait,
+        "wait",
+        Of::All,
+        "wait = \"500ms\"",
+        &["timeout", "max_wait", "up_to"],
+    ),
+    row(
+        Word::Limiter,
+        "limiter",
+        Of::All,
+        "limiter = self.limits",
+        &["limits", "with", "using", "store"],
+    ),
+    row(
+        Word::Fallback,
+        "fallback",
+        Of::All,
+        "fallback = on_limited",
+        &["or_else", "otherwise", "on_reject"],
+    ),
+    row(
+        Word::PassArgs,
+        "pass_args",
+        Of::All,
+        "pass_args",
+        &["args", "with_args"],
+    ),
+    row(
+        Word::PassRejection,
+        "pass_rejection",
+        Of::All,
+        "pass_rejection",
+        &["rejection", "with_rejection"],
+    ),
+    row(Word::Deadline, "deadline", Of::All, "deadline = \"20ms\"", &[]),
+    row(
+        Word::OnStoreFailure,
+        "on_store_failure",
+        Of::All,
+        "on_store_failure = allow",
+        &["on_failure", "on_error"],
+    ),
+    row(
+        Word::Crate,
+        "crate",
+        Of::All,
+        "crate = crate::limits",
+        &["path", "krate"],
+    ),
+];
+
+const fn row(
+    word: Word,
+    text: &'static str,
+    of: Of,
+    example: &'static str,
+    also: &'static [&'static str],
+) -> Row {
+    Row {
+        word,
+        text,
+        of,
+        example,
+        also,
+    }
+}
+
+impl Row {
+    pub(crate) fn is_flag(&self) -> bool {
+        self.text == self.example
+    }
+
+    pub(crate) fn is_of(&self, kind: Kind) -> bool {
+        match self.of {
+            Of::All => true,
+            Of::Buckets => kind != Kind::Window,
+            Of::Windows => kind == Kind::Window,
+        }
+    }
+}
+
+impl Word {
+    pub(crate) fn text(self) -> &'static str {
+        self.row().map_or("", |row| row.text)
+    }
+
+    /// How the argument is written.
+    pub(crate) fn example(self) -> &'static str {
+        self.row().map_or("", |row| row.example)
+    }
+
+    fn row(self) -> Option<&'static Row> {
+        TABLE.iter().find(|row| row.word == self)
+    }
+}

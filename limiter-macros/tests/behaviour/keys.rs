@@ -1,0 +1,168 @@
+//! Whose permits a call takes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use limiter_core::{Key, Rejection, token_limiter, window_limiter};
+
+use crate::isolated;
+
+struct Claims {
+    sub: String,
+    tenant: Tenant,
+}
+
+struct Tenant(u32);
+
+struct State<T>(T);
+
+#[derive(Clone)]
+struct App {
+    region: &'static str,
+}
+
+fn claims(sub: &str, tenant: u32) -> Claims {
+    Claims {
+        sub: sub.to_owned(),
+        tenant: Tenant(tenant),
+    }
+}
+
+#[window_limiter(limit = 1, window = "1m", key = "{claims.tenant.0}:{claims.sub}")]
+async fn by_field(claims: &Claims) -> Result<(), Rejection> {
+    let _ = claims;
+    Ok(())
+}
+
+#[window_limiter(limit = 1, window = "1m", key = "{a}:{b}")]
+async fn by_two(a: &str, b: &str) -> Result<(), Rejection> {
+    let _ = (a, b);
+    Ok(())
+}
+
+#[window_limiter(limit = 1, window = "1m", key = "user:{claims.sub}:{app.region}")]
+async fn by_destructured(State(app): State<App>, claims: Claims) -> Result<(App, String), Rejection> {
+    Ok((app, claims.sub))
+}
+
+#[window_limiter(limit = 1, window = "1m", key = "{{{r#type}}}")]
+async fn by_raw_name(r#type: u8) -> Result<(), Rejection> {
+    let _ = r#type;
+    Ok(())
+}
+
+#[window_limiter(limit = 1, window = "1m", key = Key::from("tenant:").part(claims.tenant.0))]
+async fn by_key(claims: &Claims) -> Result<(), Rejection> {
+    let _ = claims;
+    Ok(())
+}
+
+#[window_limiter(limit = 1, window = "1m", key = name)]
+async fn by_value(name: String) -> Result<String, Rejection> {
+    Ok(name)
+}
+
+#[window_limiter(limit = 1, window = "1m", key = "everybody")]
+async fn by_text() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn keys_are_fields_names_and_expressions() {
+    isolated(async {
+        assert!(by_field(&claims("ann", 1)).await.is_ok());
+        assert!(by_field(&claims("ann", 1)).await.is_err());
+        assert!(by_field(&claims("ann", 2)).await.is_ok());
+        assert!(by_field(&claims("bob", 1)).await.is_ok());
+
+        let app = App { region: "eu" };
+        let (app, sub) = by_destructured(State(app), claims("ann", 1)).await.unwrap();
+        assert_eq!(sub, "ann");
+        assert!(
+            by_destructured(State(app.clone()), claims("ann", 1))
+                .await
+                .is_err()
+        );
+        assert!(
+            by_destructured(State(App { region: "us" }), claims("ann", 1))
+                .await
+                .is_ok()
+        );
+
+        assert!(
+            by_raw_name(1).await.is_ok() && by_raw_name(2).await.is_ok() && by_raw_name(1).await.is_err()
+        );
+        assert!(by_key(&claims("ann", 1)).await.is_ok() && by_key(&claims("bob", 1)).await.is_err());
+        assert_eq!(by_value("ann".to_owned()).await.unwrap(), "ann");
+        assert!(by_value("ann".to_owned()).await.is_err());
+        assert!(by_text().await.is_ok() && by_text().await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn values_cannot_pretend_to_be_two() {
+    isolated(async {
+        assert!(by_two("x:y", "z").await.is_ok());
+        assert!(by_two("x", "y:z").await.is_ok());
+        assert!(by_two("x:y", "z").await.is_err());
+    })
+    .await;
+}
+
+#[window_limiter(group = "mail", limit = 1, window = "1m", key = "{to}")]
+async fn send_mail(to: &str) -> Result<(), Rejection> {
+    let _ = to;
+    Ok(())
+}
+
+#[window_limiter(group = "mail", limit = 1, window = "1m", key = "{to}")]
+async fn send_newsletter(to: &str) -> Result<(), Rejection> {
+    let _ = to;
+    Ok(())
+}
+
+#[window_limiter(
+    name = "grouped",
+    group = "tenant:{tenant}",
+    limit = 1,
+    window = "1m",
+    key = "{to}"
+)]
+async fn grouped(tenant: u32, to: &str) -> Result<(), Rejection> {
+    let _ = (tenant, to);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_shares_a_budget_and_places_keys() {
+    isolated(async {
+        assert!(send_mail("ann").await.is_ok());
+        assert!(send_newsletter("ann").await.is_err());
+        assert!(send_newsletter("bob").await.is_ok());
+        assert!(grouped(1, "ann").await.is_ok());
+        assert!(grouped(2, "ann").await.is_ok());
+        assert!(grouped(2, "ann").await.is_err());
+    })
+    .await;
+}
+
+static EVALUATED: AtomicUsize = AtomicUsize::new(0);
+
+fn count(value: u32) -> u32 {
+    EVALUATED.fetch_add(1, Ordering::SeqCst);
+    value
+}
+
+#[token_limiter(name = "counted", capacity = count(5), rate = 1, key = count(1), need = count(1), group = count(1), when = count(1) == 1)]
+async fn counted() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_argument_is_evaluated_once() {
+    isolated(async {
+        assert!(counted().await.is_ok());
+        assert_eq!(EVALUATED.load(Ordering::SeqCst), 5);
+    })
+    .await;
+}

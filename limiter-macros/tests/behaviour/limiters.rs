@@ -1,0 +1,81 @@
+//! Which limiter decides.
+
+use std::sync::Arc;
+
+use limiter_core::{Limiter, Rejection, window_limiter};
+
+use crate::{fresh, is_send, isolated};
+
+struct App {
+    limits: Limiter,
+    shared: Arc<Limiter>,
+}
+
+struct State<T>(T);
+
+#[window_limiter(limit = 1, window = "1m", limiter = app.limits)]
+async fn of_a_field(app: &App) -> Result<(), Rejection> {
+    let _ = app;
+    Ok(())
+}
+
+#[window_limiter(limit = 1, window = "1m", limiter = app.shared)]
+async fn of_an_arc(State(app): State<Arc<App>>) -> Result<Arc<App>, Rejection> {
+    Ok(app)
+}
+
+#[window_limiter(limit = 1, window = "1m", limiter = limits)]
+async fn of_a_reference(limits: &Limiter) -> Result<(), Rejection> {
+    let _ = limits;
+    Ok(())
+}
+
+impl App {
+    fn limits(&self) -> &Limiter {
+        &self.limits
+    }
+
+    #[window_limiter(name = "app.own", limit = 1, window = "1m", limiter = self.limits())]
+    async fn own(&self) -> Result<(), Rejection> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_limiter_of_the_attribute_comes_first() {
+    let app = |limits: Limiter| App {
+        shared: Arc::new(limits.clone()),
+        limits,
+    };
+    isolated(async {
+        let (one, other) = (app(fresh().0), app(fresh().0));
+        assert!(is_send(of_a_field(&one)).await.is_ok());
+        assert!(of_a_field(&one).await.is_err());
+        assert!(of_a_field(&other).await.is_ok());
+        assert!(of_a_reference(&one.limits).await.is_ok() && of_a_reference(&one.limits).await.is_err());
+        assert!(one.own().await.is_ok() && one.own().await.is_err() && other.own().await.is_ok());
+        let one = of_an_arc(State(Arc::new(one))).await.unwrap();
+        assert!(of_an_arc(State(one)).await.is_err());
+        assert!(of_an_arc(State(Arc::new(other))).await.is_ok());
+    })
+    .await;
+}
+
+/// What a crate does that hands limiter-core on under a path of its own.
+mod handed_on {
+    pub(super) use limiter_core as limits;
+}
+
+#[handed_on::limits::window_limiter(limit = 1, window = "1m", crate = handed_on::limits)]
+async fn under_another_path() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_crate_has_another_path() {
+    isolated(async {
+        assert!(under_another_path().await.is_ok());
+        assert!(under_another_path().await.is_err());
+    })
+    .await;
+}

@@ -1,0 +1,134 @@
+//! Several attributes on one function: one decision.
+
+use limiter_core::{Rejection, token_limiter, window_limiter};
+
+use crate::{fresh, isolated};
+use std::time::Duration;
+
+fn slow_down() -> &'static str {
+    "slow down"
+}
+
+async fn come_back(rejection: Rejection) -> &'static str {
+    assert!(rejection.decision().is_some());
+    "come back tomorrow"
+}
+
+#[token_limiter(capacity = 2, rate = "1/s", key = "{user}", fallback = slow_down)]
+/// Its documentation stays between its attributes.
+#[limiter_core::window_limiter(name = "daily", limit = 3, window = "1d", key = "{user}", fallback = come_back, pass_rejection)]
+#[must_use]
+async fn search(user: &str) -> &'static str {
+    let _ = user;
+    "found"
+}
+
+#[tokio::test]
+async fn the_first_denying_limit_answers_and_a_denial_charges_none() {
+    let (limiter, clock) = fresh();
+    limiter_core::with_limiter(limiter, async {
+        assert_eq!(search("ann").await, "found");
+        assert_eq!(search("ann").await, "found");
+        for _ in 0..10 {
+            assert_eq!(search("ann").await, "slow down");
+        }
+        assert_eq!(search("bob").await, "found");
+        clock.advance(Duration::from_secs(10));
+        assert_eq!(
+            search("ann").await,
+            "found",
+            "the denied calls took nothing from the day"
+        );
+        for _ in 0..10 {
+            assert_eq!(search("ann").await, "come back tomorrow");
+        }
+        clock.advance(Duration::from_secs(86_400));
+        assert_eq!(search("ann").await, "found", "nor from the burst");
+        assert_eq!(search("ann").await, "found");
+        assert_eq!(search("ann").await, "slow down");
+    })
+    .await;
+}
+
+fn take(text: String) -> String {
+    text
+}
+
+fn refuse() -> String {
+    "refused".to_owned()
+}
+
+#[token_limiter(name = "several.big", capacity = 10, rate = 1, need = need, fallback = refuse)]
+#[token_limiter(name = "several.small", capacity = 5, rate = 1, need = need, fallback = take, pass_args)]
+async fn mixed(text: String) -> String {
+    text + "!"
+}
+
+// A constant in scope of the attribute; the arguments are the other place for names.
+#[allow(non_upper_case_globals, reason = "looks like an argument")]
+static need: u32 = 6;
+
+#[tokio::test]
+async fn a_cost_that_never_fits_answers_with_its_own_fallback() {
+    isolated(async {
+        assert_eq!(mixed("text".to_owned()).await, "text");
+    })
+    .await;
+}
+
+#[token_limiter(capacity = 5, rate = 1, key = "{a}")]
+#[token_limiter(name = "several.other", capacity = 5, rate = 1, key = "{b}")]
+async fn other_groups(a: u32, b: u32) -> Result<(), Rejection> {
+    let _ = (a, b);
+    Ok(())
+}
+
+#[token_limiter(capacity = 5, rate = 1, key = "{a}", group = "{a}")]
+#[token_limiter(name = "several.one", capacity = 5, rate = 1, key = "{b}", group = "{a}")]
+async fn one_group(a: u32, b: u32) -> Result<(), Rejection> {
+    let _ = (a, b);
+    Ok(())
+}
+
+#[tokio::test]
+async fn limits_of_one_decision_share_a_group() {
+    isolated(async {
+        assert!(matches!(other_groups(1, 2).await, Err(Rejection::Config(_))));
+        assert!(one_group(1, 2).await.is_ok());
+    })
+    .await;
+}
+
+#[cfg_attr(all(), token_limiter(capacity = 1, rate = "1/s"))]
+#[window_limiter(name = "several.cfg", limit = 10, window = "1d")]
+async fn conditional() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[window_limiter(limit = 1, window = "1d")]
+#[cfg_attr(any(), token_limiter(name = "several.never", capacity = 1, rate = "1/s"))]
+async fn not_conditional() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(capacity = 1, rate = "1/s")]
+#[cfg_attr(all(), window_limiter(name = "several.last", limit = 10, window = "1d"))]
+async fn conditional_below() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_attribute_under_a_condition() {
+    isolated(async {
+        assert!(conditional_below().await.is_ok());
+        let rejection = conditional_below().await.unwrap_err();
+        assert_eq!(rejection.decision().unwrap().limits().len(), 2);
+        assert!(conditional().await.is_ok());
+        let rejection = conditional().await.unwrap_err();
+        assert_eq!(rejection.decision().unwrap().limits().len(), 2);
+        assert!(not_conditional().await.is_ok());
+        let rejection = not_conditional().await.unwrap_err();
+        assert_eq!(rejection.decision().unwrap().limits().len(), 1);
+    })
+    .await;
+}

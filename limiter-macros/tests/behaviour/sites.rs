@@ -1,0 +1,41 @@
+//! The list of annotated functions.
+
+use limiter_core::verify_sites;
+
+#[test]
+fn every_annotation_of_this_program_can_be_used() {
+    verify_sites().unwrap();
+}
+
+#[test]
+fn every_annotation_is_listed() {
+    use limiter_core::__private::{Site, inventory};
+    let sites: Vec<&Site> = inventory::iter::<Site>.into_iter().collect();
+    let find = |name: &str| {
+        sites
+            .iter()
+            .copied()
+            .filter(|site| site.name == name)
+            .collect::<Vec<_>>()
+    };
+
+    let bucket = concat!("behaviour::plain", "::bucket");
+    let [site] = find(bucket)[..] else {
+        panic!("{bucket} is listed once")
+    };
+    assert_eq!(site.function, bucket);
+    assert!(site.file.ends_with("plain.rs"), "{}", site.file);
+    assert!(site.line > 1);
+    assert!(!site.shared && site.policy.is_some());
+
+    assert_eq!(find("mail").len(), 2);
+    assert!(find("mail").iter().all(|site| site.shared));
+    assert!(find("tiers")[0].policy.is_none(), "its parameters are arguments");
+    assert!(find("sized.size")[0].policy.is_none() && find("sized.module")[0].policy.is_some());
+    assert_eq!(find("mail.provided").len(), 1, "inside async_trait");
+    assert_eq!(
+        find("behaviour::shapes::generic").len(),
+        1,
+        "inside a generic function"
+    );
+}

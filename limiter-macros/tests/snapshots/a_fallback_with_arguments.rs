@@ -1,0 +1,87 @@
+async fn send(
+    &self,
+    mut to: Phone,
+    __limiter_arg2: Batch,
+    __limiter_arg3: Token,
+    limit: u32,
+) -> Receipt {
+    #![allow(unused)]
+    let __limiter_guard = {
+        ::limiter_core::__private::inventory::submit! {
+            ::limiter_core::__private::Site { name : "send", function :
+            ::core::concat!(::core::module_path!(), "::", "send"), file :
+            ::core::file!(), line : ::core::line!(), shared : false, policy :
+            ::core::option::Option::None, }
+        }
+        let Batch { count, items } = &__limiter_arg2;
+        let _ = &count;
+        let _ = &items;
+        let __limiter_applies: bool = *count > 0;
+        if __limiter_applies {
+            let __limiter_made = ::limiter_core::__private::Guard::new(
+                ::core::option::Option::Some(
+                    ::limiter_core::__private::ToLimiter::to_limiter(&(self.limits)),
+                ),
+                [
+                    ::limiter_core::__private::Entry::built(
+                            ::limiter_core::__private::sliding_window(
+                                "send",
+                                ::limiter_core::__private::ToAmount::to_amount(&(limit)),
+                                ::core::result::Result::Ok(
+                                    ::limiter_core::__private::Duration::from_micros(
+                                        60000000u64,
+                                    ),
+                                ),
+                                &::limiter_core::__private::Options {
+                                    deadline: ::core::option::Option::Some(
+                                        ::core::result::Result::Ok(
+                                            ::limiter_core::__private::Duration::from_micros(20000u64),
+                                        ),
+                                    ),
+                                    on_store_failure: ::core::option::Option::Some(
+                                        ::limiter_core::__private::OnStoreFailure::Allow,
+                                    ),
+                                },
+                            ),
+                            ::limiter_core::__private::Key::shared()
+                                .part(&to.0)
+                                .in_group(
+                                    ::limiter_core::__private::ToKey::to_key(&(tenant)),
+                                ),
+                        )
+                        .need(::limiter_core::__private::ToAmount::to_amount(&(*count))),
+                ],
+                ::core::option::Option::Some(
+                    ::core::result::Result::Ok(
+                        ::limiter_core::__private::Duration::from_micros(1000000u64),
+                    ),
+                ),
+            );
+            ::core::option::Option::Some(__limiter_made)
+        } else {
+            ::core::option::Option::None
+        }
+    };
+    if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+            __limiter_guard,
+        )
+        .await
+    {
+        use ::limiter_core::__private::ResolveValue as _;
+        let __limiter_value: Receipt = ::limiter_core::__private::Fallback(
+                self
+                    .queue(
+                        to,
+                        __limiter_arg2,
+                        __limiter_arg3,
+                        limit,
+                        __limiter_refused.rejection,
+                    ),
+            )
+            .resolve()
+            .await;
+        return __limiter_value;
+    }
+    let Batch { count, mut items } = __limiter_arg2;
+    { deliver(to, items).await }
+}

@@ -1,0 +1,57 @@
+/// Finds things.
+pub async fn search(user: &str) -> Result<u32, Error> {
+    let __limiter_guard = {
+        static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
+            ::limiter_core::__private::Built,
+        > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
+            ::core::concat!(::core::module_path!(), "::", "search"),
+            ::core::result::Result::Ok(
+                ::limiter_core::__private::Amount::from_thousandths(20000u64),
+            ),
+            ::limiter_core::__private::rate_per(
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Amount::from_thousandths(10000u64),
+                ),
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Duration::from_micros(1000000u64),
+                ),
+            ),
+            &::limiter_core::__private::Options {
+                deadline: ::core::option::Option::None,
+                on_store_failure: ::core::option::Option::None,
+            },
+        ));
+        ::limiter_core::__private::inventory::submit! {
+            ::limiter_core::__private::Site { name :
+            ::core::concat!(::core::module_path!(), "::", "search"), function :
+            ::core::concat!(::core::module_path!(), "::", "search"), file :
+            ::core::file!(), line : ::core::line!(), shared : false, policy :
+            ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
+            __LIMITER_POLICY_0)), }
+        }
+        let __limiter_made = ::limiter_core::__private::Guard::new(
+            ::core::option::Option::None,
+            [
+                ::limiter_core::__private::Entry::fixed(
+                    &__LIMITER_POLICY_0,
+                    ::limiter_core::__private::Key::shared().text("user:").part(&user),
+                ),
+            ],
+            ::core::option::Option::None,
+        );
+        ::core::option::Option::Some(__limiter_made)
+    };
+    if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+            __limiter_guard,
+        )
+        .await
+    {
+        return <Result<
+            u32,
+            Error,
+        > as ::limiter_core::__private::FromRejection>::from_rejection(
+            __limiter_refused.rejection,
+        );
+    }
+    { find(user).await }
+}

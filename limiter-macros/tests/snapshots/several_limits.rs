@@ -1,0 +1,97 @@
+#[must_use]
+async fn search() -> Result<(), Rejection> {
+    let __limiter_guard = {
+        use limiter_core::window_limiter as _;
+        static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
+            ::limiter_core::__private::Built,
+        > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
+            ::core::concat!(::core::module_path!(), "::", "search"),
+            ::core::result::Result::Ok(
+                ::limiter_core::__private::Amount::from_thousandths(5000u64),
+            ),
+            ::limiter_core::__private::rate_per(
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Amount::from_thousandths(7000u64),
+                ),
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Duration::from_micros(3000000u64),
+                ),
+            ),
+            &::limiter_core::__private::Options {
+                deadline: ::core::option::Option::None,
+                on_store_failure: ::core::option::Option::None,
+            },
+        ));
+        ::limiter_core::__private::inventory::submit! {
+            ::limiter_core::__private::Site { name :
+            ::core::concat!(::core::module_path!(), "::", "search"), function :
+            ::core::concat!(::core::module_path!(), "::", "search"), file :
+            ::core::file!(), line : ::core::line!(), shared : false, policy :
+            ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
+            __LIMITER_POLICY_0)), }
+        }
+        static __LIMITER_POLICY_1: ::limiter_core::__private::LazyLock<
+            ::limiter_core::__private::Built,
+        > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::sliding_window(
+            "daily",
+            ::core::result::Result::Ok(
+                ::limiter_core::__private::Amount::from_thousandths(1000000u64),
+            ),
+            ::core::result::Result::Ok(
+                ::limiter_core::__private::Duration::from_micros(86400000000u64),
+            ),
+            &::limiter_core::__private::Options {
+                deadline: ::core::option::Option::None,
+                on_store_failure: ::core::option::Option::None,
+            },
+        ));
+        ::limiter_core::__private::inventory::submit! {
+            ::limiter_core::__private::Site { name : "daily", function :
+            ::core::concat!(::core::module_path!(), "::", "search"), file :
+            ::core::file!(), line : ::core::line!(), shared : false, policy :
+            ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
+            __LIMITER_POLICY_1)), }
+        }
+        let __limiter_made = ::limiter_core::__private::Guard::new(
+            ::core::option::Option::None,
+            [
+                ::limiter_core::__private::Entry::fixed(
+                    &__LIMITER_POLICY_0,
+                    ::limiter_core::__private::Key::shared(),
+                ),
+                ::limiter_core::__private::Entry::fixed(
+                    &__LIMITER_POLICY_1,
+                    ::limiter_core::__private::Key::shared(),
+                ),
+            ],
+            ::core::option::Option::None,
+        );
+        ::core::option::Option::Some(__limiter_made)
+    };
+    if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+            __limiter_guard,
+        )
+        .await
+    {
+        match __limiter_refused.index {
+            0usize => {
+                use ::limiter_core::__private::ResolveValue as _;
+                let __limiter_value: Result<(), Rejection> = ::limiter_core::__private::Fallback(
+                        slow_down(),
+                    )
+                    .resolve()
+                    .await;
+                return __limiter_value;
+            }
+            _ => {
+                return <Result<
+                    (),
+                    Rejection,
+                > as ::limiter_core::__private::FromRejection>::from_rejection(
+                    __limiter_refused.rejection,
+                );
+            }
+        }
+    }
+    { Ok(()) }
+}

@@ -1,0 +1,80 @@
+fn send<'life0, 'async_trait>(
+    &'life0 self,
+    __arg1: State<App>,
+) -> ::core::pin::Pin<
+    Box<
+        dyn ::core::future::Future<
+            Output = Result<(), Error>,
+        > + ::core::marker::Send + 'async_trait,
+    >,
+>
+where
+    'life0: 'async_trait,
+    Self: 'async_trait,
+{
+    Box::pin(async move {
+        let __limiter_guard = {
+            static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
+                ::limiter_core::__private::Built,
+            > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::funnel(
+                "mail",
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Amount::from_thousandths(5000u64),
+                ),
+                ::limiter_core::__private::rate_per(
+                    ::core::result::Result::Ok(
+                        ::limiter_core::__private::Amount::from_thousandths(1000u64),
+                    ),
+                    ::core::result::Result::Ok(
+                        ::limiter_core::__private::Duration::from_micros(1000000u64),
+                    ),
+                ),
+                &::limiter_core::__private::Options {
+                    deadline: ::core::option::Option::None,
+                    on_store_failure: ::core::option::Option::None,
+                },
+            ));
+            ::limiter_core::__private::inventory::submit! {
+                ::limiter_core::__private::Site { name : "mail", function :
+                ::core::concat!(::core::module_path!(), "::", "send"), file :
+                ::core::file!(), line : ::core::line!(), shared : false, policy :
+                ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
+                __LIMITER_POLICY_0)), }
+            }
+            let State(app) = &__arg1;
+            let _ = &app;
+            let __limiter_made = ::limiter_core::__private::Guard::new(
+                ::core::option::Option::None,
+                [
+                    ::limiter_core::__private::Entry::fixed(
+                        &__LIMITER_POLICY_0,
+                        ::limiter_core::__private::Key::shared().part(&app.id),
+                    ),
+                ],
+                ::core::option::Option::None,
+            );
+            ::core::option::Option::Some(__limiter_made)
+        };
+        if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+                __limiter_guard,
+            )
+            .await
+        {
+            return <Result<
+                (),
+                Error,
+            > as ::limiter_core::__private::FromRejection>::from_rejection(
+                __limiter_refused.rejection,
+            );
+        }
+        {
+            let __self = self;
+            let State(app) = {
+                let __arg1 = __arg1;
+                __arg1
+            };
+            let __ret: Result<(), Error> = { Ok(()) };
+            __ret
+        }
+    })
+}

@@ -1,0 +1,61 @@
+//! What compiles, and what people are told about what does not.
+#![allow(clippy::expect_used, reason = "tests")]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The compiler with which the messages were written down; others may word theirs differently.
+const PINNED: &str = "rustc 1.95.";
+/// Where the files are that must not compile, if not in `tests/ui/fail`.
+const ELSEWHERE: &str = "LIMITER_MACROS_UI_FAIL";
+
+#[test]
+fn what_compiles() {
+    trybuild::TestCases::new().pass("tests/ui/pass/*.rs");
+}
+
+#[test]
+fn every_mistake_is_explained_at_its_place() {
+    let messages = std::env::var_os(ELSEWHERE).map(PathBuf::from);
+    if messages.is_none() && !compiler().starts_with(PINNED) {
+        return every_mistake_is_refused();
+    }
+    let files = messages
+        .unwrap_or_else(|| PathBuf::from("tests/ui/fail"))
+        .join("*.rs");
+    trybuild::TestCases::new().compile_fail(files);
+}
+
+/// Beside the pinned compiler it only counts that each file fails: this test runs once more, on copies of the files, and
+/// writes the messages down instead of comparing them.
+fn every_mistake_is_refused() {
+    let copies = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ui-fail");
+    std::fs::create_dir_all(&copies).expect("the directory can be made");
+    for file in std::fs::read_dir("tests/ui/fail").expect("the directory is there") {
+        let file = file.expect("the directory can be read").path();
+        if file.extension().is_some_and(|extension| extension == "rs") {
+            let name = file.file_name().expect("a file has a name");
+            std::fs::copy(&file, copies.join(name)).expect("the file can be copied");
+        }
+    }
+    let status = Command::new(std::env::current_exe().expect("a test knows its program"))
+        .args([
+            "--exact",
+            "every_mistake_is_explained_at_its_place",
+            "--nocapture",
+        ])
+        .env(ELSEWHERE, &copies)
+        .env("TRYBUILD", "overwrite")
+        .status()
+        .expect("the test runs once more");
+    assert!(
+        status.success(),
+        "each file of tests/ui/fail must fail to compile"
+    );
+}
+
+fn compiler() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("--version").output().expect("rustc runs");
+    String::from_utf8(output.stdout).expect("a version is text")
+}

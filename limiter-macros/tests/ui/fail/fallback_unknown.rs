@@ -1,0 +1,8 @@
+use limiter_core::token_limiter;
+
+#[token_limiter(capacity = 20, rate = 10, fallback = other)]
+async fn search(user: &str) -> usize {
+    user.len()
+}
+
+fn main() {}

@@ -1,0 +1,26 @@
+//! Generics, lifetimes, where clauses, `impl Trait`, and a function inside a function.
+
+use std::fmt::Display;
+
+use limiter_core::{Rejection, token_limiter};
+
+#[token_limiter(capacity = 20, rate = 10, key = "{value}:{other}")]
+async fn generic<'a, T, const N: usize>(value: &'a T, other: impl Display + Send, rest: [T; N]) -> Result<&'a T, Rejection>
+where
+    T: Display + ?Sized + Clone,
+{
+    let _ = (other, rest);
+    Ok(value)
+}
+
+async fn outer() -> Result<u32, Rejection> {
+    #[token_limiter(capacity = 20, rate = 10)]
+    async fn inner() -> Result<u32, Rejection> {
+        Ok(1)
+    }
+    inner().await
+}
+
+fn main() {
+    drop((generic(&1, "a", [2, 3]), outer()));
+}

@@ -1,0 +1,26 @@
+//! An annotated function brings no warning and no unsafe code into a crate that allows neither.
+
+#![deny(warnings, clippy::all, clippy::pedantic, missing_docs, unused, unreachable_pub)]
+#![forbid(unsafe_code)]
+
+use limiter_core::{Rejection, token_limiter, window_limiter};
+
+/// Takes things apart.
+#[token_limiter(capacity = 20, rate = 10, key = "{a}", fallback = both, pass_args)]
+#[window_limiter(name = "daily", limit = 5, window = "1d", key = "{a}")]
+pub async fn limited((a, b): (u32, u32), _: u32) -> Result<u32, Rejection> {
+    Ok(a + b)
+}
+
+fn both((a, b): (u32, u32), c: u32) -> Result<u32, Rejection> {
+    Ok(a + b + c)
+}
+
+fn main() {
+    verify();
+    drop(limited((1, 2), 3));
+}
+
+fn verify() {
+    limiter_core::verify_sites().expect("every annotation can be used");
+}
