@@ -7,6 +7,9 @@ use std::process::Command;
 use std::{env, fs};
 
 const MAIN: &str = r#"
+#![deny(warnings)]
+#![forbid(unsafe_code)]
+
 use limiter_core::{FromRejection, Limiter, Rejection, token_limiter};
 
 #[derive(Debug, PartialEq)]
@@ -67,7 +70,6 @@ fn an_annotated_function_needs_nothing_but_this_crate() {
     let output = Command::new(cargo)
         .args(["run", "--quiet", "--offline"])
         .env("CARGO_TARGET_DIR", crate_dir.join("target"))
-        .env("RUSTFLAGS", "-D warnings")
         .current_dir(&crate_dir)
         .output()
         .unwrap();
