@@ -85,6 +85,12 @@ mod tier;
 
 mod error;
 
+#[cfg(feature = "axum")]
+mod axum;
+mod edge;
+#[cfg(feature = "tonic")]
+mod tonic;
+
 mod context;
 mod site;
 

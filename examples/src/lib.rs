@@ -1,0 +1,52 @@
+//! What the examples share: the way to a limiter, and the code of a gRPC service.
+
+pub mod greeter;
+
+use std::env;
+use std::error::Error;
+
+use limiter_core::Limiter;
+
+/// Why an example ends early.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// The store in this process.
+pub const MEMORY: &str = "memory";
+
+/// The store that `REDIS_URL` names, else the one in this process.
+#[must_use]
+pub fn store() -> String {
+    env::var("REDIS_URL").unwrap_or_else(|_| MEMORY.to_owned())
+}
+
+/// A limiter that decides in `store`: [`MEMORY`], or the URL of a Redis server, which has to answer now.
+///
+/// # Errors
+///
+/// When the URL cannot be used, or the server does not answer.
+pub async fn limiter(store: &str, namespace: &str) -> Result<Limiter, Failure> {
+    if store == MEMORY {
+        return Ok(Limiter::in_process().build());
+    }
+    #[cfg(feature = "redis")]
+    {
+        let limits = Limiter::redis(store).namespace(namespace).build()?;
+        limits.ready().await?;
+        Ok(limits)
+    }
+    #[cfg(not(feature = "redis"))]
+    Err(format!("cannot decide for `{namespace}` in {store}: built without the feature `redis`").into())
+}
+
+/// A failure and its causes in one line.
+#[must_use]
+pub fn describe(failure: &Failure) -> String {
+    let mut text = failure.to_string();
+    let mut cause = failure.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

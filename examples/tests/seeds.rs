@@ -1,0 +1,79 @@
+//! The sequences come out as they must, in both stores, and mistakes are told.
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+
+use std::process::{Command, Output};
+
+const EXPECTED: &str = "\
+funnel: PPPPPPPPPPDDDDPPPPDD
+window: PPPPPDDDDDDDDDDDDDDD
+token: PPPPPDDDDDPPPPPDDDDD
+";
+
+fn seeds(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_seeds"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn assert_expected(output: &Output) {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), EXPECTED);
+    assert_eq!(complaint, "");
+}
+
+#[test]
+fn in_process() {
+    assert_expected(&seeds(&[]));
+}
+
+#[cfg(all(feature = "redis", unix))]
+#[test]
+fn in_redis_and_once_more_on_fresh_keys() {
+    let server = limiter_testing::RedisServer::start();
+    for _ in 0..2 {
+        assert_expected(&seeds(&["--store", &server.url()]));
+    }
+}
+
+#[cfg(all(feature = "redis", unix))]
+#[test]
+fn a_store_that_does_not_answer_ends_it() {
+    let server = limiter_testing::RedisServer::start();
+    let url = server.url();
+    server.kill();
+    let output = seeds(&["--store", &url]);
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(1), b"".as_slice())
+    );
+    assert!(!output.stderr.is_empty());
+}
+
+#[test]
+fn a_mistake_is_told_with_the_usage() {
+    for (arguments, mistake) in [
+        (&["--stor", "memory"] as &[&str], "unknown argument `--stor`"),
+        (&["--stores"], "unknown argument `--stores`"),
+        (&["--store"], "--store needs a value"),
+        (
+            &["--store", "disk"],
+            "--store is `disk`, expected `memory` or a URL that starts with redis://",
+        ),
+        (&["--store=memory", "--store=memory"], "--store is given twice"),
+        (&["extra"], "unknown argument `extra`"),
+    ] {
+        let output = seeds(arguments);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(2), b"".as_slice()),
+            "{arguments:?}"
+        );
+        assert!(
+            complaint.starts_with(mistake) && complaint.contains("usage: seeds"),
+            "{complaint}"
+        );
+    }
+}

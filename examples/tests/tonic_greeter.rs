@@ -1,0 +1,37 @@
+//! The client sees the codes that it must.
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+
+use std::process::Command;
+
+const EXPECTED: &str = "\
+ann, call 1: Ok: hello, ann
+ann, call 2: Ok: hello, ann
+ann, call 3: Ok: hello, ann
+ann, call 4: ResourceExhausted: rate limit reached, retry after 10 seconds
+bob, call 1: Ok: hello, bob
+nobody, call 1: Unauthenticated: Unauthorized
+";
+
+#[test]
+fn a_caller_above_its_limit_sees_resource_exhausted() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tonic_greeter"))
+        .env_remove("REDIS_URL")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), EXPECTED);
+}
+
+#[test]
+fn a_mistake_is_told() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tonic_greeter"))
+        .arg("serve")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("usage: "));
+}

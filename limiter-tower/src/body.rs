@@ -1,0 +1,78 @@
+//! The body of a response: the inner service's, or a sentence of our own.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of a limited service's response: that of the inner service, or the text of a denial.
+    ///
+    /// It asks nothing of the inner body but that it yields [`Bytes`], so that the layer stands in front of any service:
+    /// axum's and tonic's bodies cannot both be made from a text.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindProj]
+    #[derive(Debug)]
+    enum Kind<B> {
+        Inner { #[pin] body: B },
+        Own { text: Bytes },
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(crate) fn inner(body: B) -> Self {
+        Self {
+            kind: Kind::Inner { body },
+        }
+    }
+
+    pub(crate) fn text(text: impl Into<Bytes>) -> Self {
+        Self {
+            kind: Kind::Own { text: text.into() },
+        }
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self::text(Bytes::new())
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().kind.project() {
+            KindProj::Inner { body } => body.poll_frame(context),
+            KindProj::Own { text } if text.is_empty() => Poll::Ready(None),
+            KindProj::Own { text } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Own { text } => text.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body } => body.size_hint(),
+            // No text is longer than 2^64 bytes.
+            Kind::Own { text } => SizeHint::with_exact(text.len().try_into().unwrap_or(u64::MAX)),
+        }
+    }
+}

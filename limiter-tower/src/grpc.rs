@@ -1,0 +1,119 @@
+//! The wire format of a gRPC answer without a message: headers only, the status among them.
+//!
+//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, "Trailers-Only" and "Percent-Encoded".
+
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+
+use crate::body::ResponseBody;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC: &str = "application/grpc";
+
+/// The content type of the response, if that of the request is one of gRPC's.
+///
+/// gRPC-Web's is repeated: its clients take a trailers-only answer, but under their own type.
+pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
+    let (kind, rest) = request.as_bytes().split_at_checked(GRPC.len())?;
+    if !kind.eq_ignore_ascii_case(GRPC.as_bytes()) {
+        return None;
+    }
+    match rest.first() {
+        None | Some(b'+' | b';' | b' ') => Some(HeaderValue::from_static(GRPC)),
+        Some(b'-') => Some(request.clone()),
+        Some(_) => None,
+    }
+}
+
+pub(crate) fn trailers_only<B>(
+    content_type: HeaderValue,
+    code: i32,
+    message: &str,
+) -> Response<ResponseBody<B>> {
+    let mut response = Response::new(ResponseBody::empty());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, content_type);
+    headers.insert(GRPC_STATUS, HeaderValue::from(code));
+    // Percent-encoded text is always a valid value; if it were not, the status would still say what matters.
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
+        headers.insert(GRPC_MESSAGE, message);
+    }
+    response
+}
+
+/// The gRPC code that says what an HTTP status says, as `google.rpc.Code` pairs them.
+pub(crate) fn code(status: StatusCode) -> i32 {
+    match status.as_u16() {
+        400 => 3,        // INVALID_ARGUMENT
+        401 => 16,       // UNAUTHENTICATED
+        403 => 7,        // PERMISSION_DENIED
+        404 => 5,        // NOT_FOUND
+        409 => 10,       // ABORTED
+        429 => 8,        // RESOURCE_EXHAUSTED
+        501 => 12,       // UNIMPLEMENTED
+        503 => 14,       // UNAVAILABLE
+        504 => 4,        // DEADLINE_EXCEEDED
+        500..=599 => 13, // INTERNAL
+        _ => 2,          // UNKNOWN
+    }
+}
+
+/// Printable ASCII but the percent sign stands as it is.
+fn percent_encoded(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            // Writing to a String cannot fail.
+            _ => drop(write!(encoded, "%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_is_told_by_its_content_type() {
+        let answer = |request: &'static str| response_type(&HeaderValue::from_static(request));
+        for grpc in [
+            "application/grpc",
+            "application/grpc+proto",
+            "Application/GRPC",
+            "application/grpc; x=y",
+        ] {
+            assert_eq!(
+                answer(grpc),
+                Some(HeaderValue::from_static("application/grpc")),
+                "{grpc}"
+            );
+        }
+        let web = "application/grpc-web+proto";
+        assert_eq!(answer(web), Some(HeaderValue::from_static(web)));
+        for other in [
+            "",
+            "application/json",
+            "application/grpcs",
+            "text/application/grpc",
+        ] {
+            assert_eq!(answer(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn messages_are_percent_encoded() {
+        assert_eq!(percent_encoded("100% é\r\n~"), "100%25 %C3%A9%0D%0A~");
+    }
+
+    #[test]
+    fn no_refusal_is_ok_in_grpc() {
+        for status in (100..=999).filter_map(|status| StatusCode::from_u16(status).ok()) {
+            assert_ne!(code(status), 0, "{status}");
+        }
+        assert_eq!(code(StatusCode::UNAUTHORIZED), 16);
+        assert_eq!(code(StatusCode::BAD_GATEWAY), 13);
+    }
+}

@@ -1,0 +1,61 @@
+//! Whose permits a request takes.
+//!
+//! | extractor | key | a request without it |
+//! |---|---|---|
+//! | [`header("x-api-key")`](header) | the header's value | 400 / INVALID_ARGUMENT |
+//! | [`extension(\|user: &User\| &user.id)`](extension) | a part of a request extension | 500 / INTERNAL |
+//! | [`shared()`](shared) | one budget for everybody | |
+//! | a closure over `&Request<B>` | what it returns | what it returns: see [`IntoAnswer`] |
+//!
+//! No extractor falls back to a common key: a request whose key is missing is refused, unless `or_skip` lets it pass.
+
+mod answer;
+mod extension;
+mod header;
+mod shared;
+
+use http::Request;
+
+pub use answer::{Answer, IntoAnswer, Refusal};
+pub use extension::{Extension, extension};
+pub use header::{Header, header};
+pub use shared::{Shared, shared};
+
+/// Finds the key of a request with a body of type `B`.
+///
+/// Closures implement it. They name the request's type, and return something owned:
+///
+/// ```
+/// use axum::{body::Body, extract::Request};
+/// use limiter_core::{Key, Limiter, Policy};
+/// use limiter_tower::{RateLimitLayer, key};
+///
+/// let limits = Limiter::in_process().build();
+/// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+/// let by_tenant_and_path = |request: &Request| {
+///     let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
+///     Some(Key::from("tenant:").part(tenant).text(":").part(request.uri().path()))
+/// };
+/// let app: axum::Router = axum::Router::new().layer(RateLimitLayer::new(&limits, policy).key(by_tenant_and_path));
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not find the key of a `Request<{B}>`",
+    note = "a key is found by one of the functions in `limiter_tower::key`,",
+    note = "or by a closure that takes `&Request<{B}>` and returns something owned: a `Key<'static>`, a `String`, \
+            a number, an `Option` or `Result` of one of these, or a `key::Answer`"
+)]
+pub trait ExtractKey<B> {
+    /// The key, or why there is none.
+    fn extract(&self, request: &Request<B>) -> Answer;
+}
+
+impl<F, B, A> ExtractKey<B> for F
+where
+    F: Fn(&Request<B>) -> A,
+    A: IntoAnswer,
+{
+    fn extract(&self, request: &Request<B>) -> Answer {
+        self(request).into_answer()
+    }
+}

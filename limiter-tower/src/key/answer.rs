@@ -1,0 +1,146 @@
+//! What an extractor answers.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use http::StatusCode;
+use limiter_core::Key;
+
+/// What an extractor says about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// The request takes the permits of this key.
+    Key(Key<'static>),
+    /// The request is not limited, and not counted.
+    Skip,
+    /// The request is answered at once, and reaches neither the limiter nor the inner service.
+    Refuse(Refusal),
+}
+
+/// The response to a request that has no key: a status, and a sentence for the client.
+///
+/// A gRPC client gets the code that is paired with the status: 400 INVALID_ARGUMENT, 401 UNAUTHENTICATED,
+/// 403 PERMISSION_DENIED, 500 INTERNAL, …
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    status: StatusCode,
+    message: Cow<'static, str>,
+}
+
+impl Refusal {
+    /// Answers with `status` and `message`.
+    pub fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
+    }
+
+    /// The status of the response.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The text of the response.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn into_parts(self) -> (StatusCode, Cow<'static, str>) {
+        (self.status, self.message)
+    }
+}
+
+/// With the status's own words.
+impl From<StatusCode> for Refusal {
+    fn from(status: StatusCode) -> Self {
+        Self::new(status, status.canonical_reason().unwrap_or("refused"))
+    }
+}
+
+/// What a closure may return for a request.
+///
+/// A key is a [`Key`], text, a number or an address. `None` refuses the request with 400, `Err` with what it holds:
+/// a [`StatusCode`] or a [`Refusal`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key",
+    note = "return something owned: a `Key<'static>`, a `String`, a number, an `IpAddr`, an `Option` of one of these, \
+            a `Result<_, StatusCode>`, or a `key::Answer`"
+)]
+pub trait IntoAnswer {
+    /// The answer.
+    fn into_answer(self) -> Answer;
+}
+
+impl IntoAnswer for Answer {
+    fn into_answer(self) -> Answer {
+        self
+    }
+}
+
+impl<K: Into<Key<'static>>> IntoAnswer for Option<K> {
+    fn into_answer(self) -> Answer {
+        match self {
+            Some(key) => Answer::Key(key.into()),
+            None => Answer::Refuse(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                "the request lacks what it is limited by",
+            )),
+        }
+    }
+}
+
+impl<K: Into<Key<'static>>, R: Into<Refusal>> IntoAnswer for Result<K, R> {
+    fn into_answer(self) -> Answer {
+        match self {
+            Ok(key) => Answer::Key(key.into()),
+            Err(refusal) => Answer::Refuse(refusal.into()),
+        }
+    }
+}
+
+macro_rules! answer_from_key {
+    ($($type:ty),*) => {$(
+        impl IntoAnswer for $type {
+            fn into_answer(self) -> Answer {
+                Answer::Key(self.into())
+            }
+        }
+    )*};
+}
+answer_from_key!(
+    Key<'static>,
+    &'static str,
+    String,
+    u16,
+    u32,
+    u64,
+    u128,
+    usize,
+    i32,
+    i64,
+    IpAddr
+);
+
+/// What to do with a request that lacks what its key is taken from.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Missing {
+    /// Refuse it, as the extractor does by default.
+    #[default]
+    Default,
+    Refuse(Refusal),
+    Skip,
+}
+
+impl Missing {
+    pub(super) fn answer(&self, default: impl FnOnce() -> Refusal) -> Answer {
+        match self {
+            Self::Default => Answer::Refuse(default()),
+            Self::Refuse(refusal) => Answer::Refuse(refusal.clone()),
+            Self::Skip => Answer::Skip,
+        }
+    }
+}

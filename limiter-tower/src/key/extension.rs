@@ -1,0 +1,129 @@
+//! A part of a request extension as the key.
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+
+use http::{Request, StatusCode};
+use limiter_core::Key;
+
+use super::ExtractKey;
+use super::answer::{Answer, Missing, Refusal};
+
+/// Limits by a part of the request extension `T`, which a layer further out has set: the verified claims of a token, a
+/// session, a tenant.
+///
+/// A request without the extension is refused with 500 (INTERNAL) and logged as an error, since then that layer is
+/// missing or stands further in; where it sets the extension for some requests only, say what becomes of the others with
+/// [`or_refuse`](Extension::or_refuse) or [`or_skip`](Extension::or_skip).
+///
+/// ```
+/// use http::StatusCode;
+/// use limiter_tower::key;
+///
+/// #[derive(Clone)]
+/// struct Claims {
+///     sub: String,
+/// }
+///
+/// let by_user = key::extension(|claims: &Claims| &claims.sub).or_refuse(StatusCode::UNAUTHORIZED);
+/// ```
+///
+/// The part is borrowed: text, or a [`Key`] that the extension keeps. To compose one, give the layer a closure:
+///
+/// ```
+/// # #[derive(Clone)]
+/// # struct Claims { tenant: u64, sub: String }
+/// # use http::Request;
+/// # use limiter_core::Key;
+/// let by_tenant_and_user = |request: &Request<String>| {
+///     let claims = request.extensions().get::<Claims>()?;
+///     Some(Key::from("tenant:").part(claims.tenant).text(":").part(&claims.sub))
+/// };
+/// # limiter_tower::key::ExtractKey::extract(&by_tenant_and_user, &Request::new(String::new()));
+/// ```
+pub fn extension<T, K, F>(part: F) -> Extension<T, F>
+where
+    T: Send + Sync + 'static,
+    K: ?Sized,
+    F: Fn(&T) -> &K,
+    for<'a> &'a K: Into<Key<'a>>,
+{
+    Extension {
+        part,
+        missing: Missing::default(),
+        extension: PhantomData,
+    }
+}
+
+/// Finds the key in the request extension `T`. Made by [`extension`].
+#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+pub struct Extension<T, F> {
+    part: F,
+    missing: Missing,
+    extension: PhantomData<fn() -> T>,
+}
+
+impl<T, F> Extension<T, F> {
+    /// Answers a request without the extension with this status or refusal. Default: 500.
+    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+        Self {
+            missing: Missing::Refuse(refusal.into()),
+            ..self
+        }
+    }
+
+    /// Lets a request without the extension pass, unlimited and uncounted. Default: it is refused.
+    pub fn or_skip(self) -> Self {
+        Self {
+            missing: Missing::Skip,
+            ..self
+        }
+    }
+}
+
+impl<B, T, K, F> ExtractKey<B> for Extension<T, F>
+where
+    T: Send + Sync + 'static,
+    K: ?Sized,
+    F: Fn(&T) -> &K,
+    for<'a> &'a K: Into<Key<'a>>,
+{
+    fn extract(&self, request: &Request<B>) -> Answer {
+        match request.extensions().get::<T>() {
+            Some(extension) => {
+                let key: Key<'_> = (self.part)(extension).into();
+                Answer::Key(key.into_owned())
+            }
+            None => self.missing.answer(|| {
+                tracing::error!(
+                    extension = type_name::<T>(),
+                    "a request reached its rate limit without the extension that it is limited by"
+                );
+                Refusal::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "the server cannot tell whose request this is",
+                )
+            }),
+        }
+    }
+}
+
+impl<T, F: Clone> Clone for Extension<T, F> {
+    fn clone(&self) -> Self {
+        Self {
+            part: self.part.clone(),
+            missing: self.missing.clone(),
+            extension: PhantomData,
+        }
+    }
+}
+
+impl<T, F> fmt::Debug for Extension<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extension")
+            .field("extension", &type_name::<T>())
+            .field("missing", &self.missing)
+            .finish_non_exhaustive()
+    }
+}

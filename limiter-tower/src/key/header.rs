@@ -1,0 +1,125 @@
+//! A header's value as the key.
+
+use std::fmt::Display;
+
+use http::{HeaderName, Request, StatusCode};
+use limiter_core::Key;
+
+use super::ExtractKey;
+use super::answer::{Answer, Missing, Refusal};
+
+/// Limits by the value of a header; in gRPC, by a metadata entry.
+///
+/// A request without the header, or with an empty one, is refused with 400 (INVALID_ARGUMENT), unless
+/// [`or_refuse`](Header::or_refuse) or [`or_skip`](Header::or_skip) says otherwise. One that repeats it is always refused
+/// with 400: who checks the first and who counts the last would speak of different clients.
+///
+/// The header must be one that the client cannot choose freely, such as an API key that is verified further out;
+/// else every request brings a fresh budget. Its value becomes part of the key, and so stands in the store in plain.
+///
+/// ```
+/// use http::StatusCode;
+/// use limiter_tower::key;
+///
+/// let by_api_key = key::header("X-Api-Key").or_refuse(StatusCode::UNAUTHORIZED);
+/// ```
+///
+/// # Panics
+///
+/// When `name` cannot be the name of a header: it is written in the program, so the first start shows it.
+#[track_caller]
+pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
+    match name.try_into() {
+        Ok(name) => Header {
+            name,
+            missing: Missing::default(),
+        },
+        #[expect(
+            clippy::panic,
+            reason = "documented: the name is a literal, and the layer is built at start-up"
+        )]
+        Err(error) => panic!("the name of a key's header cannot be used: {error}"),
+    }
+}
+
+/// Finds the key in a header. Made by [`header`].
+#[derive(Clone, Debug)]
+#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+pub struct Header {
+    name: HeaderName,
+    missing: Missing,
+}
+
+impl Header {
+    /// Answers a request without the header with this status or refusal. Default: 400.
+    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+        Self {
+            missing: Missing::Refuse(refusal.into()),
+            ..self
+        }
+    }
+
+    /// Lets a request without the header pass, unlimited and uncounted. Default: it is refused.
+    pub fn or_skip(self) -> Self {
+        Self {
+            missing: Missing::Skip,
+            ..self
+        }
+    }
+}
+
+impl<B> ExtractKey<B> for Header {
+    fn extract(&self, request: &Request<B>) -> Answer {
+        let bad_request =
+            |what: &str| Refusal::new(StatusCode::BAD_REQUEST, format!("header `{}` {what}", self.name));
+        let mut values = request.headers().get_all(&self.name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) if !value.is_empty() => Answer::Key(Key::from(value.as_bytes()).into_owned()),
+            (None | Some(_), None) => self.missing.answer(|| bad_request("is required")),
+            (_, Some(_)) => Answer::Refuse(bad_request("must be given once")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::expect_used, reason = "a test ends that way")]
+    fn answer(extractor: &Header, values: &[&str]) -> Answer {
+        let request = values.iter().fold(Request::builder(), |request, value| {
+            request.header("x-api-key", *value)
+        });
+        extractor.extract(&request.body(()).expect("valid values"))
+    }
+
+    #[test]
+    fn only_one_value_that_says_something_is_a_key() {
+        let strict = header("X-Api-Key");
+        assert_eq!(answer(&strict, &["ann"]), Answer::Key(Key::from("ann")));
+        for refused in [&[] as &[&str], &[""], &["ann", "bob"], &["ann", "ann"], &["", ""]] {
+            assert!(matches!(answer(&strict, refused), Answer::Refuse(refusal) if refusal.status() == 400));
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_missing_one_can_be_chosen() {
+        let unauthorized = header("x-api-key").or_refuse(StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            answer(&unauthorized, &[]),
+            Answer::Refuse(StatusCode::UNAUTHORIZED.into())
+        );
+        let lenient = header("x-api-key").or_skip();
+        assert_eq!(answer(&lenient, &[]), Answer::Skip);
+        assert!(
+            matches!(answer(&lenient, &["ann", "bob"]), Answer::Refuse(_)),
+            "a repeated one is never skipped"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "the name of a key's header cannot be used")]
+    fn a_name_that_is_none_shows_at_start_up() {
+        let _ = header("x api key");
+    }
+}

@@ -1,0 +1,137 @@
+//! The layer: what is limited, and by which key.
+
+use std::fmt;
+use std::sync::Arc;
+
+use limiter_core::{Amount, ConfigError, Limiter, Policy};
+use tower_layer::Layer;
+
+use crate::decide::Limits;
+use crate::service::RateLimit;
+
+/// Limits the rate of requests to the service that it wraps.
+///
+/// It becomes a [`Layer`] once [`key`](Self::key) has said whose permits a request takes. There is no default: a key
+/// that nobody chose would be one budget for all callers.
+///
+/// ```
+/// use limiter_core::{Limiter, Policy};
+/// use limiter_tower::{RateLimitLayer, key};
+///
+/// let limits = Limiter::in_process().build();
+/// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+/// let app: axum::Router = axum::Router::new().layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")));
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+///
+/// Without a key it does not compile:
+///
+/// ```compile_fail,E0277
+/// # use limiter_core::{Limiter, Policy};
+/// # use limiter_tower::{RateLimitLayer, key};
+/// # let limits = Limiter::in_process().build();
+/// # let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+/// let app: axum::Router = axum::Router::new().layer(RateLimitLayer::new(&limits, policy));
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a layer limits nothing until a service is wrapped in it"]
+pub struct RateLimitLayer<K = NoKey> {
+    limits: Arc<Limits>,
+    key: K,
+}
+
+impl RateLimitLayer {
+    /// Limits requests by `policy`, as `limiter` decides. Clones of the layer, and the services that it wraps, share
+    /// the limiter.
+    pub fn new(limiter: &Limiter, policy: Policy) -> Self {
+        Self {
+            limits: Arc::new(Limits::new(limiter.clone(), policy)),
+            key: NoKey(()),
+        }
+    }
+}
+
+impl<K> RateLimitLayer<K> {
+    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request.
+    /// Required.
+    pub fn key<E>(self, extractor: E) -> RateLimitLayer<By<E>> {
+        RateLimitLayer {
+            limits: self.limits,
+            key: By(Arc::new(extractor)),
+        }
+    }
+
+    /// How many permits a request takes. Default: 1.
+    ///
+    /// A cost of 0 only looks: it charges nothing and is always allowed. A cost that cannot be used is answered with 500
+    /// (INTERNAL), one above the policy's quota with 429 (RESOURCE_EXHAUSTED) and no `Retry-After`.
+    pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        Arc::make_mut(&mut self.limits).set_cost(cost.try_into().map_err(Into::into));
+        self
+    }
+}
+
+impl<S, K: Chosen> Layer<S> for RateLimitLayer<K> {
+    type Service = RateLimit<S, K::Extractor>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, Arc::clone(&self.limits), self.key.extractor())
+    }
+}
+
+impl<K> fmt::Debug for RateLimitLayer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A [`RateLimitLayer`] whose key is still to be chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct NoKey(());
+
+/// A [`RateLimitLayer`] whose key the extractor `E` finds.
+pub struct By<E>(Arc<E>);
+
+impl<E> Clone for By<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E> fmt::Debug for By<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("By")
+    }
+}
+
+/// Implemented once a key is chosen.
+#[diagnostic::on_unimplemented(
+    message = "this `RateLimitLayer` has no key",
+    label = "whose permits does a request take?",
+    note = "choose a key: `.key(key::header(\"x-api-key\"))`, `.key(key::extension(|user: &User| &user.id))`, …",
+    note = "or say that everybody shares one budget: `.key(key::shared())`"
+)]
+pub trait Chosen: sealed::Sealed {
+    /// What finds the key.
+    type Extractor;
+
+    #[doc(hidden)]
+    fn extractor(&self) -> Arc<Self::Extractor>;
+}
+
+impl<E> Chosen for By<E> {
+    type Extractor = E;
+
+    fn extractor(&self) -> Arc<E> {
+        Arc::clone(&self.0)
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl<E> Sealed for super::By<E> {}
+}

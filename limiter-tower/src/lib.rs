@@ -1,0 +1,123 @@
+//! Rate limits in front of axum routers, tonic servers, and any other [`tower`] service that takes HTTP requests.
+//!
+//! A [`RateLimitLayer`] asks a [`Limiter`](limiter_core::Limiter), in process or in Redis, for each request: by which
+//! policy, and by whose [`key`]. What is allowed goes on to the inner service; what is not is answered by the layer.
+//!
+//! # On an axum router or route
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! use axum::{Extension, Router, body::Body, extract::Request, routing::get};
+//! use limiter_core::{Decision, Limiter, Policy};
+//! use limiter_tower::{RateLimitLayer, key};
+//! use tower::ServiceExt;
+//!
+//! async fn search(Extension(decision): Extension<Decision>) -> String {
+//!     format!("found; {} more", decision.remaining())
+//! }
+//!
+//! let limits = Limiter::in_process().build();
+//! let policy = Policy::sliding_window("search").limit(2).window("1m").build()?;
+//! let app = Router::new()
+//!     .route("/search", get(search))
+//!     .route_layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")));
+//!
+//! let ask = async |api_key| {
+//!     let request = Request::get("/search").header("x-api-key", api_key).body(Body::empty()).unwrap();
+//!     app.clone().oneshot(request).await.unwrap()
+//! };
+//! assert_eq!(ask("ann").await.status(), 200);
+//! assert_eq!(ask("ann").await.status(), 200);
+//! let denied = ask("ann").await;
+//! assert_eq!(denied.status(), 429);
+//! assert_eq!(denied.headers()["retry-after"], "60");
+//! assert_eq!(ask("bob").await.status(), 200);
+//! # Ok::<(), limiter_core::ConfigError>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # In a bare `ServiceBuilder`
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! use http::{Request, Response};
+//! use limiter_core::{Limiter, Policy};
+//! use limiter_tower::{RateLimitLayer, key};
+//! use std::convert::Infallible;
+//! use tower::{ServiceBuilder, ServiceExt};
+//!
+//! let limits = Limiter::in_process().build();
+//! let policy = Policy::token_bucket("echo").capacity(1).rate("1/min").build()?;
+//! let service = ServiceBuilder::new()
+//!     .layer(RateLimitLayer::new(&limits, policy).key(key::shared()))
+//!     .service_fn(async |request: Request<String>| Ok::<_, Infallible>(Response::new(request.into_body())));
+//!
+//! let allowed = service.clone().oneshot(Request::new("hello".to_owned())).await.unwrap();
+//! assert_eq!(allowed.status(), 200);
+//! let denied = service.oneshot(Request::new("hello".to_owned())).await.unwrap();
+//! assert_eq!(denied.status(), 429);
+//! # Ok::<(), limiter_core::ConfigError>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # Around a tonic server
+//!
+//! `Server::builder().layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")))` limits every service of
+//! the server. Around a single service (`layer.layer(GreeterServer::new(greeter))`), the feature `tonic` forwards its
+//! name.
+//!
+//! # What a client gets
+//!
+//! | | HTTP | gRPC | [`Retry-After`](http::header::RETRY_AFTER) |
+//! |---|---|---|---|
+//! | limited | 429 | RESOURCE_EXHAUSTED | whole seconds, rounded up, never 0 |
+//! | a cost above the policy's quota | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
+//! | the store is out | 503 | UNAVAILABLE | none: nobody knows |
+//! | the store is out, the policy says `Allow` | the inner response | the inner response | |
+//! | the store is out, the policy says `Deny` | 429 | RESOURCE_EXHAUSTED | none: nobody knows |
+//! | a cost that cannot be used | 500 | INTERNAL | none |
+//! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
+//!
+//! An HTTP answer is a sentence of plain text. A request whose content type is `application/grpc` is answered with headers
+//! only: status 200, `grpc-status` and `grpc-message`; so one layer serves a port that speaks both.
+//!
+//! # What handlers and other layers see
+//!
+//! The [`Decision`](limiter_core::Decision) stands in the extensions of the request that the inner service gets, and in
+//! those of the response; where layers are nested, the innermost one's. The response to a denied request holds the
+//! [`Rejection`](limiter_core::Rejection) besides, from which a layer further out can form an answer of its own.
+//!
+//! # Contract
+//!
+//! - Readiness is the inner service's, and the instance that was found ready is the one that is called. It has to be
+//!   `Clone`, as axum's and tonic's services are.
+//! - The limiter is asked when the response's future is polled first. Dropped earlier, a request is not charged.
+//! - A denied request never reaches the inner service, nor does one without a key.
+//! - Nothing is spawned. A request costs one allocation for its decision, and those of the extensions.
+//!
+//! # Features
+//!
+//! - `tonic`: forwards `NamedService`, and makes a `tonic::Status` of a `Rejection`.
+//! - `axum`: makes an axum response of a `Rejection`, for handlers that limit themselves.
+//!
+//! Neither is needed for the layer. The oldest supported compiler is 1.88.
+//!
+//! [`tower`]: https://docs.rs/tower
+
+mod layer;
+
+mod service;
+
+mod future;
+
+mod decide;
+pub mod key;
+
+mod body;
+mod grpc;
+mod respond;
+
+pub use body::ResponseBody;
+pub use future::ResponseFuture;
+pub use layer::{By, Chosen, NoKey, RateLimitLayer};
+pub use service::RateLimit;

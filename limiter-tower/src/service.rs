@@ -1,0 +1,97 @@
+//! The service: finds the key, and lets the future decide.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::decide::Limits;
+use crate::future::ResponseFuture;
+use crate::key::{Answer, ExtractKey};
+use crate::respond::Protocol;
+
+/// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).
+///
+/// `S` is the inner service, `E` finds the key. Readiness and backpressure are those of the inner service, and the
+/// instance of it that was found ready is the one that is called.
+pub struct RateLimit<S, E> {
+    inner: S,
+    limits: Arc<Limits>,
+    key: Arc<E>,
+}
+
+impl<S, E> RateLimit<S, E> {
+    pub(crate) fn new(inner: S, limits: Arc<Limits>, key: Arc<E>) -> Self {
+        Self { inner, limits, key }
+    }
+
+    /// The inner service.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, to change it.
+    pub fn inner_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the limit.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, E, B, ResBody> Service<Request<B>> for RateLimit<S, E>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    E: ExtractKey<B>,
+{
+    type Response = Response<ResponseBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match self.key.extract(&request) {
+            Answer::Key(key) => {
+                // The clone stays behind, since it is not ready; the one that is goes along.
+                let unready = self.inner.clone();
+                let ready = mem::replace(&mut self.inner, unready);
+                ResponseFuture::deciding(Arc::clone(&self.limits).decide(key), ready, request)
+            }
+            Answer::Skip => ResponseFuture::unlimited(self.inner.call(request)),
+            Answer::Refuse(refusal) => ResponseFuture::refused(refusal, Protocol::of(&request)),
+        }
+    }
+}
+
+impl<S: Clone, E> Clone for RateLimit<S, E> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            limits: Arc::clone(&self.limits),
+            key: Arc::clone(&self.key),
+        }
+    }
+}
+
+impl<S: fmt::Debug, E> fmt::Debug for RateLimit<S, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("inner", &self.inner)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl<S: tonic::server::NamedService, E> tonic::server::NamedService for RateLimit<S, E> {
+    const NAME: &'static str = S::NAME;
+}

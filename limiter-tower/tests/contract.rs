@@ -1,0 +1,202 @@
+//! What the service owes to tower: readiness, cancellation, clones.
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use limiter_tower::key::{self, Answer, Header, Refusal, Shared};
+use limiter_tower::{By, RateLimit, RateLimitLayer, ResponseBody, ResponseFuture};
+use support::{Strict, at_most, limiter, one_a_minute, request};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+
+const fn is_send<T: Send>() {}
+const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+
+const _: () = {
+    is_handed_around::<RateLimitLayer>();
+    is_handed_around::<RateLimitLayer<By<Header>>>();
+    is_handed_around::<RateLimit<Strict, Shared>>();
+    is_send::<ResponseFuture<Strict, String>>();
+    is_send::<ResponseBody<String>>();
+};
+
+#[tokio::test]
+async fn the_readied_instance_is_called_and_a_denial_calls_none() {
+    let (limits, _clock) = limiter();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = RateLimitLayer::new(&limits, at_most(3))
+        .key(key::header("x-api-key"))
+        .layer(inner);
+
+    for expected in [200, 200, 200, 429, 429] {
+        let response = service.ready().await.unwrap().call(request("ann")).await.unwrap();
+        assert_eq!(response.status(), expected);
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    assert_eq!(
+        service.clone().oneshot(request("bob")).await.unwrap().status(),
+        200
+    );
+}
+
+#[tokio::test]
+async fn skipping_and_refusing_leave_the_inner_service_ready() {
+    let (limits, _clock) = limiter();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let extractor = |request: &Request<String>| match request.uri().path() {
+        "/health" => Answer::Skip,
+        "/closed" => Answer::Refuse(Refusal::new(StatusCode::FORBIDDEN, "closed")),
+        path => Answer::Key(path.to_owned().into()),
+    };
+    let mut service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(extractor)
+        .layer(inner);
+
+    for (path, expected) in [
+        ("/health", 200),
+        ("/closed", 403),
+        ("/health", 200),
+        ("/", 200),
+        ("/", 429),
+        ("/closed", 403),
+    ] {
+        let request = Request::builder().uri(path).body(String::new()).unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{path}");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_future_dropped_before_its_first_poll_charges_nothing() {
+    let (limits, _clock) = limiter();
+    let mut service = RateLimitLayer::new(&limits, at_most(2))
+        .key(key::shared())
+        .layer(Strict::default());
+
+    for _ in 0..1_000 {
+        drop(service.ready().await.unwrap().call(request("ann")));
+    }
+    assert_eq!(
+        limits
+            .peek(&at_most(2), limiter_core::Key::shared())
+            .await
+            .unwrap()
+            .remaining(),
+        2
+    );
+    assert_eq!(service.oneshot(request("ann")).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_future_dropped_in_the_inner_service_ends_it() {
+    let (limits, _clock) = limiter();
+    let hangs = tower::service_fn(async |_: Request<String>| {
+        std::future::pending::<()>().await;
+        Ok::<_, Infallible>(Response::new(String::new()))
+    });
+    let service = ServiceBuilder::new()
+        .layer(ConcurrencyLimitLayer::new(1))
+        .layer(RateLimitLayer::new(&limits, at_most(1_000)).key(key::shared()))
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(hangs);
+
+    for _ in 0..100 {
+        // Each would wait for ever for the slot of the one before it, if that were not given back.
+        let mut service = service.clone();
+        let response = tokio::time::timeout(Duration::from_secs(5), service.ready())
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(
+            tokio::time::timeout(Duration::from_micros(10), response.call(request("ann")))
+                .await
+                .is_err()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_denial_gives_the_readied_slot_back() {
+    let (limits, _clock) = limiter();
+    let service = ServiceBuilder::new()
+        .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::shared()))
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(Strict::default());
+
+    let answers = async {
+        let mut statuses = Vec::new();
+        for _ in 0..10 {
+            statuses.push(
+                service
+                    .clone()
+                    .oneshot(request("ann"))
+                    .await
+                    .unwrap()
+                    .status()
+                    .as_u16(),
+            );
+        }
+        statuses
+    };
+    let statuses = tokio::time::timeout(Duration::from_secs(5), answers)
+        .await
+        .unwrap();
+    assert_eq!(statuses, [200, 429, 429, 429, 429, 429, 429, 429, 429, 429]);
+}
+
+#[tokio::test]
+async fn backpressure_and_errors_are_the_inner_services() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::new(&limits, at_most(10)).key(key::shared());
+    let (mut service, mut inner) =
+        tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
+
+    inner.allow(0);
+    assert!(service.poll_ready().is_pending());
+    inner.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+
+    let response = tokio::spawn(service.call(request("ann")));
+    let next_request = tokio::time::timeout(Duration::from_secs(5), inner.next_request());
+    let (_, answer) = next_request.await.unwrap().unwrap();
+    answer.send_error("broken");
+    assert_eq!(response.await.unwrap().unwrap_err().to_string(), "broken");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn clones_share_one_limit_under_concurrency() {
+    let (limits, _clock) = limiter();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let service = RateLimitLayer::new(&limits, at_most(50))
+        .key(key::header("x-api-key"))
+        .layer(inner);
+
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let mut service = service.clone();
+            tokio::spawn(async move {
+                let mut allowed = 0;
+                for _ in 0..100 {
+                    let response = service.ready().await.unwrap().call(request("ann")).await.unwrap();
+                    allowed += usize::from(response.status().is_success());
+                }
+                allowed
+            })
+        })
+        .collect();
+    let mut allowed = 0;
+    for task in tasks {
+        allowed += task.await.unwrap();
+    }
+    assert_eq!((allowed, calls.load(Ordering::SeqCst)), (50, 50));
+}

@@ -1,0 +1,351 @@
+//! What HTTP clients, handlers and outer layers see, on axum's routers and bare services.
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+
+mod support;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::{Method, StatusCode};
+use limiter_core::{Decision, Limiter, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_tower::{RateLimitLayer, key};
+use support::{Strict, at_most, limiter, one_a_minute, request, text};
+use tower::{Layer, ServiceExt};
+
+fn get_as(path: &str, api_key: &str) -> Request {
+    Request::get(path)
+        .header("x-api-key", api_key)
+        .body(Body::empty())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn retry_after_is_rounded_up_and_never_zero() {
+    let (limits, clock) = limiter();
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(key::shared())
+        .layer(Strict::default());
+    let retry_after = async || {
+        let denied = service.clone().oneshot(request("ann")).await.unwrap();
+        assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+        denied.headers()["retry-after"].to_str().unwrap().to_owned()
+    };
+
+    assert_eq!(
+        service.clone().oneshot(request("ann")).await.unwrap().status(),
+        StatusCode::OK
+    );
+    assert_eq!(retry_after().await, "60");
+    clock.advance(Duration::from_micros(999_999));
+    assert_eq!(retry_after().await, "60", "59.000001 s left");
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(retry_after().await, "59", "59 s left");
+    clock.advance(Duration::from_micros(58_999_999));
+    assert_eq!(retry_after().await, "1", "1 µs left");
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(
+        service.clone().oneshot(request("ann")).await.unwrap().status(),
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn a_denial_is_a_sentence_of_plain_text() {
+    let (limits, _clock) = limiter();
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(key::shared())
+        .layer(Strict::default());
+
+    assert_eq!(
+        text(service.clone().oneshot(request("ann")).await.unwrap()).await,
+        "Some(0)"
+    );
+    let denied = service.oneshot(request("ann")).await.unwrap();
+    assert_eq!(denied.headers()["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(text(denied).await, "rate limit reached, retry after 60 seconds");
+}
+
+#[tokio::test]
+async fn the_decision_is_seen_by_the_handler_and_by_outer_layers() {
+    let (limits, _clock) = limiter();
+    let service = RateLimitLayer::new(&limits, at_most(2))
+        .key(key::header("x-api-key"))
+        .layer(Strict::default());
+
+    for remaining in [1, 0] {
+        let response = service.clone().oneshot(request("ann")).await.unwrap();
+        let decision = response.extensions().get::<Decision>().unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.remaining(), remaining);
+        assert!(response.extensions().get::<Rejection>().is_none());
+        assert_eq!(
+            text(response).await,
+            format!("Some({remaining})"),
+            "in the request, too"
+        );
+    }
+    let denied = service.oneshot(request("ann")).await.unwrap();
+    assert_eq!(
+        denied.extensions().get::<Decision>().map(Decision::is_allowed),
+        Some(false)
+    );
+    assert!(
+        denied
+            .extensions()
+            .get::<Rejection>()
+            .is_some_and(Rejection::is_limited)
+    );
+}
+
+#[tokio::test]
+async fn of_nested_layers_the_innermost_decision_is_seen() {
+    let (limits, _clock) = limiter();
+    let inner = RateLimitLayer::new(&limits, one_a_minute())
+        .key(key::shared())
+        .layer(Strict::default());
+    let service = RateLimitLayer::new(&limits, at_most(5))
+        .key(key::shared())
+        .layer(inner);
+
+    assert_eq!(
+        text(service.clone().oneshot(request("ann")).await.unwrap()).await,
+        "Some(0)"
+    );
+    let denied = service.oneshot(request("ann")).await.unwrap();
+    assert_eq!(
+        denied.extensions().get::<Decision>().map(Decision::is_allowed),
+        Some(false)
+    );
+}
+
+#[tokio::test]
+async fn on_a_router_the_layer_covers_everything_and_on_a_route_only_what_matches() {
+    let (limits, _clock) = limiter();
+    let stricter = Policy::sliding_window("upload")
+        .limit(1)
+        .window("1m")
+        .build()
+        .unwrap();
+    let app: Router = Router::new()
+        .route("/upload", get(async || "stored"))
+        .route_layer(RateLimitLayer::new(&limits, stricter).key(key::header("x-api-key")))
+        .route(
+            "/search",
+            get(async |Extension(decision): Extension<Decision>| decision.remaining().to_string()),
+        )
+        .layer(RateLimitLayer::new(&limits, at_most(4)).key(key::header("x-api-key")));
+    let answer = async |path: &str, api_key: &str| {
+        let response = app.clone().oneshot(get_as(path, api_key)).await.unwrap();
+        (response.status().as_u16(), text(response).await)
+    };
+
+    assert_eq!(answer("/upload", "ann").await, (200, "stored".into()));
+    assert_eq!(answer("/upload", "ann").await.0, 429);
+    assert_eq!(
+        answer("/search", "ann").await,
+        (200, "1".into()),
+        "the outer layer was charged three times"
+    );
+    assert_eq!(
+        answer("/nowhere", "ann").await.0,
+        404,
+        "the outer layer covers the fallback"
+    );
+    assert_eq!(answer("/search", "ann").await.0, 429);
+    assert_eq!(answer("/search", "bob").await.0, 200);
+}
+
+#[tokio::test]
+async fn an_extension_that_an_outer_layer_sets_is_the_key() {
+    #[derive(Clone)]
+    struct Claims {
+        sub: String,
+    }
+    async fn authenticate(mut request: Request, next: Next) -> axum::response::Response {
+        if let Some(user) = request
+            .headers()
+            .get("x-user")
+            .and_then(|user| user.to_str().ok())
+        {
+            let claims = Claims { sub: user.to_owned() };
+            request.extensions_mut().insert(claims);
+        }
+        next.run(request).await
+    }
+    let (limits, _clock) = limiter();
+    let by_user = key::extension(|claims: &Claims| &claims.sub);
+    let app = |by_user| {
+        Router::<()>::new()
+            .route("/", get(async || "hello"))
+            .layer(RateLimitLayer::new(&limits, one_a_minute()).key(by_user))
+            .layer(middleware::from_fn(authenticate))
+    };
+    let strict = app(by_user.clone());
+    let open = app(by_user.clone().or_skip());
+    let closed = app(by_user.or_refuse(StatusCode::UNAUTHORIZED));
+    let status = async |app: &Router, user: Option<&str>| {
+        let request = user
+            .into_iter()
+            .fold(Request::get("/"), |request, user| request.header("x-user", user));
+        app.clone()
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
+    };
+
+    assert_eq!(status(&strict, Some("ann")).await, 200);
+    assert_eq!(status(&strict, Some("ann")).await, 429);
+    assert_eq!(status(&strict, Some("bob")).await, 200);
+    assert_eq!(
+        status(&strict, None).await,
+        500,
+        "the layer that sets it is missing"
+    );
+    assert_eq!((status(&open, None).await, status(&open, None).await), (200, 200));
+    assert_eq!(status(&closed, None).await, 401);
+}
+
+#[tokio::test]
+async fn a_request_without_its_header_is_refused_and_says_why() {
+    let (limits, _clock) = limiter();
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(key::header("x-api-key"))
+        .layer(Strict::default());
+    let refused = service
+        .clone()
+        .oneshot(axum::http::Request::new(String::new()))
+        .await
+        .unwrap();
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(text(refused).await, "header `x-api-key` is required");
+}
+
+#[tokio::test]
+async fn closures_may_answer_with_options_and_results() {
+    let (limits, _clock) = limiter();
+    let optional = |request: &axum::http::Request<String>| {
+        request
+            .headers()
+            .get("x-api-key")?
+            .to_str()
+            .ok()
+            .map(str::to_owned)
+    };
+    let fallible = |request: &axum::http::Request<String>| match *request.method() {
+        Method::GET => Ok(7_u64),
+        _ => Err(StatusCode::METHOD_NOT_ALLOWED),
+    };
+    let post = axum::http::Request::post("/").body(String::new()).unwrap();
+
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(optional)
+        .layer(Strict::default());
+    assert_eq!(
+        service.clone().oneshot(request("ann")).await.unwrap().status(),
+        200
+    );
+    assert_eq!(
+        service.clone().oneshot(request("ann")).await.unwrap().status(),
+        429
+    );
+    assert_eq!(service.oneshot(post.clone()).await.unwrap().status(), 400);
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(fallible)
+        .layer(Strict::default());
+    assert_eq!(
+        service.clone().oneshot(request("ann")).await.unwrap().status(),
+        200
+    );
+    assert_eq!(service.oneshot(post).await.unwrap().status(), 405);
+}
+
+#[tokio::test]
+async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::new(&limits, at_most(5)).key(key::shared());
+    let response = async |cost: i32| {
+        layer
+            .clone()
+            .cost(cost)
+            .layer(Strict::default())
+            .oneshot(request("ann"))
+            .await
+            .unwrap()
+    };
+
+    assert_eq!(text(response(3).await).await, "Some(2)");
+    assert_eq!(response(3).await.status(), 429);
+    assert_eq!(
+        text(response(0).await).await,
+        "Some(2)",
+        "a cost of nothing looks only"
+    );
+    let never = response(6).await;
+    assert_eq!(never.status(), 429);
+    assert!(
+        !never.headers().contains_key("retry-after"),
+        "waiting never helps"
+    );
+    let unusable = response(-1).await;
+    assert_eq!(unusable.status(), 500);
+    assert_eq!(text(unusable).await, "the rate limiter is misconfigured");
+}
+
+#[tokio::test]
+async fn a_store_that_is_out_is_answered_as_the_policy_says() {
+    // A store without room for a key refuses every new one.
+    let full = Limiter::in_process().max_keys(0).build();
+    let response = async |answer: OnStoreFailure| {
+        let policy = Policy::token_bucket("api")
+            .capacity(1)
+            .rate(1)
+            .on_store_failure(answer)
+            .build()
+            .unwrap();
+        let service = RateLimitLayer::new(&full, policy)
+            .key(key::shared())
+            .layer(Strict::default());
+        service.oneshot(request("ann")).await.unwrap()
+    };
+
+    let unavailable = response(OnStoreFailure::Error).await;
+    assert_eq!(unavailable.status(), 503);
+    assert!(!unavailable.headers().contains_key("retry-after"), "nobody knows");
+    assert!(
+        unavailable
+            .extensions()
+            .get::<Rejection>()
+            .is_some_and(Rejection::is_unavailable)
+    );
+    assert_eq!(text(unavailable).await, "the rate limiter is unavailable");
+
+    let allowed = response(OnStoreFailure::Allow).await;
+    assert_eq!(allowed.status(), 200);
+    assert_eq!(
+        allowed.extensions().get::<Decision>().map(Decision::origin),
+        Some(Origin::FailedOpen)
+    );
+
+    let denied = response(OnStoreFailure::Deny).await;
+    assert_eq!(denied.status(), 429);
+    assert!(!denied.headers().contains_key("retry-after"), "nobody knows");
+}
+
+#[tokio::test]
+async fn after_a_shutdown_requests_are_answered_503() {
+    let (limits, _clock) = limiter();
+    limits.shutdown(Duration::ZERO).await;
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(key::shared())
+        .layer(Strict::default());
+    assert_eq!(
+        service.oneshot(request("ann")).await.unwrap().status(),
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+}
