@@ -35,7 +35,8 @@ impl ToTokens for LimitedFn {
         let body = match &self.shape {
             Shape::Async => {
                 let (inner, rest) = inner_attributes(self.func.body.stream());
-                let rest = braced(rest, self.func.body.span());
+                // Braces of ours, which the lint against needless ones leaves alone.
+                let rest = braced(rest, mixed(self.func.body.span()));
                 braced(quote!(#(#inner)* #guard #rebind #rest), self.func.body.span())
             }
             Shape::Boxed(boxed) => {
@@ -46,7 +47,7 @@ impl ToTokens for LimitedFn {
                     block,
                     ..
                 } = &**boxed;
-                let rest = braced(block.stream(), block.span());
+                let rest = braced(block.stream(), mixed(block.span()));
                 let block = braced(quote!(#guard #rest), block.span());
                 braced(quote!(#before #pin(#head #block)), self.func.body.span())
             }
