@@ -225,9 +225,9 @@ pub async fn enter<const N: usize>(guard: Option<Guard<N>>) -> Result<(), Refuse
     }
     let answer = match wait {
         Some(up_to) => limiter.acquire_all(asks).up_to(up_to).await,
-        None => limiter.check_all(asks).await,
+        None => limiter.check_all(asks).await.and_then(Decision::require),
     };
-    match answer.and_then(Decision::require) {
+    match answer {
         Ok(_) => Ok(()),
         Err(rejection) => Err(Refused {
             index: guilty(&rejection, &entries),

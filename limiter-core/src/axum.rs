@@ -17,7 +17,7 @@ use crate::decision::Rejection;
 /// use limiter_core::{Limiter, Policy, Rejection};
 ///
 /// async fn send(limits: &Limiter, policy: &Policy) -> Result<&'static str, Rejection> {
-///     let _allowed = limits.check(policy, "ann").await?.require()?;
+///     limits.check(policy, "ann").await?.require()?;
 ///     Ok("sent")
 /// }
 ///
@@ -59,7 +59,7 @@ mod tests {
             .build()
             .unwrap();
         let handler = async || -> Result<&'static str, Rejection> {
-            let _allowed = limits.check(&policy, "ann").await?.require()?;
+            limits.check(&policy, "ann").await?.require()?;
             Ok("sent")
         };
         assert_eq!(handler().await.into_response().status(), StatusCode::OK);

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -117,17 +118,36 @@ impl Decision {
         self.store_error.as_ref()
     }
 
-    /// The decision if it allows the call, else [`Rejection::Limited`].
+    /// The decision as [`Allowed`] if it allows the call, else [`Rejection::Limited`].
     ///
     /// # Errors
     ///
     /// [`Rejection::Limited`] with the whole decision.
-    pub fn require(self) -> Result<Self, Rejection> {
+    pub fn require(self) -> Result<Allowed, Rejection> {
         if self.allowed {
-            Ok(self)
+            Ok(Allowed(self))
         } else {
             Err(Rejection::Limited(Box::new(self)))
         }
+    }
+}
+
+/// A decision that allows the call. Unlike a [`Decision`] it may be dropped without a look.
+#[derive(Clone, Debug)]
+pub struct Allowed(Decision);
+
+impl Allowed {
+    /// The decision itself.
+    pub fn into_decision(self) -> Decision {
+        self.0
+    }
+}
+
+impl Deref for Allowed {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.0
     }
 }
 

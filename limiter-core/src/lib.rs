@@ -99,7 +99,7 @@ pub mod __private;
 
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};
-pub use decision::{Decision, FromRejection, LimitOutcome, Origin, Rejection};
+pub use decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
 pub use error::{ConfigError, StoreError, StoreErrorKind};
 pub use key::Key;
 #[cfg(feature = "redis")]

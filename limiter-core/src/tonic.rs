@@ -13,7 +13,7 @@ use crate::decision::Rejection;
 /// use limiter_core::{Limiter, Policy, Rejection};
 ///
 /// async fn greet(limits: &Limiter, policy: &Policy) -> Result<tonic::Response<String>, tonic::Status> {
-///     let _allowed = limits.check(policy, "ann").await?.require()?;
+///     limits.check(policy, "ann").await?.require()?;
 ///     Ok(tonic::Response::new("hello".to_owned()))
 /// }
 /// ```
@@ -41,7 +41,7 @@ mod tests {
             .build()
             .unwrap();
         let answer = async |cost: i64| -> Result<(), Status> {
-            let _allowed = limits.check(&policy, "ann").cost(cost).await?.require()?;
+            limits.check(&policy, "ann").cost(cost).await?.require()?;
             Ok(())
         };
         assert!(answer(1).await.is_ok());

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use limiter_core::{Amount, Ask, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::{Allowed, Amount, Ask, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
 /// What a layer limits by: the limiter, the policies of one decision, and the cost.
 #[derive(Clone, Debug)]
@@ -36,7 +36,8 @@ impl Limits {
                 .policies
                 .iter()
                 .map(|policy| Ask::new(policy, &key).cost(cost));
-            self.limiter.check_all(asks).await?.require()
+            let decision = self.limiter.check_all(asks).await?;
+            decision.require().map(Allowed::into_decision)
         }))
     }
 }

@@ -121,3 +121,8 @@ pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use layer::{By, Chosen, NoKey, RateLimitLayer};
 pub use service::RateLimit;
+
+/// The README's code compiles and runs with the doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

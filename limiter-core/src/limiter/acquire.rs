@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{Check, Limiter, shut_down};
-use crate::decision::{Decision, Rejection};
+use crate::decision::{Allowed, Rejection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::request::Request;
 use crate::units::Amount;
@@ -49,7 +49,7 @@ impl<'a> Acquire<'a> {
 }
 
 impl<'a> IntoFuture for Acquire<'a> {
-    type Output = Result<Decision, Rejection>;
+    type Output = Result<Allowed, Rejection>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -66,7 +66,7 @@ impl<'a> IntoFuture for Acquire<'a> {
     }
 }
 
-async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Result<Decision, Rejection> {
+async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Result<Allowed, Rejection> {
     let clock = &limiter.inner.clock;
     let started = clock.now();
     let timed_out = |decision| Rejection::TimedOut {
@@ -89,9 +89,10 @@ async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Resu
             request.deadline().min(left)
         };
         let decision = limiter.decide(request, deadline).await?;
-        if decision.is_allowed() {
-            return Ok(decision);
-        }
+        let decision = match decision.require() {
+            Err(Rejection::Limited(denied)) => denied,
+            allowed => return allowed,
+        };
         let Some(retry_after) = decision.retry_after() else {
             // Denied because the store is out: nobody knows when that ends.
             let unknown = || StoreError::new(StoreErrorKind::Connection, "the store gave no decision");
@@ -99,7 +100,7 @@ async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Resu
         };
         let left = up_to.saturating_sub(clock.now().since(started));
         if retry_after > left {
-            return Err(timed_out(Some(Box::new(decision))));
+            return Err(timed_out(Some(decision)));
         }
         clock.sleep(decision.decided_at(), retry_after).await;
     }
