@@ -5,6 +5,7 @@
 
 use super::{Mode, Outcome};
 use crate::policy::Rate;
+use crate::units::MAX_EXACT;
 
 /// The quantity as it stood at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(crate) struct Level {
     parts: u64,
     /// The moment, in microseconds.
     at: u64,
-    /// From this moment on the state equals absence, under every policy that has used it.
+    /// From this moment on the state equals absence, under every policy that has charged it.
     keep_until: u64,
 }
 
@@ -60,13 +61,19 @@ pub(super) fn step(
         meter.missing(level.amount, cost)
     };
     let retry_after = meter.rate().time_for(missing, level.remainder);
+    let idle_after = |level: &Level| meter.rate().time_for(meter.used(level.amount), level.remainder);
     let charged = missing == 0 && mode == Mode::Charge;
+    let mut keep_until = level.keep_until;
     if charged {
+        if keep_until > now + idle_after(&level) {
+            // It is kept for a larger or slower policy, from which this charge is missing too.
+            keep_until = (keep_until + meter.rate().time_for(cost, 0)).min(now + MAX_EXACT);
+        }
         level.amount = meter.charged(level.amount, cost);
     }
 
-    let reset_after = meter.rate().time_for(meter.used(level.amount), level.remainder);
-    let keep_until = level.keep_until.max(now + reset_after);
+    let reset_after = idle_after(&level);
+    keep_until = keep_until.max(now + reset_after);
     // A denial writes nothing else, unless the state would expire before the moment that the answer names (a slower
     // policy looks at what a faster one stored).
     let mended = mode != Mode::Peek && stored.is_some() && (ahead || keep_until > level.keep_until);

@@ -19,7 +19,7 @@ pub(crate) struct Ring {
     /// Where the next moment is written.
     head: usize,
     skew: u64,
-    /// From this moment on (in the ring's time) the state equals absence, under every policy that has used it.
+    /// From this moment on (in the ring's time) the state equals absence, under every policy that has charged it.
     keep_until: u64,
 }
 
@@ -130,6 +130,10 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
     let fits = retry_after == 0;
     let charged = fits && mode == Mode::Charge;
     if charged {
+        if let Some(newest) = ring.newest(1) {
+            // The longest window that has used the ring travels along: what is granted now counts in it too.
+            ring.keep_until += ring_now - newest;
+        }
         ring.grow(index(limit.limit));
         ring.push(ring_now, index(cost));
         used += index(cost);

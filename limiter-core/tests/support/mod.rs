@@ -1,11 +1,13 @@
 //! What the tests share: limiters on every store, under a clock that the test moves.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+pub(crate) mod promise;
 
-use limiter_core::{Limiter, ManualClock};
-use limiter_testing::{RedisCluster, RedisServer};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use limiter_core::{Amount, ConfigError, Decision, Key, LimitOutcome, Limiter, ManualClock, Policy, Rate};
+use limiter_testing::{RedisCluster, RedisServer, RespValue};
 
 /// A namespace that no other test has.
 pub(crate) fn namespace() -> String {
@@ -60,4 +62,135 @@ impl Subject {
             namespace,
         }
     }
+}
+
+/// The key of the tests that need only one.
+pub(crate) const KEY: &str = "k";
+
+impl Subject {
+    /// One call of cost 1.
+    pub(crate) async fn call(&self, policy: &Policy) -> Decision {
+        self.limits.check(policy, KEY).await.unwrap()
+    }
+
+    /// One call of this cost.
+    pub(crate) async fn call_of<C>(&self, policy: &Policy, cost: C) -> Decision
+    where
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        self.limits.check(policy, KEY).cost(cost).await.unwrap()
+    }
+
+    /// Many calls at one moment, each a letter: `P` passed, `D` denied.
+    pub(crate) async fn calls(&self, policy: &Policy, count: usize) -> String {
+        let mut letters = String::new();
+        for _ in 0..count {
+            letters.push(if self.call(policy).await.is_allowed() {
+                'P'
+            } else {
+                'D'
+            });
+        }
+        letters
+    }
+
+    /// Takes whatever is left.
+    pub(crate) async fn use_up(&self, policy: &Policy) {
+        let left = left(&self.peek(policy).await);
+        assert!(self.call_of(policy, left).await.is_allowed(), "{policy}");
+    }
+
+    pub(crate) async fn peek(&self, policy: &Policy) -> Decision {
+        self.limits.peek(policy, KEY).await.unwrap()
+    }
+
+    /// What remains, without asking for anything.
+    pub(crate) async fn remaining(&self, policy: &Policy) -> Amount {
+        left(&self.peek(policy).await)
+    }
+
+    /// The names under which a Redis keeps this subject's state; in process there are none.
+    pub(crate) fn redis_keys(&self) -> Vec<String> {
+        let pattern = format!("{}*", self.namespace);
+        let keys = |server: &RedisServer| -> Vec<String> {
+            let reply = server.command(&["KEYS", &pattern]);
+            reply.items().iter().map(RespValue::text).collect()
+        };
+        match self.kind {
+            Kind::Memory => Vec::new(),
+            Kind::Standalone => keys(RedisServer::shared()),
+            Kind::Cluster => RedisCluster::shared().nodes().iter().flat_map(keys).collect(),
+        }
+    }
+}
+
+/// The outcome of a decision's only limit.
+pub(crate) fn only(decision: &Decision) -> &LimitOutcome {
+    let [limit] = decision.limits() else {
+        unreachable!("one limit was asked for: {decision:?}")
+    };
+    limit
+}
+
+/// What remains under a decision's only limit.
+pub(crate) fn left(decision: &Decision) -> Amount {
+    only(decision).remaining()
+}
+
+/// How long a denied call has to wait.
+pub(crate) fn wait_of(decision: &Decision) -> Duration {
+    assert!(!decision.is_allowed(), "{decision:?}");
+    decision.retry_after().unwrap()
+}
+
+/// Far above what a decision takes on a busy machine: a test about permits must not fail for want of time.
+pub(crate) const PATIENT: Duration = Duration::from_secs(30);
+
+pub(crate) fn bucket<C, R>(name: &str, capacity: C, rate: R) -> Policy
+where
+    C: TryInto<Amount, Error: Into<ConfigError>>,
+    R: TryInto<Rate, Error: Into<ConfigError>>,
+{
+    let policy = Policy::token_bucket(name).capacity(capacity).rate(rate);
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+pub(crate) fn funnel<C, R>(name: &str, capacity: C, rate: R) -> Policy
+where
+    C: TryInto<Amount, Error: Into<ConfigError>>,
+    R: TryInto<Rate, Error: Into<ConfigError>>,
+{
+    let policy = Policy::funnel(name).capacity(capacity).rate(rate);
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+pub(crate) fn window(name: &str, limit: u64, window: &str) -> Policy {
+    let policy = Policy::sliding_window(name).limit(limit).window(window);
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+/// One policy of each algorithm: five at once, and five in five seconds.
+pub(crate) fn one_of_each() -> [Policy; 3] {
+    [
+        bucket("bucket", 5, 1),
+        funnel("funnel", 5, 1),
+        window("window", 5, "5s"),
+    ]
+}
+
+pub(crate) const fn micros(count: u64) -> Duration {
+    Duration::from_micros(count)
+}
+
+pub(crate) const fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+pub(crate) const fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// A key of bytes, textual or not.
+pub(crate) fn key(bytes: &[u8]) -> Key<'_> {
+    bytes.into()
 }

@@ -28,6 +28,7 @@ end
 
 function funnel.settle(limit, charge, keep, ttl)
   if charge then
+    keep_for_others(limit, limit.amount)
     limit.amount = limit.amount + limit.cost
   end
   return max(0, limit.capacity - limit.amount), settle_level(limit, FUNNEL, limit.amount, charge, keep, ttl)

@@ -20,7 +20,7 @@ local function view_level(limit, algorithm)
     return UNKNOWN_LAYOUT
   end
   local layout, stored, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)
-  if layout ~= LAYOUT or stored ~= algorithm or parts == 0 or at > keep_until or keep_until > EXACT then
+  if layout ~= LAYOUT or stored ~= algorithm or remainder >= parts or at > keep_until or keep_until > EXACT then
     return UNKNOWN_LAYOUT
   end
   if now >= keep_until then
@@ -32,6 +32,15 @@ local function view_level(limit, algorithm)
   -- Time that ran back moves the whole state back.
   limit.ahead = now < at
   limit.keep_until = keep_until - max(0, at - now)
+end
+
+-- To be called before a charge; `used` is what has to come back until nothing is used. Where the level is kept for a larger
+-- or slower policy, the charge is missing from that too.
+local function keep_for_others(limit, used)
+  if limit.keep_until > limit.now + time_for(limit.rate, limit.per, used, limit.remainder) then
+    local longer = limit.keep_until + time_for(limit.rate, limit.per, limit.cost, 0)
+    limit.keep_until = min(longer, limit.now + MAX)
+  end
 end
 
 -- Stores the level where it is to be stored; returns the time until nothing of it is used, and its life.

@@ -26,13 +26,15 @@ function sliding_window.view(limit)
     return failure
   end
   if start == '' then
-    return
+    -- No key, or an empty string, which is not ours.
+    return call('EXISTS', key) == 1 and UNKNOWN_LAYOUT or nil
   end
   if #start < HEADER_BYTES then
     return UNKNOWN_LAYOUT
   end
   local layout, algorithm, _, size, head, count, skew, newest, keep_until = unpack(HEADER, start)
-  if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size or keep_until > EXACT then
+  if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size
+    or (count < size and head ~= count) or newest > keep_until or keep_until > EXACT then
     return UNKNOWN_LAYOUT
   end
   local bytes = HEADER_BYTES + 8 * count
@@ -101,9 +103,22 @@ local function grow(limit)
   limit.head, limit.size = limit.count, limit.limit
 end
 
+-- `text`, `times` over. By blocks, since string.rep goes piece by piece.
+local function repeated(text, times)
+  local blocks, rest = divide(times, 1024)
+  if blocks == 0 then
+    return string.rep(text, rest)
+  end
+  return string.rep(string.rep(text, 1024), blocks) .. string.rep(text, rest)
+end
+
 local function charge_ring(limit)
   local cost = limit.cost
-  local stamps = string.rep(pack('<I8', limit.ring_now), cost)
+  local stamps = repeated(pack('<I8', limit.ring_now), cost)
+  if limit.count > 0 then
+    -- The longest window that has used the ring travels along: what is granted now counts in it too.
+    limit.keep_until = limit.keep_until + limit.ring_now - limit.newest
+  end
   if limit.stored then
     if limit.limit > limit.size then
       grow(limit)

@@ -27,6 +27,7 @@ end
 
 function token_bucket.settle(limit, charge, keep, ttl)
   if charge then
+    keep_for_others(limit, limit.capacity - limit.amount)
     limit.amount = limit.amount - limit.cost
   end
   return limit.amount, settle_level(limit, TOKEN_BUCKET, limit.capacity - limit.amount, charge, keep, ttl)

@@ -1,0 +1,204 @@
+//! What every store keeps to. Each behaviour is written once, and run in process, on one Redis server and on a cluster.
+//!
+//! Defects that rate limiters are known for, and the tests that keep them out:
+//!
+//! | defect | test |
+//! |---|---|
+//! | entries of one moment collapse | `admission::calls_of_one_moment_do_not_collapse` |
+//! | denials are counted | `admission::a_denial_consumes_nothing`, `admission::a_denied_call_does_not_prolong_the_wait` |
+//! | the first call is free | `admission::the_first_call_is_charged` |
+//! | truncation loses refill when polled often | `rollout::a_rate_polled_often_loses_nothing` |
+//! | parameters are frozen at first use | `policies::a_bucket_keeps_its_tokens_up_to_the_new_capacity` and its neighbours |
+//! | keys without a TTL | scripts: `lifetime::every_key_goes_when_its_state_equals_absence` |
+//! | a key expires between two commands | scripts: `lifetime::a_key_that_expires_at_any_moment_never_stays_for_good` |
+//! | the client's clock is ahead or behind | scripts: `lifetime::the_servers_clock_decides` |
+//! | the clock steps back | `time::a_step_back_refills_nothing`, `time::a_step_back_locks_nobody_out` |
+//! | retry hints of 0 | `retry::retry_after_is_never_zero_on_a_denial` |
+//! | retry hints too early for a large cost | `retry::retry_after_is_for_the_whole_cost`, `retry::retry_after_is_exact` |
+//! | a cost above the capacity waits for ever | `giving_up::a_wait_for_more_than_the_quota_ends_at_once` |
+//! | a timeout is counted per try | `giving_up::the_deadline_is_for_all_tries_together`, `giving_up::the_time_in_the_queue_counts` |
+//! | negative or zero cost | `input::a_cost_that_is_no_amount_is_refused_by_name`, `input::a_cost_of_zero_is_a_peek_and_always_allowed` |
+//! | negative or zero rate or window | `input::policies_that_cannot_hold_are_refused_by_name` |
+//! | NaN, infinity, overflow | `input::a_cost_that_is_no_amount_is_refused_by_name`, `input::extreme_policies_are_exact` |
+//! | a value of the wrong type at the key | scripts: `values::a_value_of_another_type_fails_its_own_decision_only` |
+//! | key injection, by special bytes or by length | `keys::hostile_keys_have_budgets_of_their_own` and its neighbours |
+//! | unbounded keys | `peek_and_reset::a_peek_of_an_unknown_key_stores_nothing`, `several::a_denial_leaves_fresh_limits_fresh` |
+//! | one bad key fails a whole batch | scripts: `values::a_value_of_another_type_fails_its_own_decision_only` |
+//! | a replay charges twice | scripts: `servers::a_server_that_forgot_the_script_charges_once` |
+//! | a layout version in the key doubles limits | scripts: `values::a_value_of_an_unknown_layout_is_never_a_fresh_start` |
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+#[path = "contract/admission.rs"]
+mod admission;
+#[path = "contract/giving_up.rs"]
+mod giving_up;
+#[path = "contract/groups.rs"]
+mod groups;
+#[path = "contract/input.rs"]
+mod input;
+#[path = "contract/keys.rs"]
+mod keys;
+#[path = "contract/peek_and_reset.rs"]
+mod peek_and_reset;
+#[path = "contract/policies.rs"]
+mod policies;
+#[path = "contract/retry.rs"]
+mod retry;
+#[path = "contract/rollout.rs"]
+mod rollout;
+#[path = "contract/several.rs"]
+mod several;
+#[path = "contract/time.rs"]
+mod time;
+#[path = "contract/waiting.rs"]
+mod waiting;
+
+use support::promise;
+
+/// One test for each store and behaviour. A behaviour that is not listed is dead code, which the compiler reports.
+macro_rules! on_every_store {
+    ($($theme:ident: $($behaviour:ident)*;)*) => {
+        on_store!(memory Memory; $($theme: $($behaviour)*;)*);
+        on_store!(standalone Standalone; $($theme: $($behaviour)*;)*);
+        on_store!(cluster Cluster; $($theme: $($behaviour)*;)*);
+    };
+}
+
+macro_rules! on_store {
+    ($store:ident $kind:ident; $($theme:ident: $($behaviour:ident)*;)*) => {
+        mod $store {
+            $(mod $theme {
+                use crate::support::{Kind, Subject};
+
+                $(#[tokio::test]
+                async fn $behaviour() {
+                    crate::$theme::$behaviour(Subject::new(Kind::$kind)).await;
+                })*
+            })*
+        }
+    };
+}
+
+on_every_store! {
+    admission:
+        a_funnel_passes_what_drains
+        a_bucket_passes_what_refills
+        a_window_passes_its_limit_at_once
+        a_permit_of_a_window_lasts_exactly_a_window
+        cell_rate_vectors_come_out
+        the_first_call_is_charged
+        a_denial_consumes_nothing
+        a_denied_call_does_not_prolong_the_wait
+        calls_of_one_moment_do_not_collapse
+        a_cost_counts_as_so_many_calls
+        buckets_and_funnels_count_thousandths
+        remaining_is_what_could_be_taken_next
+        a_call_may_cost_the_whole_quota
+        keys_have_budgets_of_their_own
+        policies_have_budgets_of_their_own
+    ;
+    retry:
+        retry_after_is_exact
+        retry_after_is_exact_for_fractions
+        retry_after_is_for_the_whole_cost
+        retry_after_is_never_zero_on_a_denial
+        an_allowed_call_is_told_no_wait
+        several_limits_are_waited_for_together
+        reset_after_is_exact
+        reset_after_of_several_limits_is_the_last
+    ;
+    time:
+        a_step_back_refills_nothing
+        a_step_back_locks_nobody_out
+        a_step_back_keeps_what_is_left
+        time_counts_before_and_after_a_step_back
+        a_trembling_clock_admits_no_more
+        a_leap_ahead_fills_a_budget_once
+        a_step_back_into_the_past_starts_afresh_at_worst
+        decisions_are_dated_by_the_clock
+        microseconds_are_exact_in_the_year_2100
+    ;
+    policies:
+        a_bucket_keeps_its_tokens_up_to_the_new_capacity
+        a_funnel_and_a_window_keep_what_was_used
+        a_changed_rate_counts_from_the_next_call
+        a_changed_window_counts_from_the_next_call
+        what_a_denial_names_is_kept_until_then
+        a_ring_that_grows_keeps_its_order
+        a_ring_that_was_larger_obeys_the_smaller_limit
+        a_cost_may_reach_across_the_end_of_a_ring
+    ;
+    rollout:
+        alternating_buckets_mint_nothing_and_clip_nothing
+        alternating_funnels_mint_nothing_and_clip_nothing
+        alternating_windows_mint_nothing_and_clip_nothing
+        a_change_to_and_fro_mints_nothing
+        a_small_buckets_permits_are_missing_from_the_large_one
+        a_short_windows_permits_count_in_the_long_one
+        a_rate_polled_often_loses_nothing
+    ;
+    several:
+        all_are_charged_or_none
+        a_denial_leaves_fresh_limits_fresh
+        each_limit_has_its_own_outcome_in_the_order_of_asking
+        one_cost_can_be_given_for_all
+        a_cost_of_zero_among_several_charges_the_others
+        a_repeated_limit_is_refused
+        sixteen_limits_are_decided_and_seventeen_or_none_refused
+    ;
+    groups:
+        different_groups_are_refused
+        a_common_group_of_the_keys_allows_different_keys
+        a_common_group_of_the_policies_allows_different_keys
+        a_key_in_a_group_is_another_key
+        one_policy_may_limit_two_keys
+    ;
+    input:
+        a_cost_of_zero_is_a_peek_and_always_allowed
+        a_cost_above_the_quota_never_fits
+        a_cost_that_never_fits_one_limit_charges_no_other
+        a_cost_that_is_no_amount_is_refused_by_name
+        a_fraction_of_a_windows_permit_is_refused_by_name
+        extreme_policies_are_exact
+        policies_that_cannot_hold_are_refused_by_name
+    ;
+    keys:
+        hostile_keys_have_budgets_of_their_own
+        hostile_groups_have_budgets_of_their_own
+        hostile_policy_names_have_budgets_of_their_own
+    ;
+    waiting:
+        a_permit_that_is_there_is_given_at_once
+        a_waiter_is_served_at_the_moment_it_was_told
+        waiters_are_served_in_the_order_of_arrival
+        a_small_cost_does_not_overtake_a_large_one
+        waiters_of_other_keys_are_not_held_up
+        several_limits_are_waited_for_as_one
+    ;
+    giving_up:
+        a_wait_that_cannot_succeed_ends_at_once
+        the_time_in_the_queue_counts
+        the_deadline_is_for_all_tries_together
+        who_never_reaches_the_head_times_out_too
+        a_cancelled_waiter_leaves_its_place_to_the_next
+        a_wait_for_more_than_the_quota_ends_at_once
+        shutdown_ends_waits_and_refuses_later_calls
+    ;
+    peek_and_reset:
+        a_peek_changes_nothing
+        a_peek_says_what_a_check_would
+        a_peek_of_an_unknown_key_stores_nothing
+        a_reset_makes_fresh
+        a_reset_touches_no_other_limit
+        a_reset_of_an_unknown_key_is_no_mistake
+        state_is_kept_as_long_as_it_means_something
+        a_question_may_be_asked_of_several_limits_at_once
+    ;
+}

@@ -1,0 +1,138 @@
+//! Waits that end without a permit: no time left, cancelled, shut down.
+
+use std::time::Duration;
+
+use limiter_core::{Rejection, StoreErrorKind};
+
+use crate::support::{KEY, PATIENT, Subject, bucket, funnel, millis, one_of_each, secs, window};
+use crate::waiting::{answer, served, settle, waiter};
+
+pub(crate) async fn a_wait_that_cannot_succeed_ends_at_once(subject: Subject) {
+    for policy in one_of_each() {
+        subject.use_up(&policy).await;
+        let wait = subject.peek(&policy).await.retry_after().unwrap();
+        let too_short = wait - Duration::from_micros(1);
+        let answer = answer(waiter(&subject, &policy, 1, too_short)).await;
+        let Err(Rejection::TimedOut { decision, limit }) = answer else {
+            unreachable!("{answer:?}")
+        };
+        assert_eq!(
+            (decision.unwrap().retry_after(), limit),
+            (Some(wait), too_short),
+            "{policy}"
+        );
+
+        let long_enough = waiter(&subject, &policy, 1, wait);
+        settle(&subject, &policy).await;
+        subject.clock.advance(wait);
+        served(long_enough).await;
+    }
+}
+
+/// The time in the queue counts: whose turn comes late has less left, and is told at once when it is not enough.
+pub(crate) async fn the_time_in_the_queue_counts(subject: Subject) {
+    let policy = bucket("p", 5, 1);
+    subject.use_up(&policy).await;
+    let first = waiter(&subject, &policy, 1, millis(1_500));
+    let second = waiter(&subject, &policy, 1, millis(1_500));
+    settle(&subject, &policy).await;
+    subject.clock.advance(secs(1));
+    served(first).await;
+    let timed_out = answer(second).await;
+    assert!(
+        matches!(timed_out, Err(Rejection::TimedOut { .. })),
+        "{timed_out:?}"
+    );
+}
+
+/// Somebody else takes the permit that was waited for: the deadline stays where it was.
+pub(crate) async fn the_deadline_is_for_all_tries_together(subject: Subject) {
+    let (one, two) = (window("p", 1, "1s"), window("p", 2, "1s"));
+    assert!(subject.call(&one).await.is_allowed());
+    let waiting = waiter(&subject, &one, 1, millis(1_200));
+    settle(&subject, &one).await;
+    subject.clock.advance(millis(500));
+    assert!(
+        subject.call(&two).await.is_allowed(),
+        "the larger limit still has room"
+    );
+    settle(&subject, &one).await;
+    subject.clock.advance(millis(500));
+    let timed_out = answer(waiting).await;
+    assert!(
+        matches!(timed_out, Err(Rejection::TimedOut { .. })),
+        "{timed_out:?}"
+    );
+}
+
+pub(crate) async fn who_never_reaches_the_head_times_out_too(subject: Subject) {
+    let policy = bucket("p", 5, "1/m");
+    subject.use_up(&policy).await;
+    let head = waiter(&subject, &policy, 1, secs(300));
+    let behind = waiter(&subject, &policy, 1, secs(2));
+    settle(&subject, &policy).await;
+    subject.clock.advance(secs(2));
+    let timed_out = answer(behind).await;
+    assert!(
+        matches!(timed_out, Err(Rejection::TimedOut { decision: None, .. })),
+        "{timed_out:?}"
+    );
+    assert!(!head.is_finished());
+    subject.clock.advance(secs(58));
+    served(head).await;
+}
+
+pub(crate) async fn a_cancelled_waiter_leaves_its_place_to_the_next(subject: Subject) {
+    for policy in [bucket("p", 5, 1), funnel("p", 5, 1), window("p", 1, "1s")] {
+        subject.use_up(&policy).await;
+        let [head, second, third, fourth] = [(); 4].map(|()| waiter(&subject, &policy, 1, secs(60)));
+        settle(&subject, &policy).await;
+        head.abort();
+        third.abort();
+        settle(&subject, &policy).await;
+        subject.clock.advance(secs(1));
+        served(second).await;
+        settle(&subject, &policy).await;
+        assert!(!fourth.is_finished(), "{policy}");
+        subject.clock.advance(secs(1));
+        served(fourth).await;
+        // Nobody is left in the queue, and nothing was taken for those who left.
+        subject.clock.advance(policy.window());
+        assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
+    }
+}
+
+pub(crate) async fn a_wait_for_more_than_the_quota_ends_at_once(subject: Subject) {
+    for policy in one_of_each() {
+        subject.use_up(&policy).await;
+        let answer = answer(waiter(&subject, &policy, 6, secs(60))).await;
+        assert!(
+            matches!(answer, Err(Rejection::NeverFits { .. })),
+            "{policy}: {answer:?}"
+        );
+    }
+}
+
+pub(crate) async fn shutdown_ends_waits_and_refuses_later_calls(subject: Subject) {
+    let policy = bucket("p", 5, 1);
+    subject.use_up(&policy).await;
+    let waiters = [(); 3].map(|()| waiter(&subject, &policy, 1, secs(60)));
+    settle(&subject, &policy).await;
+    tokio::time::timeout(PATIENT, subject.limits.shutdown(PATIENT * 2))
+        .await
+        .unwrap();
+    let mut answers = Vec::new();
+    for waiter in waiters {
+        answers.push(answer(waiter).await);
+    }
+    answers.push(subject.limits.check(&policy, KEY).await);
+    answers.push(subject.limits.peek(&policy, KEY).await);
+    answers.push(subject.limits.acquire(&policy, KEY).await);
+    for answer in answers {
+        let Err(Rejection::Unavailable(error)) = answer else {
+            unreachable!("{answer:?}")
+        };
+        assert_eq!(error.kind(), StoreErrorKind::ShutDown);
+    }
+    assert!(subject.limits.reset(&policy, KEY).await.is_err());
+}

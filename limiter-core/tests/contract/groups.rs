@@ -1,0 +1,121 @@
+//! Limits of one decision share a group, so that a cluster can decide them at one place.
+
+use limiter_core::{Ask, ConfigError, Key, Policy};
+
+use crate::several::refused;
+use crate::support::{KEY, PATIENT, Subject, bucket, one_of_each, secs, wait_of, window};
+
+pub(crate) async fn different_groups_are_refused(subject: Subject) {
+    let [bucket, _, window] = one_of_each();
+    let different = [
+        (Key::from("ann"), Key::from("bob")),
+        (Key::from("ann").in_group("a"), Key::from("ann").in_group("b")),
+        (Key::from("ann").in_group("a"), Key::from("ann")),
+    ];
+    for (first, other) in different {
+        let asks = [Ask::new(&bucket, &first), Ask::new(&window, &other)];
+        let error = refused(subject.limits.check_all(asks.clone()).await);
+        assert!(matches!(error, ConfigError::DifferentGroups { .. }), "{error}");
+        let error = refused(subject.limits.acquire_all(asks).await);
+        assert!(matches!(error, ConfigError::DifferentGroups { .. }), "{error}");
+    }
+    let grouped = Policy::token_bucket("grouped")
+        .capacity(5)
+        .rate(1)
+        .group("g")
+        .build()
+        .unwrap();
+    let error = refused(
+        subject
+            .limits
+            .check_all([Ask::new(&grouped, "ann"), Ask::new(&window, "ann")])
+            .await,
+    );
+    let (first, other) = ("g".to_owned(), "ann".to_owned());
+    assert_eq!(error, ConfigError::DifferentGroups { first, other });
+}
+
+/// A user's and a tenant's limit, in the tenant's group: wherever a cluster keeps it, it keeps both.
+pub(crate) async fn a_common_group_of_the_keys_allows_different_keys(subject: Subject) {
+    let per_user = bucket("user", 2, 1);
+    let per_tenant = window("tenant", 3, "1m");
+    for tenant in ["tenant:1", "tenant:2", "tenant:3", "tenant:4"] {
+        let mut letters = String::new();
+        for user in ["ann", "ann", "ann", "bob", "bob"] {
+            let asks = [
+                Ask::new(&per_user, Key::from(user).in_group(tenant)),
+                Ask::new(&per_tenant, tenant),
+            ];
+            let decision = subject.limits.check_all(asks).await.unwrap();
+            letters += decision.denied_by().map_or("pass", |limit| limit.policy().name());
+            letters += " ";
+        }
+        assert_eq!(letters, "pass pass user pass tenant ", "{tenant}");
+    }
+}
+
+pub(crate) async fn a_common_group_of_the_policies_allows_different_keys(subject: Subject) {
+    let in_group = |name| {
+        Policy::token_bucket(name)
+            .capacity(2)
+            .rate(1)
+            .group("all")
+            .deadline(PATIENT)
+    };
+    let per_user = in_group("user").build().unwrap();
+    let global = in_group("global").capacity(3).build().unwrap();
+    for (user, expected) in [
+        ("ann", true),
+        ("ann", true),
+        ("ann", false),
+        ("bob", true),
+        ("bob", false),
+    ] {
+        let asks = [Ask::new(&per_user, user), Ask::new(&global, Key::shared())];
+        assert_eq!(
+            subject.limits.check_all(asks).await.unwrap().is_allowed(),
+            expected,
+            "{user}"
+        );
+    }
+}
+
+/// The group is part of the identity: what is used in one is not used in another.
+pub(crate) async fn a_key_in_a_group_is_another_key(subject: Subject) {
+    for policy in one_of_each() {
+        for key in [
+            Key::from(KEY),
+            Key::from(KEY).in_group("a"),
+            Key::from(KEY).in_group("b"),
+        ] {
+            let decision = subject.limits.check(&policy, key).cost(5).await.unwrap();
+            assert!(decision.is_allowed(), "{policy}");
+        }
+        let same = subject
+            .limits
+            .check(&policy, Key::from(KEY).in_group("a"))
+            .await
+            .unwrap();
+        assert_eq!(
+            wait_of(&same),
+            if policy.name() == "window" {
+                secs(5)
+            } else {
+                secs(1)
+            }
+        );
+    }
+}
+
+/// Two limits of one policy on two keys are two limits.
+pub(crate) async fn one_policy_may_limit_two_keys(subject: Subject) {
+    for policy in one_of_each() {
+        let asks = || ["a", "b"].map(|key| Ask::new(&policy, Key::from(key).in_group("g")));
+        let both = subject.limits.check_all(asks()).cost(5).await.unwrap();
+        assert!(both.is_allowed(), "{policy}");
+        assert!(
+            !subject.limits.check_all(asks()).await.unwrap().is_allowed(),
+            "{policy}"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Several limits, one decision.
+
+use limiter_core::{Ask, ConfigError, Policy, Rejection};
+
+use crate::support::{KEY, Kind, Subject, bucket, funnel, one_of_each, secs, window};
+
+fn ask_all(policies: &[Policy]) -> Vec<Ask<'_>> {
+    policies.iter().map(|policy| Ask::new(policy, KEY)).collect()
+}
+
+pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Rejection>) -> ConfigError {
+    match answer {
+        Err(Rejection::Config(error)) => error,
+        other => unreachable!("expected a configuration to be refused: {other:?}"),
+    }
+}
+
+pub(crate) async fn all_are_charged_or_none(subject: Subject) {
+    let policies = one_of_each();
+    for tight in 0..3 {
+        // One of the three has one permit left, the others have five.
+        assert!(subject.call_of(&policies[tight], 4).await.is_allowed());
+        let both = subject.limits.check_all(ask_all(&policies)).await.unwrap();
+        assert!(both.is_allowed());
+        for _ in 0..4 {
+            let denied = subject.limits.check_all(ask_all(&policies)).await.unwrap();
+            assert_eq!(denied.denied_by().unwrap().policy(), &policies[tight]);
+        }
+        for (place, policy) in policies.iter().enumerate() {
+            let left = subject.remaining(policy).await.whole();
+            assert_eq!(left, if place == tight { 0 } else { 4 }, "{policy}");
+        }
+        subject.clock.advance(secs(5));
+    }
+}
+
+/// Also where nothing is stored yet: the denied first call leaves no trace of the limits that had room.
+pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
+    for full in one_of_each() {
+        subject.use_up(&full).await;
+        let fresh = [
+            bucket("fresh", 3, 1),
+            funnel("fresh", 3, 1),
+            window("fresh", 3, "3s"),
+        ];
+        let asks = fresh.iter().chain([&full]).map(|policy| Ask::new(policy, KEY));
+        let denied = subject.limits.check_all(asks).await.unwrap();
+        let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
+        assert_eq!(fits, [true, true, true, false]);
+        for (policy, outcome) in fresh.iter().zip(denied.limits()) {
+            assert_eq!(outcome.remaining(), policy.quota(), "{policy}");
+            assert!(outcome.expires_after().is_zero(), "{policy}");
+        }
+        let names = subject.redis_keys();
+        assert!(names.iter().all(|name| !name.contains("fresh")), "{names:?}");
+        assert!(!denied.is_allowed());
+        subject.limits.reset(&full, KEY).await.unwrap();
+    }
+}
+
+pub(crate) async fn each_limit_has_its_own_outcome_in_the_order_of_asking(subject: Subject) {
+    let [first, second, third] = [bucket("z", 5, 1), window("a", 7, "1m"), funnel("m", 9, 1)];
+    let asks = [
+        Ask::new(&first, KEY).cost(2),
+        Ask::new(&second, KEY).cost(3),
+        Ask::new(&third, KEY).cost(4),
+    ];
+    let decision = subject.limits.check_all(asks).await.unwrap();
+    let outcomes: Vec<_> = decision
+        .limits()
+        .iter()
+        .map(|limit| {
+            (
+                limit.policy().name(),
+                limit.remaining().whole(),
+                limit.reset_after(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        outcomes,
+        [("z", 3, secs(2)), ("a", 4, secs(60)), ("m", 5, secs(4))]
+    );
+    assert_eq!(decision.remaining(), 3, "the least");
+
+    let reversed = [
+        Ask::new(&third, KEY).cost(6),
+        Ask::new(&second, KEY),
+        Ask::new(&first, KEY).cost(4),
+    ];
+    let denied = subject.limits.check_all(reversed).await.unwrap();
+    let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
+    assert_eq!(fits, [false, true, false]);
+    assert_eq!(
+        denied.denied_by().unwrap().policy().name(),
+        "m",
+        "the first that denies"
+    );
+    assert_eq!(denied.limits()[1].remaining().whole(), 4, "charged nothing");
+}
+
+pub(crate) async fn one_cost_can_be_given_for_all(subject: Subject) {
+    let policies = one_of_each();
+    let decision = subject
+        .limits
+        .check_all(ask_all(&policies))
+        .cost(3)
+        .await
+        .unwrap();
+    let left: Vec<_> = decision
+        .limits()
+        .iter()
+        .map(|limit| limit.remaining().whole())
+        .collect();
+    assert_eq!(left, [2, 2, 2]);
+}
+
+/// A cost of zero for one of the limits only looks at it.
+pub(crate) async fn a_cost_of_zero_among_several_charges_the_others(subject: Subject) {
+    let [bucket, funnel, window] = one_of_each();
+    subject.use_up(&window).await;
+    let asks = || {
+        [
+            Ask::new(&window, KEY).cost(0),
+            Ask::new(&bucket, KEY),
+            Ask::new(&funnel, KEY),
+        ]
+    };
+    let decision = subject.limits.check_all(asks()).await.unwrap();
+    assert!(decision.is_allowed());
+    let left: Vec<_> = decision
+        .limits()
+        .iter()
+        .map(|limit| limit.remaining().whole())
+        .collect();
+    assert_eq!(left, [0, 4, 4]);
+}
+
+pub(crate) async fn a_repeated_limit_is_refused(subject: Subject) {
+    for policy in one_of_each() {
+        let asks = [Ask::new(&policy, KEY), Ask::new(&policy, KEY).cost(2)];
+        let error = refused(subject.limits.check_all(asks).await);
+        let policy = policy.name().to_owned();
+        assert_eq!(error, ConfigError::RepeatedLimit { policy });
+    }
+    let (old, new) = (bucket("p", 5, 1), bucket("p", 6, 1));
+    let error = refused(
+        subject
+            .limits
+            .check_all([Ask::new(&old, KEY), Ask::new(&new, KEY)])
+            .await,
+    );
+    assert!(
+        matches!(error, ConfigError::RepeatedLimit { .. }),
+        "two versions of one limit: {error}"
+    );
+}
+
+pub(crate) async fn sixteen_limits_are_decided_and_seventeen_or_none_refused(subject: Subject) {
+    let policies: Vec<_> = (0..17)
+        .map(|number| bucket(&format!("p{number}"), 5, 1))
+        .collect();
+    let asks = ask_all(&policies);
+    let decision = subject.limits.check_all(asks[..16].to_vec()).await.unwrap();
+    assert_eq!((decision.is_allowed(), decision.limits().len()), (true, 16));
+    for asks in [asks, Vec::new()] {
+        let error = refused(subject.limits.check_all(asks).await);
+        assert!(error.to_string().contains("1 to 16"), "{error}");
+    }
+    for policy in &policies[..16] {
+        assert_eq!(subject.remaining(policy).await.whole(), 4, "{policy}");
+    }
+    if subject.kind != Kind::Memory {
+        assert_eq!(subject.redis_keys().len(), 16);
+    }
+}

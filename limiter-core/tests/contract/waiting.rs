@@ -1,0 +1,157 @@
+//! Waiting for a permit: first come, first served, and no longer than was said.
+
+use std::time::Duration;
+
+use limiter_core::{Amount, Policy, Rejection};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, one_of_each, secs, window};
+
+pub(crate) type Answer = Result<limiter_core::Decision, Rejection>;
+
+/// A waiter in a task of its own. Tasks of a test take their places in the order in which they are spawned.
+pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, up_to: Duration) -> JoinHandle<Answer> {
+    let (limits, policy) = (subject.limits.clone(), policy.clone());
+    tokio::spawn(async move { limits.acquire(&policy, KEY).cost(cost).up_to(up_to).await })
+}
+
+/// Lets every task that can go on do so, and answers of the server come in.
+pub(crate) async fn settle(subject: &Subject, policy: &Policy) {
+    for _ in 0..3 {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        let answered = subject.limits.peek(policy, "another key").await;
+        assert!(answered.is_ok(), "{answered:?}");
+    }
+}
+
+/// What a waiter was told, which must come by itself: no clock is moved any more.
+pub(crate) async fn answer(waiter: JoinHandle<Answer>) -> Answer {
+    tokio::time::timeout(PATIENT, waiter)
+        .await
+        .expect("the waiter hangs")
+        .unwrap()
+}
+
+/// Waits until a waiter has its permit.
+pub(crate) async fn served(waiter: JoinHandle<Answer>) {
+    assert!(answer(waiter).await.unwrap().is_allowed());
+}
+
+pub(crate) async fn a_permit_that_is_there_is_given_at_once(subject: Subject) {
+    for policy in one_of_each() {
+        let acquire = subject.limits.acquire(&policy, KEY);
+        let decision = acquire.cost(2).up_to(Duration::ZERO).await.unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(left(&decision), Amount::from(3_u32), "{policy}");
+    }
+}
+
+pub(crate) async fn a_waiter_is_served_at_the_moment_it_was_told(subject: Subject) {
+    for policy in one_of_each() {
+        subject.use_up(&policy).await;
+        let wait = subject.peek(&policy).await.retry_after().unwrap();
+        let due = subject.clock.now().after(wait);
+        let waiting = waiter(&subject, &policy, 1, secs(60));
+        settle(&subject, &policy).await;
+        subject.clock.advance(wait - Duration::from_micros(1));
+        settle(&subject, &policy).await;
+        assert!(!waiting.is_finished(), "{policy}");
+        subject.clock.advance(Duration::from_micros(1));
+        let decision = answer(waiting).await.unwrap();
+        assert_eq!(
+            (decision.is_allowed(), decision.decided_at()),
+            (true, due),
+            "{policy}"
+        );
+    }
+}
+
+pub(crate) async fn waiters_are_served_in_the_order_of_arrival(subject: Subject) {
+    for policy in [bucket("p", 5, 1), funnel("p", 5, 1), window("p", 1, "1s")] {
+        subject.use_up(&policy).await;
+        let (served, mut order) = mpsc::unbounded_channel();
+        for number in 0..8 {
+            let (limits, policy, served) = (subject.limits.clone(), policy.clone(), served.clone());
+            tokio::spawn(async move {
+                let decision = limits.acquire(&policy, KEY).await.unwrap();
+                assert!(decision.is_allowed());
+                served.send(number).unwrap();
+            });
+        }
+        settle(&subject, &policy).await;
+        for expected in 0..8 {
+            assert!(order.try_recv().is_err(), "{policy}: served too early");
+            subject.clock.advance(secs(1));
+            let number = tokio::time::timeout(PATIENT, order.recv()).await.unwrap();
+            assert_eq!(number, Some(expected), "{policy}");
+            settle(&subject, &policy).await;
+        }
+    }
+}
+
+/// One that needs little does not overtake one that came before and needs much.
+pub(crate) async fn a_small_cost_does_not_overtake_a_large_one(subject: Subject) {
+    let policy = bucket("p", 5, 1);
+    subject.use_up(&policy).await;
+    let large = waiter(&subject, &policy, 4, secs(60));
+    let small = waiter(&subject, &policy, 1, secs(60));
+    for _ in 0..3 {
+        settle(&subject, &policy).await;
+        subject.clock.advance(secs(1));
+    }
+    settle(&subject, &policy).await;
+    assert!(!large.is_finished() && !small.is_finished());
+    subject.clock.advance(secs(1));
+    served(large).await;
+    settle(&subject, &policy).await;
+    assert!(!small.is_finished());
+    subject.clock.advance(secs(1));
+    served(small).await;
+    assert_eq!(subject.remaining(&policy).await, Amount::ZERO);
+}
+
+/// Queues are per key: who waits for one holds up nobody at another.
+pub(crate) async fn waiters_of_other_keys_are_not_held_up(subject: Subject) {
+    let policy = bucket("p", 5, 1);
+    subject.use_up(&policy).await;
+    let waiting = waiter(&subject, &policy, 5, secs(60));
+    settle(&subject, &policy).await;
+    let other = subject.limits.acquire(&policy, "other").up_to(Duration::ZERO);
+    assert!(other.await.unwrap().is_allowed());
+    assert!(!waiting.is_finished());
+    subject.clock.advance(secs(5));
+    served(waiting).await;
+}
+
+pub(crate) async fn several_limits_are_waited_for_as_one(subject: Subject) {
+    let (fast, slow) = (bucket("fast", 1, 1), window("slow", 2, "5s"));
+    let asks = || [&fast, &slow].map(|policy| limiter_core::Ask::new(policy, KEY));
+    for _ in 0..2 {
+        assert!(subject.limits.check_all(asks()).await.unwrap().is_allowed());
+        subject.clock.advance(secs(1));
+    }
+    let (limits, policies) = (subject.limits.clone(), [fast.clone(), slow.clone()]);
+    let waiting = tokio::spawn(async move {
+        let asks = policies
+            .each_ref()
+            .map(|policy| limiter_core::Ask::new(policy, KEY));
+        limits.acquire_all(asks).await
+    });
+    settle(&subject, &fast).await;
+    subject.clock.advance(secs(2));
+    settle(&subject, &fast).await;
+    assert!(
+        !waiting.is_finished(),
+        "the window denies until its first permit is five seconds old"
+    );
+    assert_eq!(
+        subject.remaining(&fast).await,
+        Amount::ONE,
+        "nothing is taken while it waits"
+    );
+    subject.clock.advance(secs(1));
+    served(waiting).await;
+}

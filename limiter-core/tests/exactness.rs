@@ -1,0 +1,314 @@
+//! Many tasks, many limiters, several processes, one key in one Redis, on its own clock: nobody gets more than was
+//! promised in any window of time, and hardly anything is left unused. Measured on the moments of the decisions.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may panic, and its workers report on their standard output"
+)]
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use limiter_core::{Limiter, Policy};
+use limiter_testing::RedisServer;
+use support::promise::{self, Grant};
+use support::{KEY, bucket, funnel, namespace, window};
+use tokio::task::JoinSet;
+
+const TASKS: usize = 64;
+const LIMITERS: usize = 4;
+
+/// Permits a second; every capacity here is half a second's worth or more.
+const RATE: u64 = 500;
+const CAPACITY: u64 = 250;
+const WINDOW_MICROS: u64 = 500_000;
+
+/// What the larger policy of a rollout has.
+const LARGER_RATE: u64 = 700;
+const LARGER_CAPACITY: u64 = 400;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Bucket,
+    Funnel,
+    Window,
+}
+
+const SHAPES: [Shape; 3] = [Shape::Bucket, Shape::Funnel, Shape::Window];
+
+impl Shape {
+    fn small(self) -> Policy {
+        match self {
+            Self::Bucket => bucket("p", CAPACITY, RATE),
+            Self::Funnel => funnel("p", CAPACITY, RATE),
+            Self::Window => window("p", CAPACITY, "500ms"),
+        }
+    }
+
+    fn large(self) -> Policy {
+        match self {
+            Self::Bucket => bucket("p", LARGER_CAPACITY, LARGER_RATE),
+            Self::Funnel => funnel("p", LARGER_CAPACITY, LARGER_RATE),
+            Self::Window => window("p", LARGER_CAPACITY, "500ms"),
+        }
+    }
+
+    /// No window of time has more than what was promised.
+    fn assert_kept(self, log: &Log, larger: bool) {
+        let (capacity, rate) = if larger {
+            (LARGER_CAPACITY, LARGER_RATE)
+        } else {
+            (CAPACITY, RATE)
+        };
+        match self {
+            Self::Window => {
+                let limits = [(CAPACITY, WINDOW_MICROS), (LARGER_CAPACITY, WINDOW_MICROS)];
+                promise::window_of_each(&log.grants, limits)
+            }
+            _ => promise::level(&log.grants, capacity * 1_000, (rate * 1_000, 1_000_000)),
+        }
+        .unwrap_or_else(|broken| unreachable!("{self:?}: {broken}"));
+    }
+
+    /// Less than a hundredth of what the smaller policy allows is left unused.
+    fn assert_used(self, log: &Log) {
+        let allowed = match self {
+            // What the whole windows allow that lie in the run.
+            Self::Window => CAPACITY * (log.span() / WINDOW_MICROS),
+            _ => CAPACITY + RATE * log.span() / 1_000_000,
+        };
+        let granted = log.grants.len() as u64;
+        println!(
+            "{self:?}: granted {granted} of {allowed} in {} µs, {} decisions",
+            log.span(),
+            log.decisions
+        );
+        assert!(allowed > CAPACITY, "too short a run to say anything");
+        assert!(
+            granted * 100 >= allowed * 99,
+            "{self:?}: granted {granted} of {allowed}"
+        );
+    }
+}
+
+/// What was decided.
+#[derive(Debug, Default)]
+struct Log {
+    grants: Vec<Grant>,
+    decisions: u64,
+    first: u64,
+    last: u64,
+}
+
+impl Log {
+    fn decided(&mut self, at: u64) {
+        self.first = if self.decisions == 0 {
+            at
+        } else {
+            self.first.min(at)
+        };
+        self.last = self.last.max(at);
+        self.decisions += 1;
+    }
+
+    fn merge(&mut self, other: Self) {
+        if other.decisions > 0 {
+            self.first = if self.decisions == 0 {
+                other.first
+            } else {
+                self.first.min(other.first)
+            };
+            self.last = self.last.max(other.last);
+            self.decisions += other.decisions;
+            self.grants.extend(other.grants);
+        }
+    }
+
+    /// From the first decision to the last, in microseconds.
+    fn span(&self) -> u64 {
+        self.last - self.first
+    }
+
+    /// In the order of their moments; of one moment, the smaller policy's first, as any other order is as likely.
+    fn sorted(mut self) -> Self {
+        self.grants.sort_by_key(|grant| (grant.at, grant.second));
+        self
+    }
+}
+
+/// Tasks on limiters of their own ask for one key, as fast as they can, and with these policies in turn.
+async fn storm(url: &str, namespace: &str, policies: &[Policy], lasting: Duration) -> Log {
+    let limiters: Vec<_> = (0..LIMITERS)
+        .map(|_| Limiter::redis(url).namespace(namespace).build().unwrap())
+        .collect();
+    for limiter in &limiters {
+        limiter.ready().await.unwrap();
+    }
+    let end = Instant::now() + lasting;
+    let mut tasks = JoinSet::new();
+    for (number, limits) in limiters.iter().cycle().take(TASKS).enumerate() {
+        let (limits, policies) = (limits.clone(), policies.to_vec());
+        tasks.spawn(async move {
+            let mut log = Log::default();
+            for (turn, policy) in policies.iter().enumerate().cycle().skip(number % policies.len()) {
+                if Instant::now() >= end {
+                    break;
+                }
+                let decision = limits.check(policy, KEY).await.unwrap();
+                log.decided(decision.decided_at().as_micros());
+                if decision.is_allowed() {
+                    log.grants.push(Grant::of(&decision, 1, turn == 1));
+                }
+            }
+            log
+        });
+    }
+    let mut total = Log::default();
+    while let Some(log) = tasks.join_next().await {
+        total.merge(log.unwrap());
+    }
+    total.sorted()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_on_several_limiters_share_a_budget_exactly() {
+    let mut storms = JoinSet::new();
+    for shape in SHAPES {
+        storms.spawn(async move {
+            let url = RedisServer::shared().url();
+            let log = storm(&url, &namespace(), &[shape.small()], Duration::from_secs(5)).await;
+            (shape, log)
+        });
+    }
+    while let Some(stormed) = storms.join_next().await {
+        let (shape, log) = stormed.unwrap();
+        shape.assert_kept(&log, false);
+        shape.assert_used(&log);
+    }
+}
+
+/// During a rollout: every task asks with the old and the new policy in turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_and_new_policy_share_a_budget_exactly() {
+    let mut storms = JoinSet::new();
+    for shape in SHAPES {
+        storms.spawn(async move {
+            let url = RedisServer::shared().url();
+            let policies = [shape.small(), shape.large()];
+            let log = storm(&url, &namespace(), &policies, Duration::from_secs(2)).await;
+            (shape, log)
+        });
+    }
+    while let Some(stormed) = storms.join_next().await {
+        let (shape, log) = stormed.unwrap();
+        shape.assert_kept(&log, true);
+        shape.assert_used(&log);
+        let of_the_new = log.grants.iter().filter(|grant| grant.second).count();
+        assert!(
+            (1..log.grants.len()).contains(&of_the_new),
+            "{shape:?}: both are granted some"
+        );
+    }
+}
+
+const URL: &str = "LIMITER_EXACTNESS_URL";
+const NAMESPACE: &str = "LIMITER_EXACTNESS_NAMESPACE";
+const LASTING: Duration = Duration::from_secs(2);
+
+/// The test's own program is started again as worker processes, told by the environment what they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_share_a_budget_exactly() {
+    if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
+        for (number, log) in storm_in_every_shape(&url, &namespace)
+            .await
+            .into_iter()
+            .enumerate()
+        {
+            println!("\nlog {number} {} {} {}", log.decisions, log.first, log.last);
+            for grant in log.grants {
+                println!("grant {number} {}", grant.at);
+            }
+        }
+        return;
+    }
+    let (url, namespace) = (RedisServer::shared().url(), namespace());
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "processes_share_a_budget_exactly", "--nocapture"])
+                .envs([(URL, &url), (NAMESPACE, &namespace)])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut logs = storm_in_every_shape(&url, &namespace).await;
+    for worker in workers {
+        let output = worker.wait_with_output().unwrap();
+        assert!(output.status.success(), "a worker failed");
+        for (log, told) in logs
+            .iter_mut()
+            .zip(told(&String::from_utf8(output.stdout).unwrap()))
+        {
+            assert!(
+                told.decisions > 0 && !told.grants.is_empty(),
+                "a worker that was given nothing"
+            );
+            log.merge(told);
+        }
+    }
+    for (shape, log) in SHAPES.into_iter().zip(logs) {
+        let log = log.sorted();
+        shape.assert_kept(&log, false);
+        shape.assert_used(&log);
+    }
+}
+
+async fn storm_in_every_shape(url: &str, namespace: &str) -> [Log; 3] {
+    let [bucket, funnel, window] = SHAPES.map(|shape| [shape.small()]);
+    let (bucket, funnel, window) = tokio::join!(
+        storm(url, namespace, &bucket, LASTING),
+        storm(url, namespace, &funnel, LASTING),
+        storm(url, namespace, &window, LASTING),
+    );
+    [bucket, funnel, window]
+}
+
+/// What a worker has printed among the lines of the test harness.
+fn told(output: &str) -> [Log; 3] {
+    let mut logs = <[Log; 3]>::default();
+    for line in output.lines() {
+        let (kind, numbers) = line.split_once(' ').unwrap_or_default();
+        if kind != "log" && kind != "grant" {
+            continue;
+        }
+        let numbers: Vec<u64> = numbers
+            .split(' ')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        let log = |number: u64| usize::try_from(number).ok();
+        match (kind, numbers.as_slice()) {
+            ("log", &[number, decisions, first, last]) => {
+                let log = log(number)
+                    .and_then(|number| logs.get_mut(number))
+                    .expect("a shape");
+                (log.decisions, log.first, log.last) = (decisions, first, last);
+            }
+            ("grant", &[number, at]) => {
+                let log = log(number)
+                    .and_then(|number| logs.get_mut(number))
+                    .expect("a shape");
+                log.grants.push(Grant {
+                    at,
+                    cost: 1_000,
+                    second: false,
+                });
+            }
+            _ => unreachable!("{line}"),
+        }
+    }
+    logs
+}

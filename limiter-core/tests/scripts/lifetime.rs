@@ -1,0 +1,185 @@
+//! When keys go, and what is written.
+
+use limiter_core::Ask;
+use limiter_testing::RedisServer;
+
+use crate::support::{KEY, bucket, funnel, millis, namespace, one_of_each, only, window};
+use crate::{changes, expiry, get, limiter, name, names, time};
+
+/// Never before the hint that was given, and not much later: the server counts whole milliseconds.
+#[tokio::test]
+async fn every_key_goes_when_its_state_equals_absence() {
+    let server = RedisServer::shared();
+    for policy in [
+        bucket("p", 5, 1),
+        funnel("p", 5, "7/3s"),
+        window("p", 5, "90s"),
+        bucket("long", 5, "1/30d"),
+        window("odd", 300, "1234567us"),
+    ] {
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        for cost in [1, 2, 5, 2, 1] {
+            let decision = limits.check(&policy, KEY).cost(cost).await.unwrap();
+            let name = name(server, &namespace);
+            let (_, expires) = expiry(server, &name);
+            let meant = only(&decision).expires_after();
+            assert!(meant >= decision.retry_after().unwrap_or_default(), "{policy}");
+            let meant = decision.decided_at().after(meant).as_micros();
+            let expires = expires.unwrap_or_else(|| unreachable!("{policy}: a key without a TTL"));
+            assert!(
+                expires >= meant,
+                "{policy}: goes {} µs too early",
+                meant - expires
+            );
+            assert!(
+                expires - meant < 50_000,
+                "{policy}: goes {} µs too late",
+                expires - meant
+            );
+        }
+    }
+}
+
+/// The policies of a rollout agree on the later of their moments, and so does a ring that grows.
+#[tokio::test]
+async fn a_changed_policy_keeps_a_key_for_as_long_as_it_needs() {
+    let server = RedisServer::shared();
+    for (quick, slow) in [
+        (bucket("p", 5, 100), bucket("p", 7, "1/m")),
+        (funnel("p", 5, 100), funnel("p", 7, "1/m")),
+        (window("p", 5, "50ms"), window("p", 200, "1m")),
+    ] {
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        assert!(limits.check(&slow, KEY).await.unwrap().is_allowed());
+        let name = name(server, &namespace);
+        let (_, first) = expiry(server, &name);
+        assert!(limits.check(&quick, KEY).await.unwrap().is_allowed());
+        let (_, second) = expiry(server, &name);
+        assert!(
+            second.unwrap() + 2_000 >= first.unwrap(),
+            "{slow}, {first:?}, {second:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_idle_key_leaves_by_itself() {
+    let server = RedisServer::shared();
+    for policy in [bucket("p", 1, 50), funnel("p", 1, 50), window("p", 1, "20ms")] {
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        let decision = limits.check(&policy, KEY).await.unwrap();
+        let due = decision.decided_at().after(millis(20)).as_micros();
+        while !names(server, &namespace).is_empty() {
+            assert!(time(server) < due + 10_000_000, "{policy}: the key stays");
+        }
+        assert!(time(server) >= due, "{policy}: the key left too early");
+    }
+}
+
+/// A counter whose life time is set by a second command can lose it; here every moment is as good as any other.
+#[tokio::test]
+async fn a_key_that_expires_at_any_moment_never_stays_for_good() {
+    let server = RedisServer::shared();
+    let namespace = namespace();
+    let limits = limiter(server, &namespace);
+    let policies = [
+        bucket("p", 2, 1_000),
+        funnel("p", 2, 1_000),
+        window("p", 2, "1ms"),
+    ];
+    let mut admitted = 0;
+    for _ in 0..300 {
+        for policy in &policies {
+            admitted += u32::from(limits.check(policy, KEY).await.unwrap().is_allowed());
+        }
+    }
+    assert!(admitted > 6, "the keys have gone and come again");
+    for name in names(server, &namespace) {
+        let ttl = server.command(&["PTTL", &name]).integer();
+        assert_ne!(ttl, -1, "{name} stays for good");
+    }
+}
+
+#[tokio::test]
+async fn the_servers_clock_decides() {
+    let server = RedisServer::shared();
+    let limits = limiter(server, &namespace());
+    for policy in one_of_each() {
+        let before = time(server);
+        let decided = limits.check(&policy, KEY).await.unwrap().decided_at().as_micros();
+        let after = time(server);
+        assert!((before..=after).contains(&decided), "{before} {decided} {after}");
+    }
+}
+
+#[tokio::test]
+async fn reads_and_denials_write_nothing() {
+    let server = RedisServer::start();
+    let limits = limiter(&server, "ns");
+    for policy in [bucket("p", 5, "1/h"), funnel("p", 5, "1/h"), window("p", 5, "1h")] {
+        let before = changes(&server);
+        assert!(limits.peek(&policy, KEY).await.unwrap().is_allowed());
+        assert!(limits.check(&policy, KEY).cost(0).await.unwrap().is_allowed());
+        assert_eq!(
+            (changes(&server), names(&server, "ns")),
+            (before, vec![]),
+            "{policy}"
+        );
+
+        assert!(limits.check(&policy, KEY).cost(3).await.unwrap().is_allowed());
+        let name = name(&server, "ns");
+        let stands = || {
+            let (_, expires) = expiry(&server, &name);
+            (
+                changes(&server),
+                server.command(&["DUMP", &name]),
+                expires.unwrap() / 10_000,
+            )
+        };
+        let (changed, dump, expires) = stands();
+        for cost in [0, 1, 2, 3, 5] {
+            assert_eq!(
+                limits.peek(&policy, KEY).cost(cost).await.unwrap().is_allowed(),
+                cost < 3
+            );
+        }
+        assert!(limits.check(&policy, KEY).cost(0).await.unwrap().is_allowed());
+        assert!(!limits.check(&policy, KEY).cost(3).await.unwrap().is_allowed());
+        let full = bucket("full", 1, "1/h");
+        let asks = [Ask::new(&policy, KEY).cost(4), Ask::new(&full, KEY)];
+        assert!(!limits.check_all(asks).await.unwrap().is_allowed());
+        let (changed_now, dump_now, expires_now) = stands();
+        assert_eq!((changed_now, dump_now), (changed, dump), "{policy}");
+        assert!(expires_now.abs_diff(expires) <= 1, "{policy}");
+        limits.reset(&policy, KEY).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn state_is_small() {
+    let server = RedisServer::shared();
+    for policy in [bucket("p", 5, "1/h"), funnel("p", 5, "1/h")] {
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        for _ in 0..3 {
+            assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+            assert_eq!(get(server, &name(server, &namespace)).len(), 42, "{policy}");
+        }
+    }
+    // A thousand permits one by one, and at once.
+    for costs in [vec![1; 1_000], vec![1_000], vec![999, 1]] {
+        let namespace = namespace();
+        let (limits, policy) = (limiter(server, &namespace), window("p", 1_000, "1h"));
+        for cost in &costs {
+            assert!(limits.check(&policy, KEY).cost(*cost).await.unwrap().is_allowed());
+        }
+        let name = name(server, &namespace);
+        assert_eq!(get(server, &name).len(), 40 + 8 * 1_000);
+        let bytes = server.command(&["MEMORY", "USAGE", &name]).integer();
+        // A string that grows is given up to twice the room it needs; the name and the header cost the rest.
+        assert!(bytes <= 16 * 1_000 + 256, "{} calls: {bytes} bytes", costs.len());
+    }
+}

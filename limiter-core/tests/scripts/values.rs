@@ -1,0 +1,186 @@
+//! What others have left at a key.
+
+use limiter_core::{Ask, StoreErrorKind};
+use limiter_testing::RedisServer;
+
+use crate::support::{KEY, bucket, funnel, namespace, one_of_each, only, window};
+use crate::{get, kind_of, limiter, name, set};
+
+#[tokio::test]
+async fn a_value_of_another_type_fails_its_own_decision_only() {
+    let server = RedisServer::shared();
+    for policy in one_of_each() {
+        for foreign in [
+            &["LPUSH", "value"][..],
+            &["HSET", "field", "value"],
+            &["SADD", "value"],
+            &["ZADD", "1", "value"],
+        ] {
+            let namespace = namespace();
+            let limits = limiter(server, &namespace);
+            assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+            let name = name(server, &namespace);
+            server.command(&["DEL", &name]);
+            let mut command = foreign.to_vec();
+            command.insert(1, &name);
+            server.command(&command);
+            let dump = server.command(&["DUMP", &name]);
+
+            let other = bucket("other", 5, 1);
+            assert_eq!(
+                kind_of(limits.check(&policy, KEY).await),
+                StoreErrorKind::WrongType
+            );
+            assert_eq!(
+                kind_of(limits.peek(&policy, KEY).await),
+                StoreErrorKind::WrongType
+            );
+            assert_eq!(
+                kind_of(limits.acquire(&policy, KEY).await),
+                StoreErrorKind::WrongType
+            );
+            for asks in [[&other, &policy], [&policy, &other]] {
+                let asks = asks.map(|policy| Ask::new(policy, KEY));
+                assert_eq!(kind_of(limits.check_all(asks).await), StoreErrorKind::WrongType);
+            }
+            assert_eq!(
+                server.command(&["DUMP", &name]),
+                dump,
+                "{policy}: the value was touched"
+            );
+            assert_eq!(server.command(&["PTTL", &name]).integer(), -1, "{policy}");
+
+            assert_eq!(
+                limits.peek(&other, KEY).await.unwrap().remaining(),
+                5,
+                "charged with a decision that failed"
+            );
+            assert!(limits.check(&policy, "another").await.unwrap().is_allowed());
+            assert!(limits.check(&other, KEY).await.unwrap().is_allowed());
+        }
+    }
+}
+
+/// A newer layout, foreign data, or a value cut short: an error, no fresh start, and the value stays as it is.
+#[tokio::test]
+async fn a_value_of_an_unknown_layout_is_never_a_fresh_start() {
+    let server = RedisServer::shared();
+    let policies = [
+        bucket("p", 5, "1/h"),
+        funnel("p", 5, "1/h"),
+        window("p", 5, "1h"),
+        window("p", 500, "1h"),
+    ];
+    for policy in &policies {
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        let cost = policy.quota();
+        assert!(limits.check(policy, KEY).cost(cost).await.unwrap().is_allowed());
+        let name = name(server, &namespace);
+        let value = get(server, &name);
+        let newer = [&[2], &value[1..]].concat();
+        let other_algorithm = [&value[..1], &[value[1] % 3 + 1], &value[2..]].concat();
+        let mut refused = vec![
+            b"garbage".to_vec(),
+            b"1".to_vec(),
+            b"{\"tokens\":5}".to_vec(),
+            vec![0xff; 64],
+        ];
+        refused.extend([
+            newer,
+            other_algorithm,
+            vec![0; 42],
+            vec![1; 42],
+            vec![b'x'; 5_000],
+        ]);
+        refused.extend(
+            (1..value.len())
+                .step_by(7)
+                .chain([value.len() - 1])
+                .map(|length| value[..length].to_vec()),
+        );
+        for value in refused {
+            set(server, &name, &value);
+            let shown = (policy, value.len(), &value[..value.len().min(8)]);
+            assert_eq!(
+                kind_of(limits.check(policy, KEY).await),
+                StoreErrorKind::UnknownLayout,
+                "{shown:?}"
+            );
+            assert_eq!(
+                kind_of(limits.peek(policy, KEY).await),
+                StoreErrorKind::UnknownLayout,
+                "{shown:?}"
+            );
+            assert_eq!(get(server, &name), value, "the value was touched");
+        }
+    }
+}
+
+/// An empty string is what some commands answer for no key at all; it is a value all the same.
+#[tokio::test]
+async fn an_empty_value_is_an_unknown_layout() {
+    let server = RedisServer::shared();
+    for policy in one_of_each() {
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+        let name = name(server, &namespace);
+        set(server, &name, b"");
+        let answer = limits.check(&policy, KEY).await;
+        assert!(answer.is_err(), "{policy}: an empty value was taken for none");
+        assert_eq!(kind_of(answer), StoreErrorKind::UnknownLayout, "{policy}");
+        assert_eq!(get(server, &name), b"", "{policy}: the value was touched");
+    }
+}
+
+/// Whatever a value has become, a decision or a typed error comes of it: the script itself never fails.
+#[tokio::test]
+async fn a_damaged_value_breaks_no_script() {
+    let server = RedisServer::shared();
+    let mut random = fastrand::Rng::with_seed(11);
+    for policy in [
+        bucket("p", 5, "7/3s"),
+        funnel("p", 5, "7/3s"),
+        window("p", 5, "3s"),
+        window("p", 200, "3s"),
+    ] {
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        for _ in 0..3 {
+            assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+        }
+        let name = name(server, &namespace);
+        let sound = get(server, &name);
+        for _ in 0..300 {
+            let mut value = sound.clone();
+            for _ in 0..random.usize(1..4) {
+                // The layout and the algorithm stay, so that the rest is looked at.
+                let place = random.usize(2..value.len());
+                let byte = random.u8(..);
+                value[place] = random.choice([0, 1, 0x7f, 0x80, 0xff, byte]).unwrap();
+            }
+            set(server, &name, &value);
+            for _ in 0..2 {
+                match limits.check(&policy, KEY).await {
+                    Ok(decision) => {
+                        let outcome = only(&decision);
+                        assert!(
+                            outcome.remaining() <= policy.quota(),
+                            "{policy} {value:02x?}: {decision:?}"
+                        );
+                        assert!(
+                            outcome.retry_after() <= outcome.reset_after().max(policy.window()),
+                            "{policy} {value:02x?}: {decision:?}"
+                        );
+                    }
+                    answer => assert_eq!(
+                        kind_of(answer),
+                        StoreErrorKind::UnknownLayout,
+                        "{policy} {value:02x?}"
+                    ),
+                }
+            }
+        }
+    }
+}

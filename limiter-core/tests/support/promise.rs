@@ -1,0 +1,87 @@
+//! What was promised about any window of time, measured on what was granted. Exact: integers only.
+
+use limiter_core::Decision;
+
+/// Permits that were granted at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// Microseconds.
+    pub(crate) at: u64,
+    /// Thousandths of a permit.
+    pub(crate) cost: u64,
+    /// Which of two policies granted them: the second?
+    pub(crate) second: bool,
+}
+
+impl Grant {
+    /// A decision that granted so many permits.
+    pub(crate) fn of(decision: &Decision, permits: u64, second: bool) -> Self {
+        assert!(decision.is_allowed(), "{decision:?}");
+        Self {
+            at: decision.decided_at().as_micros(),
+            cost: permits * 1_000,
+            second,
+        }
+    }
+}
+
+/// A bucket's and a funnel's promise: from any grant to any later one, no more than capacity + rate · time. Capacity in
+/// thousandths, rate in thousandths per so many microseconds; grants in the order of their moments.
+///
+/// For every pair i ≤ j: cost(i) + … + cost(j) ≤ capacity + rate · (at(j) − at(i)). With S(k) the sum before k and
+/// f(k) = S(k) − rate · at(k) it says f(j) + cost(j) ≤ capacity + f(i) for every i ≤ j, which the least f(i) decides.
+pub(crate) fn level(grants: &[Grant], capacity: u64, (amount, period): (u64, u64)) -> Result<(), String> {
+    let (capacity, amount, period) = (i128::from(capacity), i128::from(amount), i128::from(period));
+    let mut sum = 0;
+    let mut least: Option<(i128, usize)> = None;
+    for (j, grant) in grants.iter().enumerate() {
+        let f = sum * period - amount * i128::from(grant.at);
+        if least.is_none_or(|(least, _)| f < least) {
+            least = Some((f, j));
+        }
+        let cost = i128::from(grant.cost);
+        sum += cost;
+        if let Some((least, i)) = least
+            && f + cost * period > capacity * period + least
+        {
+            return Err(format!(
+                "{} parts of {period} to a thousandth too many from {:?} to {grant:?}",
+                f + cost * period - capacity * period - least,
+                grants.get(i)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A window's promise: at each grant, no more than `limit` permits later than a window ago. Every window that contains
+/// a grant too many also ends, cut short, at a grant too many.
+pub(crate) fn window(grants: &[Grant], limit: u64, length: u64) -> Result<(), String> {
+    window_of_each(grants, [(limit, length); 2])
+}
+
+/// The same where two policies take turns: each grant keeps the promise of the policy that gave it, and counts what both
+/// have given.
+pub(crate) fn window_of_each(grants: &[Grant], limits: [(u64, u64); 2]) -> Result<(), String> {
+    let mut edges = [0_usize; 2];
+    let mut sums = [0_u64; 2];
+    for grant in grants {
+        for ((edge, sum), (_, length)) in edges.iter_mut().zip(&mut sums).zip(limits) {
+            *sum += grant.cost;
+            while let Some(left) = grants.get(*edge).filter(|left| left.at + length <= grant.at) {
+                *sum -= left.cost;
+                *edge += 1;
+            }
+        }
+        let place = usize::from(grant.second);
+        let (Some(sum), Some((limit, length))) = (sums.get(place), limits.get(place)) else {
+            unreachable!("two policies")
+        };
+        if *sum > limit * 1_000 {
+            return Err(format!(
+                "{sum} thousandths in {length} µs up to {grant:?}, expected {limit} permits"
+            ));
+        }
+    }
+    Ok(())
+}
