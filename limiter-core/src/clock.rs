@@ -6,9 +6,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use crate::units::{Timestamp, micros_ceil};
+use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
 
-/// A clock that moves only when it is told to. Share it with a limiter by
+/// The last moment after which the longest span still ends within the exact arithmetic: in the year 2112.
+const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
+
+/// A clock that moves only when it is told to. It stays between the first microsecond of 1970 and the year 2112. Share it with a limiter by
 /// [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
 ///
 /// ```
@@ -42,9 +45,8 @@ impl ManualClock {
     /// A clock that stands at `moment`.
     #[must_use]
     pub fn starting_at(moment: Timestamp) -> Self {
-        Self {
-            now: Arc::new(watch::Sender::new(moment)),
-        }
+        let now = Arc::new(watch::Sender::new(within_reach(moment)));
+        Self { now }
     }
 
     /// The moment at which the clock stands.
@@ -55,7 +57,7 @@ impl ManualClock {
 
     /// Moves the clock on (rounded up to a microsecond), and wakes those who wait for a moment that has come.
     pub fn advance(&self, span: Duration) {
-        self.now.send_modify(|now| *now = now.after(span));
+        self.now.send_modify(|now| *now = within_reach(now.after(span)));
     }
 
     /// Steps the clock back, as a failover to a server with another clock does.
@@ -67,8 +69,12 @@ impl ManualClock {
 
     /// Puts the clock at `moment`, later or earlier.
     pub fn set(&self, moment: Timestamp) {
-        self.now.send_replace(moment);
+        self.now.send_replace(within_reach(moment));
     }
+}
+
+fn within_reach(moment: Timestamp) -> Timestamp {
+    moment.clamp(Timestamp::from_micros(1), LAST)
 }
 
 impl Default for ManualClock {
@@ -115,6 +121,14 @@ impl Clock {
         match self {
             Self::System => None,
             Self::Manual(clock) => Some(clock.now()),
+        }
+    }
+
+    /// Real time for a span on this clock: unbounded on a test's, which moves when the test wants.
+    pub(crate) fn real(&self, span: Duration) -> Duration {
+        match self {
+            Self::System => span,
+            Self::Manual(_) => Duration::MAX,
         }
     }
 

@@ -118,16 +118,18 @@ impl Decision {
         self.store_error.as_ref()
     }
 
-    /// The decision as [`Allowed`] if it allows the call, else [`Rejection::Limited`].
+    /// The decision as [`Allowed`] if it allows the call, else why not.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] with the whole decision.
+    /// [`Rejection::Limited`] with the whole decision, or [`Rejection::Unavailable`] when it denies because the store is
+    /// out ([`Origin::FailedClosed`]).
     pub fn require(self) -> Result<Allowed, Rejection> {
-        if self.allowed {
-            Ok(Allowed(self))
-        } else {
-            Err(Rejection::Limited(Box::new(self)))
+        match self.store_error {
+            _ if self.allowed => Ok(Allowed(self)),
+            // Denied because the store is out: no limit was reached.
+            Some(error) => Err(Rejection::Unavailable(error)),
+            None => Err(Rejection::Limited(Box::new(self))),
         }
     }
 }

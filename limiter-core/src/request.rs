@@ -86,11 +86,14 @@ impl Limit<'_> {
         self.key.tag(self.policy.escaped_group())
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        self.policy.name() == other.policy.name()
-            && self.policy.algorithm().code() == other.policy.algorithm().code()
-            && self.key == other.key
-            && self.group() == other.group()
+    /// What tells its state from every other: algorithm, policy, group and key.
+    pub(crate) fn identity(&self) -> (&'static str, &str, Option<&str>, &str) {
+        (
+            self.policy.algorithm().code(),
+            self.policy.name(),
+            self.group(),
+            self.key.as_str(),
+        )
     }
 }
 
@@ -116,7 +119,10 @@ impl<'a> Request<'a> {
                 let (first, other) = (first.tag().to_owned(), limit.tag().to_owned());
                 return Err(Rejection::Config(ConfigError::DifferentGroups { first, other }));
             }
-            if limits.iter().any(|earlier| earlier.is_same(&limit)) {
+            if limits
+                .iter()
+                .any(|earlier| earlier.identity() == limit.identity())
+            {
                 let policy = limit.policy.name().to_owned();
                 return Err(Rejection::Config(ConfigError::RepeatedLimit { policy }));
             }
@@ -152,20 +158,16 @@ impl<'a> Request<'a> {
     }
 
     /// What waits in one queue: the same limits of the same keys.
-    pub(crate) fn queue(&self) -> String {
-        let mut name = String::new();
-        for limit in &self.limits {
-            for part in [
-                limit.policy.algorithm().code(),
-                limit.policy.escaped_name(),
-                limit.tag(),
-                limit.key.as_str(),
-            ] {
-                name.push_str(part);
-                name.push('|');
-            }
-        }
-        name
+    pub(crate) fn queue(&self) -> Vec<String> {
+        self.limits
+            .iter()
+            .map(|limit| format!("{:?}", limit.identity()))
+            .collect()
+    }
+
+    /// Whether it charges nothing, and is therefore always allowed.
+    pub(crate) fn is_free(&self) -> bool {
+        self.limits.iter().all(|limit| limit.cost == 0)
     }
 
     /// The decision that a store's verdict means.

@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 
 /// The longest span of time, and the largest stored number, that the exact arithmetic reaches: 2^52.
 ///
-/// Lua computes in doubles, which hold every integer below 2^53. A moment (below 2^51 until the year 2041)
+/// Lua computes in doubles, which hold every integer below 2^53. A moment (below 2^52 until the year 2112)
 /// plus a span of this length still does. In microseconds it is 142 years.
 pub(crate) const MAX_EXACT: u64 = 1 << 52;
 

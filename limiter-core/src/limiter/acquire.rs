@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Rejection};
-use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::error::ConfigError;
 use crate::request::Request;
 use crate::units::Amount;
+
+/// By how much a timer may be late, and a little for the answer.
+const LATE_TIMER: Duration = Duration::from_millis(10);
 
 /// A wait for a permit, not yet begun: await it. Made by [`Limiter::acquire`] and [`Limiter::acquire_all`].
 #[derive(Clone, Debug)]
@@ -56,6 +59,9 @@ impl<'a> IntoFuture for Acquire<'a> {
         Box::pin(async move {
             let limiter = self.check.limiter;
             let request = self.check.request()?;
+            if request.is_free() {
+                return limiter.decide(&request, request.deadline()).await?.require();
+            }
             let mut closing = limiter.inner.closing.subscribe();
             tokio::select! {
                 biased;
@@ -69,46 +75,50 @@ impl<'a> IntoFuture for Acquire<'a> {
 async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Result<Allowed, Rejection> {
     let clock = &limiter.inner.clock;
     let started = clock.now();
-    let timed_out = |decision| Rejection::TimedOut {
-        decision,
+    let left = || up_to.saturating_sub(clock.now().since(started));
+    let timed_out = |denied| Rejection::TimedOut {
+        decision: denied,
         limit: up_to,
     };
 
     let place = limiter.inner.queues.join(request.queue());
-    let _turn = tokio::select! {
-        biased;
-        turn = place.turn.lock() => turn,
-        () = clock.sleep(started, up_to) => return Err(timed_out(None)),
+    let _turn = match place.turn().try_lock() {
+        Ok(turn) => turn,
+        Err(_) => tokio::select! {
+            biased;
+            turn = place.turn().lock() => turn,
+            () = clock.sleep(started, up_to) => return Err(timed_out(None)),
+        },
     };
+    let mut last = None;
     loop {
-        let left = up_to.saturating_sub(clock.now().since(started));
-        // The first question is asked even when no time is left: a wait of zero is a check.
-        let deadline = if left.is_zero() {
-            request.deadline()
+        // The caller's time may end before the store's deadline does. That is the caller's timeout and no failure of the
+        // store. A wait of zero is a check; a timer that fired late leaves a moment for the question that it was set for.
+        let patience = if up_to.is_zero() {
+            Duration::MAX
         } else {
-            request.deadline().min(left)
+            clock.real(left().max(LATE_TIMER))
         };
-        let decision = limiter.decide(request, deadline).await?;
-        let decision = match decision.require() {
+        let asked = limiter.decide(request, request.deadline());
+        let Ok(answer) = tokio::time::timeout(patience, asked).await else {
+            return Err(timed_out(last));
+        };
+        let denied = match answer?.require() {
             Err(Rejection::Limited(denied)) => denied,
-            allowed => return allowed,
+            // Allowed, or denied because the store is out: nobody knows when that ends.
+            answer => return answer,
         };
-        let Some(retry_after) = decision.retry_after() else {
-            // Denied because the store is out: nobody knows when that ends.
-            let unknown = || StoreError::new(StoreErrorKind::Connection, "the store gave no decision");
-            return Err(decision.store_error().cloned().unwrap_or_else(unknown).into());
-        };
-        let left = up_to.saturating_sub(clock.now().since(started));
-        if retry_after > left {
-            return Err(timed_out(Some(decision)));
+        match denied.retry_after() {
+            Some(retry_after) if retry_after <= left() => clock.sleep(denied.decided_at(), retry_after).await,
+            _ => return Err(timed_out(Some(denied))),
         }
-        clock.sleep(decision.decided_at(), retry_after).await;
+        last = Some(denied);
     }
 }
 
 /// The queues of those who wait, by what they wait for. An empty queue does not exist.
 #[derive(Debug, Default)]
-pub(super) struct Queues(Mutex<HashMap<String, Turn>>);
+pub(super) struct Queues(Mutex<HashMap<Vec<String>, Turn>>);
 
 /// Tokio's mutex serves in order of arrival, and a waiter that is dropped leaves it.
 type Turn = Arc<tokio::sync::Mutex<()>>;
@@ -116,31 +126,59 @@ type Turn = Arc<tokio::sync::Mutex<()>>;
 /// A place in a queue.
 struct Place<'a> {
     queues: &'a Queues,
-    name: String,
-    turn: Turn,
+    name: Vec<String>,
+    turn: Option<Turn>,
 }
 
 impl Queues {
-    fn join(&self, name: String) -> Place<'_> {
-        let turn = Arc::clone(self.lock().entry(name.clone()).or_default());
-        Place {
-            queues: self,
-            name,
-            turn,
-        }
+    fn join(&self, name: Vec<String>) -> Place<'_> {
+        let turn = Some(Arc::clone(self.lock().entry(name.clone()).or_default()));
+        let queues = self;
+        Place { queues, name, turn }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Turn>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<String>, Turn>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place<'_> {
+    fn turn(&self) -> &Turn {
+        #[expect(clippy::expect_used, reason = "it is taken by `drop` alone")]
+        self.turn.as_ref().expect("a place that was not left")
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut queues = self.queues.lock();
-        // The map's and this one: nobody else can get another while the map is locked.
-        if Arc::strong_count(&self.turn) == 2 {
+        // Given up while the map is locked, so that the last of several who leave at once sees that it is the last.
+        drop(self.turn.take());
+        if queues
+            .get(&self.name)
+            .is_some_and(|turn| Arc::strong_count(turn) == 1)
+        {
             queues.remove(&self.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_everybody_left_are_gone() {
+        let queues = Queues::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for name in 0..20_000 {
+                        drop(queues.join(vec![(name % 7).to_string()]));
+                    }
+                });
+            }
+        });
+        assert_eq!(queues.lock().len(), 0);
     }
 }

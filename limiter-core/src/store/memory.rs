@@ -4,11 +4,13 @@
 //! call comes along. The number of keys is bounded; a new key beyond the bound is answered with
 //! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full).
 
+mod table;
+
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use super::Store;
@@ -16,6 +18,7 @@ use crate::algorithm::{self, Mode, Slot, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::request::{Limit, Request, Verdict};
+use table::Table;
 
 const SHARDS: usize = 64;
 /// Each shard is looked through about once a second.
@@ -24,7 +27,7 @@ const SWEEP_EVERY_MICROS: u64 = 1_000_000 / SHARDS as u64;
 /// State in this process.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
-    shards: Box<[Shard]>,
+    shards: Box<[Mutex<Table>]>,
     hasher: DefaultHashBuilder,
     clock: Clock,
     max_keys_per_shard: usize,
@@ -32,44 +35,10 @@ pub(crate) struct MemoryStore {
     next_swept: AtomicUsize,
 }
 
-type Shard = Mutex<HashTable<Entry>>;
-
-#[derive(Debug)]
-struct Entry {
-    identity: Box<Identity>,
-    state: State,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Identity {
-    algorithm: &'static str,
-    policy: String,
-    group: Option<String>,
-    key: String,
-}
-
-impl Identity {
-    fn of(limit: &Limit<'_>) -> Self {
-        Self {
-            algorithm: limit.policy.algorithm().code(),
-            policy: limit.policy.name().to_owned(),
-            group: limit.group().map(str::to_owned),
-            key: limit.key.as_str().to_owned(),
-        }
-    }
-
-    fn is_of(&self, limit: &Limit<'_>) -> bool {
-        self.key == limit.key.as_str()
-            && self.policy == limit.policy.name()
-            && self.algorithm == limit.policy.algorithm().code()
-            && self.group.as_deref() == limit.group()
-    }
-}
-
 impl MemoryStore {
     pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: DefaultHashBuilder::default(),
             clock,
             max_keys_per_shard: max_keys.div_ceil(SHARDS),
@@ -89,14 +58,11 @@ impl MemoryStore {
         let mut full = false;
         let mut states: SmallVec<[State; 2]> = SmallVec::new();
         for (limit, place) in request.limits.iter().zip(&places) {
-            let shard = locks.shard(place);
-            match shard.find_mut(place.hash, |entry| entry.identity.is_of(limit)) {
-                Some(entry) => states.push(std::mem::take(&mut entry.state)),
-                None => {
-                    full |= !self.has_room(shard, now);
-                    states.push(State::Absent);
-                }
-            }
+            let table = locks.table(place);
+            let state = table.take(place.hash, limit);
+            // What costs nothing stores nothing.
+            full |= state.is_none() && limit.cost > 0 && !table.has_room(self.max_keys_per_shard, now);
+            states.push(state.unwrap_or_default());
         }
         let mut slots: SmallVec<[Slot<'_>; 2]> = request
             .limits
@@ -113,7 +79,7 @@ impl MemoryStore {
         drop(slots);
 
         for ((limit, place), state) in request.limits.iter().zip(&places).zip(states) {
-            self.put(locks.shard(place), place, limit, state);
+            locks.table(place).put(place.hash, limit, state, &self.hasher);
         }
         drop(locks);
         self.sweep_one(now);
@@ -131,23 +97,12 @@ impl MemoryStore {
         for limit in &request.limits {
             let place = self.place(limit);
             let mut locks = self.lock(std::slice::from_ref(&place));
-            if let Ok(entry) = locks
-                .shard(&place)
-                .find_entry(place.hash, |entry| entry.identity.is_of(limit))
-            {
-                entry.remove();
-            }
+            locks.table(&place).remove(place.hash, limit);
         }
     }
 
     fn place(&self, limit: &Limit<'_>) -> Place {
-        let identity = (
-            limit.key.as_str(),
-            limit.policy.name(),
-            limit.policy.algorithm().code(),
-            limit.group(),
-        );
-        let hash = self.hasher.hash_one(identity);
+        let hash = self.hasher.hash_one(limit.identity());
         // The table uses the low and the top seven bits; these lie between.
         Place {
             hash,
@@ -168,38 +123,6 @@ impl MemoryStore {
         )
     }
 
-    fn has_room(&self, shard: &mut HashTable<Entry>, now: u64) -> bool {
-        if shard.len() >= self.max_keys_per_shard {
-            shard.retain(|entry| !entry.state.is_spent(now));
-        }
-        shard.len() < self.max_keys_per_shard
-    }
-
-    fn put(&self, shard: &mut HashTable<Entry>, place: &Place, limit: &Limit<'_>, state: State) {
-        match shard.find_mut(place.hash, |entry| entry.identity.is_of(limit)) {
-            Some(entry) => entry.state = state,
-            None if matches!(state, State::Absent) => {}
-            None => {
-                let entry = Entry {
-                    identity: Box::new(Identity::of(limit)),
-                    state,
-                };
-                shard.insert_unique(place.hash, entry, |entry| self.rehash(&entry.identity));
-            }
-        }
-    }
-
-    fn rehash(&self, identity: &Identity) -> u64 {
-        let Identity {
-            algorithm,
-            policy,
-            group,
-            key,
-        } = identity;
-        self.hasher
-            .hash_one((key.as_str(), policy.as_str(), *algorithm, group.as_deref()))
-    }
-
     /// Drops what has expired from the next shard, if its turn has come and nobody is using it.
     fn sweep_one(&self, now: u64) {
         let due = self.next_sweep_at.load(Ordering::Relaxed);
@@ -217,11 +140,7 @@ impl MemoryStore {
         }
         let number = self.next_swept.fetch_add(1, Ordering::Relaxed) % SHARDS;
         if let Some(Ok(mut shard)) = self.shards.get(number).map(Mutex::try_lock) {
-            shard.retain(|entry| !entry.state.is_spent(now));
-            let (len, capacity) = (shard.len(), shard.capacity());
-            if capacity > 64 && capacity / 4 > len {
-                shard.shrink_to(len * 2, |entry| self.rehash(&entry.identity));
-            }
+            shard.sweep(now, &self.hasher);
         }
     }
 
@@ -239,25 +158,25 @@ struct Place {
 }
 
 /// The locked shards of one decision.
-struct Locks<'a>(SmallVec<[(usize, MutexGuard<'a, HashTable<Entry>>); 2]>);
+struct Locks<'a>(SmallVec<[(usize, MutexGuard<'a, Table>); 2]>);
 
 impl Locks<'_> {
-    fn shard(&mut self, place: &Place) -> &mut HashTable<Entry> {
+    fn table(&mut self, place: &Place) -> &mut Table {
         #[expect(
             clippy::expect_used,
             reason = "`lock` took the shard of every place of the decision"
         )]
-        let (_, shard) = self
+        let (_, table) = self
             .0
             .iter_mut()
             .find(|(number, _)| *number == place.shard)
             .expect("a locked shard");
-        shard
+        table
     }
 }
 
-/// A panic elsewhere leaves a shard as it was: each change to it is a single assignment.
-fn lock(shard: &Shard) -> MutexGuard<'_, HashTable<Entry>> {
+/// Nothing between taking states out and putting them back can panic: it is arithmetic on bounded numbers.
+fn lock(shard: &Mutex<Table>) -> MutexGuard<'_, Table> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
