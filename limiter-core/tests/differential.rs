@@ -20,6 +20,8 @@ use support::{Kind, Subject};
 
 const STEPS: usize = 20;
 const WORKERS: usize = 16;
+/// What matters here is what is answered, not when.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -162,7 +164,7 @@ fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
                 let policy = Policy::token_bucket(&name)
                     .capacity(capacity(rng))
                     .rate(rate(rng));
-                if let Ok(policy) = policy.build() {
+                if let Ok(policy) = policy.deadline(PATIENCE).build() {
                     break policy;
                 }
             },
@@ -170,6 +172,7 @@ fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
                 if let Ok(policy) = Policy::funnel(&name)
                     .capacity(capacity(rng))
                     .rate(rate(rng))
+                    .deadline(PATIENCE)
                     .build()
                 {
                     break policy;
@@ -188,6 +191,7 @@ fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
                 Policy::sliding_window(&name)
                     .limit(limit)
                     .window(window)
+                    .deadline(PATIENCE)
                     .build()
                     .unwrap()
             }

@@ -43,7 +43,7 @@ async fn fails_as_the_policy_says(limits: &Limiter) -> StoreErrorKind {
         (closed.is_allowed(), closed.origin(), closed.retry_after()),
         (false, Origin::FailedClosed, None)
     );
-    assert!(matches!(closed.require(), Err(Rejection::Limited(_))));
+    assert!(matches!(closed.require(), Err(Rejection::Unavailable(_))));
     assert!(
         started.elapsed() < 3 * Policy::DEFAULT_DEADLINE + SLACK,
         "{:?}",

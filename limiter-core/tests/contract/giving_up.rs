@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::{Rejection, StoreErrorKind};
+use limiter_core::{Allowed, Rejection, StoreErrorKind};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, millis, one_of_each, secs, window};
 use crate::waiting::{answer, served, settle, waiter};
@@ -127,7 +127,13 @@ pub(crate) async fn shutdown_ends_waits_and_refuses_later_calls(subject: Subject
     }
     answers.push(subject.limits.check(&policy, KEY).await);
     answers.push(subject.limits.peek(&policy, KEY).await);
-    answers.push(subject.limits.acquire(&policy, KEY).await);
+    answers.push(
+        subject
+            .limits
+            .acquire(&policy, KEY)
+            .await
+            .map(Allowed::into_decision),
+    );
     for answer in answers {
         let Err(Rejection::Unavailable(error)) = answer else {
             unreachable!("{answer:?}")

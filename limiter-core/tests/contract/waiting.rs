@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::{Amount, Policy, Rejection};
+use limiter_core::{Allowed, Amount, Policy, Rejection};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -13,7 +13,14 @@ pub(crate) type Answer = Result<limiter_core::Decision, Rejection>;
 /// A waiter in a task of its own. Tasks of a test take their places in the order in which they are spawned.
 pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, up_to: Duration) -> JoinHandle<Answer> {
     let (limits, policy) = (subject.limits.clone(), policy.clone());
-    tokio::spawn(async move { limits.acquire(&policy, KEY).cost(cost).up_to(up_to).await })
+    tokio::spawn(async move {
+        limits
+            .acquire(&policy, KEY)
+            .cost(cost)
+            .up_to(up_to)
+            .await
+            .map(Allowed::into_decision)
+    })
 }
 
 /// Lets every task that can go on do so, and answers of the server come in.
@@ -138,7 +145,7 @@ pub(crate) async fn several_limits_are_waited_for_as_one(subject: Subject) {
         let asks = policies
             .each_ref()
             .map(|policy| limiter_core::Ask::new(policy, KEY));
-        limits.acquire_all(asks).await
+        limits.acquire_all(asks).await.map(Allowed::into_decision)
     });
     settle(&subject, &fast).await;
     subject.clock.advance(secs(2));

@@ -1,6 +1,6 @@
 //! What others have left at a key.
 
-use limiter_core::{Ask, StoreErrorKind};
+use limiter_core::{Allowed, Ask, StoreErrorKind};
 use limiter_testing::RedisServer;
 
 use crate::support::{KEY, bucket, funnel, namespace, one_of_each, only, window};
@@ -36,7 +36,7 @@ async fn a_value_of_another_type_fails_its_own_decision_only() {
                 StoreErrorKind::WrongType
             );
             assert_eq!(
-                kind_of(limits.acquire(&policy, KEY).await),
+                kind_of(limits.acquire(&policy, KEY).await.map(Allowed::into_decision)),
                 StoreErrorKind::WrongType
             );
             for asks in [[&other, &policy], [&policy, &other]] {
