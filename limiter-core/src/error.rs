@@ -128,7 +128,9 @@ pub enum StoreErrorKind {
     Timeout,
     /// No connection, or it broke. A call that was sent may have been charged.
     Connection,
-    /// The server refused the call (busy, out of memory, read-only, no permission, …): nothing was charged.
+    /// The server was not asked, since it left recent calls without an answer. Nothing was charged.
+    CircuitOpen,
+    /// The server refused the call (busy, out of memory, read-only, no permission, …) before anything was charged.
     Refused,
     /// The key contains a value of another type, which is left as it is.
     WrongType,

@@ -156,7 +156,7 @@ pub(crate) struct Namespace(Box<str>);
 #[cfg(feature = "redis")]
 impl Namespace {
     pub(crate) fn new(prefix: &str, namespace: &str) -> Self {
-        Self((escape_part(prefix) + &escape_part(namespace)).into())
+        Self(format!("{prefix}{}", escape_part(namespace)).into())
     }
 
     /// The Redis key of a limit's state. Policy name and group are escaped already.

@@ -44,6 +44,18 @@ async fn keys_are_spread_over_all_nodes_and_every_node_knows_the_script() {
 }
 
 #[tokio::test]
+async fn a_silent_seed_does_not_keep_callers_from_the_others() {
+    let silent = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut seeds = vec![format!("redis://{}/", silent.local_addr().unwrap())];
+    seeds.extend(RedisCluster::shared().urls());
+    let limits = Limiter::redis_cluster(seeds)
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
+}
+
+#[tokio::test]
 async fn limits_of_one_key_are_decided_in_one_slot_and_those_of_a_group_too() {
     let limits = limiter(RedisCluster::shared(), &namespace());
     let burst = Policy::token_bucket("burst")

@@ -91,12 +91,148 @@ async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
     let policy = policy(OnStoreFailure::Error);
     assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
     server.pause();
-    // More than it takes for the connection to be given up.
+    let mut told = Vec::new();
     for _ in 0..5 {
-        assert_eq!(fails_as_the_policy_says(&limits).await, StoreErrorKind::Timeout);
+        told.push(fails_as_the_policy_says(&limits).await);
+    }
+    assert_eq!(told.first(), Some(&StoreErrorKind::Timeout));
+    // Soon the server is not asked any more, but by one call at a time.
+    assert!(told.contains(&StoreErrorKind::CircuitOpen), "{told:?}");
+    server.resume();
+    answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+/// Waits until a call is decided.
+async fn answers_again(limits: &Limiter, within: Duration) {
+    let policy = policy(OnStoreFailure::Error);
+    let answered = async {
+        while limits.check(&policy, "k").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(within + SLACK, answered).await.unwrap();
+}
+
+#[tokio::test]
+async fn callers_without_patience_find_a_black_holed_connection_out_too() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    server.pause();
+    let policy = policy(OnStoreFailure::Error);
+    for _ in 0..10 {
+        let _ = tokio::time::timeout(Duration::from_millis(20), limits.check(&policy, "k")).await;
     }
     server.resume();
+    answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+#[test]
+fn a_limiter_outlives_the_runtime_that_used_it_first() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(OnStoreFailure::Error);
+    let in_a_runtime_of_its_own = |future: std::pin::Pin<Box<dyn Future<Output = ()> + '_>>| {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(future);
+    };
+    // The first runtime ends while it dials.
+    server.pause();
+    in_a_runtime_of_its_own(Box::pin(async {
+        assert!(limits.check(&policy, "k").await.is_err());
+    }));
+    server.resume();
+    for left in [99, 98, 97] {
+        in_a_runtime_of_its_own(Box::pin(async {
+            assert_eq!(limits.check(&policy, "k").await.unwrap().remaining(), left);
+        }));
+    }
+}
+
+#[test]
+fn without_a_runtime_there_is_an_answer_and_no_panic_in_process() {
+    let limits = Limiter::in_process().build();
+    let policy = policy(OnStoreFailure::Error);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut check = std::pin::pin!(limits.check(&policy, "k").into_future());
+    assert!(check.as_mut().poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn a_demoted_server_is_left_for_the_one_behind_the_same_address() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(OnStoreFailure::Error);
     assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+    let connections = || {
+        let info = server.command(&["INFO", "stats"]).text().to_owned();
+        let line = info
+            .lines()
+            .find(|line| line.starts_with("total_connections_received"))
+            .unwrap()
+            .to_owned();
+        line.split_once(':').unwrap().1.parse::<u64>().unwrap()
+    };
+    let before = connections();
+    // A replica of a server that does not exist: it refuses writes.
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let refused_for = std::time::Instant::now();
+    while refused_for.elapsed() < Duration::from_millis(600) {
+        let Err(Rejection::Unavailable(error)) = limits.check(&policy, "k").await else {
+            panic!("a replica cannot decide");
+        };
+        assert_eq!(error.kind(), StoreErrorKind::Refused);
+    }
+    let dialled = connections() - before;
+    assert!(
+        (1..=12).contains(&dialled),
+        "dialled anew, but not for each call: {dialled}"
+    );
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+#[tokio::test]
+async fn the_permissions_that_calls_need_suffice_to_be_ready() {
+    let server = RedisServer::start();
+    let commands = [
+        "+evalsha",
+        "+eval",
+        "+time",
+        "+get",
+        "+set",
+        "+getrange",
+        "+setrange",
+        "+strlen",
+        "+exists",
+        "+del",
+    ];
+    let mut user = vec![
+        "ACL", "SETUSER", "limiter", "on", ">secret", "~team|*", "+hello", "+client", "+pexpire",
+    ];
+    user.extend(commands);
+    server.command(&user);
+    let limits = Limiter::redis(server.url().replace("redis://", "redis://limiter:secret@"))
+        .prefix("team|app:")
+        .namespace("n")
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    for policy in [
+        policy(OnStoreFailure::Error),
+        Policy::sliding_window("w")
+            .limit(300)
+            .window("1m")
+            .build()
+            .unwrap(),
+    ] {
+        assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+        assert!(limits.check(&policy, "k").cost(90).await.unwrap().is_allowed());
+        limits.reset(&policy, "k").await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -121,13 +257,7 @@ async fn a_killed_server_is_an_error_and_a_restarted_one_is_used_at_once() {
     // The connection tells that the server hung up as soon as its task has run; until then a call fails.
     server.kill();
     server.restart();
-    tokio::time::timeout(SLACK, async {
-        while limits.check(&policy, "k").await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .unwrap();
+    answers_again(&limits, Duration::from_millis(500)).await;
 }
 
 #[tokio::test]

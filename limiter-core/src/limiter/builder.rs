@@ -66,6 +66,9 @@ impl InProcessBuilder {
     }
 }
 
+#[cfg(feature = "redis")]
+const MAX_PREFIX_BYTES: usize = 64;
+
 /// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`] and
 /// [`Limiter::redis_pool`].
 #[cfg(feature = "redis")]
@@ -115,7 +118,9 @@ impl RedisBuilder {
         }
     }
 
-    /// Text in front of the namespace in every Redis key, for servers that demand one. Default: none.
+    /// Text in front of the namespace in every Redis key, as it stands, for servers that demand one (`~team:*` in an ACL).
+    /// Prefix and namespace together tell whose limits these are. Printable, without braces, at most 64 bytes. Default:
+    /// none.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -155,6 +160,11 @@ impl RedisBuilder {
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
         check_text("namespace", &namespace)?;
+        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+        if self.prefix.len() > MAX_PREFIX_BYTES || !self.prefix.bytes().all(plain) {
+            let expected = format!("at most {MAX_PREFIX_BYTES} printable ASCII bytes without braces");
+            return Err(ConfigError::invalid("prefix", &self.prefix, expected));
+        }
         if self.connections == 0 {
             return Err(ConfigError::invalid(
                 "connections",

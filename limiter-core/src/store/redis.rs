@@ -1,10 +1,13 @@
 //! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
 
+mod breaker;
 mod cluster;
 mod connection;
 mod node;
 mod script;
 mod wire;
+
+use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
@@ -30,6 +33,9 @@ pub(crate) enum Topology {
     /// A pool of the application's, whose manager dials for us.
     Pool(Pool<RedisConnectionManager>),
 }
+
+/// How long preparing a node may take; the handle's own bound covers all of them.
+const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// State in Redis.
 #[derive(Debug)]
@@ -101,9 +107,10 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
+        let empty = Call::new(Vec::new(), wire::plan(&[], None), READY_WITHIN);
         match &self.route {
-            Route::Standalone(node) => node.prepare().await,
-            Route::Cluster(cluster) => cluster.prepare().await,
+            Route::Standalone(node) => node.prepare(&empty).await,
+            Route::Cluster(cluster) => cluster.prepare(&empty).await,
         }
     }
 }
@@ -116,7 +123,6 @@ mod tests {
     use crate::request::Ask;
     use crate::units::Timestamp;
     use limiter_testing::RedisServer;
-    use std::time::Duration;
 
     const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 

@@ -1,11 +1,13 @@
 //! Redis Cluster: which node owns which slot, and how to follow it when that changes.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bb8_redis::redis::{self, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::sync::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::connection::{self, Dialer};
 use super::node::{Failure, Node};
@@ -17,6 +19,8 @@ const SLOTS: u16 = 16_384;
 const MAX_REDIRECTIONS: usize = 8;
 /// How long a slot whose keys are just moving is left alone.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// How long a node may take to tell the map.
+const LEARN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -28,8 +32,10 @@ struct Inner {
     seeds: Vec<ConnectionInfo>,
     connections: u32,
     map: RwLock<Map>,
-    /// Held while the map is learned, so that one asks for all.
-    learning: Mutex<()>,
+    /// Whether somebody is learning the map, so that one asks for all.
+    learning: AtomicBool,
+    /// How learning the map ended the last time.
+    learned: watch::Sender<Result<(), StoreError>>,
 }
 
 #[derive(Debug, Default)]
@@ -37,8 +43,6 @@ struct Map {
     nodes: HashMap<Address, Node>,
     /// By slot; empty until the map was learned.
     owners: Vec<Option<Address>>,
-    /// Counts how often the map was learned.
-    revision: u64,
 }
 
 /// Host and port, as the cluster announces them.
@@ -55,12 +59,12 @@ impl Cluster {
             .iter()
             .map(|url| connection::connection_info(url))
             .collect::<Result<Vec<_>, _>>()?;
-        let (map, learning) = Default::default();
         Ok(Self(Arc::new(Inner {
             seeds,
             connections,
-            map,
-            learning,
+            map: RwLock::default(),
+            learning: AtomicBool::new(false),
+            learned: watch::Sender::new(Ok(())),
         })))
     }
 
@@ -69,9 +73,9 @@ impl Cluster {
     pub(super) async fn run(&self, call: &Call) -> Result<Value, StoreError> {
         let slot = slot(call.key());
         let mut asking = false;
-        let mut node = self.owner(slot).await?;
+        let mut address = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
-            let error = match node.try_run(call, asking).await {
+            let error = match self.0.node(&address)?.try_run(call, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Unreachable(error)) => {
                     // Its slots may have gone to a replica.
@@ -82,12 +86,12 @@ impl Cluster {
             };
             match error.kind() {
                 ErrorKind::Server(ServerErrorKind::Moved) => {
-                    node = self.redirected(&error)?;
+                    address = redirected(&error, &address)?;
                     asking = false;
                     self.learn_soon();
                 }
                 ErrorKind::Server(ServerErrorKind::Ask) => {
-                    node = self.redirected(&error)?;
+                    address = redirected(&error, &address)?;
                     asking = true;
                 }
                 ErrorKind::Server(ServerErrorKind::TryAgain) => tokio::time::sleep(TRY_AGAIN_AFTER).await,
@@ -99,108 +103,109 @@ impl Cluster {
                 }
             }
         }
-        Err(StoreError::new(
-            StoreErrorKind::Refused,
-            format!("the cluster's nodes disagree about slot {slot}"),
-        ))
+        let detail = format!("the cluster's nodes disagree about slot {slot}");
+        Err(StoreError::new(StoreErrorKind::Refused, detail))
     }
 
     /// Learns the map, and prepares every primary.
-    pub(super) async fn prepare(&self) -> Result<(), StoreError> {
-        self.learn(self.0.read(|map| map.revision)).await?;
-        let primaries: Vec<Node> = self.0.read(|map| {
-            let mut addresses: Vec<&Address> = map.owners.iter().flatten().collect();
-            addresses.sort();
-            addresses.dedup();
-            addresses
-                .into_iter()
-                .filter_map(|address| map.nodes.get(address).cloned())
-                .collect()
-        });
+    pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
+        self.learn().await?;
+        let primaries: Vec<Node> = self.0.read(|map| map.nodes.values().cloned().collect());
         for node in primaries {
-            node.prepare().await?;
+            node.prepare(empty).await?;
         }
         Ok(())
     }
 
-    async fn owner(&self, slot: u16) -> Result<Node, StoreError> {
+    async fn owner(&self, slot: u16) -> Result<Address, StoreError> {
         let owner = || {
-            self.0.read(|map| {
-                let address = map.owners.get(usize::from(slot))?.as_ref()?;
-                map.nodes.get(address).cloned()
-            })
+            self.0
+                .read(|map| map.owners.get(usize::from(slot)).cloned().flatten())
         };
-        if let Some(node) = owner() {
-            return Ok(node);
+        if let Some(address) = owner() {
+            return Ok(address);
         }
-        self.learn(self.0.read(|map| map.revision)).await?;
+        self.learn().await?;
         owner().ok_or_else(|| StoreError::new(StoreErrorKind::Refused, format!("no node owns slot {slot}")))
     }
 
-    /// The node to which an answer points.
-    fn redirected(&self, error: &RedisError) -> Result<Node, StoreError> {
-        let malformed = || {
-            StoreError::new(
-                StoreErrorKind::Protocol,
-                format!("a malformed redirection: {error}"),
-            )
-        };
-        let (address, _) = error.redirect_node().ok_or_else(malformed)?;
-        let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
-        let port = port.parse().map_err(|_| malformed())?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        self.0.node(&Arc::new((host.to_owned(), port)))
+    /// Waits until the map has been learned anew. Whoever stops waiting does not stop the learning.
+    async fn learn(&self) -> Result<(), StoreError> {
+        let mut learned = self.0.learned.subscribe();
+        self.learn_soon();
+        // The sender is `self`'s, so the channel cannot close.
+        let _ = learned.changed().await;
+        learned.borrow().clone()
     }
 
-    /// Learns the map in the background, unless somebody is at it.
+    /// Learns the map in a task, unless one is at it.
     fn learn_soon(&self) {
-        let revision = self.0.read(|map| map.revision);
-        if self.0.learning.try_lock().is_ok() {
-            let this = self.clone();
-            tokio::spawn(async move {
-                if let Err(error) = this.learn(revision).await {
-                    tracing::warn!(%error, "could not learn which node owns which slot");
-                }
-            });
+        if self.0.learning.swap(true, Ordering::AcqRel) {
+            return;
         }
-    }
-
-    /// Asks node after node for the map, unless it was learned since `revision`.
-    async fn learn(&self, revision: u64) -> Result<(), StoreError> {
-        let _learning = self.0.learning.lock().await;
-        if self.0.read(|map| map.revision) != revision {
-            return Ok(());
-        }
-        let mut command = redis::cmd("CLUSTER");
-        command.arg("SLOTS");
-        let mut last = StoreError::new(StoreErrorKind::Connection, "no node of the cluster is known");
-        for address in self.0.known() {
-            let answer = async {
-                let mut connection = self.0.node(&address)?.connection().await?;
-                let answer = connection.command(&command).await?;
-                owners(&answer, &address.0)
-            };
-            match tokio::time::timeout(Duration::from_secs(1), answer).await {
-                Ok(Ok(owners)) => {
-                    self.0.adopt(owners);
-                    return Ok(());
-                }
-                Ok(Err(error)) => last = error,
-                Err(_) => {
-                    last = StoreError::new(
-                        StoreErrorKind::Timeout,
-                        "no answer to CLUSTER SLOTS within a second",
-                    )
-                }
+        // Dropped with the task, also when its runtime ends: the next one may try.
+        let learning = Learning(self.clone());
+        tokio::spawn(async move {
+            let result = learning.0.0.ask_for_map().await;
+            if let Err(error) = &result {
+                tracing::warn!(%error, "could not learn which node owns which slot");
             }
-        }
-        Err(last)
+            let cluster = learning.0.clone();
+            drop(learning);
+            let _previous = cluster.0.learned.send_replace(result);
+        });
+    }
+}
+
+/// The right to learn the map.
+struct Learning(Cluster);
+
+impl Drop for Learning {
+    fn drop(&mut self) {
+        self.0.0.learning.store(false, Ordering::Release);
     }
 }
 
 impl Inner {
     fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
         look(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks all known nodes at once, and takes the first answer.
+    async fn ask_for_map(&self) -> Result<(), StoreError> {
+        let mut asked = JoinSet::new();
+        for address in self.known() {
+            let node = self.node(&address)?;
+            asked.spawn(async move {
+                let answer = async {
+                    let mut connection = node.connection(LEARN_WITHIN).await?;
+                    let mut command = redis::cmd("CLUSTER");
+                    command.arg("SLOTS");
+                    owners(&connection.send(command, false).await?, &address.0)
+                };
+                let too_late = || {
+                    StoreError::new(
+                        StoreErrorKind::Timeout,
+                        "no answer to CLUSTER SLOTS within a second",
+                    )
+                };
+                tokio::time::timeout(LEARN_WITHIN, answer)
+                    .await
+                    .unwrap_or_else(|_| Err(too_late()))
+            });
+        }
+        let mut last = StoreError::new(StoreErrorKind::Connection, "no node of the cluster is known");
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(owners)) => {
+                    self.adopt(owners);
+                    return Ok(());
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => {}
+            }
+        }
+        Err(last)
     }
 
     /// The seeds, then the nodes that were learned.
@@ -251,7 +256,30 @@ impl Inner {
         map.nodes
             .retain(|address, _| addresses.binary_search(address).is_ok());
         map.owners = owners;
-        map.revision += 1;
+    }
+}
+
+/// The address to which an answer of the node at `asked` points.
+fn redirected(error: &RedisError, asked: &Address) -> Result<Address, StoreError> {
+    let malformed = || {
+        StoreError::new(
+            StoreErrorKind::Protocol,
+            format!("a malformed redirection: {error}"),
+        )
+    };
+    let (address, _) = error.redirect_node().ok_or_else(malformed)?;
+    let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
+    let port = port.parse().map_err(|_| malformed())?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(Arc::new((known_host(host, &asked.0), port)))
+}
+
+/// A node that does not know its own endpoint says nothing or `?`: it is the host at which it was asked.
+fn known_host(host: &str, asked: &str) -> String {
+    if matches!(host, "" | "?") {
+        asked.to_owned()
+    } else {
+        host.to_owned()
     }
 }
 
@@ -270,8 +298,7 @@ fn owners(answer: &Value, asked: &str) -> Result<Vec<Option<Address>>, StoreErro
             continue;
         };
         let host = match host {
-            Value::BulkString(host) if !host.is_empty() => String::from_utf8_lossy(host).into_owned(),
-            // The node does not know its own address: it is the one at which it was asked.
+            Value::BulkString(host) => known_host(&String::from_utf8_lossy(host), asked),
             _ => asked.to_owned(),
         };
         let Ok(port) = u16::try_from(*port) else { continue };
@@ -313,6 +340,28 @@ fn slot(key: &str) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_without_an_endpoint_is_where_it_was_asked() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let range = |host: Value| {
+            let primary = Value::Array(vec![host, Value::Int(7000), text("id")]);
+            Value::Array(vec![Value::Array(vec![
+                Value::Int(0),
+                Value::Int(16_383),
+                primary,
+            ])])
+        };
+        for (host, expected) in [
+            (text("10.0.0.1"), "10.0.0.1"),
+            (text("?"), "h"),
+            (text(""), "h"),
+            (Value::Nil, "h"),
+        ] {
+            let owners = owners(&range(host), "h").unwrap();
+            assert_eq!(owners[9_842].as_deref(), Some(&(expected.to_owned(), 7000)));
+        }
+    }
 
     #[test]
     fn slots_are_those_of_the_specification() {

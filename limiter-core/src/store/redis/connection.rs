@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::{ManageConnection, Pool};
@@ -14,12 +14,14 @@ use bb8_redis::redis::{
     Pipeline, ProtocolVersion, PushInfo, PushKind, RedisError, ServerErrorKind, Value,
 };
 
-use super::script::Call;
 use crate::error::ConfigError;
 
-/// So many calls in a row without an answer, and the connection is taken for dead.
-const TIMEOUTS_UNTIL_BROKEN: u32 = 3;
-const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// So many calls in a row without an answer, over so many deadlines, and the connection is taken for dead.
+const CALLS_UNTIL_SILENT: u32 = 3;
+const DEADLINES_UNTIL_SILENT: u32 = 2;
+/// A connection younger than this is not given up for one to a better server.
+const LEAST_AGE: Duration = Duration::from_millis(200);
+const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Calls that can be on their way to the writer of one connection.
 const PIPELINE_BUFFER: usize = 1024;
 
@@ -90,6 +92,7 @@ fn without_credentials(url: &str) -> String {
                 url.get(at..).unwrap_or_default()
             )
         }
+        (_, Some(at)) => format!("…{}", url.get(at..).unwrap_or_default()),
         _ => url.to_owned(),
     }
 }
@@ -101,108 +104,93 @@ pub(super) struct Connection {
     health: Arc<Health>,
 }
 
-#[derive(Debug, Default)]
-struct Health {
-    broken: AtomicBool,
-    timeouts_in_a_row: AtomicU32,
-}
-
 impl Connection {
-    pub(super) fn is_broken(&self) -> bool {
+    /// Whether a call of this deadline should use it.
+    pub(super) fn is_healthy(&mut self, deadline: Duration) -> bool {
+        if self.health.is_silent(deadline * DEADLINES_UNTIL_SILENT) {
+            self.health.broken.store(true, Ordering::Relaxed);
+        }
+        !self.is_broken()
+    }
+
+    fn is_broken(&self) -> bool {
         self.health.broken.load(Ordering::Relaxed)
     }
 
-    /// Sends a command that belongs to a call.
-    pub(super) async fn send(&mut self, command: &Cmd, call: &Call) -> Result<Value, RedisError> {
-        let mut watch = Watch {
-            health: Arc::clone(&self.health),
-            call,
-            answered: false,
-        };
-        let answer = self
-            .inner
-            .req_packed_command(command)
-            .await
-            .and_then(Value::extract_error);
-        watch.note(&answer);
+    /// Sends a command; `asking` with ASKING in front of it, so that a node answers which is only about to own the slot.
+    pub(super) async fn send(&mut self, command: Cmd, asking: bool) -> Result<Value, RedisError> {
+        self.health.asked();
+        let answer = if asking {
+            let mut pipeline = Pipeline::with_capacity(2);
+            pipeline.cmd("ASKING").add_command(command);
+            let answers = self.inner.req_packed_commands(&pipeline, 0, 2).await;
+            answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+        } else {
+            self.inner.req_packed_command(&command).await
+        }
+        .and_then(Value::extract_error);
+        self.health.answered(&answer);
         answer
     }
+}
 
-    /// Sends a command with ASKING in front of it, so that a node answers which is only about to own the slot.
-    pub(super) async fn send_asking(&mut self, command: Cmd, call: &Call) -> Result<Value, RedisError> {
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.cmd("ASKING").add_command(command);
-        let mut watch = Watch {
-            health: Arc::clone(&self.health),
-            call,
-            answered: false,
-        };
-        let answers = self.inner.req_packed_commands(&pipeline, 0, 2).await;
-        let answer = answers.and_then(|mut answers| answers.pop().unwrap_or(Value::Nil).extract_error());
-        watch.note(&answer);
-        answer
-    }
-
-    /// Sends a command of our own, such as SCRIPT LOAD.
-    pub(super) async fn command(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let answer = self
-            .inner
-            .req_packed_command(command)
-            .await
-            .and_then(Value::extract_error);
-        self.health.note(&answer);
-        answer
-    }
+/// What is known about a connection without asking.
+#[derive(Debug)]
+struct Health {
+    born: Instant,
+    broken: AtomicBool,
+    /// Calls since the last answer …
+    unanswered: AtomicU32,
+    /// … and when the first of them was sent, in microseconds after `born`.
+    unanswered_since: AtomicU64,
 }
 
 impl Health {
-    fn note(&self, answer: &Result<Value, RedisError>) {
-        self.timeouts_in_a_row.store(0, Ordering::Relaxed);
-        if let Err(error) = answer
-            && breaks_connection(error)
-        {
+    fn new() -> Self {
+        Self {
+            born: Instant::now(),
+            broken: AtomicBool::new(false),
+            unanswered: AtomicU32::new(0),
+            unanswered_since: AtomicU64::new(0),
+        }
+    }
+
+    fn asked(&self) {
+        if self.unanswered.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.unanswered_since.store(self.age_micros(), Ordering::Relaxed);
+        }
+    }
+
+    fn answered(&self, answer: &Result<Value, RedisError>) {
+        self.unanswered.store(0, Ordering::Relaxed);
+        let Err(error) = answer else { return };
+        let connection_lost = error.is_unrecoverable_error() || error.is_io_error();
+        // One that is new leads to the same server again.
+        if connection_lost || (is_demoted(error) && self.born.elapsed() >= LEAST_AGE) {
             self.broken.store(true, Ordering::Relaxed);
         }
     }
 
-    fn timed_out(&self) {
-        if self.timeouts_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_BROKEN {
-            self.broken.store(true, Ordering::Relaxed);
-        }
+    /// Whether several calls in a row, over this time, got no answer. A call that was cancelled counts too, since a caller
+    /// without patience would otherwise never learn that the server is gone.
+    fn is_silent(&self, patience: Duration) -> bool {
+        let since = Duration::from_micros(self.unanswered_since.load(Ordering::Relaxed));
+        self.unanswered.load(Ordering::Relaxed) >= CALLS_UNTIL_SILENT
+            && self.born.elapsed().saturating_sub(since) >= patience
+    }
+
+    fn age_micros(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 
-/// Whether a new connection would do better: after a failover behind one address, the new one leads to the new primary.
-fn breaks_connection(error: &RedisError) -> bool {
-    error.is_unrecoverable_error()
-        || error.is_io_error()
-        || matches!(
-            error.kind(),
-            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading)
-        )
-}
-
-/// Counts a call that is dropped after its deadline as a timeout of the connection. One that is dropped earlier was
-/// cancelled, which says nothing about the connection.
-struct Watch<'a> {
-    health: Arc<Health>,
-    call: &'a Call,
-    answered: bool,
-}
-
-impl Watch<'_> {
-    fn note(&mut self, answer: &Result<Value, RedisError>) {
-        self.answered = true;
-        self.health.note(answer);
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if !self.answered && self.call.is_overdue() {
-            self.health.timed_out();
-        }
-    }
+/// Whether a new connection may lead to a better server: after a failover behind one address it leads to the new primary.
+/// Servers before 7.0 wrap the error of a script's command into one of the script.
+fn is_demoted(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading)
+    ) || error.detail().is_some_and(|detail| detail.contains("-READONLY"))
 }
 
 impl ManageConnection for Dialer {
@@ -210,7 +198,7 @@ impl ManageConnection for Dialer {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<Connection, RedisError> {
-        let health = Arc::new(Health::default());
+        let health = Arc::new(Health::new());
         let inner = match self {
             Self::To(client) => {
                 let watched = Arc::clone(&health);

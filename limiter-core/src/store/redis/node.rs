@@ -1,27 +1,39 @@
 //! One Redis server, and the connections to it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bb8_redis::bb8::{ErrorSink, Pool, RunError};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
+use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
-use super::script::{self, Call};
+use super::script::Call;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// One server. A call takes a clone of a connection from the pool and gives the connection back before it sends
-/// anything, so that no call waits for another's answer.
+/// One server. Cheap to clone.
+///
+/// A call takes a clone of a connection from the pool and gives the connection back before it sends anything, so that no
+/// call waits for another's answer.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pool: Pool<Dialer>,
+pub(super) struct Node(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    dialer: Dialer,
+    connections: u32,
+    /// Connections live and die with the runtime in which they were dialled, so each runtime has a pool of its own.
+    pool: Mutex<Option<(runtime::Id, Pool<Dialer>)>>,
     failures: Arc<DialFailures>,
+    breaker: Breaker,
 }
 
 /// Why a call got no answer from a node.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nothing was sent, as there is no connection.
+    /// Nothing was sent.
     Unreachable(StoreError),
     /// The server, or the connection, answered with an error.
     Answered(RedisError),
@@ -29,18 +41,13 @@ pub(super) enum Failure {
 
 impl Node {
     pub(super) fn new(dialer: Dialer, connections: u32) -> Self {
-        let failures = Arc::new(DialFailures::default());
-        let pool = Pool::builder()
-            .max_size(connections.max(1))
-            // Health is known without asking; connections have no age at which they get worse.
-            .test_on_check_out(false)
-            .max_lifetime(None)
-            .idle_timeout(None)
-            // Each call dials anew where none is left, and learns at once why it failed.
-            .retry_connection(false)
-            .error_sink(failures.boxed_clone())
-            .build_unchecked(dialer);
-        Self { pool, failures }
+        Self(Arc::new(Inner {
+            dialer,
+            connections: connections.max(1),
+            pool: Mutex::new(None),
+            failures: Arc::new(DialFailures::default()),
+            breaker: Breaker::new(),
+        }))
     }
 
     /// Runs the script on this server.
@@ -48,57 +55,140 @@ impl Node {
         self.try_run(call, false).await.map_err(StoreError::from)
     }
 
-    /// Runs the script; `asking` on behalf of a slot that is moving here.
+    /// Runs the script, unless the breaker is open; `asking` on behalf of a slot that is moving here.
     pub(super) async fn try_run(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
-        let mut connection = self.connection().await.map_err(Failure::Unreachable)?;
-        let answer = if asking {
-            connection.send_asking(call.by_hash(), call).await
-        } else {
-            connection.send(&call.by_hash(), call).await
+        let Some(pass) = self.0.breaker.admit(Instant::now()) else {
+            let detail = "Redis was not asked, since it left recent calls without an answer";
+            return Err(Failure::Unreachable(StoreError::new(
+                StoreErrorKind::CircuitOpen,
+                detail,
+            )));
         };
+        let attempt = Attempt {
+            pass: Some(pass),
+            call,
+            node: self,
+        };
+        let answer = self.exchange(call, asking).await;
+        attempt.ended(&answer);
+        answer
+    }
+
+    /// Connects, and has the script run once without keys, so that the server knows it and the permissions are known to
+    /// suffice.
+    pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
+        self.exchange(empty, false)
+            .await
+            .map(|_| ())
+            .map_err(StoreError::from)
+    }
+
+    async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
+        let mut connection = self
+            .connection(call.deadline())
+            .await
+            .map_err(Failure::Unreachable)?;
+        let answer = connection.send(call.by_hash(), asking).await;
         match answer {
             // Proof that nothing has run.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                if asking {
-                    connection.send_asking(call.by_text(), call).await
-                } else {
-                    connection.send(&call.by_text(), call).await
-                }
+                connection.send(call.by_text(), asking).await
             }
             answer => answer,
         }
         .map_err(Failure::Answered)
     }
 
-    /// Connects, and makes the server know the script.
-    pub(super) async fn prepare(&self) -> Result<(), StoreError> {
-        let mut connection = self.connection().await?;
-        connection
-            .command(&script::load())
-            .await
-            .map(|_| ())
-            .map_err(StoreError::from)
-    }
-
-    /// A healthy connection, dialled if there is none.
-    pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
+    /// A connection for a call of this deadline, dialled if there is no healthy one.
+    pub(super) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
+        let pool = self.pool()?;
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
-            let failed = self.failures.happened.notified();
+            let failed = self.0.failures.happened.notified();
             tokio::pin!(failed);
             failed.as_mut().enable();
-            let connection = tokio::select! {
+            let mut connection = tokio::select! {
                 biased;
-                connection = self.pool.get() => connection.map_err(|error| match error {
+                connection = pool.get() => connection.map_err(|error| match error {
                     RunError::User(error) => StoreError::from(error),
                     RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "no connection in time"),
                 })?,
-                () = failed => return Err(self.failures.last()),
+                () = failed => return Err(self.0.failures.last()),
             };
             // A broken one leaves the pool as it is dropped.
-            if !connection.is_broken() {
+            if connection.is_healthy(deadline) {
                 return Ok(connection.clone());
             }
+        }
+    }
+
+    /// The pool of the current runtime.
+    fn pool(&self) -> Result<Pool<Dialer>, StoreError> {
+        let no_runtime = |_| {
+            StoreError::new(
+                StoreErrorKind::Connection,
+                "Redis can be asked in a Tokio runtime only",
+            )
+        };
+        let runtime = Handle::try_current().map_err(no_runtime)?.id();
+        let mut pool = self.0.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*pool {
+            Some((id, pool)) if *id == runtime => Ok(pool.clone()),
+            _ => Ok(pool.insert((runtime, self.0.new_pool())).1.clone()),
+        }
+    }
+}
+
+impl Inner {
+    fn new_pool(&self) -> Pool<Dialer> {
+        Pool::builder()
+            .max_size(self.connections)
+            .min_idle(Some(self.connections))
+            // Health is known without asking; connections have no age at which they get worse.
+            .test_on_check_out(false)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            // Each call dials anew where none is left, and learns at once why it failed.
+            .retry_connection(false)
+            .error_sink(self.failures.boxed_clone())
+            .build_unchecked(self.dialer.clone())
+    }
+}
+
+/// A call under way. Dropped at its deadline, it is a failure of the server; dropped earlier, it was cancelled.
+struct Attempt<'a> {
+    pass: Option<Pass<'a>>,
+    call: &'a Call,
+    node: &'a Node,
+}
+
+impl Attempt<'_> {
+    fn ended(mut self, answer: &Result<Value, Failure>) {
+        let Some(pass) = self.pass.take() else { return };
+        match answer {
+            Err(Failure::Unreachable(_)) => self.failed(pass),
+            Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
+            _ => {
+                if pass.answered() {
+                    tracing::info!(node = ?self.node.0.dialer, "Redis answers again");
+                }
+            }
+        }
+    }
+
+    fn failed(&self, pass: Pass<'_>) {
+        if pass.failed(Instant::now()) {
+            tracing::warn!(node = ?self.node.0.dialer, "Redis does not answer; it is asked again by one call at a time");
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(pass) = self.pass.take()
+            && self.call.is_overdue()
+        {
+            self.failed(pass);
         }
     }
 }
@@ -150,6 +240,10 @@ impl From<Failure> for StoreError {
 impl From<RedisError> for StoreError {
     fn from(error: RedisError) -> Self {
         let (kind, detail) = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => (
+                StoreErrorKind::Refused,
+                "the key is on another node: this is a Redis Cluster, expected Limiter::redis_cluster",
+            ),
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 (StoreErrorKind::Refused, "Redis refused the call")
             }

@@ -61,9 +61,14 @@ impl Call {
         self.keys.first().map_or("", String::as_str)
     }
 
-    /// Whether the caller has stopped waiting because its time was up.
+    /// How long the caller waits.
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Whether the caller has stopped waiting because its time was up. Its timer was set a moment before this was made.
     pub(super) fn is_overdue(&self) -> bool {
-        self.started.elapsed() >= self.deadline
+        self.started.elapsed() + Duration::from_millis(1) >= self.deadline
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
@@ -75,11 +80,4 @@ impl Call {
             .arg(&self.plan);
         command
     }
-}
-
-/// Makes a server know the script.
-pub(super) fn load() -> Cmd {
-    let mut command = redis::cmd("SCRIPT");
-    command.arg("LOAD").arg(SOURCE);
-    command
 }

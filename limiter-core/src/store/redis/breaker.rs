@@ -1,0 +1,193 @@
+//! Stops asking a server that does not answer, and tries it again with one call at a time.
+//!
+//! Five calls in a row without an answer open the breaker. While it is open, calls are told so at once. After a pause one
+//! call probes: its answer closes the breaker, its failure doubles the pause, up to 300 ms. Pauses vary by a quarter, so
+//! that replicas do not probe in step. A server that is back is therefore used again within 400 ms.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const FAILURES_UNTIL_OPEN: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(300);
+
+/// The breaker of one server.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Calls pass. So many in a row got no answer.
+    Closed { failures: u32 },
+    /// No call passes until the pause is over.
+    Open { until: Instant, pause: Duration },
+    /// One call is on its way, and no other passes.
+    Probing { pause: Duration },
+}
+
+/// A call that may be made. Dropped without a result, it says nothing about the server.
+#[derive(Debug)]
+#[must_use = "the breaker learns from the call's result"]
+pub(super) struct Pass<'a> {
+    breaker: &'a Breaker,
+    probe: bool,
+}
+
+impl Breaker {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::new(State::Closed { failures: 0 }),
+        }
+    }
+
+    /// Lets a call pass, if the breaker is closed or it is time for a probe.
+    pub(super) fn admit(&self, now: Instant) -> Option<Pass<'_>> {
+        let mut state = self.lock();
+        match *state {
+            State::Closed { .. } => Some(Pass {
+                breaker: self,
+                probe: false,
+            }),
+            State::Open { until, pause } if now >= until => {
+                *state = State::Probing { pause };
+                Some(Pass {
+                    breaker: self,
+                    probe: true,
+                })
+            }
+            State::Open { .. } | State::Probing { .. } => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pass<'_> {
+    /// The server answered, be it with an error. Says whether that closed the breaker.
+    pub(super) fn answered(mut self) -> bool {
+        self.probe = false;
+        // An answer to a call from before it opened tells as much as a probe's.
+        !matches!(
+            std::mem::replace(&mut *self.breaker.lock(), State::Closed { failures: 0 }),
+            State::Closed { .. }
+        )
+    }
+
+    /// The server did not answer. Says whether that opened the breaker.
+    pub(super) fn failed(mut self, now: Instant) -> bool {
+        let mut state = self.breaker.lock();
+        let pause = match *state {
+            State::Closed { failures } if failures + 1 < FAILURES_UNTIL_OPEN => {
+                *state = State::Closed {
+                    failures: failures + 1,
+                };
+                return false;
+            }
+            State::Closed { .. } => FIRST_PAUSE,
+            State::Probing { pause } if self.probe => (pause * 2).min(LONGEST_PAUSE),
+            // A call from before it opened: what it says is known.
+            State::Open { .. } | State::Probing { .. } => return false,
+        };
+        let opened = matches!(*state, State::Closed { .. });
+        *state = State::Open {
+            until: now + varied(pause),
+            pause,
+        };
+        drop(state);
+        self.probe = false;
+        opened
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.probe {
+            let mut state = self.breaker.lock();
+            if let State::Probing { pause } = *state {
+                // The probe was cancelled: the next call probes in its place.
+                *state = State::Open {
+                    until: Instant::now(),
+                    pause,
+                };
+            }
+        }
+    }
+}
+
+/// The pause, longer by up to a quarter.
+fn varied(pause: Duration) -> Duration {
+    let random = RandomState::new().hash_one(()) % 256;
+    pause + pause * u32::try_from(random).unwrap_or(0) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fail(breaker: &Breaker, now: Instant) -> bool {
+        breaker.admit(now).is_some_and(|pass| pass.failed(now))
+    }
+
+    #[test]
+    fn five_failures_in_a_row_open_it_and_an_answer_in_between_counts_anew() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        for _ in 0..FAILURES_UNTIL_OPEN - 1 {
+            assert!(!fail(&breaker, now));
+        }
+        assert!(!breaker.admit(now).unwrap().answered());
+        for _ in 0..FAILURES_UNTIL_OPEN - 1 {
+            assert!(!fail(&breaker, now));
+        }
+        assert!(fail(&breaker, now));
+        assert!(breaker.admit(now).is_none());
+    }
+
+    #[test]
+    fn one_call_probes_and_its_answer_closes_it() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        while !fail(&breaker, now) {}
+        let later = now + FIRST_PAUSE * 5 / 4;
+        let probe = breaker.admit(later).unwrap();
+        assert!(breaker.admit(later).is_none(), "one at a time");
+        assert!(probe.answered());
+        assert!(breaker.admit(later).is_some());
+    }
+
+    #[test]
+    fn failed_probes_come_less_often_but_within_400_ms() {
+        let (breaker, mut now) = (Breaker::new(), Instant::now());
+        while !fail(&breaker, now) {}
+        for _ in 0..20 {
+            now += Duration::from_millis(400);
+            assert!(!breaker.admit(now).unwrap().failed(now));
+            assert!(breaker.admit(now + FIRST_PAUSE).is_none());
+        }
+    }
+
+    #[test]
+    fn a_cancelled_probe_leaves_its_place_to_the_next() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        while !fail(&breaker, now) {}
+        let later = now + Duration::from_secs(60);
+        drop(breaker.admit(later).unwrap());
+        assert!(breaker.admit(later).is_some());
+    }
+
+    #[test]
+    fn late_results_of_earlier_calls_do_not_disturb_a_probe() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        let (early, earlier) = (breaker.admit(now).unwrap(), breaker.admit(now).unwrap());
+        while !fail(&breaker, now) {}
+        let later = now + FIRST_PAUSE * 5 / 4;
+        let probe = breaker.admit(later).unwrap();
+        assert!(!early.failed(later));
+        assert!(breaker.admit(later).is_none());
+        assert!(earlier.answered(), "the server answers after all");
+        assert!(!probe.failed(later) && breaker.admit(later).is_some());
+    }
+}
