@@ -11,8 +11,11 @@ use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
 /// The last moment after which the longest span still ends within the exact arithmetic: in the year 2112.
 const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
 
-/// A clock that moves only when it is told to. It stays between the first microsecond of 1970 and the year 2112. Share it with a limiter by
-/// [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
+/// A clock that moves only when it is told to, between the first microsecond of 1970 and the year 2112. Share it with a
+/// limiter by [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
+///
+/// Waits are measured by this clock too: somebody has to [`advance`](Self::advance) it while a call waits. Tokio's own
+/// paused time does not move a limiter.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
 
@@ -27,9 +28,9 @@ const MAX_PART_BYTES: usize = 200;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
-    /// Escaped and bounded.
+    /// Escaped.
     text: Cow<'a, str>,
-    /// Escaped and bounded.
+    /// Escaped.
     group: Option<Cow<'a, str>>,
 }
 
@@ -79,14 +80,21 @@ impl<'a> Key<'a> {
         let mut text = self.text.into_owned();
         text.push_str(escaped);
         Key {
-            text: bounded(Cow::Owned(text)),
+            text: Cow::Owned(text),
             group: self.group.map(|group| Cow::Owned(group.into_owned())),
         }
     }
 
-    /// The key as it stands in the name of a Redis key: escaped, and hashed where it was too long.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
+    /// The key with hashes in place of what is too long for a name.
+    pub(crate) fn bounded(self) -> Self {
+        Self {
+            text: bounded(self.text),
+            group: self.group.map(bounded),
+        }
+    }
+
+    /// The escaped text.
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
@@ -104,7 +112,7 @@ impl<'a> Key<'a> {
 impl<'a> From<&'a [u8]> for Key<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self {
-            text: bounded(escape(bytes, Colon::Plain)),
+            text: escape(bytes, Colon::Plain),
             group: None,
         }
     }
@@ -112,6 +120,12 @@ impl<'a> From<&'a [u8]> for Key<'a> {
 
 impl<'a> From<&'a str> for Key<'a> {
     fn from(text: &'a str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl<'a> From<&&'a str> for Key<'a> {
+    fn from(text: &&'a str) -> Self {
         text.as_bytes().into()
     }
 }
@@ -146,7 +160,10 @@ macro_rules! key_from_displayed {
         }
     )*};
 }
-key_from_displayed!(u16, u32, u64, u128, usize, i32, i64, std::net::IpAddr);
+key_from_displayed!(u16, u32, u64, u128, usize, i32, i64, IpAddr, Ipv4Addr, Ipv6Addr);
+key_from_displayed!(
+    &u16, &u32, &u64, &u128, &usize, &i32, &i64, &IpAddr, &Ipv4Addr, &Ipv6Addr
+);
 
 /// A name's first part: the prefix and the namespace, escaped once.
 #[cfg(feature = "redis")]
@@ -237,6 +254,7 @@ mod tests {
     use super::*;
 
     fn name(namespace: &str, policy: &str, group: Option<&str>, key: &Key<'_>) -> String {
+        let key = &Key::from(key).bounded();
         let group = group.map(escape_part);
         Namespace::new("", namespace).redis_key("tb", &escape_part(policy), key.group(group.as_deref()), key)
     }
@@ -306,5 +324,10 @@ mod tests {
         assert_eq!(joined("x", "y").as_str(), "user:x:y");
         assert_eq!(joined("x", "y"), Key::from("user:x:y"));
         assert_ne!(Key::shared().part("a:b"), Key::from("a:b"));
+        let long = "x".repeat(MAX_PART_BYTES);
+        assert_eq!(
+            Key::from(&long).text(&long).text("y").bounded(),
+            Key::from(format!("{long}{long}y")).bounded()
+        );
     }
 }

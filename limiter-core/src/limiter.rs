@@ -87,6 +87,9 @@ impl Limiter {
 
     /// A limiter that dials through a pool which the application has already. It opens connections of its own from the
     /// pool's manager, since a decision must not wait for one that somebody else has checked out.
+    ///
+    /// Their settings are the manager's: its response timeout bounds a policy's deadline, and a connection whose server
+    /// hung up is found out by the next call, where those of [`redis`](Self::redis) know at once.
     #[cfg(feature = "redis")]
     pub fn redis_pool(pool: bb8_redis::bb8::Pool<bb8_redis::RedisConnectionManager>) -> RedisBuilder {
         RedisBuilder::pool(pool)
@@ -98,6 +101,10 @@ impl Limiter {
     ///
     /// Being limited is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and [`Rejection::Config`] come
     /// before any I/O, [`Rejection::Unavailable`] when the store gives no answer and the policy says so.
+    ///
+    /// # Panics
+    ///
+    /// With Redis, outside of a Tokio runtime with time and I/O. In process it needs no runtime.
     ///
     /// # Cancel safety
     ///
@@ -113,15 +120,15 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Ask, Limiter, Policy};
+    /// use limiter_core::{Limiter, Policy};
     ///
     /// let limits = Limiter::in_process().build();
     /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
     /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;
-    /// let both = || [Ask::new(&burst, "ann"), Ask::new(&daily, "ann")];
+    /// let both = [(&burst, "ann"), (&daily, "ann")];
     ///
-    /// limits.check_all(both()).cost(2).await?.require()?;
-    /// let denied = limits.check_all(both()).await?;
+    /// limits.check_all(both).cost(2).await?.require()?;
+    /// let denied = limits.check_all(both).await?;
     /// assert_eq!(denied.denied_by().unwrap().policy().name(), "daily");
     /// assert_eq!(limits.peek(&burst, "ann").await?.remaining(), 3, "a denial charges nothing");
     /// # Ok::<(), limiter_core::Rejection>(())
@@ -131,8 +138,8 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn check_all<'a>(&'a self, asks: impl IntoIterator<Item = Ask<'a>>) -> Check<'a> {
-        Check::new(self, asks, Mode::Charge)
+    pub fn check_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
+        Check::new(self, asks.into_iter().map(Into::into), Mode::Charge)
     }
 
     /// Says what [`check`](Self::check) would answer now, and charges nothing.
@@ -141,7 +148,16 @@ impl Limiter {
     ///
     /// As [`check`](Self::check).
     pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        Check::new(self, [Ask::new(policy, key)], Mode::Peek)
+        self.peek_all([Ask::new(policy, key)])
+    }
+
+    /// Says what [`check_all`](Self::check_all) would answer now, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn peek_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
+        Check::new(self, asks.into_iter().map(Into::into), Mode::Peek)
     }
 
     /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this process.
@@ -165,6 +181,10 @@ impl Limiter {
     /// [`Rejection::TimedOut`] when no permit comes in time (at once, when it is certain that none will);
     /// [`Rejection::Unavailable`] after [`shutdown`](Self::shutdown); else as [`check`](Self::check).
     ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime with time.
+    ///
     /// # Cancel safety
     ///
     /// A waiter that is dropped leaves the queue, and the next takes its place. One that is dropped while Redis is asked
@@ -178,7 +198,7 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub fn acquire_all<'a>(&'a self, asks: impl IntoIterator<Item = Ask<'a>>) -> Acquire<'a> {
+    pub fn acquire_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Acquire<'a> {
         Acquire::new(self.check_all(asks))
     }
 

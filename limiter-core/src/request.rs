@@ -109,7 +109,7 @@ impl<'a> Request<'a> {
         for Ask { policy, key, cost } in asks {
             let limit = Limit {
                 policy,
-                key,
+                key: key.bounded(),
                 cost: units(policy, cost?)?,
             };
             if let Some(first) = limits.first()
