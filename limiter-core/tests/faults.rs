@@ -153,6 +153,36 @@ fn a_limiter_outlives_the_runtime_that_used_it_first() {
 }
 
 #[test]
+fn several_runtimes_use_a_limiter_at_a_time() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(OnStoreFailure::Error);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                runtime.block_on(async {
+                    for _ in 0..30 {
+                        assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+                    }
+                });
+            });
+        }
+    });
+    let info = server.command(&["INFO", "stats"]).text().to_owned();
+    let line = info
+        .lines()
+        .find(|line| line.starts_with("total_connections_received"))
+        .unwrap();
+    let received: u64 = line.split_once(':').unwrap().1.parse().unwrap();
+    // Two for each runtime, one to look.
+    assert!(received <= 3 * 2 + 1, "{received}");
+}
+
+#[test]
 fn without_a_runtime_there_is_an_answer_and_no_panic_in_process() {
     let limits = Limiter::in_process().build();
     let policy = policy(OnStoreFailure::Error);

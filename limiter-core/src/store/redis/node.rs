@@ -13,6 +13,9 @@ use super::connection::{Connection, Dialer};
 use super::script::Call;
 use crate::error::{StoreError, StoreErrorKind};
 
+/// Pools of more runtimes than this are not kept: some of them have ended.
+const MAX_RUNTIMES: usize = 64;
+
 /// One server. Cheap to clone.
 ///
 /// A call takes a clone of a connection from the pool and gives the connection back before it sends anything, so that no
@@ -24,8 +27,9 @@ pub(super) struct Node(Arc<Inner>);
 struct Inner {
     dialer: Dialer,
     connections: u32,
-    /// Connections live and die with the runtime in which they were dialled, so each runtime has a pool of its own.
-    pool: Mutex<Option<(runtime::Id, Pool<Dialer>)>>,
+    /// Connections live and die with the runtime in which they were dialled, so each runtime has a pool of its own. The
+    /// newest last.
+    pools: Mutex<Vec<(runtime::Id, Pool<Dialer>)>>,
     failures: Arc<DialFailures>,
     breaker: Breaker,
 }
@@ -44,7 +48,7 @@ impl Node {
         Self(Arc::new(Inner {
             dialer,
             connections: connections.max(1),
-            pool: Mutex::new(None),
+            pools: Mutex::default(),
             failures: Arc::new(DialFailures::default()),
             breaker: Breaker::new(),
         }))
@@ -131,11 +135,16 @@ impl Node {
             )
         };
         let runtime = Handle::try_current().map_err(no_runtime)?.id();
-        let mut pool = self.0.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*pool {
-            Some((id, pool)) if *id == runtime => Ok(pool.clone()),
-            _ => Ok(pool.insert((runtime, self.0.new_pool())).1.clone()),
+        let mut pools = self.0.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pool)) = pools.iter().find(|(id, _)| *id == runtime) {
+            return Ok(pool.clone());
         }
+        if pools.len() >= MAX_RUNTIMES {
+            pools.remove(0);
+        }
+        let pool = self.0.new_pool();
+        pools.push((runtime, pool.clone()));
+        Ok(pool)
     }
 }
 
