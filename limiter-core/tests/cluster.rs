@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use limiter_core::{Ask, Key, Limiter, OnStoreFailure, Policy};
 use limiter_testing::{RedisCluster, RespValue};
-use support::namespace;
+use support::{PATIENT, namespace};
 
 const CAPACITY: u64 = 10_000;
 
@@ -17,7 +17,7 @@ fn policy() -> Policy {
     Policy::token_bucket("p")
         .capacity(CAPACITY)
         .rate("1/d")
-        .deadline(Duration::from_secs(2))
+        .deadline(PATIENT)
         .build()
         .unwrap()
 }
@@ -61,11 +61,13 @@ async fn limits_of_one_key_are_decided_in_one_slot_and_those_of_a_group_too() {
     let burst = Policy::token_bucket("burst")
         .capacity(2)
         .rate("1/d")
+        .deadline(PATIENT)
         .build()
         .unwrap();
     let daily = Policy::sliding_window("daily")
         .limit(5)
         .window("1d")
+        .deadline(PATIENT)
         .build()
         .unwrap();
     for key in ["", "a", "user:7", "{}", "x}y{z"] {
@@ -191,6 +193,7 @@ async fn a_dead_node_fails_its_own_keys_and_no_others() {
         .capacity(5)
         .rate(1)
         .on_store_failure(OnStoreFailure::Error)
+        .deadline(PATIENT)
         .build()
         .unwrap();
     let (mut failed, mut served) = (0, 0);

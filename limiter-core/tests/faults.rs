@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use limiter_core::{Limiter, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
-use support::namespace;
+use support::{PATIENT, namespace};
 
 /// What a loaded machine may add to a deadline.
 const SLACK: Duration = Duration::from_millis(500);
@@ -18,6 +18,16 @@ fn policy(answer: OnStoreFailure) -> Policy {
         .capacity(100)
         .rate(1)
         .on_store_failure(answer)
+        .build()
+        .unwrap()
+}
+
+/// The same, for calls that must succeed, however busy the machine is.
+fn patient() -> Policy {
+    Policy::token_bucket("p")
+        .capacity(100)
+        .rate(1)
+        .deadline(PATIENT)
         .build()
         .unwrap()
 }
@@ -88,8 +98,7 @@ async fn a_server_that_accepts_and_says_nothing_is_a_timeout() {
 async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
-    let policy = policy(OnStoreFailure::Error);
-    assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
     server.pause();
     let mut told = Vec::new();
     for _ in 0..5 {
@@ -147,7 +156,7 @@ fn a_limiter_outlives_the_runtime_that_used_it_first() {
     server.resume();
     for left in [99, 98, 97] {
         in_a_runtime_of_its_own(Box::pin(async {
-            assert_eq!(limits.check(&policy, "k").await.unwrap().remaining(), left);
+            assert_eq!(limits.check(&patient(), "k").await.unwrap().remaining(), left);
         }));
     }
 }
@@ -156,7 +165,7 @@ fn a_limiter_outlives_the_runtime_that_used_it_first() {
 fn several_runtimes_use_a_limiter_at_a_time() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
-    let policy = policy(OnStoreFailure::Error);
+    let policy = patient();
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -195,7 +204,7 @@ fn without_a_runtime_there_is_an_answer_and_no_panic_in_process() {
 async fn a_demoted_server_is_left_for_the_one_behind_the_same_address() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
-    let policy = policy(OnStoreFailure::Error);
+    let policy = patient();
     assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
     let connections = || {
         let info = server.command(&["INFO", "stats"]).text().to_owned();
@@ -252,10 +261,11 @@ async fn the_permissions_that_calls_need_suffice_to_be_ready() {
         .unwrap();
     limits.ready().await.unwrap();
     for policy in [
-        policy(OnStoreFailure::Error),
+        patient(),
         Policy::sliding_window("w")
             .limit(300)
             .window("1m")
+            .deadline(PATIENT)
             .build()
             .unwrap(),
     ] {
@@ -269,7 +279,7 @@ async fn the_permissions_that_calls_need_suffice_to_be_ready() {
 async fn a_killed_server_is_an_error_and_a_restarted_one_is_used_at_once() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
-    let policy = policy(OnStoreFailure::Error);
+    let policy = patient();
     for _ in 0..10 {
         assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
     }
@@ -301,10 +311,7 @@ async fn an_error_of_the_server_is_refused_and_charges_nothing() {
         StoreErrorKind::Refused
     );
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    let decision = limiter(server.url())
-        .check(&policy(OnStoreFailure::Error), "k")
-        .await
-        .unwrap();
+    let decision = limiter(server.url()).check(&patient(), "k").await.unwrap();
     assert_eq!(decision.remaining(), 99);
 }
 
@@ -312,7 +319,7 @@ async fn an_error_of_the_server_is_refused_and_charges_nothing() {
 async fn a_wrong_password_is_told_without_telling_the_password() {
     let server = RedisServer::builder().arg("requirepass", "right").start();
     let limits = limiter(server.url().replace("redis://", "redis://:wrong@"));
-    let Err(Rejection::Unavailable(error)) = limits.check(&policy(OnStoreFailure::Error), "k").await else {
+    let Err(Rejection::Unavailable(error)) = limits.check(&patient(), "k").await else {
         panic!("an error was asked for");
     };
     let told = format!("{error} {error:?} {limits:?}");
@@ -322,13 +329,7 @@ async fn a_wrong_password_is_told_without_telling_the_password() {
     );
     assert!(!told.contains(":wrong@") && !told.contains("\"wrong\""), "{told}");
     let limits = limiter(server.url().replace("redis://", "redis://:right@"));
-    assert!(
-        limits
-            .check(&policy(OnStoreFailure::Error), "k")
-            .await
-            .unwrap()
-            .is_allowed()
-    );
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
 }
 
 #[tokio::test]
@@ -338,14 +339,7 @@ async fn a_lost_script_is_brought_along_again() {
     limits.ready().await.unwrap();
     for left in (0..100).rev() {
         server.command(&["SCRIPT", "FLUSH"]);
-        assert_eq!(
-            limits
-                .check(&policy(OnStoreFailure::Error), "k")
-                .await
-                .unwrap()
-                .remaining(),
-            left
-        );
+        assert_eq!(limits.check(&patient(), "k").await.unwrap().remaining(), left);
     }
 }
 
@@ -419,26 +413,14 @@ async fn a_pool_of_the_application_lends_its_settings_and_keeps_its_connections(
         .namespace(namespace())
         .build()
         .unwrap();
-    assert!(
-        limits
-            .check(&policy(OnStoreFailure::Error), "k")
-            .await
-            .unwrap()
-            .is_allowed()
-    );
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
     server.kill();
     server.restart();
     // Such a connection is found to be dead by the first call on it.
     for _ in 0..2 {
-        let _ = limits.check(&policy(OnStoreFailure::Error), "k").await;
+        let _ = limits.check(&patient(), "k").await;
     }
-    assert!(
-        limits
-            .check(&policy(OnStoreFailure::Error), "k")
-            .await
-            .unwrap()
-            .is_allowed()
-    );
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
 }
 
 #[tokio::test]

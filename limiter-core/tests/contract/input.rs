@@ -191,6 +191,6 @@ pub(crate) async fn policies_that_cannot_hold_are_refused_by_name(subject: Subje
         );
     }
     // The smallest ones hold.
-    let smallest = bucket(0.001, 0.001).unwrap();
+    let smallest = self::bucket("p", 0.001, "0.001/s");
     assert!(subject.call_of(&smallest, 0.001).await.is_allowed());
 }
