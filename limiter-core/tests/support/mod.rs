@@ -143,6 +143,20 @@ pub(crate) fn wait_of(decision: &Decision) -> Duration {
     decision.retry_after().unwrap()
 }
 
+/// What a loaded machine may add to a deadline.
+pub(crate) const SLACK: Duration = Duration::from_millis(500);
+
+/// Waits until a call is decided, as a limiter whose server is back does within this time.
+pub(crate) async fn answers_again(limits: &Limiter, within: Duration) {
+    let policy = Policy::token_bucket("p").capacity(100).rate(1).build().unwrap();
+    let answered = async {
+        while limits.check(&policy, KEY).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(within + SLACK, answered).await.unwrap();
+}
+
 /// Far above what a decision takes on a busy machine: a test about permits must not fail for want of time.
 pub(crate) const PATIENT: Duration = Duration::from_secs(30);
 

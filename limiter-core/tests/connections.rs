@@ -1,0 +1,282 @@
+//! How a limiter uses connections: whose they are, when they are given up, and what they may do.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Duration;
+
+use limiter_core::{Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
+use limiter_testing::RedisServer;
+use support::{PATIENT, answers_again, namespace};
+
+fn policy(answer: OnStoreFailure) -> Policy {
+    Policy::token_bucket("p")
+        .capacity(100)
+        .rate(1)
+        .on_store_failure(answer)
+        .build()
+        .unwrap()
+}
+
+/// The same, for calls that must succeed, however busy the machine is.
+fn patient() -> Policy {
+    Policy::token_bucket("p")
+        .capacity(100)
+        .rate(1)
+        .deadline(PATIENT)
+        .build()
+        .unwrap()
+}
+
+fn limiter(url: impl Into<String>) -> Limiter {
+    Limiter::redis(url).namespace(namespace()).build().unwrap()
+}
+
+/// How many connections the server has accepted, this one to ask included.
+fn connections_received(server: &RedisServer) -> u64 {
+    let info = server.command(&["INFO", "stats"]).text().to_owned();
+    let mut lines = info.lines();
+    let count = lines
+        .find_map(|line| line.strip_prefix("total_connections_received:"))
+        .unwrap();
+    count.trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn callers_without_patience_find_a_black_holed_connection_out_too() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    server.pause();
+    let policy = policy(OnStoreFailure::Error);
+    for _ in 0..10 {
+        let _ = tokio::time::timeout(Duration::from_millis(20), limits.check(&policy, "k")).await;
+    }
+    server.resume();
+    answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+#[test]
+fn a_limiter_outlives_the_runtime_that_used_it_first() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(OnStoreFailure::Error);
+    let in_a_runtime_of_its_own = |future: std::pin::Pin<Box<dyn Future<Output = ()> + '_>>| {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(future);
+    };
+    // The first runtime ends while it dials.
+    server.pause();
+    in_a_runtime_of_its_own(Box::pin(async {
+        assert!(limits.check(&policy, "k").await.is_err());
+    }));
+    server.resume();
+    for left in [99, 98, 97] {
+        in_a_runtime_of_its_own(Box::pin(async {
+            assert_eq!(limits.check(&patient(), "k").await.unwrap().remaining(), left);
+        }));
+    }
+}
+
+#[test]
+fn several_runtimes_use_a_limiter_at_a_time() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = patient();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                runtime.block_on(async {
+                    for _ in 0..30 {
+                        assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+                    }
+                });
+            });
+        }
+    });
+    let received = connections_received(&server);
+    // Two for each runtime, one to look.
+    assert!(received <= 3 * 2 + 1, "{received}");
+}
+
+#[test]
+fn without_a_runtime_there_is_an_answer_and_no_panic_in_process() {
+    let limits = Limiter::in_process().build();
+    let policy = policy(OnStoreFailure::Error);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut check = std::pin::pin!(limits.check(&policy, "k").into_future());
+    assert!(check.as_mut().poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn a_demoted_server_is_left_for_the_one_behind_the_same_address() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = patient();
+    assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+    let before = connections_received(&server);
+    // A replica of a server that does not exist: it refuses writes.
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let refused_for = std::time::Instant::now();
+    while refused_for.elapsed() < Duration::from_millis(600) {
+        let Err(Rejection::Unavailable(error)) = limits.check(&policy, "k").await else {
+            panic!("a replica cannot decide");
+        };
+        assert_eq!(error.kind(), StoreErrorKind::Refused);
+    }
+    let dialled = connections_received(&server) - before;
+    assert!(
+        (1..=12).contains(&dialled),
+        "dialled anew, but not for each call: {dialled}"
+    );
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+#[tokio::test]
+async fn the_permissions_that_calls_need_suffice_to_be_ready() {
+    let server = RedisServer::start();
+    let commands = [
+        "+evalsha",
+        "+eval",
+        "+time",
+        "+get",
+        "+set",
+        "+getrange",
+        "+setrange",
+        "+strlen",
+        "+exists",
+        "+del",
+    ];
+    let mut user = vec![
+        "ACL", "SETUSER", "limiter", "on", ">secret", "~team|*", "+hello", "+client", "+pexpire",
+    ];
+    user.extend(commands);
+    server.command(&user);
+    let limits = Limiter::redis(server.url().replace("redis://", "redis://limiter:secret@"))
+        .prefix("team|app:")
+        .namespace("n")
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    for policy in [
+        patient(),
+        Policy::sliding_window("w")
+            .limit(300)
+            .window("1m")
+            .deadline(PATIENT)
+            .build()
+            .unwrap(),
+    ] {
+        assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+        assert!(limits.check(&policy, "k").cost(90).await.unwrap().is_allowed());
+        limits.reset(&policy, "k").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_calls_neither_hang_the_connection_nor_break_it() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    let before = connections_received(&server);
+    for _ in 0..500 {
+        let policy = policy(OnStoreFailure::Error);
+        tokio::select! {
+            biased;
+            _ = limits.check(&policy, "k") => {}
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    assert!(
+        limits
+            .check(&policy(OnStoreFailure::Error), "other")
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+    // Ours for INFO, and at most the pool's second connection.
+    assert!(
+        connections_received(&server) - before <= 2,
+        "a cancelled call costs no connection"
+    );
+}
+
+#[tokio::test]
+async fn a_pool_of_the_application_lends_its_settings_and_keeps_its_connections() {
+    let server = RedisServer::start();
+    let manager = bb8_redis::RedisConnectionManager::new(server.url()).unwrap();
+    let pool = bb8_redis::bb8::Pool::builder()
+        .max_size(1)
+        .build(manager)
+        .await
+        .unwrap();
+    let _taken = pool.get().await.unwrap();
+    let limits = Limiter::redis_pool(pool.clone())
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
+    server.kill();
+    server.restart();
+    // Such a connection is found to be dead by the first call on it.
+    for _ in 0..2 {
+        let _ = limits.check(&patient(), "k").await;
+    }
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_limiter_is_built_without_a_server_and_bad_settings_are_named() {
+    assert!(
+        Limiter::redis("redis://127.0.0.1:1/")
+            .namespace("n")
+            .build()
+            .is_ok()
+    );
+    for (built, message) in [
+        (
+            Limiter::redis("redis://127.0.0.1:1/").build(),
+            "namespace is missing",
+        ),
+        (
+            Limiter::redis("redis://127.0.0.1:1/").namespace("").build(),
+            "namespace is ``",
+        ),
+        (
+            Limiter::redis("http://user:secret@h/").namespace("n").build(),
+            "redis URL is `http://…@h/`",
+        ),
+        (
+            Limiter::redis("redis://127.0.0.1:1/")
+                .namespace("n")
+                .connections(0)
+                .build(),
+            "connections is `0`",
+        ),
+        (
+            Limiter::redis_cluster(Vec::<String>::new())
+                .namespace("n")
+                .build(),
+            "a URL of a cluster node is missing",
+        ),
+        (
+            Limiter::redis_cluster(["redis://h:1/"])
+                .namespace("n")
+                .standalone_only()
+                .build(),
+            "standalone_only",
+        ),
+    ] {
+        let told = built.unwrap_err().to_string();
+        assert!(told.contains(message), "{told}");
+        assert!(!told.contains("secret"), "{told}");
+    }
+}
