@@ -215,7 +215,7 @@ impl Limiter {
             self.inner.any_groups,
         )?;
         match &self.inner.backend {
-            Backend::Memory(store) => store.reset_now(&request),
+            Backend::Memory(store) => store.reset(&request).await?,
             #[cfg(feature = "redis")]
             Backend::Redis(store) => guard::within(request.deadline(), store.reset(&request)).await?,
         }

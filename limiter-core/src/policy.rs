@@ -39,6 +39,7 @@ pub struct Policy(Arc<Inner>);
 struct Inner {
     name: Box<str>,
     /// The name, escaped for use in keys.
+    #[cfg(feature = "redis")]
     escaped_name: Box<str>,
     algorithm: Algorithm,
     group: Option<Box<str>>,
@@ -149,6 +150,7 @@ impl Policy {
         self.0.deadline
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn escaped_name(&self) -> &str {
         &self.0.escaped_name
     }

@@ -128,6 +128,7 @@ impl<S> PolicyBuilder<S> {
         }
         Ok(Policy(Arc::new(Inner {
             algorithm: algorithm(self.shape)?,
+            #[cfg(feature = "redis")]
             escaped_name: escape_part(&self.name).into(),
             name: self.name.into(),
             escaped_group: self.group.as_deref().map(|group| escape_part(group).into()),

@@ -92,15 +92,6 @@ impl MemoryStore {
         Ok(Verdict { decided_at, outcomes })
     }
 
-    /// Forgets the state of every limit of the request.
-    pub(crate) fn reset_now(&self, request: &Request<'_>) {
-        for limit in &request.limits {
-            let place = self.place(limit);
-            let mut locks = self.lock(std::slice::from_ref(&place));
-            locks.table(&place).remove(place.hash, limit);
-        }
-    }
-
     fn place(&self, limit: &Limit<'_>) -> Place {
         let hash = self.hasher.hash_one(limit.identity());
         // The table uses the low and the top seven bits; these lie between.
@@ -186,7 +177,11 @@ impl Store for MemoryStore {
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
-        self.reset_now(request);
+        for limit in &request.limits {
+            let place = self.place(limit);
+            let mut locks = self.lock(std::slice::from_ref(&place));
+            locks.table(&place).remove(place.hash, limit);
+        }
         Ok(())
     }
 
