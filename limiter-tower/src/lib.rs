@@ -79,7 +79,8 @@
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
 //! An HTTP answer is a sentence of plain text. A request whose content type is `application/grpc` is answered with headers
-//! only: status 200, `grpc-status` and `grpc-message`; so one layer serves a port that speaks both.
+//! only: status 200, `grpc-status` and `grpc-message`; so one layer serves a port that speaks both. `Retry-After` goes to
+//! HTTP clients only for now; `grpc-message` says the seconds to gRPC's.
 //!
 //! # What handlers and other layers see
 //!
