@@ -50,6 +50,7 @@ pub trait ExtractKey<B> {
     fn extract(&self, request: &Request<B>) -> Answer;
 }
 
+#[diagnostic::do_not_recommend]
 impl<F, B, A> ExtractKey<B> for F
 where
     F: Fn(&Request<B>) -> A,

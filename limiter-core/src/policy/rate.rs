@@ -276,6 +276,25 @@ mod tests {
     }
 
     #[test]
+    fn policies_speak_of_time_as_people_do() {
+        use crate::policy::Policy;
+
+        let daily = Policy::sliding_window("send")
+            .limit(3)
+            .window("1d")
+            .build()
+            .unwrap();
+        assert_eq!(daily.to_string(), "send (sliding window: 3 in any 1d)");
+        let search = Policy::token_bucket("search")
+            .capacity(20)
+            .rate(1)
+            .build()
+            .unwrap();
+        assert_eq!(search.to_string(), "search (token bucket: 20, refilled at 1/s)");
+        assert_eq!(Span(5_400_000_001).to_string(), "1h30m1us");
+    }
+
+    #[test]
     fn what_does_not_fit_is_named() {
         for text in [
             "0/s",
