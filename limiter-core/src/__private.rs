@@ -1,6 +1,7 @@
 //! What the expansion of the attributes calls. Not for people: it changes without notice.
 
 mod convert;
+mod report;
 
 pub use std::sync::LazyLock;
 pub use std::time::Duration;
@@ -13,6 +14,7 @@ pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::site::Site;
 pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
+pub use report::Reporter;
 
 use smallvec::SmallVec;
 
@@ -169,6 +171,7 @@ impl Entry {
 /// The one decision of an annotated function, everything in it computed from the arguments of one call.
 #[derive(Debug)]
 pub struct Guard<const N: usize> {
+    reporter: &'static Reporter,
     limiter: Option<Limiter>,
     entries: [Entry; N],
     wait: Option<Result<Duration, ConfigError>>,
@@ -178,11 +181,13 @@ impl<const N: usize> Guard<N> {
     /// The limits of all attributes, in the order in which they stand.
     #[must_use]
     pub fn new(
+        reporter: &'static Reporter,
         limiter: Option<Limiter>,
         entries: [Entry; N],
         wait: Option<Result<Duration, ConfigError>>,
     ) -> Self {
         Self {
+            reporter,
             limiter,
             entries,
             wait,
@@ -200,19 +205,30 @@ pub struct Refused {
 }
 
 /// Makes the one decision of an annotated function. `None` is a call to which its limits do not apply (`when`).
+/// A misconfiguration is logged, since a fallback may hide it.
 ///
 /// # Errors
 ///
 /// [`Refused`] when the call must not go on.
 pub async fn enter<const N: usize>(guard: Option<Guard<N>>) -> Result<(), Refused> {
-    let Some(Guard {
+    let Some(guard) = guard else {
+        return Ok(());
+    };
+    let reporter = guard.reporter;
+    let answer = decide(guard).await;
+    if let Err(refused) = &answer {
+        reporter.report(&refused.rejection);
+    }
+    answer
+}
+
+async fn decide<const N: usize>(guard: Guard<N>) -> Result<(), Refused> {
+    let Guard {
         limiter,
         entries,
         wait,
-    }) = guard
-    else {
-        return Ok(());
-    };
+        ..
+    } = guard;
     let by_first = |rejection| Refused { index: 0, rejection };
     let limiter = limiter
         .map_or_else(context::current, Ok)

@@ -22,6 +22,9 @@ enum Global {
 
 /// Sets the limiter of every annotated function that names none. Call it once, before the first of them is called.
 ///
+/// Without any, a debug build decides in process (one limiter for the whole process, and the log says so once); a release
+/// build rejects with [`StoreErrorKind::NotInstalled`].
+///
 /// # Errors
 ///
 /// [`ConfigError::AlreadyInstalled`] when one is set already, or an annotated function has run without one.
@@ -32,7 +35,8 @@ pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
 }
 
 /// Runs `future` with `limiter` as the limiter of every annotated function that names none and is called in the same
-/// task, so that tests which run side by side share nothing. Tasks spawned by the future do not inherit it.
+/// task, so that tests which run side by side share nothing. A task that the future spawns uses the installed limiter:
+/// wrap its future in `with_limiter` again.
 ///
 /// # Cancel safety
 ///

@@ -192,6 +192,9 @@ impl LimitOutcome {
 }
 
 /// Why a call must not go on.
+///
+/// As the error of an axum handler it needs the feature `axum`, of limiter-core or of limiter-tower; for a
+/// `Result<_, tonic::Status>` it is the feature `tonic`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
@@ -277,7 +280,7 @@ impl fmt::Display for Rejection {
             }
             Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
             Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
-            Self::Config(_) => f.write_str("a limit's value cannot be used"),
+            Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),
             Self::Unavailable(_) => f.write_str("the rate limiter's store gave no answer"),
         }
     }
@@ -286,7 +289,7 @@ impl fmt::Display for Rejection {
 impl Error for Rejection {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Config(error) => Some(error),
+            // `Display` says what is wrong with a configuration.
             Self::Unavailable(error) => Some(error),
             _ => None,
         }
@@ -333,6 +336,7 @@ pub trait FromRejection {
     fn from_rejection(rejection: Rejection) -> Self;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T, E: From<Rejection>> FromRejection for Result<T, E> {
     fn from_rejection(rejection: Rejection) -> Self {
         Err(E::from(rejection))

@@ -64,7 +64,7 @@ impl fmt::Display for ConfigError {
             Self::DifferentGroups { first, other } => write!(
                 f,
                 "limits decided together must share a group: `{}` and `{}` differ, expected the same key, \
-                 or one group for all of them",
+                 or the same group for all of them: `group = …` in every attribute, `Key::in_group` by hand",
                 Bounded(first),
                 Bounded(other)
             ),
@@ -75,7 +75,10 @@ impl fmt::Display for ConfigError {
                 f.write_str("a limiter is installed or in use already, expected install to be called once, before any use")
             }
             Self::Sites { mistakes } => {
-                write!(f, "{} annotated functions cannot be used as written:", mistakes.len())?;
+                match mistakes.len() {
+                    1 => f.write_str("an annotated function cannot be used as written:")?,
+                    many => write!(f, "{many} annotated functions cannot be used as written:")?,
+                }
                 mistakes.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
             }
         }

@@ -198,7 +198,7 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// `search (token bucket: 20, refilled at 10 per 1s)`.
+/// `search (token bucket: 20, refilled at 10/s)`.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
@@ -220,8 +220,8 @@ impl fmt::Display for Policy {
             Algorithm::SlidingWindow(SlidingWindow { limit, window }) => {
                 write!(
                     f,
-                    "{name} (sliding window: {limit} in any {:?})",
-                    Duration::from_micros(window)
+                    "{name} (sliding window: {limit} in any {})",
+                    rate::Span(window)
                 )
             }
         }

@@ -1,6 +1,6 @@
 //! The annotated functions of the program, and the mistakes that only show when they are seen together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::ConfigError;
 use crate::policy::Policy;
@@ -18,6 +18,8 @@ pub struct Site {
     pub line: u32,
     /// The budget is meant to be shared with other functions that name it.
     pub shared: bool,
+    /// The key's text; `None` where it does not tell the group: there is a `group`, an expression, or a `limiter`.
+    pub key: Option<&'static str>,
     /// The policy, unless it depends on the arguments of a call.
     pub policy: Option<fn() -> Result<Policy, ConfigError>>,
 }
@@ -27,11 +29,16 @@ inventory::collect!(Site);
 /// Checks every annotation of the program: that its policy can be built, that no two functions share a budget by
 /// accident, and that those which share one by intention mean the same limit. Call it at start-up.
 ///
+/// So are limits of one function whose keys are written differently and which have no `group`: no cluster could decide
+/// them together. Where they are meant for a limiter that is `standalone_only`, name it: `limiter = …`.
+///
 /// # Errors
 ///
 /// [`ConfigError::Sites`] with one line for each mistake.
 pub fn verify_sites() -> Result<(), ConfigError> {
-    let mistakes = mistakes(inventory::iter::<Site>.into_iter().copied());
+    let sites = || inventory::iter::<Site>.into_iter().copied();
+    let mut mistakes = mistakes(sites());
+    mistakes.extend(apart(sites()));
     if mistakes.is_empty() {
         Ok(())
     } else {
@@ -76,6 +83,32 @@ fn mistakes(sites: impl Iterator<Item = Site>) -> Vec<String> {
     mistakes
 }
 
+/// The functions whose limits no cluster could decide at one place.
+fn apart(sites: impl Iterator<Item = Site>) -> Vec<String> {
+    let mut by_function: BTreeMap<(&str, &str, u32), (Site, BTreeSet<&str>)> = BTreeMap::new();
+    for site in sites {
+        if let Some(key) = site.key {
+            // All attributes of a function have its line, and two functions of one path (in different impls) do not.
+            let function = (site.function, site.file, site.line);
+            let (_, keys) = by_function
+                .entry(function)
+                .or_insert_with(|| (site, BTreeSet::new()));
+            keys.insert(key);
+        }
+    }
+    let apart = by_function.into_values().filter(|(_, keys)| keys.len() > 1);
+    let mistake = |(site, keys): (Site, BTreeSet<&str>)| {
+        let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+        format!(
+            "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
+             every attribute",
+            place(&site),
+            keys.join(" and ")
+        )
+    };
+    apart.map(mistake).collect()
+}
+
 fn place(site: &Site) -> String {
     format!("{} ({}:{})", site.function, site.file, site.line)
 }
@@ -102,8 +135,30 @@ mod tests {
         file: "a.rs",
         line: 3,
         shared: true,
+        key: Some("{to}"),
         policy: Some(five),
     };
+
+    #[test]
+    fn limits_of_one_function_lie_together() {
+        let with = |key| Site {
+            name: "other",
+            key,
+            ..SITE
+        };
+        assert!(apart([SITE, with(Some("{to}")), with(None)].into_iter()).is_empty());
+        let elsewhere = Site {
+            line: 9,
+            ..with(Some("{tenant}"))
+        };
+        assert!(apart([SITE, elsewhere].into_iter()).is_empty());
+        let found = apart([SITE, with(Some("")), with(Some("{tenant}"))].into_iter());
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].contains(r#"have the keys "" and "{tenant}" and "{to}", expected the same key"#),
+            "{found:?}"
+        );
+    }
 
     #[test]
     fn a_budget_is_shared_by_intention_and_with_one_meaning() {

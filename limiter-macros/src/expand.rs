@@ -14,7 +14,7 @@ use syn::{Attribute, Path};
 
 use crate::boxed::Boxed;
 use crate::func::{self, Func, MARKER, Output, Param, Shape};
-use crate::model::{Algorithm, Limit, LimitedFn, Name};
+use crate::model::{Algorithm, Key, Limit, LimitedFn, Name};
 use borrow::by_reference;
 use values::{convert, key_of, number, option, period, rate_of};
 
@@ -76,6 +76,7 @@ impl LimitedFn {
             .enumerate()
             .map(|(index, limit)| self.site(index, limit, private));
         let names = self.by_reference();
+        let (reporter, function) = (local("__LIMITER_REPORTER"), self.path());
         let limiter = match &self.limiter {
             Some(expr) => {
                 let limiter = convert(private, "ToLimiter", "to_limiter", expr);
@@ -90,7 +91,7 @@ impl LimitedFn {
             .enumerate()
             .map(|(index, limit)| self.entry(index, limit, private));
         let made = quote! {
-            let #made = #private::Guard::new(#limiter, [#(#entries),*], #wait);
+            let #made = #private::Guard::new(&#reporter, #limiter, [#(#entries),*], #wait);
             ::core::option::Option::Some(#made)
         };
         let made = match &self.when {
@@ -103,7 +104,9 @@ impl LimitedFn {
         let answer = self.answer(refused, private);
         let taken = &self.taken;
         quote! {
-            let #guard = { #(use #taken as _;)* #(#policies)* #names #made };
+            let #guard = { #(use #taken as _;)* #(#policies)*
+                static #reporter: #private::Reporter = #private::Reporter::new(#function);
+                #names #made };
             if let ::core::result::Result::Err(#refused) = #private::enter(#guard).await { #answer }
         }
     }
@@ -113,6 +116,7 @@ impl LimitedFn {
         let name = self.name(limit);
         let function = self.path();
         let shared = limit.shared;
+        let key = option(self.key_text(limit).map(ToTokens::into_token_stream));
         let policy_static = policy_static(index);
         let (item, policy) = if limit.constant {
             let policy = self.policy(limit, private);
@@ -135,9 +139,23 @@ impl LimitedFn {
                     file: ::core::file!(),
                     line: ::core::line!(),
                     shared: #shared,
+                    key: #key,
                     policy: #policy,
                 }
             }
+        }
+    }
+
+    /// The key as it is written, where that alone tells which group the limit lies in.
+    fn key_text(&self, limit: &Limit) -> Option<String> {
+        // What takes limits of different groups is not known of a limiter that is named.
+        if limit.group.is_some() || self.limiter.is_some() {
+            return None;
+        }
+        match &limit.key {
+            None => Some(String::new()),
+            Some(Key::Template(template)) => Some(template.written.clone()),
+            Some(Key::Computed(_)) => None,
         }
     }
 
@@ -258,7 +276,7 @@ impl LimitedFn {
                 },
             };
         };
-        let call = fallback.call(&self.params, rejection);
+        let (before, call) = fallback.call(&self.params, rejection);
         let span = mixed(fallback.span);
         let output = match &self.output {
             Output::Unit(_) => Some(quote!(: ())),
@@ -269,6 +287,7 @@ impl LimitedFn {
         let resolved = quote_spanned!(span=> #wrapper(#call).resolve().await);
         quote! {
             use #private::ResolveValue as _;
+            #before
             let #value #output = #resolved;
             return #value;
         }

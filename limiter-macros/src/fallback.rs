@@ -51,18 +51,33 @@ impl Fallback {
         })
     }
 
-    /// The call. Its errors show at the fallback; its names are the expansion's own.
-    pub(crate) fn call(&self, params: &[Param], rejection: &TokenStream) -> TokenStream {
+    /// What stands before the call, and the call. Its errors show at the fallback. All of its tokens are the expansion's
+    /// own, bound before where need be: the compiler then offers no edit of the attribute, which would be a wrong one.
+    pub(crate) fn call(&self, params: &[Param], rejection: &TokenStream) -> (TokenStream, TokenStream) {
         let span = self.span.resolved_at(Span::mixed_site());
-        let moved = params.iter().filter(|_| self.pass_args).map(|param| {
-            let mut ident = param.ident.clone();
-            ident.set_span(span.resolved_at(ident.span()));
-            quote!(#ident)
-        });
-        let arguments = moved.chain(self.pass_rejection.then(|| rejection.clone()));
+        let mut before = TokenStream::new();
+        let mut arguments: Vec<Ident> = Vec::new();
+        for (index, param) in params.iter().filter(|_| self.pass_args).enumerate() {
+            let (value, ident) = (Ident::new(&format!("__limiter_value{index}"), span), &param.ident);
+            before.extend(quote!(let #value = #ident;));
+            arguments.push(value);
+        }
+        if self.pass_rejection {
+            let value = Ident::new("__limiter_rejection", span);
+            before.extend(quote!(let #value = #rejection;));
+            arguments.push(value);
+        }
         match &self.callee {
-            Callee::Path(path) => quote_spanned!(span=> #path(#(#arguments),*)),
-            Callee::Method { receiver, method } => quote_spanned!(span=> #receiver.#method(#(#arguments),*)),
+            Callee::Path(path) => {
+                let function = Ident::new("__limiter_fallback", span);
+                before.extend(quote!(let #function = #path;));
+                (before, quote_spanned!(span=> #function(#(#arguments),*)))
+            }
+            Callee::Method { receiver, method } => {
+                let mut method = method.clone();
+                method.set_span(method.span().resolved_at(Span::mixed_site()));
+                (before, quote_spanned!(span=> #receiver.#method(#(#arguments),*)))
+            }
         }
     }
 }

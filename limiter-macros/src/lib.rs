@@ -139,7 +139,7 @@ pub fn token_limiter(
 ///
 /// | argument | what it says | default |
 /// |---|---|---|
-/// | `limit = 5` | The calls in any window: a whole number, at most 2²⁴. `need` is whole, too. | required |
+/// | `limit = 5` | The calls in any window: a whole number, at most 1,048,576. `need` is whole, too. | required |
 /// | `window = "1m"` | The window's length: text with a unit, or a `Duration`. | required |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]

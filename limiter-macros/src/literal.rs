@@ -226,6 +226,13 @@ fn thousandths(digits: &str) -> Option<u64> {
         .checked_add(format!("{decimals:0<3}").parse().ok()?)
 }
 
+/// Thousandths as they are written: `0.5`.
+pub(crate) fn permits(thousandths: &u64) -> String {
+    let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
+    let text = format!("{whole}.{rest:03}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// `1h30m` in microseconds.
 fn duration(text: &str) -> Option<u64> {
     let mut rest = text.trim();

@@ -10,6 +10,8 @@ use crate::diagnostics::{Diagnostics, meant};
 /// A format string, taken apart.
 pub(crate) struct Template {
     pub(crate) span: Span,
+    /// The text as it stands in the attribute.
+    pub(crate) written: String,
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -74,7 +76,11 @@ impl Template {
         if !plain.is_empty() {
             pieces.push(Piece::Text(plain));
         }
-        (before == diagnostics.count()).then_some(Self { span, pieces })
+        (before == diagnostics.count()).then_some(Self {
+            span,
+            written: text,
+            pieces,
+        })
     }
 
     /// The names with which the placeholders start.

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use limiter_core::__private::Reporter;
 use limiter_core::{Allowed, Amount, Ask, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
 /// What a layer limits by: the limiter, the policies of one decision, and the cost.
@@ -13,6 +14,7 @@ pub(crate) struct Limits {
     limiter: Limiter,
     policies: Vec<Policy>,
     cost: Result<Amount, ConfigError>,
+    reporter: Arc<Reporter>,
 }
 
 impl Limits {
@@ -21,6 +23,7 @@ impl Limits {
             limiter,
             policies: vec![policy],
             cost: Ok(Amount::ONE),
+            reporter: Arc::new(Reporter::new("RateLimitLayer")),
         }
     }
 
@@ -28,17 +31,25 @@ impl Limits {
         self.cost = cost;
     }
 
-    /// Nothing is asked before the first poll.
+    /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told.
     pub(crate) fn decide(self: Arc<Self>, key: Key<'static>) -> Deciding {
         Deciding(Box::pin(async move {
-            let cost = self.cost.clone()?;
-            let asks = self
-                .policies
-                .iter()
-                .map(|policy| Ask::new(policy, &key).cost(cost));
-            let decision = self.limiter.check_all(asks).await?;
-            decision.require().map(Allowed::into_decision)
+            let answer = self.ask(&key).await;
+            if let Err(rejection) = &answer {
+                self.reporter.report(rejection);
+            }
+            answer
         }))
+    }
+
+    async fn ask(&self, key: &Key<'static>) -> Result<Decision, Rejection> {
+        let cost = self.cost.clone()?;
+        let asks = self
+            .policies
+            .iter()
+            .map(|policy| Ask::new(policy, key).cost(cost));
+        let decision = self.limiter.check_all(asks).await?;
+        decision.require().map(Allowed::into_decision)
     }
 }
 

@@ -41,7 +41,7 @@ pub use shared::{Shared, shared};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the key of a `Request<{B}>`",
-    note = "a key is found by one of the functions in `limiter_tower::key`,",
+    note = "a key is found by one of the functions in `limiter_tower::key`, such as `key::header(\"x-api-key\")`,",
     note = "or by a closure that takes `&Request<{B}>` and returns something owned: a `Key<'static>`, a `String`, \
             a number, an `Option` or `Result` of one of these, or a `key::Answer`"
 )]
@@ -50,6 +50,7 @@ pub trait ExtractKey<B> {
     fn extract(&self, request: &Request<B>) -> Answer;
 }
 
+#[diagnostic::do_not_recommend]
 impl<F, B, A> ExtractKey<B> for F
 where
     F: Fn(&Request<B>) -> A,

@@ -24,6 +24,13 @@ use crate::service::RateLimit;
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 ///
+/// One layer asks for one limit. Limits that must be decided together (all are charged, or none): annotate the handler,
+/// or call [`Limiter::check_all`] in a middleware. Nested layers are separate decisions: what an outer one has charged
+/// stays charged when an inner one denies.
+///
+/// A misconfiguration (a cost that cannot be used, say) is answered with 500, and logged as an error at most once in ten
+/// seconds.
+///
 /// Without a key it does not compile:
 ///
 /// ```compile_fail,E0277

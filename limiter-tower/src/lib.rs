@@ -74,12 +74,13 @@
 //! | a cost above the policy's quota | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
 //! | the store is out | 503 | UNAVAILABLE | none: nobody knows |
 //! | the store is out, the policy says `Allow` | the inner response | the inner response | |
-//! | the store is out, the policy says `Deny` | 429 | RESOURCE_EXHAUSTED | none: nobody knows |
+//! | the store is out, the policy says `Deny` | 503 | UNAVAILABLE | none: nobody knows |
 //! | a cost that cannot be used | 500 | INTERNAL | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
 //! An HTTP answer is a sentence of plain text. A request whose content type is `application/grpc` is answered with headers
-//! only: status 200, `grpc-status` and `grpc-message`; so one layer serves a port that speaks both.
+//! only: status 200, `grpc-status` and `grpc-message`; so one layer serves a port that speaks both. `Retry-After` goes to
+//! HTTP clients only for now; `grpc-message` says the seconds to gRPC's.
 //!
 //! # What handlers and other layers see
 //!

@@ -121,7 +121,11 @@ fn selected(only: Option<&str>) -> Result<Vec<&'static Step>, String> {
         .collect();
     if steps.is_empty() {
         let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-        return Err(format!("no such step; expected one of {}", names.join(", ")));
+        return Err(format!(
+            "no step `{}`, expected one of {}",
+            only.unwrap_or_default(),
+            names.join(", ")
+        ));
     }
     Ok(steps)
 }

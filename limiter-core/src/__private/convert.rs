@@ -15,7 +15,9 @@ use crate::units::{Amount, parse_duration};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a key",
     label = "this is no key",
-    note = "a key is anything that implements `Display`, or a `limiter_core::Key`"
+    note = "a key is anything that implements `Display`, or a `limiter_core::Key`;",
+    note = "for an `Option`, write `key = x.as_deref().unwrap_or(\"anonymous\")`, or `when = x.is_some()` and the key of \
+            what is there"
 )]
 pub trait ToKey {
     /// The key, without moving the value.

@@ -60,7 +60,7 @@ pub(super) fn rate_of(rate: &Rate, private: &TokenStream) -> TokenStream {
 pub(super) fn key_of(key: &Key, private: &TokenStream) -> TokenStream {
     match key {
         Key::Computed(expr) => convert(private, "ToKey", "to_key", expr),
-        Key::Template(Template { span, pieces }) => {
+        Key::Template(Template { span, pieces, .. }) => {
             let pieces = pieces.iter().map(|piece| match piece {
                 Piece::Text(text) => quote!(.text(#text)),
                 Piece::Place { root, fields } => quote_spanned!(mixed(*span)=> .part(&#root #(.#fields)*)),

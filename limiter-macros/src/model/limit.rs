@@ -17,7 +17,7 @@ use crate::template::{Names, Template};
 use crate::words::{Kind, Word};
 
 /// The largest limit of an exact window.
-const MAX_WINDOW_LIMIT: u64 = 1 << 24;
+const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 /// An hour, in microseconds.
 const MAX_DEADLINE: u64 = 3_600_000_000;
@@ -58,7 +58,10 @@ impl Scope<'_> {
             (algorithm.quota(), &need)
             && cost > quota
         {
-            let message = format!("`need` is above the `{word}`, so that no call would ever be allowed");
+            let [cost, quota] = [cost, quota].map(literal::permits);
+            let message = format!(
+                "`need` is {cost}, above the `{word}` of {quota}, so that no call would ever be allowed"
+            );
             diagnostics.at(args.place(Word::Need).unwrap_or(args.span), message);
         }
         let is_item = |path: &Path| self.is_item(path);

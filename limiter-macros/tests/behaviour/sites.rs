@@ -1,10 +1,18 @@
 //! The list of annotated functions.
 
-use limiter_core::verify_sites;
+use limiter_core::{ConfigError, verify_sites};
 
 #[test]
-fn every_annotation_of_this_program_can_be_used() {
-    verify_sites().unwrap();
+fn every_annotation_of_this_program_can_be_used_but_one() {
+    let Err(ConfigError::Sites { mistakes }) = verify_sites() else {
+        panic!("limits of different groups are a mistake")
+    };
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    assert!(
+        mistakes[0].starts_with("behaviour::several::other_groups (")
+            && mistakes[0].contains(r#"have the keys "{a}" and "{b}""#),
+        "{mistakes:?}"
+    );
 }
 
 #[test]

@@ -10,15 +10,19 @@ async fn send(
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "send", function :
             ::core::concat!(::core::module_path!(), "::", "send"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, policy :
-            ::core::option::Option::None, }
+            ::core::file!(), line : ::core::line!(), shared : false, key :
+            ::core::option::Option::None, policy : ::core::option::Option::None, }
         }
+        static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
+            ::core::concat!(::core::module_path!(), "::", "send"),
+        );
         let Batch { count, items } = &__limiter_arg2;
         let _ = &count;
         let _ = &items;
         let __limiter_applies: bool = *count > 0;
         if __limiter_applies {
             let __limiter_made = ::limiter_core::__private::Guard::new(
+                &__LIMITER_REPORTER,
                 ::core::option::Option::Some(
                     ::limiter_core::__private::ToLimiter::to_limiter(&(self.limits)),
                 ),
@@ -68,14 +72,19 @@ async fn send(
         .await
     {
         use ::limiter_core::__private::ResolveValue as _;
+        let __limiter_value0 = to;
+        let __limiter_value1 = __limiter_arg2;
+        let __limiter_value2 = __limiter_arg3;
+        let __limiter_value3 = limit;
+        let __limiter_rejection = __limiter_refused.rejection;
         let __limiter_value: Receipt = ::limiter_core::__private::Fallback(
                 self
                     .queue(
-                        to,
-                        __limiter_arg2,
-                        __limiter_arg3,
-                        limit,
-                        __limiter_refused.rejection,
+                        __limiter_value0,
+                        __limiter_value1,
+                        __limiter_value2,
+                        __limiter_value3,
+                        __limiter_rejection,
                     ),
             )
             .resolve()

@@ -25,11 +25,16 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             ::limiter_core::__private::Site { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, policy :
+            ::core::file!(), line : ::core::line!(), shared : false, key :
+            ::core::option::Option::Some("user:{user}"), policy :
             ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
             __LIMITER_POLICY_0)), }
         }
+        static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
+            ::core::concat!(::core::module_path!(), "::", "search"),
+        );
         let __limiter_made = ::limiter_core::__private::Guard::new(
+            &__LIMITER_REPORTER,
             ::core::option::Option::None,
             [
                 ::limiter_core::__private::Entry::fixed(

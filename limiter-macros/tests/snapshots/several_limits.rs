@@ -26,9 +26,9 @@ async fn search() -> Result<(), Rejection> {
             ::limiter_core::__private::Site { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, policy :
-            ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
-            __LIMITER_POLICY_0)), }
+            ::core::file!(), line : ::core::line!(), shared : false, key :
+            ::core::option::Option::Some(""), policy : ::core::option::Option::Some(||
+            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
         }
         static __LIMITER_POLICY_1: ::limiter_core::__private::LazyLock<
             ::limiter_core::__private::Built,
@@ -48,11 +48,15 @@ async fn search() -> Result<(), Rejection> {
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, policy :
-            ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
-            __LIMITER_POLICY_1)), }
+            ::core::file!(), line : ::core::line!(), shared : false, key :
+            ::core::option::Option::Some(""), policy : ::core::option::Option::Some(||
+            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_1)), }
         }
+        static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
+            ::core::concat!(::core::module_path!(), "::", "search"),
+        );
         let __limiter_made = ::limiter_core::__private::Guard::new(
+            &__LIMITER_REPORTER,
             ::core::option::Option::None,
             [
                 ::limiter_core::__private::Entry::fixed(
@@ -76,8 +80,9 @@ async fn search() -> Result<(), Rejection> {
         match __limiter_refused.index {
             0usize => {
                 use ::limiter_core::__private::ResolveValue as _;
+                let __limiter_fallback = slow_down;
                 let __limiter_value: Result<(), Rejection> = ::limiter_core::__private::Fallback(
-                        slow_down(),
+                        __limiter_fallback(),
                     )
                     .resolve()
                     .await;

@@ -37,13 +37,18 @@ where
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::Site { name : "mail", function :
                 ::core::concat!(::core::module_path!(), "::", "send"), file :
-                ::core::file!(), line : ::core::line!(), shared : false, policy :
+                ::core::file!(), line : ::core::line!(), shared : false, key :
+                ::core::option::Option::Some("{app.id}"), policy :
                 ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
                 __LIMITER_POLICY_0)), }
             }
+            static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
+                ::core::concat!(::core::module_path!(), "::", "send"),
+            );
             let State(app) = &__arg1;
             let _ = &app;
             let __limiter_made = ::limiter_core::__private::Guard::new(
+                &__LIMITER_REPORTER,
                 ::core::option::Option::None,
                 [
                     ::limiter_core::__private::Entry::fixed(

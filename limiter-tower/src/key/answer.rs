@@ -61,6 +61,15 @@ impl From<StatusCode> for Refusal {
     }
 }
 
+/// As [`StatusCode`]; a number that is no status (below 100, above 999) refuses with 500.
+impl From<u16> for Refusal {
+    fn from(status: u16) -> Self {
+        StatusCode::from_u16(status)
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+            .into()
+    }
+}
+
 /// What a closure may return for a request.
 ///
 /// A key is a [`Key`], text, a number or an address. `None` refuses the request with 400, `Err` with what it holds:

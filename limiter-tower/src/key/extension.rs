@@ -29,7 +29,8 @@ use super::answer::{Answer, Missing, Refusal};
 /// let by_user = key::extension(|claims: &Claims| &claims.sub).or_refuse(StatusCode::UNAUTHORIZED);
 /// ```
 ///
-/// The part is borrowed: text, or a [`Key`] that the extension keeps. To compose one, give the layer a closure:
+/// The part is borrowed: text, or a [`Key`] that the extension keeps. For a number, or to compose a key, give the layer a
+/// closure over the request:
 ///
 /// ```
 /// # #[derive(Clone)]

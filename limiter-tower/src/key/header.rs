@@ -109,6 +109,12 @@ mod tests {
             answer(&unauthorized, &[]),
             Answer::Refuse(StatusCode::UNAUTHORIZED.into())
         );
+        let bare = header("x-api-key").or_refuse(401);
+        assert_eq!(
+            answer(&bare, &[]),
+            Answer::Refuse(StatusCode::UNAUTHORIZED.into())
+        );
+        assert_eq!(Refusal::from(42), StatusCode::INTERNAL_SERVER_ERROR.into());
         let lenient = header("x-api-key").or_skip();
         assert_eq!(answer(&lenient, &[]), Answer::Skip);
         assert!(

@@ -1,0 +1,75 @@
+//! What only the program's author can mend stands in the log, whatever the caller is told.
+
+use std::fmt;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::decision::Rejection;
+use crate::error::StoreErrorKind;
+
+/// Logs misconfigurations, at most one in ten seconds, so that a busy function does not flood the log.
+#[derive(Debug)]
+pub struct Reporter {
+    /// Where the limit stands.
+    place: &'static str,
+    /// Milliseconds from `START` until the next one may be logged.
+    next: AtomicU64,
+}
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+const INTERVAL: Duration = Duration::from_secs(10);
+
+impl Reporter {
+    /// For one annotated function, or one layer.
+    #[must_use]
+    pub const fn new(place: &'static str) -> Self {
+        Self {
+            place,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Logs a rejection that is the program's own mistake. A fallback would hide it.
+    pub fn report(&self, rejection: &Rejection) {
+        let cause: &dyn fmt::Display = match rejection {
+            Rejection::Config(error) => error,
+            Rejection::NotConfigured { .. } => rejection,
+            Rejection::Unavailable(error) if error.kind() == StoreErrorKind::NotInstalled => error,
+            _ => return,
+        };
+        if self.is_due(START.elapsed()) {
+            tracing::error!(
+                place = self.place,
+                %cause,
+                "a rate limit is misconfigured, so its calls are rejected; said once in ten seconds at most"
+            );
+        }
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let next = self.next.load(Ordering::Relaxed);
+        // Of several threads, one says it.
+        millis(now) >= next
+            && self
+                .next
+                .compare_exchange(next, millis(now + INTERVAL), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_report_in_ten_seconds() {
+        let reporter = Reporter::new("a::send");
+        let due = |millis| reporter.is_due(Duration::from_millis(millis));
+        assert!(due(0));
+        assert!(!due(0) && !due(9_999));
+        assert!(due(10_000));
+        assert!(!due(10_001) && due(25_000));
+    }
+}

@@ -1,0 +1,111 @@
+//! What stands in the log.
+#![allow(clippy::unwrap_used, reason = "a test ends that way")]
+
+mod support;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use limiter_core::{Rejection, token_limiter, with_limiter};
+use limiter_tower::{RateLimitLayer, key};
+use tower::{Layer, ServiceExt};
+use tracing::field::{Field, Visit};
+use tracing::span;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use support::{Strict, limiter, one_a_minute, request};
+
+/// Keeps the errors that are logged.
+#[derive(Clone, Default)]
+struct Errors(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Errors {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.push_str(&format!("{field}={value:?} "));
+    }
+}
+
+impl Errors {
+    fn about(&self, place: &str) -> Vec<String> {
+        let errors = self.0.lock().unwrap();
+        errors
+            .iter()
+            .filter(|error| error.contains(place))
+            .cloned()
+            .collect()
+    }
+}
+
+fn hidden() -> &'static str {
+    "hidden"
+}
+
+#[token_limiter(capacity = 5, rate = 1, need = cost, fallback = hidden)]
+async fn costly(cost: i64) -> &'static str {
+    let _ = cost;
+    "done"
+}
+
+/// One test, since the log belongs to the whole program.
+#[tokio::test]
+async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
+    let errors = Errors::default();
+    tracing::subscriber::set_global_default(errors.clone()).unwrap();
+    let (limits, _clock) = limiter();
+
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(key::shared())
+        .cost(-1)
+        .layer(Strict::default());
+    for _ in 0..3 {
+        let response = service.clone().oneshot(request("ann")).await.unwrap();
+        assert_eq!(response.status(), 500);
+        let rejection = response.extensions().get::<Rejection>().map(Rejection::to_string);
+        assert!(rejection.is_some_and(|text| text.starts_with("the limit is misconfigured: amount is `-1`")));
+    }
+    let of_the_layer = errors.about("RateLimitLayer");
+    assert_eq!(of_the_layer.len(), 1, "{of_the_layer:?}");
+    assert!(
+        of_the_layer.concat().contains("amount is `-1`"),
+        "{of_the_layer:?}"
+    );
+
+    with_limiter(limits, async {
+        for _ in 0..3 {
+            assert_eq!(costly(-1).await, "hidden");
+        }
+        for _ in 0..6 {
+            costly(1).await;
+        }
+    })
+    .await;
+    let of_the_function = errors.about("log::costly");
+    assert_eq!(of_the_function.len(), 1, "{of_the_function:?}");
+    assert_eq!(errors.about("").len(), 2, "a limit that is reached is none");
+}
