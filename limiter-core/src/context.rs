@@ -45,6 +45,15 @@ pub async fn with_limiter<F: Future>(limiter: Limiter, future: F) -> F::Output {
     CURRENT.scope(limiter, future).await
 }
 
+/// Whether the task's limiter, else the installed one, decides limits of different groups together, as no cluster could.
+pub(crate) fn current_needs_no_cluster() -> bool {
+    let of_task = CURRENT.try_with(Limiter::is_standalone_only);
+    of_task.unwrap_or_else(|_| match GLOBAL.get() {
+        Some(Global::Installed(limiter) | Global::InProcess(limiter)) => limiter.is_standalone_only(),
+        Some(Global::None) | None => false,
+    })
+}
+
 /// The task's limiter, else the global one.
 pub(crate) fn current() -> Result<Limiter, StoreError> {
     if let Ok(limiter) = CURRENT.try_with(Limiter::clone) {

@@ -259,6 +259,10 @@ impl Limiter {
         }
     }
 
+    pub(crate) fn is_standalone_only(&self) -> bool {
+        self.inner.any_groups
+    }
+
     fn open(&self) -> Result<(), StoreError> {
         if *self.inner.closing.borrow() {
             Err(shut_down())

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::context;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -29,8 +30,9 @@ inventory::collect!(Site);
 /// Checks every annotation of the program: that its policy can be built, that no two functions share a budget by
 /// accident, and that those which share one by intention mean the same limit. Call it at start-up.
 ///
-/// So are limits of one function whose keys are written differently and which have no `group`: no cluster could decide
-/// them together. Where they are meant for a limiter that is `standalone_only`, name it: `limiter = …`.
+/// It also finds limits of one function whose keys are written differently and which have no `group`, since no cluster
+/// could decide them together; unless the task's limiter, or else the installed one, is `standalone_only`, or the function
+/// names its `limiter`.
 ///
 /// # Errors
 ///
@@ -38,7 +40,9 @@ inventory::collect!(Site);
 pub fn verify_sites() -> Result<(), ConfigError> {
     let sites = || inventory::iter::<Site>.into_iter().copied();
     let mut mistakes = mistakes(sites());
-    mistakes.extend(apart(sites()));
+    if !context::current_needs_no_cluster() {
+        mistakes.extend(apart(sites()));
+    }
     if mistakes.is_empty() {
         Ok(())
     } else {

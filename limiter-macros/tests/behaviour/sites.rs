@@ -1,6 +1,6 @@
 //! The list of annotated functions.
 
-use limiter_core::{ConfigError, verify_sites};
+use limiter_core::{ConfigError, Limiter, verify_sites, with_limiter};
 
 #[test]
 fn every_annotation_of_this_program_can_be_used_but_one() {
@@ -13,6 +13,12 @@ fn every_annotation_of_this_program_can_be_used_but_one() {
             && mistakes[0].contains(r#"have the keys "{a}" and "{b}""#),
         "{mistakes:?}"
     );
+}
+
+#[tokio::test]
+async fn different_groups_are_no_mistake_where_no_cluster_will_be() {
+    let standalone = Limiter::in_process().standalone_only().build();
+    assert_eq!(with_limiter(standalone, async { verify_sites() }).await, Ok(()));
 }
 
 #[test]
