@@ -1,4 +1,4 @@
-//! Rate limits in front of axum routers, tonic servers, and any other [`tower`] service that takes HTTP requests.
+//! Rate limits in front of axum routers, tonic servers, and any other `tower` service that takes HTTP requests.
 //!
 //! A [`RateLimitLayer`] asks a [`Limiter`](limiter_core::Limiter), in process or in Redis, for each request: by which
 //! policy, and by whose [`key`]. What is allowed goes on to the inner service; what is not is answered by the layer.
@@ -102,8 +102,6 @@
 //! - `axum`: makes an axum response of a `Rejection`, for handlers that limit themselves.
 //!
 //! Neither is needed for the layer. The oldest supported compiler is 1.88.
-//!
-//! [`tower`]: https://docs.rs/tower
 
 mod layer;
 
