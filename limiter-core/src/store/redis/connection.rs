@@ -49,13 +49,19 @@ impl Dialer {
     }
 }
 
-impl fmt::Debug for Dialer {
+/// Where it leads to; never the credentials.
+impl fmt::Display for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Never the credentials.
-            Self::To(client) => write!(f, "Dialer({})", client.get_connection_info().addr()),
-            Self::Through(_) => f.write_str("Dialer(a pool's manager)"),
+            Self::To(client) => write!(f, "{}", client.get_connection_info().addr()),
+            Self::Through(_) => f.write_str("the address of a pool's manager"),
         }
+    }
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dialer({self})")
     }
 }
 

@@ -117,7 +117,7 @@ impl Node {
                     RunError::User(error) => StoreError::from(error),
                     RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "no connection in time"),
                 })?,
-                () = failed => return Err(self.0.failures.last()),
+                () = failed => return Err(self.0.failures.last(&self.0.dialer)),
             };
             // A broken one leaves the pool as it is dropped.
             if connection.is_healthy(deadline) {
@@ -179,7 +179,7 @@ impl Attempt<'_> {
             Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
             _ => {
                 if pass.answered() {
-                    tracing::info!(node = ?self.node.0.dialer, "Redis answers again");
+                    tracing::info!(node = %self.node.0.dialer, "Redis answers again");
                 }
             }
         }
@@ -187,7 +187,7 @@ impl Attempt<'_> {
 
     fn failed(&self, pass: Pass<'_>) {
         if pass.failed(Instant::now()) {
-            tracing::warn!(node = ?self.node.0.dialer, "Redis does not answer; it is asked again by one call at a time");
+            tracing::warn!(node = %self.node.0.dialer, "Redis does not answer; it is asked again by one call at a time");
         }
     }
 }
@@ -214,11 +214,15 @@ impl DialFailures {
         Box::new(DialFailureSink(Arc::clone(self)))
     }
 
-    fn last(&self) -> StoreError {
+    fn last(&self, dialer: &Dialer) -> StoreError {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let error = StoreError::new(
+            StoreErrorKind::Connection,
+            format!("no connection to Redis at {dialer}"),
+        );
         match last {
-            Some(error) => StoreError::from(error),
-            None => StoreError::new(StoreErrorKind::Connection, "dialling failed"),
+            Some(cause) => error.with_source(cause),
+            None => error,
         }
     }
 }
