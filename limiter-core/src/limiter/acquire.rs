@@ -45,7 +45,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// How long to wait in total, the queue and every question to the store included. Default:
-    /// [`DEFAULT_UP_TO`](Self::DEFAULT_UP_TO).
+    /// [`DEFAULT_UP_TO`](Self::DEFAULT_UP_TO). A wait of zero is a check, which the policy's deadline bounds.
     pub fn up_to(self, up_to: Duration) -> Self {
         Self { up_to, ..self }
     }

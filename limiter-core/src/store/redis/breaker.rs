@@ -1,7 +1,8 @@
 //! Stops asking a server that does not answer, and tries it again with one call at a time.
 //!
 //! Five calls in a row without an answer open the breaker. While it is open, calls are told so at once. After a pause one
-//! call probes: its answer closes the breaker, its failure doubles the pause, up to 300 ms. Pauses vary by a quarter, so
+//! call probes: its answer closes the breaker, its failure doubles the pause, up to 300 ms; one that has not come back by then
+//! gives its place to another. Pauses vary by a quarter, so
 //! that replicas do not probe in step. A server that is back is therefore used again within 400 ms.
 
 use std::hash::{BuildHasher, RandomState};
@@ -24,8 +25,8 @@ enum State {
     Closed { failures: u32 },
     /// No call passes until the pause is over.
     Open { until: Instant, pause: Duration },
-    /// One call is on its way, and no other passes.
-    Probing { pause: Duration },
+    /// One call is on its way, and no other passes until it should have come back: nobody may be polling it.
+    Probing { until: Instant, pause: Duration },
 }
 
 /// A call that may be made. Dropped without a result, it says nothing about the server.
@@ -51,8 +52,9 @@ impl Breaker {
                 breaker: self,
                 probe: false,
             }),
-            State::Open { until, pause } if now >= until => {
-                *state = State::Probing { pause };
+            State::Open { until, pause } | State::Probing { until, pause } if now >= until => {
+                let until = now + LONGEST_PAUSE;
+                *state = State::Probing { until, pause };
                 Some(Pass {
                     breaker: self,
                     probe: true,
@@ -89,7 +91,7 @@ impl Pass<'_> {
                 return false;
             }
             State::Closed { .. } => FIRST_PAUSE,
-            State::Probing { pause } if self.probe => (pause * 2).min(LONGEST_PAUSE),
+            State::Probing { pause, .. } if self.probe => (pause * 2).min(LONGEST_PAUSE),
             // A call from before it opened: what it says is known.
             State::Open { .. } | State::Probing { .. } => return false,
         };
@@ -108,7 +110,7 @@ impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if self.probe {
             let mut state = self.breaker.lock();
-            if let State::Probing { pause } = *state {
+            if let State::Probing { pause, .. } = *state {
                 // The probe was cancelled: the next call probes in its place.
                 *state = State::Open {
                     until: Instant::now(),
@@ -176,6 +178,16 @@ mod tests {
         let later = now + Duration::from_secs(60);
         drop(breaker.admit(later).unwrap());
         assert!(breaker.admit(later).is_some());
+    }
+
+    #[test]
+    fn a_probe_that_nobody_polls_keeps_the_others_out_for_a_moment_only() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        while !fail(&breaker, now) {}
+        let later = now + FIRST_PAUSE * 5 / 4;
+        let _forgotten = breaker.admit(later).unwrap();
+        assert!(breaker.admit(later + LONGEST_PAUSE / 2).is_none());
+        assert!(breaker.admit(later + LONGEST_PAUSE).unwrap().answered());
     }
 
     #[test]

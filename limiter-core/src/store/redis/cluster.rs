@@ -1,9 +1,8 @@
 //! Redis Cluster: which node owns which slot, and how to follow it when that changes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{self, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::watch;
@@ -19,6 +18,8 @@ const SLOTS: u16 = 16_384;
 const MAX_REDIRECTIONS: usize = 8;
 /// How long a slot whose keys are just moving is left alone.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// How often a call's trouble has the map learned anew.
+const LEARN_EVERY: Duration = Duration::from_millis(150);
 /// How long a node may take to tell the map.
 const LEARN_WITHIN: Duration = Duration::from_secs(1);
 
@@ -32,8 +33,7 @@ struct Inner {
     seeds: Vec<ConnectionInfo>,
     connections: u32,
     map: RwLock<Map>,
-    /// Whether somebody is learning the map, so that one asks for all.
-    learning: AtomicBool,
+    learning: Mutex<Learner>,
     /// How learning the map ended the last time.
     learned: watch::Sender<Result<(), StoreError>>,
 }
@@ -63,7 +63,7 @@ impl Cluster {
             seeds,
             connections,
             map: RwLock::default(),
-            learning: AtomicBool::new(false),
+            learning: Mutex::default(),
             learned: watch::Sender::new(Ok(())),
         })))
     }
@@ -78,8 +78,10 @@ impl Cluster {
             let error = match self.0.node(&address)?.try_run(call, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Unreachable(error)) => {
-                    // Its slots may have gone to a replica.
-                    self.learn_soon();
+                    if error.kind() != StoreErrorKind::CircuitOpen {
+                        // Its slots may have gone to a replica.
+                        self.learn_soon();
+                    }
                     return Err(error);
                 }
                 Err(Failure::Answered(error)) => error,
@@ -110,9 +112,8 @@ impl Cluster {
     /// Learns the map, and prepares every primary.
     pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
         self.learn().await?;
-        let primaries: Vec<Node> = self.0.read(|map| map.nodes.values().cloned().collect());
-        for node in primaries {
-            node.prepare(empty).await?;
+        for address in self.0.primaries() {
+            self.0.node(&address)?.prepare(empty).await?;
         }
         Ok(())
     }
@@ -132,37 +133,72 @@ impl Cluster {
     /// Waits until the map has been learned anew. Whoever stops waiting does not stop the learning.
     async fn learn(&self) -> Result<(), StoreError> {
         let mut learned = self.0.learned.subscribe();
-        self.learn_soon();
+        self.start_learning(Duration::ZERO);
         // The sender is `self`'s, so the channel cannot close.
         let _ = learned.changed().await;
         learned.borrow().clone()
     }
 
-    /// Learns the map in a task, unless one is at it.
+    /// Learns the map in the background, if it was not learned just now.
     fn learn_soon(&self) {
-        if self.0.learning.swap(true, Ordering::AcqRel) {
+        self.start_learning(LEARN_EVERY);
+    }
+
+    /// Learns the map in a task, unless one is at it or the last one started less than `interval` ago.
+    fn start_learning(&self, interval: Duration) {
+        let mut learner = self.0.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = learner.started.map(|started| started.elapsed());
+        // One that takes this long lives in a runtime that nobody drives.
+        let at_it = learner.busy && since.is_some_and(|since| since < 2 * LEARN_WITHIN);
+        if at_it || since.is_some_and(|since| since < interval) {
             return;
         }
-        // Dropped with the task, also when its runtime ends: the next one may try.
-        let learning = Learning(self.clone());
+        *learner = Learner {
+            busy: true,
+            started: Some(Instant::now()),
+        };
+        drop(learner);
+        let learning = Learning {
+            cluster: self.clone(),
+            result: None,
+        };
         tokio::spawn(async move {
-            let result = learning.0.0.ask_for_map().await;
+            let mut learning = learning;
+            let result = learning.cluster.0.ask_for_map().await;
             if let Err(error) = &result {
                 tracing::warn!(%error, "could not learn which node owns which slot");
             }
-            let cluster = learning.0.clone();
-            drop(learning);
-            let _previous = cluster.0.learned.send_replace(result);
+            learning.result = Some(result);
         });
     }
 }
 
-/// The right to learn the map.
-struct Learning(Cluster);
+/// Whether somebody is learning the map, so that one asks for all.
+#[derive(Debug, Default)]
+struct Learner {
+    busy: bool,
+    started: Option<Instant>,
+}
+
+/// The right to learn the map. It ends with the task, also when its runtime ends, and tells those who wait.
+struct Learning {
+    cluster: Cluster,
+    result: Option<Result<(), StoreError>>,
+}
 
 impl Drop for Learning {
     fn drop(&mut self) {
-        self.0.0.learning.store(false, Ordering::Release);
+        let inner = &self.cluster.0;
+        inner.learning.lock().unwrap_or_else(PoisonError::into_inner).busy = false;
+        let unfinished = || {
+            Err(StoreError::new(
+                StoreErrorKind::Connection,
+                "the map of slots was not learned",
+            ))
+        };
+        let _previous = inner
+            .learned
+            .send_replace(self.result.take().unwrap_or_else(unfinished));
     }
 }
 
@@ -181,7 +217,8 @@ impl Inner {
                     let mut connection = node.connection(LEARN_WITHIN).await?;
                     let mut command = redis::cmd("CLUSTER");
                     command.arg("SLOTS");
-                    owners(&connection.send(command, false).await?, &address.0)
+                    let call = Call::new(Vec::new(), Vec::new(), LEARN_WITHIN);
+                    owners(&connection.send(command, false, &call).await?, &address.0)
                 };
                 let too_late = || {
                     StoreError::new(
@@ -210,13 +247,28 @@ impl Inner {
 
     /// The seeds, then the nodes that were learned.
     fn known(&self) -> Vec<Address> {
-        let seeds = self.seeds.iter().filter_map(|seed| match seed.addr() {
+        let mut known = self.seed_addresses();
+        self.read(|map| known.extend(map.nodes.keys().cloned()));
+        known.sort();
+        known.dedup();
+        known
+    }
+
+    fn seed_addresses(&self) -> Vec<Address> {
+        let address = |seed: &ConnectionInfo| match seed.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Some(Arc::new((host.clone(), *port)))
             }
             _ => None,
-        });
-        self.read(|map| seeds.chain(map.nodes.keys().cloned()).collect())
+        };
+        self.seeds.iter().filter_map(address).collect()
+    }
+
+    fn primaries(&self) -> Vec<Address> {
+        let mut primaries: Vec<Address> = self.read(|map| map.owners.iter().flatten().cloned().collect());
+        primaries.sort();
+        primaries.dedup();
+        primaries
     }
 
     /// The node at an address, reached with the settings of the first seed.
@@ -243,19 +295,15 @@ impl Inner {
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }
 
-    /// Replaces the map. Nodes that own nothing any more are let go, and their connections with them.
+    /// Replaces the map. Nodes that own nothing any more are let go, and their connections with them; seeds are kept, to
+    /// be asked again.
     fn adopt(&self, owners: Vec<Option<Address>>) {
-        let mut addresses: Vec<Address> = owners.iter().flatten().cloned().collect();
-        addresses.sort();
-        addresses.dedup();
-        for address in &addresses {
-            // Fails only where no seed is, which the constructor refuses.
-            let _ = self.node(address);
-        }
+        self.map.write().unwrap_or_else(PoisonError::into_inner).owners = owners;
+        let mut kept = self.primaries();
+        kept.extend(self.seed_addresses());
+        kept.sort();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        map.nodes
-            .retain(|address, _| addresses.binary_search(address).is_ok());
-        map.owners = owners;
+        map.nodes.retain(|address, _| kept.binary_search(address).is_ok());
     }
 }
 

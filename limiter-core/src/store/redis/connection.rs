@@ -1,8 +1,8 @@
 //! Connections that know their own health.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bb8_redis::RedisConnectionManager;
@@ -14,11 +14,19 @@ use bb8_redis::redis::{
     Pipeline, ProtocolVersion, PushInfo, PushKind, RedisError, ServerErrorKind, Value,
 };
 
+use super::script::Call;
 use crate::error::ConfigError;
 
-/// So many calls in a row without an answer, over so many deadlines, and the connection is taken for dead.
+/// So many calls in quick succession without an answer, over so many deadlines and this long at least, and the connection
+/// is taken for dead …
 const CALLS_UNTIL_SILENT: u32 = 3;
 const DEADLINES_UNTIL_SILENT: u32 = 2;
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+/// … and so is one on which so many calls ran into their deadlines, or one after this time without an answer. Shorter
+/// deadlines than this do not count.
+const TIMEOUTS_UNTIL_BROKEN: u32 = 2;
+const QUIET: Duration = Duration::from_secs(1);
+const LEAST_TELLING: Duration = Duration::from_millis(20);
 /// A connection younger than this is not given up for one to a better server.
 const LEAST_AGE: Duration = Duration::from_millis(200);
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -113,7 +121,8 @@ pub(super) struct Connection {
 impl Connection {
     /// Whether a call of this deadline should use it.
     pub(super) fn is_healthy(&mut self, deadline: Duration) -> bool {
-        if self.health.is_silent(deadline * DEADLINES_UNTIL_SILENT) {
+        let patience = LEAST_PATIENCE.max(deadline * DEADLINES_UNTIL_SILENT);
+        if self.health.is_silent(patience) {
             self.health.broken.store(true, Ordering::Relaxed);
         }
         !self.is_broken()
@@ -124,7 +133,17 @@ impl Connection {
     }
 
     /// Sends a command; `asking` with ASKING in front of it, so that a node answers which is only about to own the slot.
-    pub(super) async fn send(&mut self, command: Cmd, asking: bool) -> Result<Value, RedisError> {
+    pub(super) async fn send(
+        &mut self,
+        command: Cmd,
+        asking: bool,
+        call: &Call,
+    ) -> Result<Value, RedisError> {
+        let mut watch = Watch {
+            health: Arc::clone(&self.health),
+            call,
+            answered: false,
+        };
         self.health.asked();
         let answer = if asking {
             let mut pipeline = Pipeline::with_capacity(2);
@@ -135,8 +154,25 @@ impl Connection {
             self.inner.req_packed_command(&command).await
         }
         .and_then(Value::extract_error);
+        watch.answered = true;
         self.health.answered(&answer);
         answer
+    }
+}
+
+/// Tells a call that ran into its deadline from one that was cancelled.
+struct Watch<'a> {
+    health: Arc<Health>,
+    call: &'a Call,
+    answered: bool,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        // A deadline that is shorter than a slow network tells nothing about the connection.
+        if !self.answered && self.call.deadline() >= LEAST_TELLING && self.call.is_overdue() {
+            self.health.timed_out();
+        }
     }
 }
 
@@ -145,30 +181,52 @@ impl Connection {
 struct Health {
     born: Instant,
     broken: AtomicBool,
-    /// Calls since the last answer …
-    unanswered: AtomicU32,
-    /// … and when the first of them was sent, in microseconds after `born`.
-    unanswered_since: AtomicU64,
+    silence: Mutex<Silence>,
+}
+
+/// Since the last answer.
+#[derive(Debug)]
+struct Silence {
+    answered_at: Instant,
+    timeouts: u32,
+    /// Calls in quick succession …
+    calls: u32,
+    /// … the first of them, and the last.
+    first: Instant,
+    last: Instant,
 }
 
 impl Health {
     fn new() -> Self {
+        let born = Instant::now();
+        let silence = Silence {
+            answered_at: born,
+            timeouts: 0,
+            calls: 0,
+            first: born,
+            last: born,
+        };
         Self {
-            born: Instant::now(),
+            born,
             broken: AtomicBool::new(false),
-            unanswered: AtomicU32::new(0),
-            unanswered_since: AtomicU64::new(0),
+            silence: Mutex::new(silence),
         }
     }
 
     fn asked(&self) {
-        if self.unanswered.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.unanswered_since.store(self.age_micros(), Ordering::Relaxed);
+        let (mut silence, now) = (self.silence(), Instant::now());
+        // Calls of long ago were cancelled, and their answers dropped unseen.
+        if silence.calls == 0 || now.duration_since(silence.last) > LEAST_PATIENCE {
+            (silence.calls, silence.first) = (0, now);
         }
+        silence.calls += 1;
+        silence.last = now;
     }
 
     fn answered(&self, answer: &Result<Value, RedisError>) {
-        self.unanswered.store(0, Ordering::Relaxed);
+        let mut silence = self.silence();
+        (silence.answered_at, silence.timeouts, silence.calls) = (Instant::now(), 0, 0);
+        drop(silence);
         let Err(error) = answer else { return };
         let connection_lost = error.is_unrecoverable_error() || error.is_io_error();
         // One that is new leads to the same server again.
@@ -177,16 +235,24 @@ impl Health {
         }
     }
 
-    /// Whether several calls in a row, over this time, got no answer. A call that was cancelled counts too, since a caller
-    /// without patience would otherwise never learn that the server is gone.
-    fn is_silent(&self, patience: Duration) -> bool {
-        let since = Duration::from_micros(self.unanswered_since.load(Ordering::Relaxed));
-        self.unanswered.load(Ordering::Relaxed) >= CALLS_UNTIL_SILENT
-            && self.born.elapsed().saturating_sub(since) >= patience
+    /// A call ran into its deadline. On a connection that was quiet before, that is enough.
+    fn timed_out(&self) {
+        let mut silence = self.silence();
+        silence.timeouts += 1;
+        if silence.timeouts >= TIMEOUTS_UNTIL_BROKEN || silence.answered_at.elapsed() >= QUIET {
+            self.broken.store(true, Ordering::Relaxed);
+        }
     }
 
-    fn age_micros(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_micros()).unwrap_or(u64::MAX)
+    /// Whether several calls in quick succession, over this time, got no answer. Cancelled ones count too, since callers
+    /// without patience would otherwise never learn that the server is gone.
+    fn is_silent(&self, patience: Duration) -> bool {
+        let silence = self.silence();
+        silence.calls >= CALLS_UNTIL_SILENT && silence.first.elapsed() >= patience
+    }
+
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -92,11 +92,11 @@ impl Node {
             .connection(call.deadline())
             .await
             .map_err(Failure::Unreachable)?;
-        let answer = connection.send(call.by_hash(), asking).await;
+        let answer = connection.send(call.by_hash(), asking, call).await;
         match answer {
             // Proof that nothing has run.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.send(call.by_text(), asking).await
+                connection.send(call.by_text(), asking, call).await
             }
             answer => answer,
         }

@@ -68,7 +68,8 @@ impl Call {
 
     /// Whether the caller has stopped waiting because its time was up. Its timer was set a moment before this was made.
     pub(super) fn is_overdue(&self) -> bool {
-        self.started.elapsed() + Duration::from_millis(1) >= self.deadline
+        let moment = Duration::from_millis(1).min(self.deadline / 8);
+        self.started.elapsed() + moment >= self.deadline
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
