@@ -5,6 +5,7 @@ mod cluster;
 mod connection;
 mod node;
 mod script;
+mod slots;
 mod wire;
 
 use std::time::Duration;
