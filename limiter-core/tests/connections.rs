@@ -7,30 +7,7 @@ use std::time::Duration;
 
 use limiter_core::{Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
-use support::{PATIENT, answers_again, namespace};
-
-fn policy(answer: OnStoreFailure) -> Policy {
-    Policy::token_bucket("p")
-        .capacity(100)
-        .rate(1)
-        .on_store_failure(answer)
-        .build()
-        .unwrap()
-}
-
-/// The same, for calls that must succeed, however busy the machine is.
-fn patient() -> Policy {
-    Policy::token_bucket("p")
-        .capacity(100)
-        .rate(1)
-        .deadline(PATIENT)
-        .build()
-        .unwrap()
-}
-
-fn limiter(url: impl Into<String>) -> Limiter {
-    Limiter::redis(url).namespace(namespace()).build().unwrap()
-}
+use support::{PATIENT, answers_again, limiter, namespace, patient, policy};
 
 /// How many connections the server has accepted, this one to ask included.
 fn connections_received(server: &RedisServer) -> u64 {

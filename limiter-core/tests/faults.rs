@@ -8,30 +8,7 @@ use std::time::{Duration, Instant};
 
 use limiter_core::{Limiter, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
-use support::{PATIENT, SLACK, answers_again, namespace};
-
-fn policy(answer: OnStoreFailure) -> Policy {
-    Policy::token_bucket("p")
-        .capacity(100)
-        .rate(1)
-        .on_store_failure(answer)
-        .build()
-        .unwrap()
-}
-
-/// The same, for calls that must succeed, however busy the machine is.
-fn patient() -> Policy {
-    Policy::token_bucket("p")
-        .capacity(100)
-        .rate(1)
-        .deadline(PATIENT)
-        .build()
-        .unwrap()
-}
-
-fn limiter(url: impl Into<String>) -> Limiter {
-    Limiter::redis(url).namespace(namespace()).build().unwrap()
-}
+use support::{SLACK, answers_again, limiter, patient, policy};
 
 /// Asks under each answer to a failure, and says of which kind the failure was.
 async fn fails_as_the_policy_says(limits: &Limiter) -> StoreErrorKind {

@@ -6,7 +6,9 @@ pub(crate) mod promise;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use limiter_core::{Amount, ConfigError, Decision, Key, LimitOutcome, Limiter, ManualClock, Policy, Rate};
+use limiter_core::{
+    Amount, ConfigError, Decision, Key, LimitOutcome, Limiter, ManualClock, OnStoreFailure, Policy, Rate,
+};
 use limiter_testing::{RedisCluster, RedisServer, RespValue};
 
 /// A namespace that no other test has.
@@ -207,4 +209,29 @@ pub(crate) const fn secs(count: u64) -> Duration {
 /// A key of bytes, textual or not.
 pub(crate) fn key(bytes: &[u8]) -> Key<'_> {
     bytes.into()
+}
+
+/// A bucket of 100, one a second, with this answer to a failure of the store.
+pub(crate) fn policy(answer: OnStoreFailure) -> Policy {
+    Policy::token_bucket("p")
+        .capacity(100)
+        .rate(1)
+        .on_store_failure(answer)
+        .build()
+        .unwrap()
+}
+
+/// The same, for calls that must succeed, however busy the machine is.
+pub(crate) fn patient() -> Policy {
+    Policy::token_bucket("p")
+        .capacity(100)
+        .rate(1)
+        .deadline(PATIENT)
+        .build()
+        .unwrap()
+}
+
+/// A limiter on the server's own clock, in a namespace that no other test has.
+pub(crate) fn limiter(url: impl Into<String>) -> Limiter {
+    Limiter::redis(url).namespace(namespace()).build().unwrap()
 }
