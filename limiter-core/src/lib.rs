@@ -41,7 +41,8 @@
 //! A decision takes at most its policy's deadline (50 ms by default), the wait for a connection included. Without an answer
 //! it is what the policy says: an error, a permit, or a denial; see [`OnStoreFailure`]. The answer's [`Origin`] tells.
 //! A call that may have been charged is never sent again. Five calls in a row without an answer open the breaker of a server:
-//! calls then get their answer at once, and one at a time finds out when it is back, within 400 ms.
+//! calls then get their answer at once, and one at a time finds out when it is back, within 400 ms and the time
+//! that a connection takes.
 //!
 //! # Annotations
 //!

@@ -3,7 +3,8 @@
 //! Five calls in a row without an answer open the breaker. While it is open, calls are told so at once. After a pause one
 //! call probes: its answer closes the breaker, its failure doubles the pause, up to 300 ms; one that has not come back by then
 //! gives its place to another. Pauses vary by a quarter, so
-//! that replicas do not probe in step. A server that is back is therefore used again within 400 ms.
+//! that replicas do not probe in step. A server that is back is therefore used again within 400 ms
+//! and the time that a connection takes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
