@@ -69,6 +69,25 @@ async fn a_server_that_accepts_and_says_nothing_is_a_timeout() {
 }
 
 #[tokio::test]
+async fn an_answer_that_came_while_the_process_stood_still_counts() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.check(&patient(), "k").await.unwrap().require().unwrap();
+    // The call has been sent when the only thread stops for longer than the deadline.
+    let stall = async || {
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        std::thread::sleep(2 * Policy::DEFAULT_DEADLINE);
+    };
+    for _ in 0..5 {
+        let policy = policy(OnStoreFailure::Error);
+        let (decision, ()) = tokio::join!(biased; limits.check(&policy, "k"), stall());
+        assert_eq!(decision.unwrap().origin(), Origin::Redis);
+    }
+}
+
+#[tokio::test]
 async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
