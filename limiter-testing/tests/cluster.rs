@@ -132,9 +132,6 @@ fn replicas_take_over_when_told_to_and_when_their_primary_dies() {
     let primary = cluster.await_fail_over(other, killed);
     assert_eq!(primary.port(), cluster.replica_of(other).port());
     assert_eq!(primary.command(&["GET", "key"]).integer(), 2);
-
-    killed.restart();
-    assert_eq!(cluster.fail_over(other).port(), killed.port());
 }
 
 fn is_error(node: &RedisServer, args: &[&str], code: &str) -> bool {
