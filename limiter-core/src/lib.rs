@@ -98,6 +98,9 @@ mod site;
 
 #[doc(hidden)]
 pub mod __private;
+#[cfg(all(fuzzing, feature = "redis"))]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};

@@ -1,11 +1,19 @@
-//! Sees to it that the tests find a Redis server.
+//! Installs what the chores need and the machine has not, with the machine's own package manager.
 
 use std::env;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The names `limiter-testing` looks for, too.
-const NAMES: [&str; 2] = ["redis-server", "valkey-server"];
+/// Something that is needed.
+pub(crate) struct Wanted {
+    pub(crate) what: &'static str,
+    /// Whether it is there.
+    pub(crate) found: fn() -> bool,
+    /// The packages that bring it, in order of preference, by package manager.
+    pub(crate) packages: fn(&str) -> &'static [&'static str],
+    /// What a person can do instead.
+    pub(crate) advice: &'static str,
+}
 
 /// A package manager, and what to tell it.
 struct Manager {
@@ -13,18 +21,13 @@ struct Manager {
     /// Run first, for images come without the lists of packages.
     refresh: &'static [&'static str],
     install: &'static [&'static str],
-    /// In order of preference: some distributions have replaced the one with the other.
-    packages: &'static [&'static str],
     as_root: bool,
 }
 
 const MANAGERS: [Manager; 7] = [
     Manager {
-        program: "apt-get",
         refresh: &["update"],
-        install: &["install", "--yes", "--no-install-recommends"],
-        packages: &["redis-server", "valkey-server"],
-        as_root: true,
+        ..Manager::with("apt-get", &["install", "--yes", "--no-install-recommends"])
     },
     Manager::with("dnf", &["install", "-y"]),
     Manager::with("yum", &["install", "-y"]),
@@ -37,35 +40,27 @@ const MANAGERS: [Manager; 7] = [
     },
 ];
 
-/// Finds a server program or installs one.
-pub(crate) fn ensure() -> Result<(), String> {
-    if let Some(named) = env::var_os("REDIS_SERVER").filter(|named| !named.is_empty()) {
-        return if on_path(&named.to_string_lossy()) {
-            Ok(())
-        } else {
-            Err(format!(
-                "REDIS_SERVER is `{}`, which does not exist",
-                named.display()
-            ))
-        };
+impl Wanted {
+    /// Installs it, unless it is there.
+    pub(crate) fn ensure(&self) -> Result<(), String> {
+        if (self.found)() {
+            return Ok(());
+        }
+        let Self { what, advice, .. } = self;
+        let manager = MANAGERS
+            .iter()
+            .find(|manager| on_path(manager.program))
+            .ok_or_else(|| format!("{what} is missing, and no package manager is known here; {advice}"))?;
+        let prefix = privileges(manager).ok_or_else(|| {
+            format!(
+                "{what} is missing, and {} needs root or sudo; {advice}",
+                manager.program
+            )
+        })?;
+        manager
+            .install(prefix, self)
+            .map_err(|why| format!("{what} is missing, and {why}; {advice}"))
     }
-    if found() {
-        return Ok(());
-    }
-    let advice = "install Redis 6.2 or later, or name its server program in REDIS_SERVER";
-    let manager = MANAGERS
-        .iter()
-        .find(|manager| on_path(manager.program))
-        .ok_or_else(|| format!("redis-server is missing, and no package manager is known here; {advice}"))?;
-    let prefix = privileges(manager).ok_or_else(|| {
-        format!(
-            "redis-server is missing, and {} needs root or sudo; {advice}",
-            manager.program
-        )
-    })?;
-    manager
-        .install_server(prefix)
-        .map_err(|why| format!("redis-server is missing, and {why}; {advice}"))
 }
 
 /// What to put in front of a command that needs root; `None` if there is no way to become it.
@@ -93,18 +88,18 @@ impl Manager {
             program,
             refresh: &[],
             install,
-            packages: &["redis", "valkey"],
             as_root: true,
         }
     }
 
-    fn install_server(&self, prefix: &[&'static str]) -> Result<(), String> {
+    fn install(&self, prefix: &[&'static str], wanted: &Wanted) -> Result<(), String> {
         let command = |args: &[&'static str]| [prefix, &[self.program], args].concat();
         let mut failures = Vec::new();
-        for package in self.packages {
+        for package in (wanted.packages)(self.program) {
             let install = [command(self.install), vec![*package]].concat();
             println!(
-                "==> redis-server is missing: installing it with `{}`",
+                "==> {} is missing: installing it with `{}`",
+                wanted.what,
                 install.join(" ")
             );
             if failures.is_empty() && !self.refresh.is_empty() {
@@ -112,7 +107,7 @@ impl Manager {
                 let _ = quietly(&command(self.refresh));
             }
             match quietly(&install) {
-                Ok(()) if found() => return Ok(()),
+                Ok(()) if (wanted.found)() => return Ok(()),
                 Ok(()) => failures.push(format!("the package {package} brought none")),
                 Err(why) => failures.push(why),
             }
@@ -143,11 +138,8 @@ fn quietly(words: &[&str]) -> Result<(), String> {
     }
 }
 
-fn found() -> bool {
-    NAMES.iter().any(|name| on_path(name))
-}
-
-fn on_path(program: &str) -> bool {
+/// Whether a program can be run.
+pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     // A name with a directory in it is not searched for.
     if Path::new(program).components().count() > 1 {

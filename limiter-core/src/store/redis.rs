@@ -3,6 +3,8 @@
 mod breaker;
 mod cluster;
 mod connection;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod node;
 mod script;
 mod slots;

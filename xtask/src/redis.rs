@@ -1,0 +1,31 @@
+//! Sees to it that the tests find a Redis server.
+
+use std::env;
+
+use crate::packages::{Wanted, on_path};
+
+/// The names `limiter-testing` looks for, too.
+const NAMES: [&str; 2] = ["redis-server", "valkey-server"];
+
+const SERVER: Wanted = Wanted {
+    what: "redis-server",
+    found: || NAMES.iter().any(|name| on_path(name)),
+    // Some distributions have replaced the one with the other.
+    packages: |manager| match manager {
+        "apt-get" => &["redis-server", "valkey-server"],
+        _ => &["redis", "valkey"],
+    },
+    advice: "install Redis 6.2 or later, or name its server program in REDIS_SERVER",
+};
+
+/// Finds a server program or installs one.
+pub(crate) fn ensure() -> Result<(), String> {
+    match env::var_os("REDIS_SERVER").filter(|named| !named.is_empty()) {
+        Some(named) if on_path(&named.to_string_lossy()) => Ok(()),
+        Some(named) => Err(format!(
+            "REDIS_SERVER is `{}`, which does not exist",
+            named.display()
+        )),
+        None => SERVER.ensure(),
+    }
+}
