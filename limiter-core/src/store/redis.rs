@@ -5,6 +5,7 @@ mod cluster;
 mod connection;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
+mod learner;
 mod node;
 mod script;
 mod slots;
