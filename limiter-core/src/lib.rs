@@ -86,6 +86,7 @@ mod store;
 mod tier;
 
 mod error;
+mod sync;
 
 #[cfg(feature = "axum")]
 mod axum;

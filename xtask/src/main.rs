@@ -7,6 +7,7 @@
 
 mod compiler;
 mod fuzz;
+mod model;
 mod packages;
 mod redis;
 mod steps;
@@ -31,6 +32,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("test", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::Lenient)),
         Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
         Some(("fuzz", rest)) => fuzz::run(rest),
+        Some(("model", rest)) => model::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -45,6 +47,7 @@ fn help() -> String {
          test [--only <step>] [-- <args>]   check everything; <args> go to `cargo test`\n\
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
+         model                              locks and queues, under the schedules of a model checker\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

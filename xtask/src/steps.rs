@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{fuzz, redis};
+use crate::{fuzz, model, redis};
 
 /// One thing that can fail, and that can be run alone by its name.
 #[derive(Debug)]
@@ -81,6 +81,12 @@ pub(crate) const STEPS: &[Step] = &[
         name: "doc",
         purpose: "the documentation builds without a warning",
         work: Work::Cargo(&[&["doc", "--workspace", "--no-deps", "--all-features"]]),
+        needs: Need::Nothing,
+    },
+    Step {
+        name: "model",
+        purpose: "locks and queues, under the schedules of a model checker",
+        work: Work::Chore(model::run_in_ci),
         needs: Need::Nothing,
     },
     Step {

@@ -7,8 +7,10 @@
 //! and the time that a connection takes.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+
+use crate::sync::{Mutex, MutexGuard};
 
 const FAILURES_UNTIL_OPEN: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -129,6 +131,9 @@ fn varied(pause: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) % 256;
     pause + pause * u32::try_from(random).unwrap_or(0) / 1024
 }
+
+#[cfg(all(test, shuttle))]
+mod model;
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,12 @@
 //! Sees to it that one learns the map of slots for all who need it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Who takes longer lives in a runtime that nobody drives.
 pub(super) const ABANDONED_AFTER: Duration = Duration::from_secs(2);
@@ -98,6 +99,9 @@ impl Drop for Learning {
         let _previous = self.learner.learned.send_replace(result);
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod model;
 
 #[cfg(test)]
 mod tests {
