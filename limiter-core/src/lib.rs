@@ -91,6 +91,7 @@ mod store;
 mod tier;
 
 mod error;
+mod sync;
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -103,6 +104,9 @@ mod site;
 
 #[doc(hidden)]
 pub mod __private;
+#[cfg(all(fuzzing, feature = "redis"))]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};

@@ -5,6 +5,10 @@
     reason = "a command line talks on the terminal"
 )]
 
+mod compiler;
+mod fuzz;
+mod model;
+mod packages;
 mod redis;
 mod steps;
 
@@ -27,6 +31,8 @@ fn run(args: &[String]) -> Result<(), String> {
     match args.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("test", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::Lenient)),
         Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
+        Some(("fuzz", rest)) => fuzz::run(rest),
+        Some(("model", rest)) => model::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -40,6 +46,8 @@ fn help() -> String {
         "cargo xtask <command>\n\n\
          test [--only <step>] [-- <args>]   check everything; <args> go to `cargo test`\n\
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
+         fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
+         model                              locks and queues, under the schedules of a model checker\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

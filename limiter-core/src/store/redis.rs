@@ -3,7 +3,10 @@
 mod breaker;
 mod cluster;
 mod connection;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod heart;
+mod learner;
 mod node;
 mod script;
 mod slots;
