@@ -88,6 +88,22 @@ impl Limiter {
         RedisBuilder::cluster(urls.into_iter().map(Into::into).collect())
     }
 
+    /// A limiter whose state lives in the primary that Redis Sentinel watches over. The primary's URL has its name in place
+    /// of a host, and says how to log in there: `redis://user:password@mymaster/0`. The sentinels' URLs say the same of
+    /// them: `redis://host:26379`.
+    ///
+    /// Each new connection asks all sentinels where the primary is now, and is used only if the server there says so
+    /// itself. One that was demoted is left as soon as it hangs up, which sentinels have it do, or refuses a charge. Until
+    /// then it may answer a peek or a denial, as of what has been replicated.
+    #[cfg(feature = "redis")]
+    pub fn redis_sentinel<U: Into<String>>(
+        sentinels: impl IntoIterator<Item = U>,
+        primary: impl Into<String>,
+    ) -> RedisBuilder {
+        let sentinels = sentinels.into_iter().map(Into::into);
+        RedisBuilder::sentinel(sentinels.collect(), primary.into())
+    }
+
     /// A limiter that dials through a pool which the application has already. It opens connections of its own from the
     /// pool's manager, since a decision must not wait for one that somebody else has checked out.
     ///

@@ -21,6 +21,7 @@
     reason = "a test that cannot have its server has failed, and its message is all that matters"
 )]
 
+pub mod acl;
 mod binary;
 mod cluster;
 mod port;

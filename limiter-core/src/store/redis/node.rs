@@ -136,7 +136,7 @@ impl Node {
             let failed = self.0.failures.happened.notified();
             tokio::pin!(failed);
             failed.as_mut().enable();
-            let mut connection = tokio::select! {
+            let connection = tokio::select! {
                 biased;
                 connection = pool.get() => connection.map_err(|error| match error {
                     RunError::User(error) => StoreError::from(error),
@@ -297,6 +297,10 @@ impl From<RedisError> for StoreError {
                 StoreErrorKind::Refused,
                 "the key is on another node: this is a Redis Cluster, expected Limiter::redis_cluster",
             ),
+            _ if lacks_permission(&error) => (
+                StoreErrorKind::Refused,
+                "the Redis user lacks a permission that a limiter needs, see Limiter::redis",
+            ),
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 (StoreErrorKind::Refused, "Redis refused the call")
             }
@@ -309,4 +313,19 @@ impl From<RedisError> for StoreError {
         };
         StoreError::new(kind, detail).with_source(error)
     }
+}
+
+/// Whether the user may not do what was asked. Inside of a script each version says it in another way, and Redis 7.0 does
+/// not say which command it was.
+fn lacks_permission(error: &RedisError) -> bool {
+    let said = |detail: &str| {
+        let ways = [
+            "NOPERM",
+            "ACL failure",
+            "can't run this command",
+            "can't access at least one",
+        ];
+        ways.iter().any(|way| detail.contains(way))
+    };
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || error.detail().is_some_and(said)
 }

@@ -1,0 +1,120 @@
+//! Opens a connection to a server: the socket, TLS where it is asked for, and the login.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use bb8_redis::redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::connection::Connection;
+use super::endpoint::{Endpoint, Place};
+use super::health::Health;
+
+/// How long a connection may take: name, socket, TLS and login together.
+pub(super) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
+/// Calls that can be on their way to the writer of one connection.
+const PIPELINE_BUFFER: usize = 1024;
+/// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose other end is gone is
+/// found out though nobody calls …
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// … once probes, or what was sent, stood without an acknowledgement for so long.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// Opens a connection.
+pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
+    let opening = async {
+        match &endpoint.place {
+            Place::Unix(path) => log_in(UnixStream::connect(path).await?, endpoint).await,
+            Place::Tcp(address) => {
+                let stream = reach(&address.0, address.1).await?;
+                match &endpoint.tls {
+                    None => log_in(stream, endpoint).await,
+                    Some(tls) => log_in(tls.clone().over(stream, &address.0).await?, endpoint).await,
+                }
+            }
+        }
+    };
+    let too_late = |_| {
+        RedisError::from(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "no connection within 500 ms",
+        ))
+    };
+    tokio::time::timeout(DIAL_TIMEOUT, opening)
+        .await
+        .map_err(too_late)?
+}
+
+/// Tries all addresses of a host at once, and takes the first that answers.
+async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut tried = JoinSet::new();
+    for address in lookup_host((host, port)).await? {
+        tried.spawn(connect(address));
+    }
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    while let Some(ended) = tried.join_next().await {
+        match ended {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = error,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A call is one small packet, which must not wait for the acknowledgement of the one before.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_INTERVAL),
+    )?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(stream)
+}
+
+async fn log_in<S>(stream: S, endpoint: &Endpoint) -> Result<Connection, RedisError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let health = Arc::new(Health::new());
+    let mut config = AsyncConnectionConfig::new()
+        // Each call has a deadline of its own.
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(PIPELINE_BUFFER);
+    if endpoint.login.protocol() == ProtocolVersion::RESP3 {
+        let watched = Arc::clone(&health);
+        config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+            if push.kind == PushKind::Disconnection {
+                watched.break_off();
+            }
+            Ok(())
+        });
+    }
+    let (inner, driver) = MultiplexedConnection::new_with_config(&endpoint.login, stream, config).await?;
+    let driver = Driver(tokio::spawn(driver).abort_handle());
+    Ok(Connection::new(inner, health, Some(driver)))
+}
+
+/// The task that drives a connection. It ends with the last who can use it, since one whose server is gone would wait
+/// for the answers that are missing.
+#[derive(Debug)]
+pub(super) struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
