@@ -190,6 +190,11 @@ async fn a_limiter_is_built_without_a_server_and_bad_settings_are_named() {
             Limiter::redis("http://user:secret@h/").namespace("n").build(),
             "redis URL is `http://…@h/`",
         ),
+        #[cfg(not(feature = "tls"))]
+        (
+            Limiter::redis("rediss://user:secret@h/").namespace("n").build(),
+            "redis URL is `rediss://…@h/`, expected redis://, or the feature `tls` of limiter-core",
+        ),
         (
             Limiter::redis("redis://127.0.0.1:1/")
                 .namespace("n")

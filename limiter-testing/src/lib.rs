@@ -29,6 +29,8 @@ mod proxy;
 mod resp;
 mod sentinel;
 mod server;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod wait;
 mod watchdog;
 

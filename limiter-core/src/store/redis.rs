@@ -58,6 +58,26 @@ pub(crate) struct Deployment {
     pub(crate) node: NodeSettings,
 }
 
+impl Deployment {
+    /// Certificates that nobody would look at are a mistake.
+    fn check(&self) -> Result<(), ConfigError> {
+        let urls: Vec<&String> = match &self.topology {
+            Topology::Standalone(url) => vec![url],
+            Topology::Cluster(urls) => urls.iter().collect(),
+            Topology::Sentinel { sentinels, primary } => sentinels.iter().chain([primary]).collect(),
+            Topology::Pool(_) => Vec::new(),
+        };
+        if !self.certificates.are_given() || urls.iter().any(|url| endpoint::wants_tls(url)) {
+            return Ok(());
+        }
+        Err(ConfigError::invalid(
+            "TLS",
+            "a certificate without a URL that asks for TLS",
+            "a URL of rediss://",
+        ))
+    }
+}
+
 /// How long preparing a node may take; the handle's own bound covers all of them.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
@@ -91,6 +111,7 @@ impl RedisStore {
         namespace: Namespace,
         clock: Clock,
     ) -> Result<Self, ConfigError> {
+        deployment.check()?;
         let (certificates, settings) = (&deployment.certificates, deployment.node);
         let server = |dialer| Route::Standalone(Node::new(dialer, settings));
         let route = match deployment.topology {

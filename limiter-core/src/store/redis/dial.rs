@@ -11,6 +11,7 @@ use bb8_redis::redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKin
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::endpoint::{Endpoint, Place};
@@ -30,27 +31,39 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// Opens a connection.
 pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
-    let opening = async {
-        match &endpoint.place {
-            Place::Unix(path) => log_in(UnixStream::connect(path).await?, endpoint).await,
-            Place::Tcp(address) => {
-                let stream = reach(&address.0, address.1).await?;
-                match &endpoint.tls {
-                    None => log_in(stream, endpoint).await,
-                    Some(tls) => log_in(tls.clone().over(stream, &address.0).await?, endpoint).await,
-                }
-            }
+    let deadline = Instant::now() + DIAL_TIMEOUT;
+    let address = match &endpoint.place {
+        Place::Unix(path) => {
+            let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
+            return log_in(stream, endpoint, deadline).await;
         }
+        Place::Tcp(address) => address,
     };
-    let too_late = |_| {
-        RedisError::from(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "no connection within 500 ms",
-        ))
-    };
-    tokio::time::timeout(DIAL_TIMEOUT, opening)
-        .await
-        .map_err(too_late)?
+    let (host, port) = (address.0.as_str(), address.1);
+    let stream = by(deadline, "the host did not answer", reach(host, port)).await?;
+    match &endpoint.tls {
+        None => log_in(stream, endpoint, deadline).await,
+        Some(tls) => {
+            let late = "the server did not answer to TLS, which it may not speak";
+            let stream = by(deadline, late, tls.clone().over(stream, host)).await?;
+            log_in(stream, endpoint, deadline).await
+        }
+    }
+}
+
+/// One step of a dial, or what to say if it is not done by the deadline.
+async fn by<T, E: Into<RedisError>>(
+    deadline: Instant,
+    late: &str,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, RedisError> {
+    match tokio::time::timeout_at(deadline, step).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => {
+            let late = format!("{late} within {} ms", DIAL_TIMEOUT.as_millis());
+            Err(io::Error::new(io::ErrorKind::TimedOut, late).into())
+        }
+    }
 }
 
 /// Tries all addresses of a host at once, and takes the first that answers.
@@ -85,7 +98,7 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn log_in<S>(stream: S, endpoint: &Endpoint) -> Result<Connection, RedisError>
+async fn log_in<S>(stream: S, endpoint: &Endpoint, deadline: Instant) -> Result<Connection, RedisError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -103,7 +116,8 @@ where
             Ok(())
         });
     }
-    let (inner, driver) = MultiplexedConnection::new_with_config(&endpoint.login, stream, config).await?;
+    let logging_in = MultiplexedConnection::new_with_config(&endpoint.login, stream, config);
+    let (inner, driver) = by(deadline, "the server did not answer to the login", logging_in).await?;
     let driver = Driver(tokio::spawn(driver).abort_handle());
     Ok(Connection::new(inner, health, Some(driver)))
 }

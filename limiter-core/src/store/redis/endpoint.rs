@@ -93,11 +93,17 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+const SECURE: [(&str, &str); 2] = [("rediss://", "redis://"), ("valkeys://", "valkey://")];
+
+/// Whether a URL asks for TLS.
+pub(super) fn wants_tls(url: &str) -> bool {
+    SECURE.iter().any(|(secure, _)| url.starts_with(secure))
+}
+
 /// The URL under the scheme without TLS, and whether it had the one with TLS. The client library is not asked for TLS,
 /// since it would read the system's certificates on each dial, and panics where a program has two providers of cryptography.
 fn without_tls(url: &str) -> Result<(String, bool), ConfigError> {
-    let secure = [("rediss://", "redis://"), ("valkeys://", "valkey://")];
-    let found = secure
+    let found = SECURE
         .iter()
         .find_map(|(secure, plain)| Some((plain, url.strip_prefix(secure)?)));
     match found {

@@ -22,6 +22,12 @@ pub(crate) struct Certificates {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+impl Certificates {
+    pub(super) fn are_given(&self) -> bool {
+        self.roots.is_some() || self.client.is_some()
+    }
+}
+
 /// Whether they were given; never the key.
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
