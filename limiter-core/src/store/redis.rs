@@ -5,6 +5,7 @@ mod cluster;
 mod connection;
 mod dial;
 mod endpoint;
+mod eviction;
 mod health;
 mod heart;
 mod node;
@@ -178,7 +179,11 @@ impl Store for RedisStore {
     async fn ready(&self) -> Result<(), StoreError> {
         let empty = Call::new(&DECIDE, Vec::new(), wire::plan(&[], None), READY_WITHIN);
         match &self.route {
-            Route::Standalone(node) => node.prepare(&empty).await,
+            Route::Standalone(node) => {
+                node.prepare(&empty).await?;
+                eviction::look(node).await;
+                Ok(())
+            }
             Route::Cluster(cluster) => cluster.prepare(&empty).await,
         }
     }

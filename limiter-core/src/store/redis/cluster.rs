@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::connection::Dialer;
 use super::endpoint::Endpoint;
+use super::eviction;
 use super::node::{Failure, Node, NodeSettings};
 use super::script::{Call, DECIDE};
 use super::slots::{Address, owners, redirected, slot};
@@ -110,7 +111,9 @@ impl Cluster {
     pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
         self.learn().await?;
         for address in self.0.primaries() {
-            self.0.node(&address)?.prepare(empty).await?;
+            let node = self.0.node(&address)?;
+            node.prepare(empty).await?;
+            eviction::look(&node).await;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! One Redis server, and the connections to it.
 
+use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,8 @@ struct Inner {
     breaker: Arc<Breaker>,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
     in_flight: Semaphore,
+    /// Whether it was said that this server evicts.
+    warned: AtomicBool,
 }
 
 /// How a node is used.
@@ -65,6 +69,7 @@ impl Node {
             failures: Arc::new(DialFailures::default()),
             breaker: Arc::new(Breaker::new()),
             in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
+            warned: AtomicBool::new(false),
         }))
     }
 
@@ -110,6 +115,11 @@ impl Node {
             .await
             .map(|_| ())
             .map_err(StoreError::from)
+    }
+
+    /// True once.
+    pub(super) fn is_first_to_warn(&self) -> bool {
+        !self.0.warned.swap(true, Ordering::Relaxed)
     }
 
     async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
@@ -170,6 +180,13 @@ impl Node {
         let pool = self.0.new_pool();
         pools.push((runtime, pool.clone()));
         Ok(pool)
+    }
+}
+
+/// Where it is.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.dialer.fmt(f)
     }
 }
 
