@@ -92,9 +92,10 @@ impl Limiter {
     /// of a host, and says how to log in there: `redis://user:password@mymaster/0`. The sentinels' URLs say the same of
     /// them: `redis://host:26379`.
     ///
-    /// Each new connection asks all sentinels where the primary is now, and is used only if the server there says so
-    /// itself. One that was demoted is left as soon as it hangs up, which sentinels have it do, or refuses a charge. Until
-    /// then it may answer a peek or a denial, as of what has been replicated.
+    /// A new connection goes where most sentinels say, and is used only if the server there says of itself that it is the
+    /// primary. As long as it is open, the sentinels are asked every half a second whether another has taken its place.
+    /// Sentinels hear of a failover within two seconds, so what an old primary that goes on regardless is charged in these
+    /// two or three seconds is lost. `min-replicas-to-write 1` on the servers has one that is cut off refuse.
     #[cfg(feature = "redis")]
     pub fn redis_sentinel<U: Into<String>>(
         sentinels: impl IntoIterator<Item = U>,

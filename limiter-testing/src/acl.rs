@@ -24,12 +24,20 @@ pub const SCRIPT: &[&str] = &[
 /// What it has to be permitted besides on the nodes of a cluster.
 pub const CLUSTER: &[&str] = &["+cluster|slots", "+asking"];
 
-/// What it has to be permitted besides on servers that sentinels watch over.
+/// What it has to be permitted besides on servers that sentinels watch over …
 pub const SENTINEL: &[&str] = &["+role"];
+
+/// … and all that it has to be permitted on the sentinels.
+pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 
 /// The arguments with which a server makes the user, on all keys.
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
     let name = ["--user", "limiter", "on", ">limits", "~*"];
     name.into_iter()
         .chain([SCRIPT, CLUSTER, SENTINEL].into_iter().flatten().copied())
+}
+
+/// The line of configuration with which a sentinel makes the user.
+pub(crate) fn of_sentinels() -> String {
+    format!("user limiter on >limits {}", AT_SENTINELS.join(" "))
 }

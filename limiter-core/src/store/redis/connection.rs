@@ -1,7 +1,7 @@
 //! Connections that know their own health, and how they come about.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
@@ -63,6 +63,11 @@ impl Connection {
     /// Whether a call of this deadline should use it.
     pub(super) fn is_healthy(&self, deadline: Duration) -> bool {
         self.health.is_good(deadline)
+    }
+
+    /// How the connection is doing, as long as there is one.
+    pub(super) fn health(&self) -> Weak<Health> {
+        Arc::downgrade(&self.health)
     }
 
     /// Sends a command that is no call, so that it says nothing about the connection's health.
