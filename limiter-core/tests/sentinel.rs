@@ -1,5 +1,10 @@
 //! A limiter behind Redis Sentinel: it finds the primary, and follows when another takes its place.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
 
 mod support;
 

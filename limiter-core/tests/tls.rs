@@ -1,6 +1,11 @@
 //! TLS to Redis: who is trusted, who is not, and how soon that is told.
 #![cfg(feature = "tls")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
 
 mod support;
 

@@ -132,3 +132,35 @@ impl Drop for Driver {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says of the socket itself.
+    #[tokio::test]
+    async fn a_socket_sends_at_once_and_finds_out_when_its_other_end_is_gone() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let stream = reach("localhost", listener.local_addr().unwrap().port())
+            .await
+            .unwrap();
+        assert!(stream.nodelay().unwrap());
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_without_an_address_or_a_listener_is_told() {
+        assert!(reach("no-such-host.invalid", 1).await.is_err());
+        assert_eq!(
+            reach("127.0.0.1", 1).await.unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+    }
+}
