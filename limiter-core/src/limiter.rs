@@ -76,13 +76,25 @@ impl Limiter {
         InProcessBuilder::default()
     }
 
-    /// A limiter whose state lives in the Redis server at `url`, such as `redis://user:password@host:6379/0`.
+    /// A limiter whose state lives in the Redis server at `url`, such as `redis://user:password@host:6379/0`, or `rediss://`
+    /// for TLS (feature `tls`).
+    ///
+    /// The user needs no more permissions than these, on the keys of its namespace (and `+select` for a database other than
+    /// 0; `+info` so that [`ready`](Self::ready) can warn of a server that evicts live limits):
+    ///
+    /// ```text
+    /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +set +getrange +setrange +strlen +exists +pexpire +del
+    /// ```
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())
     }
 
-    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are found through them.
+    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are found through them,
+    /// and reached with the settings of the first.
+    ///
+    /// On every node the user needs `+cluster|slots +asking` besides what [`redis`](Self::redis) names. With TLS, the nodes'
+    /// certificates have to be valid for what the cluster announces: addresses, or names with `cluster-announce-hostname`.
     #[cfg(feature = "redis")]
     pub fn redis_cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisBuilder {
         RedisBuilder::cluster(urls.into_iter().map(Into::into).collect())
@@ -91,6 +103,9 @@ impl Limiter {
     /// A limiter whose state lives in the primary that Redis Sentinel watches over. The primary's URL has its name in place
     /// of a host, and says how to log in there: `redis://user:password@mymaster/0`. The sentinels' URLs say the same of
     /// them: `redis://host:26379`.
+    ///
+    /// On every server the user needs `+role` besides what [`redis`](Self::redis) names, and, where the sentinels have users,
+    /// `+sentinel|get-master-addr-by-name` there. With TLS, certificates have to be valid for what sentinels announce.
     ///
     /// A new connection goes where most sentinels say, and is used only if the server there says of itself that it is the
     /// primary. As long as it is open, the sentinels are asked every half a second whether another has taken its place.
@@ -243,7 +258,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Prepares for traffic: dials every node and loads the script. A program that waits for it before it reports itself
+    /// Prepares for traffic: dials every node, loads the script, and warns in the log, once for each node and where INFO is
+    /// permitted, of a server that evicts live limits when its memory is full. A program that waits for it before it reports itself
     /// ready pays for neither on its first call. Readiness never depends on Redis afterwards.
     ///
     /// # Errors

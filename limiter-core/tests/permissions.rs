@@ -58,6 +58,33 @@ async fn does_everything(limits: &Limiter) -> Result<(), Rejection> {
     Ok(())
 }
 
+#[test]
+fn the_readme_names_the_permissions_that_are_tested() {
+    let readme = include_str!("../../README.md");
+    for (place, more) in [
+        ("every server", &[] as &[&str]),
+        ("every node of a cluster", acl::CLUSTER),
+        ("every server that sentinels watch over", acl::SENTINEL),
+    ] {
+        let (_, told) = readme.split_once(&format!("\n# {place}")).unwrap();
+        let line = told.lines().nth(1).unwrap();
+        let told: Vec<&str> = line.split(' ').filter(|word| word.starts_with('+')).collect();
+        assert_eq!(told, [acl::SCRIPT, more].concat(), "{place}");
+    }
+    assert!(readme.contains(&acl::AT_SENTINELS.join(" ")));
+}
+
+#[tokio::test]
+async fn another_database_needs_one_more() {
+    let server = RedisServer::start();
+    drop(limiter(&server, &[acl::SCRIPT, &["+select"]].concat()));
+    let limits = Limiter::redis(server.url_as("checkout:secret") + "3")
+        .namespace("prod:checkout")
+        .build()
+        .unwrap();
+    does_everything(&limits).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_permissions_that_are_documented_suffice() {
     let server = RedisServer::start();
