@@ -1,5 +1,6 @@
 //! What stands for TLS in a build without it.
 
+use std::convert::Infallible;
 use std::io;
 
 use tokio::net::TcpStream;
@@ -8,8 +9,8 @@ use super::Certificates;
 use crate::error::ConfigError;
 
 /// There is none.
-#[derive(Clone, Copy)]
-pub(in crate::store::redis) enum Tls {}
+#[derive(Clone)]
+pub(in crate::store::redis) struct Tls(Infallible);
 
 impl Tls {
     #[expect(clippy::unnecessary_wraps, reason = "with the feature it may fail")]
@@ -18,6 +19,6 @@ impl Tls {
     }
 
     pub(in crate::store::redis) async fn over(self, _: TcpStream, _: &str) -> io::Result<TcpStream> {
-        match self {}
+        match self.0 {}
     }
 }
