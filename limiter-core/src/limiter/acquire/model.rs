@@ -36,7 +36,11 @@ fn come_and_go(waiters: usize) {
     waiting.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(served.load(Ordering::SeqCst), waiters - 1, "nobody is lost");
     let left = queues.lock();
-    assert_eq!((left.turns.len(), left.count), (0, 0), "an empty queue does not exist");
+    assert_eq!(
+        (left.turns.len(), left.count),
+        (0, 0),
+        "an empty queue does not exist"
+    );
 }
 
 #[test]

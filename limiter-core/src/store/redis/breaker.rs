@@ -133,7 +133,7 @@ impl Drop for Pass<'_> {
 }
 
 /// The pause, longer by up to a quarter.
-fn varied(pause: Duration) -> Duration {
+pub(super) fn varied(pause: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) % 256;
     pause + pause * u32::try_from(random).unwrap_or(0) / 1024
 }

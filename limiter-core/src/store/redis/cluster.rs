@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use bb8_redis::redis::{self, ConnectionAddr, ConnectionInfo, ErrorKind, ServerErrorKind, Value};
+use bb8_redis::redis::{self, ErrorKind, ServerErrorKind, Value};
 use tokio::task::JoinSet;
 
-use super::connection::{self, Dialer};
+use super::connection::Dialer;
+use super::endpoint::Endpoint;
+use super::eviction;
 use super::learner::{ABANDONED_AFTER, Learner};
 use super::node::{Failure, Node, NodeSettings};
 use super::script::{Call, DECIDE};
@@ -30,7 +32,7 @@ pub(super) struct Cluster(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     /// Where to start, and with which settings.
-    seeds: Vec<ConnectionInfo>,
+    seeds: Vec<Endpoint>,
     settings: NodeSettings,
     map: RwLock<Map>,
     learner: Arc<Learner>,
@@ -44,16 +46,12 @@ struct Map {
 }
 
 impl Cluster {
-    pub(super) fn new(urls: &[String], settings: NodeSettings) -> Result<Self, ConfigError> {
-        if urls.is_empty() {
+    pub(super) fn new(seeds: Vec<Endpoint>, settings: NodeSettings) -> Result<Self, ConfigError> {
+        if seeds.is_empty() {
             return Err(ConfigError::Missing {
                 what: "a URL of a cluster node",
             });
         }
-        let seeds = urls
-            .iter()
-            .map(|url| connection::connection_info(url))
-            .collect::<Result<Vec<_>, _>>()?;
         Ok(Self(Arc::new(Inner {
             seeds,
             settings,
@@ -110,7 +108,9 @@ impl Cluster {
     pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
         self.learn().await?;
         for address in self.0.primaries() {
-            self.0.node(&address)?.prepare(empty).await?;
+            let node = self.0.node(&address)?;
+            node.prepare(empty).await?;
+            eviction::look(&node).await;
         }
         Ok(())
     }
@@ -218,13 +218,7 @@ impl Inner {
     }
 
     fn seed_addresses(&self) -> Vec<Address> {
-        let address = |seed: &ConnectionInfo| match seed.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Some(Arc::new((host.clone(), *port)))
-            }
-            _ => None,
-        };
-        self.seeds.iter().filter_map(address).collect()
+        self.seeds.iter().filter_map(Endpoint::address).cloned().collect()
     }
 
     fn primaries(&self) -> Vec<Address> {
@@ -241,19 +235,8 @@ impl Inner {
         }
         let no_seed = || StoreError::new(StoreErrorKind::Connection, "no seed node");
         let seed = self.seeds.first().ok_or_else(no_seed)?;
-        let (host, port) = (address.0.clone(), address.1);
-        let addr = match seed.addr() {
-            ConnectionAddr::TcpTls {
-                insecure, tls_params, ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        let node = Node::new(Dialer::at(seed.clone().set_addr(addr))?, self.settings);
+        let endpoint = seed.at(Arc::clone(address));
+        let node = Node::new(Dialer::To(endpoint), self.settings);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }
