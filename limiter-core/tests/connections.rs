@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use limiter_core::{Limiter, OnStoreFailure, Rejection, StoreErrorKind};
-use limiter_testing::RedisServer;
+use limiter_testing::{Proxy, RedisServer};
 use support::{answers_again, limiter, namespace, patient, policy};
 
 /// How many connections the server has accepted, this one to ask included.
@@ -17,6 +17,28 @@ fn connections_received(server: &RedisServer) -> u64 {
         .find_map(|line| line.strip_prefix("total_connections_received:"))
         .unwrap();
     count.trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_dial_that_was_lost_on_the_way_does_not_keep_the_next_waiting() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = limiter(
+        server
+            .url()
+            .replace(&server.port().to_string(), &proxy.port().to_string()),
+    );
+    proxy.set_black_hole(true);
+    let network = async {
+        while proxy.connections() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // What was sent by then is lost for good.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        proxy.set_black_hole(false);
+    };
+    let (ready, ()) = tokio::join!(limits.ready(), network);
+    assert!(ready.is_ok(), "{ready:?}");
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ use super::health::Health;
 
 /// How long a connection may take: name, socket, TLS and login together.
 pub(super) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
+/// Attempts that have not succeeded by then get company.
+const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(150);
 /// Calls that can be on their way to the writer of one connection.
 const PIPELINE_BUFFER: usize = 1024;
 /// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose other end is gone is
@@ -29,9 +31,27 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Opens a connection.
+/// Opens a connection: the first of a few attempts to end, each begun when the one before it has been silent for a while.
+/// What was lost on the way while the network was out is never answered, and would keep everybody waiting until the timeout,
+/// though the server can be reached again.
 pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
+    let mut attempts = JoinSet::new();
+    loop {
+        let endpoint = endpoint.clone();
+        attempts.spawn(async move { attempt(&endpoint, deadline).await });
+        tokio::select! {
+            biased;
+            Some(ended) = attempts.join_next() => {
+                let aborted = |error| Err(io::Error::other(error).into());
+                return ended.unwrap_or_else(aborted);
+            }
+            () = tokio::time::sleep(NEXT_ATTEMPT_AFTER) => {}
+        }
+    }
+}
+
+async fn attempt(endpoint: &Endpoint, deadline: Instant) -> Result<Connection, RedisError> {
     let address = match &endpoint.place {
         Place::Unix(path) => {
             let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
