@@ -11,6 +11,7 @@ mod model;
 mod packages;
 mod redis;
 mod steps;
+mod supply_chain;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
         Some(("fuzz", rest)) => fuzz::run(rest),
         Some(("model", rest)) => model::run(rest),
+        Some(("supply-chain", rest)) => supply_chain::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -48,6 +50,7 @@ fn help() -> String {
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
+         supply-chain                       licences, duplicates, advisories, packages, the public API\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",
