@@ -170,6 +170,11 @@ fn check_decision(decision: Decision) {
     let allowed = decision.limits().iter().all(|limit| limit.is_allowed());
     assert_eq!(decision.is_allowed(), allowed, "{decision:?}");
     assert_eq!(decision.retry_after().is_none(), allowed, "{decision:?}");
+    // Whoever waits asks again after that time.
+    assert!(
+        decision.retry_after().is_none_or(|retry| !retry.is_zero()),
+        "{decision:?}"
+    );
     let _whole = (decision.remaining(), decision.reset_after());
     let _moment = std::time::SystemTime::from(decision.decided_at());
     if let Err(rejection) = decision.require() {

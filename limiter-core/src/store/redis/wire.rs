@@ -115,6 +115,11 @@ pub(super) fn verdicts(
 fn outcome(fields: &[u64]) -> Result<Outcome, StoreError> {
     let failed = |kind, detail: &str| Err(StoreError::new(kind, detail));
     match *fields {
+        // Whoever waits would ask again at once, and for ever.
+        [1, _, 0, ..] => failed(
+            StoreErrorKind::Protocol,
+            "the script's reply denies for no time at all",
+        ),
         [fits @ (0 | 1), remaining, retry_after, reset_after, expires_after] => Ok(Outcome {
             fits: fits == 0,
             remaining,
