@@ -82,7 +82,7 @@ impl Decision {
     }
 
     /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the largest among the limits
-    /// that deny. `None` when the call is allowed, and when nobody can tell because the store is out.
+    /// that deny. Half a second for a cost above the share of [`Origin::Insurance`], since nobody knows. `None` when the call is allowed, and when nobody can tell because the store is out.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.limits

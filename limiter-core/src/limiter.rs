@@ -23,8 +23,6 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::{Ask, Request};
-#[cfg(feature = "redis")]
-use crate::store::redis::RedisStore;
 use crate::store::{MemoryStore, Store};
 #[cfg(feature = "redis")]
 use crate::tier::Guard;
@@ -67,7 +65,7 @@ struct Inner {
 enum Backend {
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
-    Redis(Guard<RedisStore>),
+    Redis(Guard),
 }
 
 impl Limiter {
@@ -242,7 +240,11 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer.
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while Redis is asked, it is done or not.
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         let request = Request::new(
@@ -265,6 +267,10 @@ impl Limiter {
     /// # Errors
     ///
     /// [`StoreError`] when a node cannot be reached within five seconds. It may be called again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn ready(&self) -> Result<(), StoreError> {
         const PATIENCE: Duration = Duration::from_secs(5);
         match &self.inner.backend {
@@ -275,10 +281,12 @@ impl Limiter {
         .inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
     }
 
-    /// How many replicas share the limits, this one included: those that have used this namespace in the last half minute,
-    /// as Redis was last heard to count them, or what [`RedisBuilder::replicas`] says. 1 in process.
+    /// How many replicas share the limits, this one included: what [`RedisBuilder::replicas`] says, or the limiters of this
+    /// namespace that live, as Redis counts them. 1 in process.
     ///
-    /// It matters while the store is out: [`OnStoreFailure::Local`](crate::OnStoreFailure::Local).
+    /// It matters while the store is out, so counting begins with the first decision under a policy that says
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). It goes on in a task of that call's runtime, every five seconds. A
+    /// replica that joins is known after as long; one that is gone is believed to be after half a minute.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         match &self.inner.backend {
@@ -290,6 +298,10 @@ impl Limiter {
 
     /// Ends all waits with [`Rejection::Unavailable`], waits until the waiters have left, and lets the other replicas know
     /// that this one has, at most until the deadline. Calls that come later are rejected likewise.
+    ///
+    /// # Cancel safety
+    ///
+    /// The limiter is shut down from the first poll on. What is dropped with the future is the wait for the rest.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.closing.send_replace(true);
         // Every waiter holds a receiver. One that is stuck is left behind at the deadline.

@@ -1,5 +1,5 @@
 //! `OnStoreFailure::Local`: while Redis is out, each replica admits its share and no more.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod support;
 
@@ -166,29 +166,118 @@ async fn replicas_count_each_other_and_together_admit_hardly_more_than_the_limit
     assert!((100..=104).contains(&admitted), "{admitted}");
 }
 
-#[tokio::test]
-async fn a_replica_that_leaves_or_falls_silent_is_not_counted() {
-    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
-    let policy = bucket(100, "100/s");
-    let [first, second, third] = [(); 3].map(|()| replica(&server, &namespace, &clock));
-    for (known, limits) in (1..).zip([&first, &second, &third]) {
-        use_up(limits, &policy, "k", 1).await;
+/// The moments until which the replicas count, in order, as the register says.
+fn register(server: &RedisServer, namespace: &str) -> Vec<u64> {
+    let value = server.command(&["GET", &format!("{namespace}|replicas")]);
+    if value.is_nil() {
+        return Vec::new();
+    }
+    let entries = value.bytes().get(1..).unwrap().chunks_exact(16);
+    let mut until: Vec<_> = entries
+        .map(|entry| u64::from_le_bytes(entry[8..].try_into().unwrap()))
+        .collect();
+    until.sort_unstable();
+    until
+}
+
+/// Lets some time pass, and waits until so many replicas have beaten in it.
+async fn beats(server: &RedisServer, namespace: &str, clock: &ManualClock, replicas: usize) {
+    clock.advance(secs(5));
+    let until = clock.now().after(secs(30)).as_micros();
+    let started = Instant::now();
+    while register(server, namespace)
+        .iter()
+        .filter(|moment| **moment == until)
+        .count()
+        < replicas
+    {
+        assert!(started.elapsed() < secs(10), "{:?}", register(server, namespace));
+        tokio::time::sleep(support::millis(1)).await;
+    }
+}
+
+/// Two replicas that know of each other.
+async fn two(server: &RedisServer, namespace: &str, clock: &ManualClock) -> [Limiter; 2] {
+    let both = [(); 2].map(|()| replica(server, namespace, clock));
+    for (known, limits) in (1..).zip(&both) {
+        use_up(limits, &bucket(100, "100/s"), "k", 1).await;
         until_counted(limits, known).await;
     }
-    second.shutdown(secs(10)).await;
-    clock.advance(secs(10));
-    use_up(&first, &policy, "k", 1).await;
-    until_counted(&first, 2).await;
-    // The third was last heard 30 seconds ago.
-    clock.advance(secs(20));
-    use_up(&first, &policy, "k", 1).await;
-    until_counted(&first, 1).await;
+    beats(server, namespace, clock, 2).await;
+    until_counted(&both[0], 2).await;
+    both
+}
 
-    let register = server.command(&["KEYS", "*|replicas"]);
-    let [name] = register.items() else {
-        unreachable!("one register: {register:?}")
-    };
-    assert!(server.command(&["PTTL", &name.text()]).integer() > 0);
+#[tokio::test]
+async fn a_replica_counts_while_it_lives_though_nobody_calls_it() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let both = two(&server, &namespace, &clock).await;
+    for _ in 0..10 {
+        beats(&server, &namespace, &clock, 2).await;
+    }
+    assert_eq!(both.each_ref().map(Limiter::replicas), [2, 2]);
+}
+
+#[tokio::test]
+async fn who_leaves_or_is_dropped_says_so_and_the_others_believe_it_after_half_a_minute() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    for leave in [true, false] {
+        let [first, second] = two(&server, &namespace, &clock).await;
+        if leave {
+            second.shutdown(secs(10)).await;
+            assert_eq!(register(&server, &namespace).len(), 1);
+        }
+        drop(second);
+        let started = Instant::now();
+        while register(&server, &namespace).len() > 1 {
+            assert!(started.elapsed() < secs(10), "no goodbye");
+            tokio::time::sleep(support::millis(1)).await;
+        }
+        let since = clock.now();
+        while first.replicas() > 1 {
+            beats(&server, &namespace, &clock, 1).await;
+        }
+        let after = clock.now().since(since);
+        assert!(after >= secs(20) && after <= secs(45), "{after:?}");
+        first.shutdown(secs(10)).await;
+        assert_eq!(register(&server, &namespace), []);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_died_falls_out_of_the_register() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let both = two(&server, &namespace, &clock).await;
+    let name = format!("{namespace}|replicas");
+    let dead = clock.now().after(secs(3_600)).as_micros().to_le_bytes();
+    let entry = [&b"deadbeef"[..], &dead].concat();
+    server.command(&[&b"APPEND"[..], name.as_bytes(), &entry]);
+    beats(&server, &namespace, &clock, 2).await;
+    // However late its moment was: the server's clock may have been set back since.
+    assert_eq!(register(&server, &namespace).len(), 3);
+    until_counted(&both[0], 3).await;
+    for _ in 0..6 {
+        beats(&server, &namespace, &clock, 2).await;
+    }
+    assert_eq!(register(&server, &namespace).len(), 2);
+    let ttl = server.command(&["PTTL", &name]).integer();
+    assert!(ttl > 0, "{ttl}");
+}
+
+#[tokio::test]
+async fn a_register_that_is_lost_makes_no_share_larger() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let both = two(&server, &namespace, &clock).await;
+    server.command(&["FLUSHALL"]);
+    for _ in 0..3 {
+        beats(&server, &namespace, &clock, 2).await;
+        assert_eq!(both.each_ref().map(Limiter::replicas), [2, 2]);
+    }
+    // A clock that is set back keeps nobody out.
+    clock.step_back(secs(3_600));
+    use_up(&both[0], &bucket(100, "100/s"), "k", 1).await;
+    beats(&server, &namespace, &clock, 1).await;
+    assert_eq!(register(&server, &namespace).len(), 2);
 }
 
 #[tokio::test]
@@ -332,4 +421,54 @@ async fn the_strictest_answer_of_several_policies_counts() {
     assert_eq!(both(&open).await.unwrap().origin(), Origin::Insurance);
     assert_eq!(both(&closed).await.unwrap().origin(), Origin::FailedClosed);
     assert!(matches!(both(&error).await, Err(Rejection::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn keys_beyond_the_bound_are_refused_and_the_others_served() {
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url())
+        .namespace(namespace())
+        .max_local_keys(640)
+        .build()
+        .unwrap();
+    server.kill();
+    let policy = bucket(5, "1/h");
+    let (mut served, mut refused) = (Vec::new(), 0);
+    for key in 0..5_000_u32 {
+        match limits.check(&policy, key).await {
+            Ok(decision) => {
+                assert!(decision.is_allowed());
+                served.push(key);
+            }
+            Err(Rejection::Unavailable(error)) => {
+                assert_eq!(error.kind(), StoreErrorKind::Full);
+                refused += 1;
+            }
+            Err(other) => unreachable!("{other}"),
+        }
+    }
+    assert_eq!((served.len(), refused), (640, 5_000 - 640));
+    for key in served {
+        assert_eq!(limits.check(&policy, key).await.unwrap().remaining(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_with_less_time_than_the_deadline_gets_its_share_too() {
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url())
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    let policy = bucket(100, "1/h");
+    limits.check(&policy, "k").await.unwrap().require().unwrap();
+    server.pause();
+    for _ in 0..5 {
+        let permit = limits
+            .acquire(&policy, "k")
+            .up_to(support::millis(30))
+            .await
+            .unwrap();
+        assert_eq!(permit.origin(), Origin::Insurance);
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Rejection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::units::Amount;
@@ -94,15 +95,21 @@ async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Resu
     let mut last = None;
     loop {
         // The caller's time may end before the store's deadline does. That is the caller's timeout and no failure of the
-        // store. A wait of zero is a check; a timer that fired late leaves a moment for the question that it was set for.
+        // store, and only the insurance decides then, which errs on nobody's side. A wait of zero is a check; a timer that
+        // fired late leaves a moment for the question that it was set for.
         let patience = if up_to.is_zero() {
             Duration::MAX
         } else {
             clock.real(left().max(LATE_TIMER))
         };
-        let asked = limiter.decide(request, request.deadline());
-        let Ok(answer) = tokio::time::timeout(patience, asked).await else {
-            return Err(timed_out(last));
+        let answer = if request.on_store_failure() == OnStoreFailure::Local {
+            limiter.decide(request, request.deadline().min(patience)).await
+        } else {
+            let asked = limiter.decide(request, request.deadline());
+            match tokio::time::timeout(patience, asked).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(timed_out(last)),
+            }
         };
         let denied = match answer?.require() {
             Err(Rejection::Limited(denied)) => denied,

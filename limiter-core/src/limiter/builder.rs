@@ -105,6 +105,7 @@ pub struct RedisBuilder {
     clock: Clock,
     any_groups: bool,
     replicas: Option<u32>,
+    max_local_keys: usize,
     max_waiting: usize,
 }
 
@@ -127,6 +128,7 @@ impl RedisBuilder {
             clock: Clock::System,
             any_groups: false,
             replicas: None,
+            max_local_keys: 100_000,
             max_waiting: MAX_WAITING,
         }
     }
@@ -232,6 +234,17 @@ impl RedisBuilder {
         self
     }
 
+    /// How many keys are kept in this process for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local), roughly: of those that
+    /// it limits while Redis is out, and as many of which it remembers what Redis had left. A new key beyond the first is
+    /// answered with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full); one beyond the second starts from a whole share.
+    /// Default: 100,000.
+    pub fn max_local_keys(self, max_keys: usize) -> Self {
+        Self {
+            max_local_keys: max_keys,
+            ..self
+        }
+    }
+
     /// The limiter. Dials nothing: it succeeds while Redis is down.
     ///
     /// # Errors
@@ -264,8 +277,12 @@ impl RedisBuilder {
         }
         let namespace = Namespace::new(&self.prefix, &namespace);
         let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;
-        let replicas = Replicas::new(self.replicas.and_then(NonZeroU32::new), store.heart());
-        let guard = Guard::new(store, replicas, self.clock.clone());
+        let replicas = Replicas::new(
+            self.replicas.and_then(NonZeroU32::new),
+            store.heart(),
+            self.clock.clone(),
+        );
+        let guard = Guard::new(store, replicas, self.clock.clone(), self.max_local_keys);
         Ok(Limiter::new(
             Backend::Redis(guard),
             self.clock,

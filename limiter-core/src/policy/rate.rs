@@ -79,14 +79,14 @@ impl Rate {
         Self::per(amount, Duration::from_secs(1))
     }
 
-    /// This rate over so many times the period. Beyond what is exact (a thousandth in 50 days) it is the slowest that is.
+    /// This rate over so many times the period. Its period may be too long for the scripts, not for the algorithms here.
     #[cfg(feature = "redis")]
     pub(crate) fn slower(&self, times: u32) -> Self {
         let divisor = greatest_common_divisor(self.thousandths, times.into());
         let micros = self.micros.saturating_mul(u64::from(times) / divisor);
         Self {
             thousandths: self.thousandths / divisor,
-            micros: micros.min(MAX_PART - 1),
+            micros,
         }
     }
 

@@ -20,6 +20,7 @@ use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
+use crate::units::Timestamp;
 use table::Table;
 
 const SHARDS: usize = 64;
@@ -56,17 +57,17 @@ impl MemoryStore {
             .iter()
             .map(|limit| *limit.policy.algorithm())
             .collect();
-        self.decide_as(request, request.mode, &own, |_, _, _, _| {})
+        self.decide_as(request, request.mode, &own, |_, _, _| {})
     }
 
-    /// Decides by other algorithms than the policies' own, one for each limit. `begin` sees each limit's algorithm and hash
-    /// and its state first, and may change the state.
+    /// Decides by other algorithms than the policies' own, one for each limit. `begin` is shown each limit's state first, by
+    /// the limit's number, and may change it as of this moment.
     pub(crate) fn decide_as(
         &self,
         request: &Request<'_>,
         mode: Mode,
         algorithms: &[Algorithm],
-        begin: impl Fn(&Algorithm, u64, &mut State, u64),
+        begin: impl Fn(usize, &mut State, Timestamp),
     ) -> Result<Verdict, StoreError> {
         let places: SmallVec<[Place; 2]> = request.limits.iter().map(|limit| self.place(limit)).collect();
         let mut locks = self.lock(&places);
@@ -76,15 +77,16 @@ impl MemoryStore {
 
         let mut full = false;
         let mut states: SmallVec<[State; 2]> = SmallVec::new();
-        for (limit, place) in request.limits.iter().zip(&places) {
+        let mut known: SmallVec<[bool; 2]> = SmallVec::new();
+        for (number, (limit, place)) in request.limits.iter().zip(&places).enumerate() {
             let table = locks.table(place);
             let state = table.take(place.hash, limit);
             // What costs nothing stores nothing.
             full |= state.is_none() && limit.cost > 0 && !table.has_room(self.max_keys_per_shard, now);
-            states.push(state.unwrap_or_default());
-        }
-        for ((algorithm, place), state) in algorithms.iter().zip(&places).zip(&mut states) {
-            begin(algorithm, place.hash, state, now);
+            known.push(state.is_some());
+            let mut state = state.unwrap_or_default();
+            begin(number, &mut state, decided_at);
+            states.push(state);
         }
         let mut slots: SmallVec<[Slot<'_>; 2]> = request
             .limits
@@ -101,8 +103,12 @@ impl MemoryStore {
         let outcomes = algorithm::decide(&mut slots, now, if full { Mode::Refuse } else { mode });
         drop(slots);
 
-        for ((limit, place), state) in request.limits.iter().zip(&places).zip(states) {
-            locks.table(place).put(place.hash, limit, state, &self.hasher);
+        // A key without an entry gets one when it is charged.
+        let charged = !full && mode == Mode::Charge && outcomes.iter().all(|outcome| outcome.fits);
+        for (((limit, place), state), known) in request.limits.iter().zip(&places).zip(states).zip(known) {
+            if known || charged {
+                locks.table(place).put(place.hash, limit, state, &self.hasher);
+            }
         }
         drop(locks);
         self.sweep_one(now);

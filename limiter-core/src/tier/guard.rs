@@ -13,15 +13,16 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::store::Store;
+use crate::store::redis::RedisStore;
 use crate::units::{Timestamp, micros_ceil};
 
 /// After so long without need of the insurance, the store is said to decide again.
-const CALM: Duration = Duration::from_secs(1);
+const CALM: Duration = Duration::from_secs(10);
 
-/// A store, and what is answered when it has no answer.
+/// Redis, and what is answered when it has no answer.
 #[derive(Debug)]
-pub(crate) struct Guard<S> {
-    store: S,
+pub(crate) struct Guard {
+    store: RedisStore,
     insurance: Insurance,
     replicas: Replicas,
     clock: Clock,
@@ -29,11 +30,11 @@ pub(crate) struct Guard<S> {
     insured_at: AtomicU64,
 }
 
-impl<S: Store> Guard<S> {
-    pub(crate) fn new(store: S, replicas: Replicas, clock: Clock) -> Self {
+impl Guard {
+    pub(crate) fn new(store: RedisStore, replicas: Replicas, clock: Clock, max_keys: usize) -> Self {
         Self {
             store,
-            insurance: Insurance::new(clock.clone()),
+            insurance: Insurance::new(clock.clone(), max_keys),
             replicas,
             clock,
             insured_at: AtomicU64::new(0),
@@ -52,7 +53,7 @@ impl<S: Store> Guard<S> {
                 if insured {
                     let now = self.clock.now();
                     self.insurance.heard(request, &verdict, now);
-                    self.replicas.beat(now);
+                    self.replicas.keep_counting(now);
                     self.store_decided(now);
                 }
                 return Ok(request.decision(verdict, Origin::Redis));
@@ -80,6 +81,11 @@ impl<S: Store> Guard<S> {
         within(patience, self.store.ready()).await
     }
 
+    /// What is guarded.
+    pub(crate) fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
     /// How many replicas share the limits.
     pub(crate) fn replicas(&self) -> u32 {
         self.replicas.count()
@@ -94,7 +100,7 @@ impl<S: Store> Guard<S> {
         let now = self.clock.now().as_micros();
         if self.insured_at.swap(now, Ordering::Relaxed) == 0 {
             let replicas = self.replicas.count();
-            tracing::warn!(%error, replicas, "Redis gives no decisions: they are made in process, by this replica's share");
+            tracing::warn!(%error, replicas, "Redis gave no decision: those that it does not make are made in process, by this replica's share");
         }
     }
 
@@ -105,15 +111,8 @@ impl<S: Store> Guard<S> {
             && now.as_micros().saturating_sub(insured_at) >= micros_ceil(CALM)
             && self.insured_at.swap(0, Ordering::Relaxed) != 0
         {
-            tracing::info!("Redis decides again");
+            tracing::info!("Redis makes all decisions again");
         }
-    }
-}
-
-impl<S> Guard<S> {
-    /// What is guarded.
-    pub(crate) fn store(&self) -> &S {
-        &self.store
     }
 }
 

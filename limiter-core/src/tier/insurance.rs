@@ -10,17 +10,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, State, step};
+use crate::algorithm::{Mode, Outcome, State, step};
 use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::policy::Algorithm;
-use crate::request::{Request, Verdict};
+use crate::policy::{Algorithm, SlidingWindow};
+use crate::request::{Limit, Request, Verdict};
 use crate::store::MemoryStore;
-use crate::units::Timestamp;
+use crate::units::{Timestamp, micros_ceil};
 use seen::{Left, Seen};
 
-/// The keys that are kept: those that are limited here, and those of which is known how much the store had left.
-const MAX_KEYS: usize = 100_000;
 /// When to ask again for a cost that is above the share. The store is back by then, or it is not.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -29,13 +27,27 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct Insurance {
     store: MemoryStore,
     seen: Seen,
+    clock: Clock,
+}
+
+/// What a replica may admit of one limit.
+#[derive(Debug)]
+struct Share {
+    /// The share that is applied: a window's without what is used elsewhere.
+    applied: Algorithm,
+    /// All of it.
+    whole: Algorithm,
+    /// What the store had left, as long as some of it is used.
+    left: Option<Left>,
 }
 
 impl Insurance {
-    pub(super) fn new(clock: Clock) -> Self {
+    /// Keeps so many keys at most, of those that are limited here, and of those of which is known what the store had left.
+    pub(super) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
-            store: MemoryStore::new(clock, MAX_KEYS),
-            seen: Seen::new(MAX_KEYS),
+            store: MemoryStore::new(clock.clone(), max_keys),
+            seen: Seen::new(max_keys),
+            clock,
         }
     }
 
@@ -43,15 +55,11 @@ impl Insurance {
     pub(super) fn heard(&self, request: &Request<'_>, verdict: &Verdict, now: Timestamp) {
         let now = now.as_micros();
         for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
-            let until = now.saturating_add(outcome.reset_after);
-            let as_of = match limit.policy.algorithm() {
-                Algorithm::SlidingWindow(window) => until.saturating_sub(window.window),
-                Algorithm::TokenBucket(_) | Algorithm::Funnel(_) => now,
-            };
             let left = Left {
                 remaining: outcome.remaining,
-                as_of,
-                until,
+                as_of: now,
+                until: now.saturating_add(outcome.reset_after),
+                decided_at: verdict.decided_at.as_micros(),
             };
             self.seen.note(self.store.hash(limit), left, now);
         }
@@ -60,61 +68,97 @@ impl Insurance {
     /// Forgets what was used and what was heard.
     pub(super) fn forget(&self, request: &Request<'_>) {
         for limit in &request.limits {
-            self.seen.take(self.store.hash(limit), 0);
+            self.seen.forget(self.store.hash(limit));
             self.store.forget(limit);
         }
     }
 
     /// Decides by the share of one of so many replicas. A cost above the share is denied.
     pub(super) fn decide(&self, request: &Request<'_>, replicas: u32) -> Result<Verdict, StoreError> {
-        let shares: SmallVec<[Algorithm; 2]> = request
+        let now = self.clock.now().as_micros();
+        let shares: SmallVec<[Share; 2]> = request
             .limits
             .iter()
-            .map(|limit| limit.policy.algorithm().share(replicas))
+            .map(|limit| self.share(limit, replicas, now))
             .collect();
-        let above = |(cost, share): (u64, &Algorithm)| cost > share.quota();
-        let costs = || request.limits.iter().map(|limit| limit.cost).zip(&shares);
-        let mode = if request.mode == Mode::Charge && costs().any(above) {
+        let applied: SmallVec<[Algorithm; 2]> = shares.iter().map(|share| share.applied).collect();
+        let each = || request.limits.iter().zip(&shares);
+        let mode = if request.mode == Mode::Charge && each().any(|(limit, share)| share.is_below(limit.cost))
+        {
             Mode::Refuse
         } else {
             request.mode
         };
         let mut verdict = self
             .store
-            .decide_as(request, mode, &shares, |share, hash, state, now| {
-                if let Some(left) = self.seen.take(hash, now) {
-                    take_away(share, state, left, replicas, now);
+            .decide_as(request, mode, &applied, |number, state, now| {
+                if let Some(share) = shares.get(number) {
+                    share.begin(state, now.as_micros());
                 }
             })?;
-        for (outcome, of) in verdict.outcomes.iter_mut().zip(costs()) {
-            if above(of) {
-                outcome.fits = false;
-                outcome.retry_after = u64::try_from(ASK_AGAIN_AFTER.as_micros()).unwrap_or(u64::MAX);
-            }
+        for (outcome, (limit, share)) in verdict.outcomes.iter_mut().zip(each()) {
+            share.finish(outcome, limit.cost, now);
         }
         Ok(verdict)
     }
+
+    fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> Share {
+        let whole = limit.policy.algorithm().share(replicas);
+        let left = self.seen.get(self.store.hash(limit), now).map(|left| Left {
+            remaining: left.remaining.div_ceil(u64::from(replicas)).min(whole.quota()),
+            ..left
+        });
+        let applied = match (whole, left) {
+            // Until the newest permit that the store has given leaves the window, those that it has given count.
+            (Algorithm::SlidingWindow(window), Some(left)) => Algorithm::SlidingWindow(SlidingWindow {
+                limit: left.remaining,
+                ..window
+            }),
+            _ => whole,
+        };
+        Share { applied, whole, left }
+    }
 }
 
-/// Takes from a share what it has beyond its part of what the store had left.
-fn take_away(share: &Algorithm, state: &mut State, left: Left, replicas: u32, now: u64) {
-    let part = left.remaining.div_ceil(u64::from(replicas)).min(share.quota());
-    // The share as it would stand had it been used as the whole was.
-    let mut heard = State::Absent;
-    step(
-        share,
-        &mut heard,
-        share.quota() - part,
-        left.as_of.min(now),
-        Mode::Charge,
-    );
-    if state.is_spent(now) {
-        *state = heard;
-        return;
+impl Share {
+    /// Whether a cost can never fit, or not before what the store had left is of no account any more.
+    fn is_below(&self, cost: u64) -> bool {
+        cost > self.applied.quota()
     }
-    let remaining = |state| step(share, state, 0, now, Mode::Peek).remaining;
-    let beyond = remaining(state).saturating_sub(remaining(&mut heard));
-    step(share, state, beyond, now, Mode::Charge);
+
+    /// Takes from a level what it has beyond its part of what the store had left. Done again it takes nothing more, since
+    /// both come back at the same rate.
+    fn begin(&self, state: &mut State, now: u64) {
+        let Some(left) = self.left else { return };
+        if matches!(self.whole, Algorithm::SlidingWindow(_)) {
+            return;
+        }
+        // The share as it would stand had it been used as the whole was.
+        let mut heard = State::Absent;
+        let used = self.whole.quota() - left.remaining;
+        step(&self.whole, &mut heard, used, left.as_of.min(now), Mode::Charge);
+        if state.is_spent(now) {
+            *state = heard;
+            return;
+        }
+        let remaining = |state| step(&self.whole, state, 0, now, Mode::Peek).remaining;
+        let beyond = remaining(state).saturating_sub(remaining(&mut heard));
+        step(&self.whole, state, beyond, now, Mode::Charge);
+    }
+
+    /// Says when to ask again, where that is not only up to the share.
+    fn finish(&self, outcome: &mut Outcome, cost: u64, now: u64) {
+        if cost > self.whole.quota() {
+            outcome.fits = false;
+            outcome.retry_after = micros_ceil(ASK_AGAIN_AFTER);
+        } else if self.is_below(cost) {
+            outcome.fits = false;
+            outcome.retry_after = self.left.map_or(0, |left| left.until.saturating_sub(now)).max(1);
+        }
+        if let (Some(left), Algorithm::SlidingWindow(_)) = (self.left, self.whole) {
+            outcome.reset_after = outcome.reset_after.max(left.until.saturating_sub(now));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +195,7 @@ mod tests {
             let replicas = random.u32(1..5);
             let share = policy.algorithm().share(replicas);
             let clock = ManualClock::new();
-            let insurance = Insurance::new(Clock::Manual(clock.clone()));
+            let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
             let mut admitted: Vec<(u64, u64)> = Vec::new();
             for _ in 0..200 {
                 clock.advance(Duration::from_millis(random.u64(0..300)));
@@ -202,7 +246,7 @@ mod tests {
         for policy in policies() {
             let clock = ManualClock::new();
             let store = MemoryStore::new(Clock::Manual(clock.clone()), 10);
-            let insurance = Insurance::new(Clock::Manual(clock.clone()));
+            let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
             let request = Request::new([Ask::new(&policy, "k")], Mode::Charge, false).unwrap();
             for _ in 0..13 {
                 clock.advance(Duration::from_millis(10));

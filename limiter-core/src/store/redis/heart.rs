@@ -11,20 +11,21 @@ use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::units::micros_ceil;
 
-const BEAT_WITHIN: Duration = Duration::from_millis(500);
-
 /// One replica among the others that have the same namespace.
 #[derive(Debug)]
 pub(crate) struct Heart {
-    pub(super) route: Route,
-    pub(super) clock: Clock,
+    route: Route,
+    clock: Clock,
     /// The key of the register.
-    pub(super) key: String,
+    key: String,
     /// Tells this replica from the others.
     id: [u8; 8],
 }
 
 impl Heart {
+    /// How long a beat may take. Nobody waits for it.
+    pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
     pub(super) fn new(route: Route, clock: Clock, key: String) -> Self {
         // Its seeds are random, and differ for each.
         let id = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
@@ -41,7 +42,7 @@ impl Heart {
         let mut plan = wire::head(self.clock.injected());
         plan.extend_from_slice(&self.id);
         plan.extend_from_slice(&micros_ceil(life).to_le_bytes());
-        let call = Call::new(&HEARTBEAT, vec![self.key.clone()], plan, BEAT_WITHIN);
+        let call = Call::new(&HEARTBEAT, vec![self.key.clone()], plan, Self::PATIENCE);
         match self.route.run(&call).await? {
             Value::Int(count) if (0..=i64::from(u32::MAX)).contains(&count) => {
                 u32::try_from(count).map_err(|_| malformed())

@@ -13,11 +13,16 @@ const SEARCH_EVERY_MICROS: u64 = 10_000;
 pub(super) struct Left {
     /// In the algorithm's own unit.
     pub(super) remaining: u64,
-    /// The moment as of which so much was left: for a window, that of its newest permit.
+    /// As of this moment.
     pub(super) as_of: u64,
     /// From this moment on nothing of it is used any more.
     pub(super) until: u64,
+    /// The store's own time.
+    pub(super) decided_at: u64,
 }
+
+/// Answers overtake each other by less than this; what seems older by more was decided after the store's clock stepped back.
+const OVERTAKEN_MICROS: u64 = 1_000_000;
 
 /// A bounded table of them, by the hash of the limit's identity. Hashes are random and 64 bits wide, so that two limits of a
 /// full table share one once in billions of tables; the one would then start from what was left of the other.
@@ -45,18 +50,27 @@ impl Seen {
     pub(super) fn note(&self, hash: u64, left: Left, now: u64) {
         let Some(mut shard) = self.shard(hash) else { return };
         if let Some((_, noted)) = shard.entries.find_mut(hash, |(other, _)| *other == hash) {
-            *noted = left;
+            let age = noted.decided_at.saturating_sub(left.decided_at);
+            if age == 0 || age > OVERTAKEN_MICROS {
+                *noted = left;
+            }
         } else if left.until > now && shard.has_room(self.max_per_shard, now) {
             shard.entries.insert_unique(hash, (hash, left), |(hash, _)| *hash);
         }
     }
 
-    /// Takes out what was noted, if any of it still holds.
-    pub(super) fn take(&self, hash: u64, now: u64) -> Option<Left> {
-        let mut shard = self.shard(hash)?;
-        let entry = shard.entries.find_entry(hash, |(other, _)| *other == hash).ok()?;
-        let ((_, left), _) = entry.remove();
-        (left.until > now).then_some(left)
+    /// What was noted, if any of it still holds.
+    pub(super) fn get(&self, hash: u64, now: u64) -> Option<Left> {
+        let shard = self.shard(hash)?;
+        let (_, left) = shard.entries.find(hash, |(other, _)| *other == hash)?;
+        (left.until > now).then_some(*left)
+    }
+
+    pub(super) fn forget(&self, hash: u64) {
+        let Some(mut shard) = self.shard(hash) else { return };
+        if let Ok(entry) = shard.entries.find_entry(hash, |(other, _)| *other == hash) {
+            entry.remove();
+        }
     }
 
     fn shard(&self, hash: u64) -> Option<MutexGuard<'_, Shard>> {
@@ -87,18 +101,31 @@ mod tests {
             remaining,
             as_of: 0,
             until,
+            decided_at: 5_000_000,
         }
     }
 
     #[test]
-    fn the_last_note_is_taken_once_and_only_while_it_holds() {
+    fn the_last_note_counts_while_it_holds_and_no_answer_that_was_overtaken() {
         let seen = Seen::new(100);
         seen.note(7, left(3, 1_000), 0);
         seen.note(7, left(2, 1_000), 0);
-        assert_eq!(seen.take(7, 999), Some(left(2, 1_000)));
-        assert_eq!(seen.take(7, 999), None);
-        seen.note(7, left(2, 1_000), 0);
-        assert_eq!(seen.take(7, 1_000), None);
+        assert_eq!(seen.get(7, 999), Some(left(2, 1_000)));
+        assert_eq!(seen.get(7, 1_000), None);
+        let decided_at = |decided_at| Left {
+            decided_at,
+            ..left(9, 1_000)
+        };
+        seen.note(7, decided_at(4_999_999), 0);
+        assert_eq!(seen.get(7, 999), Some(left(2, 1_000)));
+        seen.note(7, decided_at(3_000_000), 0);
+        assert_eq!(
+            seen.get(7, 999),
+            Some(decided_at(3_000_000)),
+            "the clock stepped back"
+        );
+        seen.forget(7);
+        assert_eq!(seen.get(7, 0), None);
     }
 
     #[test]
@@ -119,7 +146,7 @@ mod tests {
             seen.note(hasher.hash_one(key), left(1, 3_000_000), 2_000_000);
         }
         assert_eq!(count(&seen), SHARDS);
-        let newer = (10_000..20_000).filter(|key| seen.take(hasher.hash_one(*key), 2_000_000).is_some());
+        let newer = (10_000..20_000).filter(|key| seen.get(hasher.hash_one(*key), 2_000_000).is_some());
         assert_eq!(newer.count(), SHARDS);
     }
 }

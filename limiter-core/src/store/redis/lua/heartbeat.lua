@@ -8,7 +8,7 @@
 -- TTL: until the last of them counts no more.
 
 local MAX_REPLICAS = 1024
-local LONGEST_LIFE = 60000000
+local LONGEST_LIFE = 30000000
 
 local now, least_ttl, position = unpack('<I8I4', ARGV[1])
 local id = string.sub(ARGV[1], position, position + 7)
@@ -36,9 +36,9 @@ end
 if register and string.byte(register) == LAYOUT then
   for at = 2, #register - 15, 16 do
     local replica, untl = string.sub(register, at, at + 7), unpack('<I8', register, at + 8)
-    -- None counts for much longer than the others: a clock that stepped back leaves none behind.
-    if replica ~= id and untl > now and untl <= now + LONGEST_LIFE and count < MAX_REPLICAS then
-      keep(replica, untl)
+    if replica ~= id and untl > now and count < MAX_REPLICAS then
+      -- None counts for longer than one that has just been heard: a clock that stepped back leaves none behind.
+      keep(replica, min(untl, now + LONGEST_LIFE))
     end
   end
 end
