@@ -1,0 +1,144 @@
+//! What a load has seen, and the questions that gates ask about it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::event::{By, Event};
+use crate::lateness::Lateness;
+use crate::ledger::{Extra, Ledger, Quota};
+
+/// A call that misses its deadline while the machine held it up for this share of it says nothing.
+const EXCUSED_BY_DEADLINES: u32 = 3;
+
+/// The calls of a load over some time, and how late the machine was meanwhile.
+#[derive(Debug)]
+pub(crate) struct Run {
+    started: Instant,
+    pub(crate) events: Vec<Event>,
+    pub(crate) lateness: Lateness,
+    /// Tasks whose call had not ended when the load did.
+    pub(crate) hung: usize,
+}
+
+/// A span as it was measured, and without what the machine is to blame for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) measured: Duration,
+    pub(crate) fair: Duration,
+}
+
+impl Run {
+    pub(crate) fn new(started: Instant, events: Vec<Event>, lateness: Lateness, hung: usize) -> Self {
+        Self {
+            started,
+            events,
+            lateness,
+            hung,
+        }
+    }
+
+    /// The time to decide that 99 of 100 calls asked between two moments needed at most.
+    pub(crate) fn p99(&self, from: Instant, to: Instant) -> Span {
+        let asked = self.events.iter().filter(|event| (from..=to).contains(&event.asked));
+        let (mut measured, mut fair): (Vec<_>, Vec<_>) = asked
+            .map(|event| (event.took, self.lateness.fair(event.asked, event.took)))
+            .unzip();
+        Span {
+            measured: percentile(&mut measured, 99),
+            fair: percentile(&mut fair, 99),
+        }
+    }
+
+    /// How long after a moment the last of the limiters was decided for by the store again; `None` if one was not.
+    pub(crate) fn healed(&self, since: Instant) -> Option<Span> {
+        let limiters = self.events.iter().map(|event| event.limiter).max()?;
+        let healed = |limiter: usize| {
+            let healthy = self.events.iter().filter(|event| event.limiter == limiter && event.is_healthy());
+            healthy.map(Event::answered).filter(|at| *at >= since).min()
+        };
+        let last = (0..=limiters).map(healed).collect::<Option<Vec<_>>>()?.into_iter().max()?;
+        let measured = last - since;
+        Some(Span {
+            measured,
+            fair: self.lateness.fair(since, measured),
+        })
+    }
+
+    /// Calls asked from a moment on that the store did not decide, though the machine left it the time; and all calls.
+    pub(crate) fn unhealthy_from(&self, since: Instant) -> (usize, usize) {
+        let asked = self.events.iter().filter(|event| event.asked >= since);
+        let (unhealthy, healthy): (Vec<&Event>, Vec<&Event>) = asked.partition(|event| !event.is_healthy());
+        let all = unhealthy.len() + healthy.len();
+        (unhealthy.into_iter().filter(|event| !self.is_excused(event)).count(), all)
+    }
+
+    /// The machine held a call up, or one just before it, for a good part of a deadline: the store had no chance.
+    fn is_excused(&self, event: &Event) -> bool {
+        const BREAKER_OPEN_FOR_AFTER_THAT: Duration = Duration::from_millis(400);
+        let deadline = limiter_core::Policy::DEFAULT_DEADLINE;
+        let before = event.asked.checked_sub(BREAKER_OPEN_FOR_AFTER_THAT).unwrap_or(event.asked);
+        self.lateness.during(before, event.answered()) >= deadline / EXCUSED_BY_DEADLINES
+    }
+
+    /// What was admitted beyond a quota, by the clock of whoever decided.
+    pub(crate) fn extra(&self, quota: Quota) -> Extra {
+        let mut ledger = Ledger::new(quota);
+        self.enter_into(&mut ledger);
+        ledger.extra()
+    }
+
+    /// What was admitted beyond a quota, by a clock that nobody moves.
+    pub(crate) fn extra_by_our_clock(&self, quota: Quota) -> Extra {
+        let mut ledger = Ledger::new(quota);
+        for event in self.events.iter().filter(|event| event.allowed) {
+            let at = event.answered().saturating_duration_since(self.started).as_micros();
+            ledger.admitted(event.key, u64::try_from(at).unwrap_or(u64::MAX));
+        }
+        ledger.extra()
+    }
+
+    /// Writes down what was admitted.
+    pub(crate) fn enter_into(&self, ledger: &mut Ledger) {
+        for event in self.events.iter().filter(|event| event.allowed) {
+            ledger.admitted(event.key, event.decided_at);
+        }
+        ledger.settle();
+    }
+
+    pub(crate) fn count(&self, which: impl Fn(&Event) -> bool) -> usize {
+        self.events.iter().filter(|event| which(event)).count()
+    }
+
+    /// What kept the store from deciding, and how often.
+    pub(crate) fn troubles(&self) -> String {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for trouble in self.events.iter().filter_map(|event| event.trouble) {
+            let name = trouble.code.map_or_else(|| format!("{:?}", trouble.kind), str::to_owned);
+            *counts.entry(name).or_default() += 1;
+        }
+        let insured = self.count(|event| event.by == By::Insurance);
+        if insured > 0 {
+            counts.insert("of them insured".to_owned(), insured);
+        }
+        let words: Vec<_> = counts.into_iter().map(|(name, count)| format!("{count} {name}")).collect();
+        if words.is_empty() { "no trouble".to_owned() } else { words.join(", ") }
+    }
+}
+
+fn percentile(spans: &mut [Duration], percent: usize) -> Duration {
+    spans.sort_unstable();
+    let place = (spans.len() * percent).div_ceil(100).saturating_sub(1);
+    spans.get(place).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ninety_nine_of_a_hundred() {
+        let mut spans: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        assert_eq!(percentile(&mut spans, 99), Duration::from_millis(99));
+        assert_eq!(percentile(&mut [], 99), Duration::ZERO);
+    }
+}
