@@ -1,4 +1,4 @@
-//! Redis servers and clusters owned by the test that starts them.
+//! Redis servers, clusters and failing networks owned by the test that starts them.
 //!
 //! Each server runs in a fresh temporary directory, on a free loopback port, and is gone when its handle
 //! is dropped or when the test process ends, however it ends. Nothing here needs a Redis client: commands
@@ -24,11 +24,13 @@
 mod binary;
 mod cluster;
 mod port;
+mod proxy;
 mod resp;
 mod server;
 mod wait;
 mod watchdog;
 
 pub use cluster::{RedisCluster, RedisClusterBuilder, SlotMigration};
+pub use proxy::Proxy;
 pub use resp::RespValue;
 pub use server::{RedisServer, RedisServerBuilder};

@@ -1,5 +1,7 @@
 //! One server.
 
+mod replication;
+
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -12,8 +14,12 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 const PORT_ATTEMPTS: usize = 20;
 
-/// Before the arguments of the builder, which therefore win: persistence off, loopback only.
-const DEFAULTS: [&str; 10] = [
+/// What a server logs once it listens, and what a sentinel does.
+const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
+
+/// Before the arguments of the builder, which therefore win: persistence off, loopback only, and replicas are
+/// not kept waiting for others to sync together with.
+const DEFAULTS: [&str; 12] = [
     "--bind",
     "127.0.0.1",
     "--save",
@@ -24,6 +30,8 @@ const DEFAULTS: [&str; 10] = [
     "yes",
     "--daemonize",
     "no",
+    "--repl-diskless-sync-delay",
+    "0",
 ];
 
 /// A Redis server that lives as long as this handle, and never longer than the process.
@@ -166,6 +174,28 @@ impl RedisServer {
         drop(self);
     }
 
+    /// Starts a program on a free port, in a directory that was prepared first.
+    pub(crate) fn spawn(program: &Path, args: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        let watchdog = Watchdog::spawn(program, args)
+            .unwrap_or_else(|error| panic!("no shell to watch over {}: {error}", program.display()));
+        prepare(watchdog.dir());
+        for _ in 0..PORT_ATTEMPTS {
+            let port = port::free();
+            match launch(&watchdog, port) {
+                Ok(()) => return Self { watchdog, port },
+                // Free a moment ago, but another process was quicker.
+                Err(Failure::PortTaken) => {}
+                Err(Failure::Other(message)) => panic!("{message}"),
+            }
+        }
+        panic!("{PORT_ATTEMPTS} ports in a row were taken before redis-server could have them");
+    }
+
+    /// The last lines that the server has logged.
+    pub(crate) fn log_tail(&self) -> String {
+        tail(&self.watchdog)
+    }
+
     #[track_caller]
     fn order(&self, order: Order) -> Option<u32> {
         match self.watchdog.order(order) {
@@ -182,6 +212,7 @@ impl RedisServer {
 #[derive(Debug, Clone, Default)]
 pub struct RedisServerBuilder {
     args: Vec<String>,
+    follows: bool,
 }
 
 impl RedisServerBuilder {
@@ -206,18 +237,11 @@ impl RedisServerBuilder {
             .into_iter()
             .chain(self.args.iter().map(String::as_str))
             .collect();
-        let watchdog = Watchdog::spawn(&program, &args)
-            .unwrap_or_else(|error| panic!("no shell to watch over {}: {error}", program.display()));
-        for _ in 0..PORT_ATTEMPTS {
-            let port = port::free();
-            match launch(&watchdog, port) {
-                Ok(()) => return RedisServer { watchdog, port },
-                // Free a moment ago, but another process was quicker.
-                Err(Failure::PortTaken) => {}
-                Err(Failure::Other(message)) => panic!("{message}"),
-            }
+        let server = RedisServer::spawn(&program, &args, |_| {});
+        if self.follows {
+            server.wait_for_replication();
         }
-        panic!("{PORT_ATTEMPTS} ports in a row were taken before redis-server could have them");
+        server
     }
 }
 
@@ -230,15 +254,7 @@ enum Failure {
 ///
 /// Its own log is asked, not the port: another process's server may be answering there.
 fn launch(watchdog: &Watchdog, port: u16) -> Result<(), Failure> {
-    let failed = |why: &str| {
-        let log = watchdog.log();
-        let lines: Vec<&str> = log.lines().collect();
-        let tail = lines
-            .get(lines.len().saturating_sub(20)..)
-            .unwrap_or_default()
-            .join("\n");
-        Failure::Other(format!("redis-server {why}; its log ends:\n{tail}"))
-    };
+    let failed = |why: &str| Failure::Other(format!("redis-server {why}; its log ends:\n{}", tail(watchdog)));
     let Ok(Some(pid)) = watchdog.order(Order::Start(port)) else {
         return Err(failed("was not started"));
     };
@@ -247,13 +263,20 @@ fn launch(watchdog: &Watchdog, port: u16) -> Result<(), Failure> {
         let alive = watchdog::is_alive(pid);
         let log = watchdog.log();
         match alive {
-            true if log.contains("Ready to accept connections") => Some(Ok(())),
+            true if READY.iter().any(|sign| log.contains(sign)) => Some(Ok(())),
             true => None,
             false if log.contains("Address already in use") => Some(Err(Failure::PortTaken)),
             false => Some(Err(failed("ended at once"))),
         }
     })
     .unwrap_or_else(|| Err(failed("did not become ready")))
+}
+
+fn tail(watchdog: &Watchdog) -> String {
+    let log = watchdog.log();
+    let lines: Vec<&str> = log.lines().collect();
+    let last = lines.get(lines.len().saturating_sub(20)..).unwrap_or_default();
+    last.join("\n")
 }
 
 fn shown<A: AsRef<[u8]>>(args: &[A]) -> String {

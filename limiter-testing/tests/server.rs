@@ -6,15 +6,18 @@
     reason = "a failed assumption is a failed test"
 )]
 
+mod support;
+
 use std::env;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use limiter_testing::{RedisServer, RespValue};
+use support::{eventually, is_refused};
 
 /// Set for the process that is killed while it owns a server.
 const OWNER: &str = "LIMITER_TESTING_OWNER";
@@ -189,18 +192,5 @@ fn owns_a_server_until_killed() {
         loop {
             thread::park();
         }
-    }
-}
-
-fn is_refused(port: u16) -> bool {
-    TcpStream::connect(("127.0.0.1", port)).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-}
-
-#[track_caller]
-fn eventually(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within ten seconds");
-        thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,0 +1,259 @@
+//! A network that fails when it is told to.
+
+mod link;
+mod pipe;
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::{port, wait};
+use link::Link;
+
+const PORT_ATTEMPTS: usize = 20;
+const LISTEN_LIMIT: Duration = Duration::from_secs(5);
+
+/// A TCP proxy in this process, in front of one server on loopback.
+///
+/// It starts out as a plain forwarder. When one end of a connection closes, the other is told once it has
+/// been given all that was sent before. Dropping the proxy ends its connections and its threads.
+///
+/// ```
+/// use limiter_testing::{Proxy, RedisServer};
+///
+/// let (old, new) = (RedisServer::start(), RedisServer::start());
+/// let proxy = Proxy::start(old.port());
+/// // A client of `proxy.url()` talks to `old`; from here on, it reconnects to `new`.
+/// proxy.set_target(new.port());
+/// proxy.drop_connections();
+/// assert_eq!(proxy.open_connections(), 0);
+/// ```
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    network: Arc<Network>,
+    /// The thread that owns the listener; none while connections are refused.
+    listener: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the connections share.
+#[derive(Debug, Default)]
+struct Network {
+    target: AtomicU16,
+    delay_us: AtomicU64,
+    black_hole: AtomicBool,
+    refusing: AtomicBool,
+    replies_to_cut: AtomicUsize,
+    replies_to_tear: AtomicUsize,
+    replies_cut: AtomicUsize,
+    opened: AtomicU64,
+    links: Mutex<HashMap<u64, Arc<Link>>>,
+    link_gone: Condvar,
+}
+
+impl Proxy {
+    /// Listens on a free loopback port, and forwards to this port on 127.0.0.1.
+    ///
+    /// # Panics
+    /// If no port can be had.
+    #[must_use]
+    pub fn start(target_port: u16) -> Self {
+        let (port, listener) = (0..PORT_ATTEMPTS)
+            .find_map(|_| {
+                let port = port::free();
+                Some((port, TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?))
+            })
+            .unwrap_or_else(|| {
+                panic!("{PORT_ATTEMPTS} ports in a row were taken before the proxy could listen")
+            });
+        let network = Arc::new(Network::default());
+        network.target.store(target_port, Ordering::SeqCst);
+        let listener = Mutex::new(Some(accept(Arc::clone(&network), listener)));
+        Self {
+            port,
+            network,
+            listener,
+        }
+    }
+
+    /// The port on 127.0.0.1 that clients connect to; it never changes.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where a client connects to: `redis://127.0.0.1:PORT/`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Has new connections forwarded to another server; present ones stay where they are.
+    pub fn set_target(&self, target_port: u16) {
+        self.network.target.store(target_port, Ordering::SeqCst);
+    }
+
+    /// Ends all present connections at both ends, and returns once they are gone.
+    pub fn drop_connections(&self) {
+        let doomed: Vec<u64> = {
+            let links = self.network.links();
+            links.values().for_each(|link| link.close());
+            links.keys().copied().collect()
+        };
+        let mut links = self.network.links();
+        while doomed.iter().any(|id| links.contains_key(id)) {
+            links = self
+                .network
+                .link_gone
+                .wait(links)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Has whatever arrives from now on, in either direction, delivered this much later; zero by default.
+    ///
+    /// It is the delay of a long line, not of a narrow one: what arrives in quick succession is delivered
+    /// in quick succession. Connecting takes no longer.
+    pub fn set_delay(&self, delay: Duration) {
+        let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        self.network.delay_us.store(delay_us, Ordering::SeqCst);
+    }
+
+    /// Has nothing delivered any more, in either direction, not even that the server closed a connection;
+    /// or ends that state.
+    ///
+    /// Connections stay open and new ones are accepted; what arrives is thrown away. A connection that lost
+    /// something is silent for ever, also once the state has ended, until its client closes it (which the
+    /// server is then told). Connections that lost nothing work on.
+    pub fn set_black_hole(&self, on: bool) {
+        self.network.black_hole.store(on, Ordering::SeqCst);
+    }
+
+    /// Has the next `count` replies thrown away and their connections closed: the request has run, and
+    /// the client does not learn it.
+    ///
+    /// A reply is what arrives from the server in one piece on one connection; those to pipelined requests
+    /// may come as one. The replies to what a client sends on connecting count as well.
+    pub fn cut_replies(&self, count: usize) {
+        self.network.replies_to_cut.store(count, Ordering::SeqCst);
+    }
+
+    /// As [`cut_replies`](Self::cut_replies), but the first byte of each reply is delivered.
+    pub fn tear_replies(&self, count: usize) {
+        self.network.replies_to_tear.store(count, Ordering::SeqCst);
+    }
+
+    /// Has new connections refused, as if nothing listened on the port, or accepts them again; present
+    /// ones stay.
+    ///
+    /// # Panics
+    /// If the port cannot be had back.
+    #[track_caller]
+    pub fn refuse(&self, on: bool) {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if on {
+            self.network.refusing.store(true, Ordering::SeqCst);
+            if let Some(thread) = listener.take() {
+                // It sleeps until somebody connects.
+                let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+                let _ = thread.join();
+            }
+        } else if listener.is_none() {
+            // Whoever else may have been given the port by chance is likely to give it back soon.
+            let bound = wait::poll(LISTEN_LIMIT, || {
+                TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).ok()
+            })
+            .unwrap_or_else(|| panic!("port {} was taken by another process", self.port));
+            self.network.refusing.store(false, Ordering::SeqCst);
+            *listener = Some(accept(Arc::clone(&self.network), bound));
+        }
+    }
+
+    /// How many connections were accepted so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.network.opened.load(Ordering::SeqCst)
+    }
+
+    /// How many connections are open now.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.network.links().len()
+    }
+
+    /// How many replies were cut or torn so far.
+    #[must_use]
+    pub fn replies_cut(&self) -> usize {
+        self.network.replies_cut.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.refuse(true);
+        self.drop_connections();
+    }
+}
+
+impl Network {
+    fn links(&self) -> MutexGuard<'_, HashMap<u64, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_micros(self.delay_us.load(Ordering::SeqCst))
+    }
+
+    fn is_black_hole(&self) -> bool {
+        self.black_hole.load(Ordering::SeqCst)
+    }
+
+    fn target(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(Ordering::SeqCst)))
+    }
+
+    /// How much of the reply that has come may be delivered before its connection ends, if it is to end.
+    fn cut(&self) -> Option<usize> {
+        let take = |left: &AtomicUsize| {
+            let less = |left: usize| left.checked_sub(1);
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                .is_ok()
+        };
+        let allowed = match () {
+            () if take(&self.replies_to_cut) => 0,
+            () if take(&self.replies_to_tear) => 1,
+            () => return None,
+        };
+        self.replies_cut.fetch_add(1, Ordering::SeqCst);
+        Some(allowed)
+    }
+
+    fn open(self: &Arc<Self>, client: TcpStream) {
+        let id = self.opened.fetch_add(1, Ordering::SeqCst);
+        let link = Arc::new(Link::new(client));
+        self.links().insert(id, Arc::clone(&link));
+        let network = Arc::clone(self);
+        thread::spawn(move || {
+            link.run(&network);
+            network.links().remove(&id);
+            network.link_gone.notify_all();
+        });
+    }
+}
+
+fn accept(network: Arc<Network>, listener: TcpListener) -> JoinHandle<()> {
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            if network.refusing.load(Ordering::SeqCst) {
+                break;
+            }
+            // A client that has gone again is none.
+            if let Ok(client) = client {
+                network.open(client);
+            }
+        }
+    })
+}

@@ -1,0 +1,100 @@
+//! Servers that follow another, and change places with it.
+
+use std::io;
+use std::time::Duration;
+
+use super::{RedisServer, RedisServerBuilder};
+use crate::{resp, wait};
+
+const SYNC_LIMIT: Duration = Duration::from_secs(30);
+
+impl RedisServerBuilder {
+    /// Has the server follow another one; [`start`](Self::start) then returns once it holds all that the
+    /// other holds. It follows none by default.
+    ///
+    /// After a [`restart`](RedisServer::restart) it follows that server again, whatever it did in between.
+    #[must_use]
+    pub fn replica_of(mut self, primary: &RedisServer) -> Self {
+        let port = primary.port().to_string();
+        self.args
+            .extend(["--replicaof", "127.0.0.1", &port].map(str::to_owned));
+        self.follows = true;
+        self
+    }
+}
+
+impl RedisServer {
+    /// Makes a primary of a replica: it stops following and accepts writes.
+    ///
+    /// Whoever else is a replica of its former primary stays so.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    #[track_caller]
+    pub fn promote(&self) {
+        self.command(&["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// Makes a replica of this server: what it holds is replaced by what that primary holds; waits until
+    /// that has happened.
+    ///
+    /// # Panics
+    /// If one of the two does not answer, or if the replica is not in step within thirty seconds.
+    #[track_caller]
+    pub fn demote_to(&self, primary: &RedisServer) {
+        self.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+        self.wait_for_replication();
+    }
+
+    /// Waits until this replica holds all that its primary had been told before the call.
+    ///
+    /// # Panics
+    /// If this is no replica, or if it is not in step within thirty seconds.
+    #[track_caller]
+    pub fn wait_for_replication(&self) {
+        let mut written = None;
+        let in_step = wait::poll(SYNC_LIMIT, || {
+            let here = Replication::of(self.port()).ok()?;
+            assert!(
+                here.is("role", "slave"),
+                "the server on port {} is no replica",
+                self.port()
+            );
+            if written.is_none() {
+                let primary = Replication::of(here.number("master_port")?.try_into().ok()?).ok()?;
+                written = primary.number("master_repl_offset");
+            }
+            let caught_up = here.number("slave_repl_offset") >= written && written.is_some();
+            // Asked for as well, because the offset that a replica starts from may be that of another history.
+            (caught_up && here.is("master_link_status", "up")).then_some(())
+        });
+        assert!(
+            in_step.is_some(),
+            "the replica on port {} did not get in step; its log ends:\n{}",
+            self.port(),
+            self.log_tail()
+        );
+    }
+}
+
+/// The lines of `INFO replication`.
+struct Replication(String);
+
+impl Replication {
+    fn of(port: u16) -> io::Result<Self> {
+        Ok(Self(resp::call(port, &["INFO", "replication"])?.text()))
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        let value = |line: &'_ str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'));
+        self.0.lines().find(|line| value(line))?.get(name.len() + 1..)
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.field(name) == Some(value)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?.parse().ok()
+    }
+}
