@@ -8,7 +8,16 @@ use std::time::{Duration, Instant};
 
 use limiter_core::{Limiter, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
+use tokio::task::JoinSet;
+
 use support::{SLACK, answers_again, limiter, patient, policy};
+
+fn kind(rejection: Rejection) -> StoreErrorKind {
+    match rejection {
+        Rejection::Unavailable(error) => error.kind(),
+        other => panic!("no failure of the store: {other}"),
+    }
+}
 
 /// Asks under each answer to a failure, and says of which kind the failure was.
 async fn fails_as_the_policy_says(limits: &Limiter) -> StoreErrorKind {
@@ -69,6 +78,25 @@ async fn a_server_that_accepts_and_says_nothing_is_a_timeout() {
 }
 
 #[tokio::test]
+async fn an_answer_that_came_while_the_process_stood_still_counts() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.check(&patient(), "k").await.unwrap().require().unwrap();
+    // The call has been sent when the only thread stops for longer than the deadline.
+    let stall = async || {
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        std::thread::sleep(2 * Policy::DEFAULT_DEADLINE);
+    };
+    for _ in 0..5 {
+        let policy = policy(OnStoreFailure::Error);
+        let (decision, ()) = tokio::join!(biased; limits.check(&policy, "k"), stall());
+        assert_eq!(decision.unwrap().origin(), Origin::Redis);
+    }
+}
+
+#[tokio::test]
 async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
@@ -81,6 +109,34 @@ async fn a_stopped_server_is_a_timeout_and_calls_go_on_when_it_goes_on() {
     assert_eq!(told.first(), Some(&StoreErrorKind::Timeout));
     // Soon the server is not asked any more, but by one call at a time.
     assert!(told.contains(&StoreErrorKind::CircuitOpen), "{told:?}");
+    server.resume();
+    answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+#[tokio::test]
+async fn calls_beyond_the_cap_are_not_sent() {
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url())
+        .namespace(support::namespace())
+        .max_in_flight(8)
+        .build()
+        .unwrap();
+    limits.check(&patient(), "k").await.unwrap().require().unwrap();
+    server.pause();
+    let mut calls = JoinSet::new();
+    for _ in 0..50 {
+        let limits = limits.clone();
+        calls.spawn(async move {
+            let policy = policy(OnStoreFailure::Error);
+            limits.check(&policy, "k").await.unwrap_err()
+        });
+    }
+    let kinds: Vec<_> = calls.join_all().await.into_iter().map(kind).collect();
+    let count = |wanted| kinds.iter().filter(|kind| **kind == wanted).count();
+    assert_eq!(
+        (count(StoreErrorKind::Timeout), count(StoreErrorKind::Overloaded)),
+        (8, 42)
+    );
     server.resume();
     answers_again(&limits, Duration::from_millis(500)).await;
 }

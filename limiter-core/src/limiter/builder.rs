@@ -13,7 +13,7 @@ use crate::key::Namespace;
 use crate::policy::check_text;
 use crate::store::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::{RedisStore, Topology};
+use crate::store::redis::{NodeSettings, RedisStore, Topology};
 
 /// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ pub struct RedisBuilder {
     prefix: String,
     clock: Clock,
     any_groups: bool,
-    connections: u32,
+    settings: NodeSettings,
 }
 
 #[cfg(feature = "redis")]
@@ -93,7 +93,10 @@ impl RedisBuilder {
             prefix,
             clock: Clock::System,
             any_groups: false,
-            connections: 2,
+            settings: NodeSettings {
+                connections: 2,
+                max_in_flight: 4_096,
+            },
         }
     }
 
@@ -147,8 +150,16 @@ impl RedisBuilder {
 
     /// How many connections are kept to each node. Calls share them without waiting for each other, so more than a few
     /// gain nothing. Default: 2.
-    pub fn connections(self, connections: u32) -> Self {
-        Self { connections, ..self }
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.settings.connections = connections;
+        self
+    }
+
+    /// How many calls may be on their way to one node at once. One more is not sent: the store gave no decision
+    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)), and the policy says what that means. Default: 4,096.
+    pub fn max_in_flight(mut self, calls: u32) -> Self {
+        self.settings.max_in_flight = calls;
+        self
     }
 
     /// The limiter. Dials nothing: it succeeds while Redis is down.
@@ -165,12 +176,13 @@ impl RedisBuilder {
             let expected = format!("at most {MAX_PREFIX_BYTES} printable ASCII bytes without braces");
             return Err(ConfigError::invalid("prefix", &self.prefix, expected));
         }
-        if self.connections == 0 {
-            return Err(ConfigError::invalid(
-                "connections",
-                self.connections,
-                "at least 1",
-            ));
+        for (what, value) in [
+            ("connections", self.settings.connections),
+            ("max_in_flight", self.settings.max_in_flight),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::invalid(what, value, "at least 1"));
+            }
         }
         if self.any_groups && matches!(self.topology, Topology::Cluster(_)) {
             return Err(ConfigError::invalid(
@@ -180,7 +192,7 @@ impl RedisBuilder {
             ));
         }
         let namespace = Namespace::new(&self.prefix, &namespace);
-        let store = RedisStore::new(self.topology, namespace, self.clock.clone(), self.connections)?;
+        let store = RedisStore::new(self.topology, namespace, self.clock.clone(), self.settings)?;
         Ok(Limiter::new(Backend::Redis(store), self.clock, self.any_groups))
     }
 }

@@ -21,6 +21,7 @@ use crate::request::{Request, Verdict};
 use cluster::Cluster;
 use connection::Dialer;
 use node::Node;
+pub(crate) use node::NodeSettings;
 use script::Call;
 use wire::Operation;
 
@@ -57,12 +58,12 @@ impl RedisStore {
         topology: Topology,
         namespace: Namespace,
         clock: Clock,
-        connections: u32,
+        settings: NodeSettings,
     ) -> Result<Self, ConfigError> {
         let route = match topology {
-            Topology::Standalone(url) => Route::Standalone(Node::new(Dialer::to(&url)?, connections)),
-            Topology::Pool(pool) => Route::Standalone(Node::new(Dialer::through(pool), connections)),
-            Topology::Cluster(urls) => Route::Cluster(Cluster::new(&urls, connections)?),
+            Topology::Standalone(url) => Route::Standalone(Node::new(Dialer::to(&url)?, settings)),
+            Topology::Pool(pool) => Route::Standalone(Node::new(Dialer::through(pool), settings)),
+            Topology::Cluster(urls) => Route::Cluster(Cluster::new(&urls, settings)?),
         };
         Ok(Self {
             route,
@@ -133,7 +134,11 @@ mod tests {
 
     /// Runs several decisions in one call of the script, each on the keys that its limits' policies name.
     async fn run(server: &RedisServer, requests: &[&Request<'_>]) -> Vec<Result<Verdict, StoreError>> {
-        let node = Node::new(Dialer::to(&server.url()).unwrap(), 1);
+        let settings = NodeSettings {
+            connections: 1,
+            max_in_flight: 1,
+        };
+        let node = Node::new(Dialer::to(&server.url()).unwrap(), settings);
         let keys = requests
             .iter()
             .flat_map(|request| &request.limits)

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connection::{self, Dialer};
-use super::node::{Failure, Node};
+use super::node::{Failure, Node, NodeSettings};
 use super::script::Call;
 use super::slots::{Address, owners, redirected, slot};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
@@ -31,7 +31,7 @@ pub(super) struct Cluster(Arc<Inner>);
 struct Inner {
     /// Where to start, and with which settings.
     seeds: Vec<ConnectionInfo>,
-    connections: u32,
+    settings: NodeSettings,
     map: RwLock<Map>,
     learning: Mutex<Learner>,
     /// How learning the map ended the last time.
@@ -46,7 +46,7 @@ struct Map {
 }
 
 impl Cluster {
-    pub(super) fn new(urls: &[String], connections: u32) -> Result<Self, ConfigError> {
+    pub(super) fn new(urls: &[String], settings: NodeSettings) -> Result<Self, ConfigError> {
         if urls.is_empty() {
             return Err(ConfigError::Missing {
                 what: "a URL of a cluster node",
@@ -58,7 +58,7 @@ impl Cluster {
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self(Arc::new(Inner {
             seeds,
-            connections,
+            settings,
             map: RwLock::default(),
             learning: Mutex::default(),
             learned: watch::Sender::new(Ok(())),
@@ -75,7 +75,10 @@ impl Cluster {
             let error = match self.0.node(&address)?.try_run(call, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Unreachable(error)) => {
-                    if error.kind() != StoreErrorKind::CircuitOpen {
+                    if !matches!(
+                        error.kind(),
+                        StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded
+                    ) {
                         // Its slots may have gone to a replica.
                         self.learn_soon();
                     }
@@ -287,7 +290,7 @@ impl Inner {
             },
             _ => ConnectionAddr::Tcp(host, port),
         };
-        let node = Node::new(Dialer::at(seed.clone().set_addr(addr))?, self.connections);
+        let node = Node::new(Dialer::at(seed.clone().set_addr(addr))?, self.settings);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }

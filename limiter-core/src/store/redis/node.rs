@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bb8_redis::bb8::{ErrorSink, Pool, RunError};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::{self, Handle};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
@@ -26,12 +26,23 @@ pub(super) struct Node(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     dialer: Dialer,
-    connections: u32,
+    settings: NodeSettings,
     /// Connections live and die with the runtime in which they were dialled, so each runtime has a pool of its own. The
     /// newest last.
     pools: Mutex<Vec<(runtime::Id, Pool<Dialer>)>>,
     failures: Arc<DialFailures>,
     breaker: Breaker,
+    /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
+    in_flight: Semaphore,
+}
+
+/// How a node is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeSettings {
+    /// Connections that are kept.
+    pub(crate) connections: u32,
+    /// Calls that may be on their way at once.
+    pub(crate) max_in_flight: u32,
 }
 
 /// Why a call got no answer from a node.
@@ -44,13 +55,15 @@ pub(super) enum Failure {
 }
 
 impl Node {
-    pub(super) fn new(dialer: Dialer, connections: u32) -> Self {
+    pub(super) fn new(dialer: Dialer, settings: NodeSettings) -> Self {
+        let max_in_flight = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Self(Arc::new(Inner {
             dialer,
-            connections: connections.max(1),
+            settings,
             pools: Mutex::default(),
             failures: Arc::new(DialFailures::default()),
             breaker: Breaker::new(),
+            in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
         }))
     }
 
@@ -59,8 +72,19 @@ impl Node {
         self.try_run(call, false).await.map_err(StoreError::from)
     }
 
-    /// Runs the script, unless the breaker is open; `asking` on behalf of a slot that is moving here.
+    /// Runs the script, unless the breaker is open or too many calls are in flight; `asking` on behalf of a slot that is
+    /// moving here.
     pub(super) async fn try_run(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
+        let Ok(_place) = self.0.in_flight.try_acquire() else {
+            let detail = format!(
+                "{} calls are on their way to Redis at {} already",
+                self.0.settings.max_in_flight, self.0.dialer
+            );
+            return Err(Failure::Unreachable(StoreError::new(
+                StoreErrorKind::Overloaded,
+                detail,
+            )));
+        };
         let Some(pass) = self.0.breaker.admit(Instant::now()) else {
             let detail = "Redis was not asked, since it left recent calls without an answer";
             return Err(Failure::Unreachable(StoreError::new(
@@ -151,8 +175,8 @@ impl Node {
 impl Inner {
     fn new_pool(&self) -> Pool<Dialer> {
         Pool::builder()
-            .max_size(self.connections)
-            .min_idle(Some(self.connections))
+            .max_size(self.settings.connections)
+            .min_idle(Some(self.settings.connections))
             // Health is known without asking; connections have no age at which they get worse.
             .test_on_check_out(false)
             .max_lifetime(None)
