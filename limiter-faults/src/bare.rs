@@ -1,6 +1,5 @@
 //! A client that wants nothing but to know whether a server decides: the measure of when the store is back.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread::{self, JoinHandle};
@@ -11,19 +10,17 @@ use limiter_testing::RedisServer;
 const PATIENCE: Duration = Duration::from_millis(100);
 const GIVE_UP: Duration = Duration::from_secs(30);
 
-/// A write, since a server that only reads cannot decide; it leaves nothing behind.
-const WRITE: &str = "SET limiter-faults:bare 1 PX 1\r\n";
-/// What every node of a cluster answers by itself.
 const PING: &str = "PING\r\n";
 
-/// Asks over and over, from now on, until the server behind this port accepts a write.
+/// Asks over and over, from now on, until the server behind this port accepts a write: one that only reads cannot decide.
 pub(crate) fn until_writable(port: u16) -> Waiting {
-    until(port, WRITE)
+    until_writable_at(port, "bare")
 }
 
-/// Asks over and over, from now on, until the server behind this port answers at all.
-pub(crate) fn until_alive(port: u16) -> Waiting {
-    until(port, PING)
+/// The same for a node of a cluster that owns the slot of this tag.
+pub(crate) fn until_writable_at(port: u16, tag: &str) -> Waiting {
+    // It leaves nothing behind.
+    until(port, format!("SET {{{tag}}}limiter-faults 1 PX 1\r\n"))
 }
 
 /// How long connecting and one answer take.
@@ -55,16 +52,11 @@ pub(crate) fn pid(server: &RedisServer) -> Option<u32> {
     lines.find_map(|line| line.strip_prefix("process_id:")?.trim().parse().ok())
 }
 
-/// Whether a process is gone.
-pub(crate) fn is_gone(pid: u32) -> bool {
-    fs::metadata(format!("/proc/{pid}")).is_err()
-}
-
-fn until(port: u16, command: &'static str) -> Waiting {
+fn until(port: u16, command: String) -> Waiting {
     Waiting(thread::spawn(move || {
         let started = Instant::now();
         while started.elapsed() < GIVE_UP {
-            if answers(port, command) {
+            if answers(port, &command) {
                 return Some(Instant::now());
             }
             thread::sleep(Duration::from_millis(1));

@@ -51,7 +51,12 @@ const CODES: [(&str, &str); 9] = [
 ];
 
 impl Event {
-    pub(crate) fn new(limiter: usize, key: u32, asked: Instant, answer: &Result<Decision, Rejection>) -> Self {
+    pub(crate) fn new(
+        limiter: usize,
+        key: u32,
+        asked: Instant,
+        answer: &Result<Decision, Rejection>,
+    ) -> Self {
         let (allowed, by, decided_at, trouble) = match answer {
             Ok(decision) => (
                 decision.is_allowed(),

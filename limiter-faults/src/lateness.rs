@@ -97,12 +97,24 @@ fn measure(shared: &Shared) {
         let now = Instant::now();
         let woke_late = (now - last).saturating_sub(PERIOD);
         let own = longest_wait(&mut waited, threads());
-        let pids = shared.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let pids = shared
+            .servers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let servers = pids.iter().map(|pid| PathBuf::from(format!("/proc/{pid}")));
         let late = woke_late.max(own) + longest_wait(&mut waited, servers);
         if late >= NOTABLE {
-            let delay = Delay { from: last, to: now, late };
-            shared.delays.lock().unwrap_or_else(PoisonError::into_inner).push(delay);
+            let delay = Delay {
+                from: last,
+                to: now,
+                late,
+            };
+            shared
+                .delays
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(delay);
         }
         last = now;
     }
@@ -149,6 +161,9 @@ mod tests {
         assert_eq!(lateness.during(at(12), at(40)), Duration::from_millis(5));
         assert_eq!(lateness.during(at(5), at(40)), Duration::from_millis(13));
         assert_eq!(lateness.during(at(49), at(51)), Duration::from_millis(2));
-        assert_eq!(lateness.fair(at(12), Duration::from_millis(28)), Duration::from_millis(23));
+        assert_eq!(
+            lateness.fair(at(12), Duration::from_millis(28)),
+            Duration::from_millis(23)
+        );
     }
 }

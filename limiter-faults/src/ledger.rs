@@ -124,7 +124,10 @@ mod tests {
     #[test]
     fn a_burst_after_a_quiet_hour_counts_from_its_own_beginning() {
         let hour = 3_600_000_000;
-        assert_eq!(extra_of(&[0, hour, hour, hour, hour]), Extra { worst: 2, total: 2 });
+        assert_eq!(
+            extra_of(&[0, hour, hour, hour, hour]),
+            Extra { worst: 2, total: 2 }
+        );
     }
 
     #[test]

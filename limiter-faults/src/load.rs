@@ -1,6 +1,6 @@
 //! Callers: many tasks, several limiters as if they were several processes, many keys.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 pub(crate) struct Plan {
     pub(crate) limiters: Vec<Limiter>,
     pub(crate) policy: Policy,
-    /// Shared by all tasks.
+    /// Shared by all tasks; none: each call has a key of its own.
     pub(crate) keys: u32,
     pub(crate) tasks: usize,
     /// Between two calls of a task.
@@ -39,6 +39,11 @@ impl Plan {
             pause: Duration::from_millis(15),
         }
     }
+
+    /// Gives each call a key of its own, so that the store can be asked what it was charged.
+    pub(crate) fn with_a_key_a_call(self) -> Self {
+        Self { keys: 0, ..self }
+    }
 }
 
 /// Calls that are being made.
@@ -54,6 +59,7 @@ struct Shared {
     over: AtomicBool,
     calling: AtomicUsize,
     events: Mutex<Vec<Event>>,
+    next_key: AtomicU32,
 }
 
 impl Load {
@@ -81,7 +87,12 @@ impl Load {
     pub(crate) fn take(&self) -> Run {
         let mut events = self.shared.events();
         let hung = self.shared.calling.load(Ordering::Relaxed);
-        Run::new(self.started, std::mem::take(&mut *events), self.canary.take(), hung)
+        Run::new(
+            self.started,
+            std::mem::take(&mut *events),
+            self.canary.take(),
+            hung,
+        )
     }
 
     /// Ends the calls. Those that do not end within their time are counted as hung.
@@ -123,8 +134,13 @@ async fn call(calling: Arc<Calling>, plan: Plan, task: usize) {
     let mut random = fastrand::Rng::with_seed(task as u64);
     while !shared.over.load(Ordering::Relaxed) {
         let place = random.usize(..plan.limiters.len());
-        let Some(limits) = plan.limiters.get(place) else { return };
-        let key = random.u32(..plan.keys);
+        let Some(limits) = plan.limiters.get(place) else {
+            return;
+        };
+        let key = match plan.keys {
+            0 => shared.next_key.fetch_add(1, Ordering::Relaxed),
+            keys => random.u32(..keys),
+        };
         let asked = Instant::now();
         let answer = limits.check(&plan.policy, key).await;
         let event = Event::new(place, key, asked, &answer);

@@ -64,10 +64,7 @@ impl Row {
     /// One line of a table.
     pub(crate) fn line(&self) -> String {
         let verdict = if self.ok { "ok  " } else { "FAIL" };
-        format!(
-            "{verdict} {:<18} {:<64} {}",
-            self.fault, self.figure, self.gate
-        )
+        format!("{verdict} {:<18} {:<64} {}", self.fault, self.figure, self.gate)
     }
 }
 

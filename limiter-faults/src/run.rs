@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use limiter_core::{Policy, StoreErrorKind};
+
 use crate::event::{By, Event};
 use crate::lateness::Lateness;
 use crate::ledger::{Extra, Ledger, Quota};
-
-/// A call that misses its deadline while the machine held it up for this share of it says nothing.
-const EXCUSED_BY_DEADLINES: u32 = 3;
 
 /// The calls of a load over some time, and how late the machine was meanwhile.
 #[derive(Debug)]
@@ -27,6 +26,14 @@ pub(crate) struct Span {
     pub(crate) fair: Duration,
 }
 
+/// Calls, those that the store did not decide, and of these the ones that the machine is not to blame for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) all: usize,
+    pub(crate) unhealthy: usize,
+    pub(crate) unexcused: usize,
+}
+
 impl Run {
     pub(crate) fn new(started: Instant, events: Vec<Event>, lateness: Lateness, hung: usize) -> Self {
         Self {
@@ -39,7 +46,10 @@ impl Run {
 
     /// The time to decide that 99 of 100 calls asked between two moments needed at most.
     pub(crate) fn p99(&self, from: Instant, to: Instant) -> Span {
-        let asked = self.events.iter().filter(|event| (from..=to).contains(&event.asked));
+        let asked = self
+            .events
+            .iter()
+            .filter(|event| (from..=to).contains(&event.asked));
         let (mut measured, mut fair): (Vec<_>, Vec<_>) = asked
             .map(|event| (event.took, self.lateness.fair(event.asked, event.took)))
             .unzip();
@@ -53,10 +63,17 @@ impl Run {
     pub(crate) fn healed(&self, since: Instant) -> Option<Span> {
         let limiters = self.events.iter().map(|event| event.limiter).max()?;
         let healed = |limiter: usize| {
-            let healthy = self.events.iter().filter(|event| event.limiter == limiter && event.is_healthy());
+            let healthy = self
+                .events
+                .iter()
+                .filter(|event| event.limiter == limiter && event.is_healthy());
             healthy.map(Event::answered).filter(|at| *at >= since).min()
         };
-        let last = (0..=limiters).map(healed).collect::<Option<Vec<_>>>()?.into_iter().max()?;
+        let last = (0..=limiters)
+            .map(healed)
+            .collect::<Option<Vec<_>>>()?
+            .into_iter()
+            .max()?;
         let measured = last - since;
         Some(Span {
             measured,
@@ -64,20 +81,29 @@ impl Run {
         })
     }
 
-    /// Calls asked from a moment on that the store did not decide, though the machine left it the time; and all calls.
-    pub(crate) fn unhealthy_from(&self, since: Instant) -> (usize, usize) {
+    /// Calls asked from a moment on.
+    pub(crate) fn asked_from(&self, since: Instant) -> Asked {
         let asked = self.events.iter().filter(|event| event.asked >= since);
-        let (unhealthy, healthy): (Vec<&Event>, Vec<&Event>) = asked.partition(|event| !event.is_healthy());
-        let all = unhealthy.len() + healthy.len();
-        (unhealthy.into_iter().filter(|event| !self.is_excused(event)).count(), all)
+        asked.fold(Asked::default(), |mut counts, event| {
+            counts.all += 1;
+            counts.unhealthy += usize::from(!event.is_healthy());
+            counts.unexcused += usize::from(!event.is_healthy() && !self.is_excused(event));
+            counts
+        })
     }
 
-    /// The machine held a call up, or one just before it, for a good part of a deadline: the store had no chance.
+    /// The machine held the call up for a good part of a deadline, or those before it for which the breaker opened: the
+    /// store had no chance.
     fn is_excused(&self, event: &Event) -> bool {
-        const BREAKER_OPEN_FOR_AFTER_THAT: Duration = Duration::from_millis(400);
-        let deadline = limiter_core::Policy::DEFAULT_DEADLINE;
-        let before = event.asked.checked_sub(BREAKER_OPEN_FOR_AFTER_THAT).unwrap_or(event.asked);
-        self.lateness.during(before, event.answered()) >= deadline / EXCUSED_BY_DEADLINES
+        const OPEN_FOR: Duration = Duration::from_millis(400);
+        let refused = event
+            .trouble
+            .is_some_and(|trouble| trouble.kind == StoreErrorKind::CircuitOpen);
+        let before = event.asked.checked_sub(OPEN_FOR).filter(|_| refused);
+        let held_up = self
+            .lateness
+            .during(before.unwrap_or(event.asked), event.answered());
+        held_up >= Policy::DEFAULT_DEADLINE / 3
     }
 
     /// What was admitted beyond a quota, by the clock of whoever decided.
@@ -91,7 +117,10 @@ impl Run {
     pub(crate) fn extra_by_our_clock(&self, quota: Quota) -> Extra {
         let mut ledger = Ledger::new(quota);
         for event in self.events.iter().filter(|event| event.allowed) {
-            let at = event.answered().saturating_duration_since(self.started).as_micros();
+            let at = event
+                .answered()
+                .saturating_duration_since(self.started)
+                .as_micros();
             ledger.admitted(event.key, u64::try_from(at).unwrap_or(u64::MAX));
         }
         ledger.extra()
@@ -113,15 +142,24 @@ impl Run {
     pub(crate) fn troubles(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for trouble in self.events.iter().filter_map(|event| event.trouble) {
-            let name = trouble.code.map_or_else(|| format!("{:?}", trouble.kind), str::to_owned);
+            let name = trouble
+                .code
+                .map_or_else(|| format!("{:?}", trouble.kind), str::to_owned);
             *counts.entry(name).or_default() += 1;
         }
         let insured = self.count(|event| event.by == By::Insurance);
         if insured > 0 {
             counts.insert("of them insured".to_owned(), insured);
         }
-        let words: Vec<_> = counts.into_iter().map(|(name, count)| format!("{count} {name}")).collect();
-        if words.is_empty() { "no trouble".to_owned() } else { words.join(", ") }
+        let words: Vec<_> = counts
+            .into_iter()
+            .map(|(name, count)| format!("{count} {name}"))
+            .collect();
+        if words.is_empty() {
+            "no trouble".to_owned()
+        } else {
+            words.join(", ")
+        }
     }
 }
 

@@ -1,0 +1,107 @@
+//! The faults, one family a file.
+
+mod cluster;
+mod failover;
+mod layouts;
+mod memory;
+mod outages;
+mod replies;
+mod scripts;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::trial::Trial;
+
+/// One way in which things break.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) run: fn(&Trial),
+}
+
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "kill",
+        what: "the server is killed under load and restarted empty",
+        run: outages::kill,
+    },
+    Fault {
+        name: "stop",
+        what: "the server is stopped where it stands (SIGSTOP), and goes on",
+        run: outages::stop,
+    },
+    Fault {
+        name: "client-pause",
+        what: "the server lets its clients wait (CLIENT PAUSE)",
+        run: outages::client_pause,
+    },
+    Fault {
+        name: "black-hole",
+        what: "what is sent arrives nowhere, and connections stay open",
+        run: outages::black_hole,
+    },
+    Fault {
+        name: "cut-replies",
+        what: "100 replies are cut after the calls have run",
+        run: replies::cut,
+    },
+    Fault {
+        name: "script-flush",
+        what: "the server forgets its scripts every 5 ms",
+        run: scripts::flush,
+    },
+    Fault {
+        name: "busy-script",
+        what: "a script of somebody else occupies the server until it is killed",
+        run: scripts::busy,
+    },
+    Fault {
+        name: "failover",
+        what: "a replica takes over behind the same address, once in order and once after a crash",
+        run: failover::behind_one_address,
+    },
+    Fault {
+        name: "migration",
+        what: "slots of a cluster move under load",
+        run: cluster::migration,
+    },
+    Fault {
+        name: "node-stopped",
+        what: "one node of a cluster stands still",
+        run: cluster::node_stopped,
+    },
+    Fault {
+        name: "oom",
+        what: "the server is out of memory and evicts nothing",
+        run: memory::noeviction,
+    },
+    Fault {
+        name: "eviction",
+        what: "the server is short of memory and evicts live limits",
+        run: memory::eviction,
+    },
+    Fault {
+        name: "layouts",
+        what: "values of an older and of a newer version",
+        run: layouts::of_other_versions,
+    },
+];
+
+impl Fault {
+    /// Far above what the fault takes: whoever needs longer hangs.
+    pub(crate) fn limit(&self, quick: bool) -> Duration {
+        match (self.name, quick) {
+            ("soak", true) => Duration::from_secs(120),
+            ("soak", false) => Duration::from_secs(720),
+            (_, true) => Duration::from_secs(60),
+            (_, false) => Duration::from_secs(180),
+        }
+    }
+}
+
+/// This program once more, as one of several processes that share their limits; `None` where it was not asked for that.
+pub(crate) fn worker(_args: &[String]) -> Option<ExitCode> {
+    None
+}
