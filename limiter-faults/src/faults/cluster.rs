@@ -72,7 +72,7 @@ pub(crate) fn node_stopped(trial: &Trial) {
     dead.resume();
     let back = waiting.answered_at();
     sleep(Duration::from_secs(2));
-    let run = load.stop();
+    let mut run = load.stop();
 
     let failed = |event: &&Event| !event.is_healthy() && event.answered() >= began;
     let (its_own, others): (Vec<&Event>, Vec<&Event>) = run
@@ -89,8 +89,9 @@ pub(crate) fn node_stopped(trial: &Trial) {
     );
     let figure = format!("{} errors on other shards, {served} calls served", others.len());
     trial.report.row(figure, "0", others.is_empty() && served > 0);
-    trial.judge_recovery(&run, back);
     judge(trial, &cluster, &run);
+    run.events.retain(|event| dead_keys.contains(&event.key));
+    trial.judge_recovery(&run, back);
 }
 
 /// Callers of a cluster that know one node.

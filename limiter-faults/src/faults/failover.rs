@@ -37,17 +37,18 @@ pub(crate) fn behind_one_address(trial: &Trial) {
     let run = load.stop();
     judge(trial, &run, back);
 
+    let link = Proxy::start(second.port());
+    first.command(&["REPLICAOF", "127.0.0.1", &link.port().to_string()]);
     first.wait_for_replication();
     let load = Load::start(&trial.runtime, &plan);
     load.watch(&first);
     load.watch(&second);
     sleep(Duration::from_secs(1));
-    first.pause();
+    link.set_black_hole(true);
     sleep(LAG);
     second.kill();
     let waiting = bare::until_writable(first.port());
     proxy.set_target(first.port());
-    first.resume();
     first.promote();
     let back = waiting.answered_at();
     sleep(trial.pick(Duration::from_secs(2), Duration::from_secs(5)));
