@@ -5,7 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Far above what any command of a test takes; only a paused server is slower.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const PATIENTLY: Duration = Duration::from_secs(10);
+
+/// For asking many servers, some of which may be paused, again and again.
+pub(crate) const BRIEFLY: Duration = Duration::from_secs(1);
 
 /// A reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,11 +93,11 @@ impl RespValue {
 }
 
 /// One command on a connection of its own, which a restarted server cannot have broken.
-pub(crate) fn call<A: AsRef<[u8]>>(port: u16, args: &[A]) -> io::Result<RespValue> {
+pub(crate) fn call<A: AsRef<[u8]>>(port: u16, args: &[A], timeout: Duration) -> io::Result<RespValue> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     stream.write_all(&encode(args))?;
     decode(&mut BufReader::new(stream))
 }

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::resp::{self, BRIEFLY, PATIENTLY};
 use crate::watchdog::{Order, Watchdog};
-use crate::{RespValue, binary, port, resp, wait, watchdog};
+use crate::{RespValue, binary, port, wait, watchdog};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -111,7 +112,12 @@ impl RedisServer {
     /// # Errors
     /// If the server cannot be reached, or does not reply within ten seconds.
     pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<RespValue> {
-        resp::call(self.port, args)
+        resp::call(self.port, args, PATIENTLY)
+    }
+
+    /// As [`try_command`](Self::try_command), but gives up within a second.
+    pub(crate) fn ask(&self, args: &[&str]) -> io::Result<RespValue> {
+        resp::call(self.port, args, BRIEFLY)
     }
 
     /// Stops the server where it stands: it accepts connections, for the kernel does, but answers nothing.

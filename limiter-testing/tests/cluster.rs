@@ -99,3 +99,52 @@ fn a_node_that_was_killed_rejoins() {
 fn is_error(node: &RedisServer, args: &[&str], code: &str) -> bool {
     matches!(node.try_command(args).unwrap(), RespValue::Error(message) if message.starts_with(code))
 }
+
+#[test]
+fn replicas_follow_from_the_start_and_take_over_when_told() {
+    let cluster = RedisCluster::builder().replicas(1).start();
+    assert_eq!((cluster.nodes().len(), cluster.urls().len()), (3, 6));
+    let slot = cluster.slot_of("key");
+    let place = cluster.owner_of(slot);
+    let (node, replica) = (cluster.node(place), cluster.replica_of(place));
+    node.command(&["SET", "key", "1"]);
+
+    assert_eq!(cluster.fail_over(place).port(), replica.port());
+    assert_eq!(cluster.primary_of(place).port(), replica.port());
+    assert_eq!(cluster.owner_of(slot), place);
+    for server in cluster.servers().filter(|server| server.port() != replica.port()) {
+        assert!(is_error(
+            server,
+            &["SET", "key", "x"],
+            &format!("MOVED {slot} 127.0.0.1:{}", replica.port())
+        ));
+    }
+    assert_eq!(replica.command(&["INCR", "key"]).integer(), 2);
+
+    // A slot is moved by whoever owns it now.
+    let to = (place + 1) % 3;
+    let migration = cluster.begin_migration(slot, to);
+    assert_eq!(migration.source().port(), replica.port());
+    migration.finish();
+    assert_eq!(cluster.owner_of(slot), to);
+
+    assert_eq!(cluster.fail_over(place).port(), node.port());
+}
+
+#[test]
+fn a_replica_takes_over_when_its_primary_dies() {
+    let cluster = RedisCluster::builder()
+        .replicas(1)
+        .arg("cluster-node-timeout", "1000")
+        .start();
+    let place = cluster.owner_of(cluster.slot_of("key"));
+    let (node, replica) = (cluster.node(place), cluster.replica_of(place));
+    node.command(&["SET", "key", "x"]);
+    replica.wait_for_replication();
+
+    let killed = cluster.kill_primary(place);
+    assert_eq!(killed.port(), node.port());
+    let primary = cluster.await_fail_over(place, killed);
+    assert_eq!(primary.port(), replica.port());
+    assert_eq!(primary.command(&["GET", "key"]).text(), "x");
+}

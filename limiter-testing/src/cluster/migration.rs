@@ -14,8 +14,8 @@ const MIGRATE_TIMEOUT_MS: &str = "5000";
 pub struct SlotMigration<'a> {
     cluster: &'a RedisCluster,
     slot: u16,
-    from: usize,
-    to: usize,
+    source: &'a RedisServer,
+    target: &'a RedisServer,
 }
 
 impl<'a> SlotMigration<'a> {
@@ -26,8 +26,8 @@ impl<'a> SlotMigration<'a> {
         let migration = Self {
             cluster,
             slot,
-            from,
-            to,
+            source: cluster.primary_of(from),
+            target: cluster.primary_of(to),
         };
         // In this order: a source that already answers ASK needs a target that is ready for the question.
         migration.set_slot(migration.target(), &["IMPORTING", &id(migration.source())]);
@@ -38,13 +38,13 @@ impl<'a> SlotMigration<'a> {
     /// The node that owned the slot at the beginning.
     #[must_use]
     pub fn source(&self) -> &'a RedisServer {
-        self.cluster.node(self.from)
+        self.source
     }
 
     /// The node that is to own the slot.
     #[must_use]
     pub fn target(&self) -> &'a RedisServer {
-        self.cluster.node(self.to)
+        self.target
     }
 
     /// Moves the keys that are in the slot now; returns how many there were.
@@ -86,12 +86,13 @@ impl<'a> SlotMigration<'a> {
         // The target first: a source that has let go points to it, and it must not point back.
         self.set_slot(self.target(), &["NODE", &owner]);
         self.set_slot(self.source(), &["NODE", &owner]);
-        for (place, node) in self.cluster.nodes().iter().enumerate() {
-            if place != self.from && place != self.to {
+        for place in 0..self.cluster.nodes().len() {
+            let node = self.cluster.primary_of(place);
+            if node.port() != self.source.port() && node.port() != self.target.port() {
                 self.set_slot(node, &["NODE", &owner]);
             }
         }
-        self.cluster.await_owner(self.slot, self.to);
+        self.cluster.await_owner(self.slot, self.target);
     }
 
     /// Gives the slot back to its source, together with the keys moved so far.
@@ -106,8 +107,8 @@ impl<'a> SlotMigration<'a> {
         let back = Self {
             cluster: self.cluster,
             slot: self.slot,
-            from: self.to,
-            to: self.from,
+            source: self.target,
+            target: self.source,
         };
         back.move_keys();
         self.set_slot(self.target(), &["STABLE"]);

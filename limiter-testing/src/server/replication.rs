@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use super::{RedisServer, RedisServerBuilder};
-use crate::{resp, wait};
+use crate::resp::{self, BRIEFLY, PATIENTLY};
+use crate::wait;
 
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
@@ -54,14 +55,15 @@ impl RedisServer {
     pub fn wait_for_replication(&self) {
         let mut written = None;
         let in_step = wait::poll(SYNC_LIMIT, || {
-            let here = Replication::of(self.port()).ok()?;
+            let here = Replication::of(self.port(), PATIENTLY).ok()?;
             assert!(
                 here.is("role", "slave"),
                 "the server on port {} is no replica",
                 self.port()
             );
             if written.is_none() {
-                let primary = Replication::of(here.number("master_port")?.try_into().ok()?).ok()?;
+                let primary =
+                    Replication::of(here.number("master_port")?.try_into().ok()?, PATIENTLY).ok()?;
                 written = primary.number("master_repl_offset");
             }
             let caught_up = here.number("slave_repl_offset") >= written && written.is_some();
@@ -75,14 +77,24 @@ impl RedisServer {
             self.log_tail()
         );
     }
+
+    /// Whether this server is a primary that can be reached.
+    pub(crate) fn is_primary(&self) -> bool {
+        Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| seen.is("role", "master"))
+    }
+
+    /// Whether this server is a replica in touch with its primary.
+    pub(crate) fn is_linked(&self) -> bool {
+        Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| seen.is("master_link_status", "up"))
+    }
 }
 
 /// The lines of `INFO replication`.
 struct Replication(String);
 
 impl Replication {
-    fn of(port: u16) -> io::Result<Self> {
-        Ok(Self(resp::call(port, &["INFO", "replication"])?.text()))
+    fn of(port: u16, timeout: Duration) -> io::Result<Self> {
+        Ok(Self(resp::call(port, &["INFO", "replication"], timeout)?.text()))
     }
 
     fn field(&self, name: &str) -> Option<&str> {
