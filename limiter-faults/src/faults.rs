@@ -2,11 +2,14 @@
 
 mod cluster;
 mod failover;
+mod keys;
 mod layouts;
 mod memory;
 mod outages;
 mod replies;
 mod scripts;
+mod soak;
+mod takeover;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -68,6 +71,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         run: cluster::migration,
     },
     Fault {
+        name: "cluster-failover",
+        what: "replicas of a cluster take over, told to and after a crash",
+        run: takeover::in_a_cluster,
+    },
+    Fault {
         name: "node-stopped",
         what: "one node of a cluster stands still",
         run: cluster::node_stopped,
@@ -86,6 +94,16 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "layouts",
         what: "values of an older and of a newer version",
         run: layouts::of_other_versions,
+    },
+    Fault {
+        name: "hostile-keys",
+        what: "a caller invents keys by the million",
+        run: keys::hostile,
+    },
+    Fault {
+        name: "soak",
+        what: "a fault at random every few seconds",
+        run: soak::soak,
     },
 ];
 

@@ -21,35 +21,61 @@ const PATIENT: Duration = Duration::from_secs(30);
 pub(crate) fn hostile(trial: &Trial) {
     let count = trial.pick(100_000, 1_000_000);
     let server = RedisServer::start();
-    let limits = Limiter::redis(server.url()).namespace(namespace()).build().expect("a valid limiter");
+    let limits = Limiter::redis(server.url())
+        .namespace(namespace())
+        .build()
+        .expect("a valid limiter");
     trial.prepare(std::slice::from_ref(&limits));
     let spent = ask_all(trial, &limits, &policy("stay", "1/h"), count);
     let (kept, mortal) = keyspace(&server);
-    let bytes = info(&server, "memory", "used_memory_dataset").max(0).unsigned_abs() / count;
+    let bytes = info(&server, "memory", "used_memory_dataset")
+        .max(0)
+        .unsigned_abs()
+        / count;
     trial.report.row(
-        format!("{} of {count} keys not fresh, {kept} keys kept, {bytes} bytes each", count - spent.fresh),
+        format!(
+            "{} of {count} keys not fresh, {kept} keys kept, {bytes} bytes each",
+            count - spent.fresh
+        ),
         "0 collisions",
         spent.fresh == count && kept == count,
     );
-    trial.report.row(format!("{} keys without TTL", kept - mortal), "0", kept == mortal);
+    trial
+        .report
+        .row(format!("{} keys without TTL", kept - mortal), "0", kept == mortal);
 
     let server = RedisServer::start();
-    let limits = Limiter::redis(server.url()).namespace(namespace()).build().expect("a valid limiter");
+    let limits = Limiter::redis(server.url())
+        .namespace(namespace())
+        .build()
+        .expect("a valid limiter");
     trial.prepare(std::slice::from_ref(&limits));
     // Whole again, and gone, after a fifth of a second.
     let (middle, last) = peaks(trial, &server, &limits, count / 2);
-    let figure = format!("memory peaks at {} KiB, then at {} KiB", middle / 1024, last / 1024);
-    trial.report.row(figure, "a plateau: ≤ 1.25 times", last * 4 <= middle * 5);
+    let figure = format!(
+        "memory peaks at {} KiB, then at {} KiB",
+        middle / 1024,
+        last / 1024
+    );
+    trial
+        .report
+        .row(figure, "a plateau: ≤ 1.25 times", last * 4 <= middle * 5);
 
     let most = count / 10;
-    let limits = Limiter::in_process().max_keys(usize::try_from(most).expect("small")).build();
+    let limits = Limiter::in_process()
+        .max_keys(usize::try_from(most).expect("small"))
+        .build();
     let policy = policy("stay", "1/h");
     let _warm = ask_all(trial, &limits, &policy, most * 2);
     let before = resident_kib();
     let told = ask_all(trial, &limits, &policy, count);
     let grown = resident_kib().saturating_sub(before);
     trial.report.row(
-        format!("in process, {} of {count} keys refused, {grown} KiB more for {} new ones", told.full, count - 2 * most),
+        format!(
+            "in process, {} of {count} keys refused, {grown} KiB more for {} new ones",
+            told.full,
+            count - 2 * most
+        ),
         format!("≥ {} refused, ≤ 4096 KiB more", count - most - 64),
         told.full + most + 64 >= count && told.full + told.fresh + told.used == count && grown <= 4096,
     );
@@ -70,7 +96,11 @@ struct Told {
 fn ask_all(trial: &Trial, limits: &Limiter, policy: &Policy, count: u64) -> Told {
     let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..TASKS)
-        .map(|_| trial.runtime.spawn(ask(limits.clone(), policy.clone(), Arc::clone(&next), count)))
+        .map(|_| {
+            trial
+                .runtime
+                .spawn(ask(limits.clone(), policy.clone(), Arc::clone(&next), count))
+        })
         .collect();
     tasks.into_iter().fold(Told::default(), |sum, task| {
         let told = trial.wait(task).expect("a caller ends");
@@ -106,7 +136,11 @@ fn peaks(trial: &Trial, server: &RedisServer, limits: &Limiter, count: u64) -> (
     let policy = policy("go", "5/s");
     let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..TASKS)
-        .map(|_| trial.runtime.spawn(ask(limits.clone(), policy.clone(), Arc::clone(&next), count)))
+        .map(|_| {
+            trial
+                .runtime
+                .spawn(ask(limits.clone(), policy.clone(), Arc::clone(&next), count))
+        })
         .collect();
     let (mut middle, mut last) = (0, 0);
     while tasks.iter().any(|task| !task.is_finished()) {
@@ -122,8 +156,14 @@ fn peaks(trial: &Trial, server: &RedisServer, limits: &Limiter, count: u64) -> (
 }
 
 fn policy(name: &str, rate: &str) -> Policy {
-    let policy = Policy::token_bucket(name).capacity(CAPACITY).rate(rate).deadline(PATIENT);
-    policy.on_store_failure(OnStoreFailure::Error).build().expect("a valid policy")
+    let policy = Policy::token_bucket(name)
+        .capacity(CAPACITY)
+        .rate(rate)
+        .deadline(PATIENT);
+    policy
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .expect("a valid policy")
 }
 
 /// A key for each number: its digits are what separates and ends things elsewhere, so that many are prefixes of others,
