@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use limiter_core::{Limiter, OnStoreFailure, Policy};
+use limiter_core::{LevelShape, Limiter, OnStoreFailure, Policy, PolicyBuilder};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::faults::Fault;
@@ -179,19 +179,24 @@ impl Trial {
 
 /// The policy of [`QUOTA`], with the answer to an outage and the deadline that are the default.
 pub(crate) fn usual_policy() -> Policy {
-    bucket().build().expect("a valid policy")
+    usual_policy_named("load")
+}
+
+/// The same with state of its own.
+pub(crate) fn usual_policy_named(name: &str) -> Policy {
+    bucket(name).build().expect("a valid policy")
 }
 
 /// The same for calls that must not fail for want of time, and whose failures are to be seen.
 pub(crate) fn patient_policy() -> Policy {
-    let patient = bucket()
+    let patient = bucket("load")
         .deadline(Duration::from_secs(5))
         .on_store_failure(OnStoreFailure::Error);
     patient.build().expect("a valid policy")
 }
 
-fn bucket() -> limiter_core::PolicyBuilder<limiter_core::LevelShape> {
-    Policy::token_bucket("load")
+fn bucket(name: &str) -> PolicyBuilder<LevelShape> {
+    Policy::token_bucket(name)
         .capacity(QUOTA.capacity)
         .rate(QUOTA.per_second)
 }

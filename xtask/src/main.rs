@@ -5,6 +5,7 @@
     reason = "a command line talks on the terminal"
 )]
 
+mod faults;
 mod redis;
 mod steps;
 
@@ -27,6 +28,7 @@ fn run(args: &[String]) -> Result<(), String> {
     match args.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("test", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::Lenient)),
         Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
+        Some(("faults", rest)) => faults::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -40,6 +42,8 @@ fn help() -> String {
         "cargo xtask <command>\n\n\
          test [--only <step>] [-- <args>]   check everything; <args> go to `cargo test`\n\
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
+         faults [--quick] [--json] [--only <fault>] [--list]\n\
+         \x20                                   break what the limiter depends on, and measure what it promises\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

@@ -182,7 +182,7 @@ fn require(component: &str, subcommand: &str) -> Result<(), String> {
 }
 
 /// The cargo that runs this, so that `cargo +toolchain xtask` means that toolchain throughout.
-fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 

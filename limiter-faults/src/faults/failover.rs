@@ -9,7 +9,7 @@ use crate::bare;
 use crate::event::Event;
 use crate::load::{Load, Plan};
 use crate::run::Run;
-use crate::trial::{QUOTA, Shown, Trial, usual_policy};
+use crate::trial::{QUOTA, Shown, Trial, usual_policy, usual_policy_named};
 
 const READONLY_FOR: Duration = Duration::from_millis(500);
 /// How far the replica is behind when the primary crashes.
@@ -40,6 +40,11 @@ pub(crate) fn behind_one_address(trial: &Trial) {
     let link = Proxy::start(second.port());
     first.command(&["REPLICAOF", "127.0.0.1", &link.port().to_string()]);
     first.wait_for_replication();
+    // Full buckets, so that a token lost is one too many.
+    let plan = Plan {
+        policy: usual_policy_named("crash"),
+        ..plan
+    };
     let load = Load::start(&trial.runtime, &plan);
     load.watch(&first);
     load.watch(&second);
