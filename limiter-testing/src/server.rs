@@ -1,7 +1,9 @@
 //! One server.
 
+mod clock;
 mod replication;
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -181,7 +183,7 @@ impl RedisServer {
     }
 
     /// Starts a program on a free port, in a directory that was prepared first.
-    pub(crate) fn spawn(program: &Path, args: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+    pub(crate) fn spawn<A: AsRef<OsStr>>(program: &Path, args: &[A], prepare: impl FnOnce(&Path)) -> Self {
         let watchdog = Watchdog::spawn(program, args)
             .unwrap_or_else(|error| panic!("no shell to watch over {}: {error}", program.display()));
         prepare(watchdog.dir());
@@ -219,6 +221,7 @@ impl RedisServer {
 pub struct RedisServerBuilder {
     args: Vec<String>,
     follows: bool,
+    movable_clock: bool,
 }
 
 impl RedisServerBuilder {
@@ -243,7 +246,10 @@ impl RedisServerBuilder {
             .into_iter()
             .chain(self.args.iter().map(String::as_str))
             .collect();
-        let server = RedisServer::spawn(&program, &args, |_| {});
+        let server = match self.movable_clock {
+            true => clock::spawn(&program, &args),
+            false => RedisServer::spawn(&program, &args, |_| {}),
+        };
         if self.follows {
             server.wait_for_replication();
         }

@@ -66,7 +66,8 @@ impl<'a> SlotMigration<'a> {
         }
     }
 
-    /// Moves one key, and leaves the others: commands that name keys of both kinds get `TRYAGAIN`.
+    /// Moves one key, and leaves the others: commands that name keys of both kinds get `TRYAGAIN` (before
+    /// Redis 7.0, `ASK` first).
     ///
     /// # Panics
     /// As [`move_keys`](Self::move_keys).

@@ -1,0 +1,188 @@
+//! Servers watched by sentinels.
+
+mod builder;
+
+use std::time::Duration;
+
+use crate::{RedisServer, RespValue, wait};
+
+pub use builder::RedisSentinelBuilder;
+
+const NAME: &str = "limiter-primary";
+const SENTINELS: usize = 3;
+const AGREE_LIMIT: Duration = Duration::from_secs(60);
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(20);
+const ATTEMPTS: usize = 3;
+
+/// A primary, its replicas and three sentinels on loopback; all live as long as this handle.
+///
+/// Two sentinels have to agree that the primary is down before a replica takes its place. A former primary
+/// that is there, or comes back, is made a replica about ten seconds later, and until then takes writes
+/// that will be lost.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+impl RedisSentinel {
+    /// Starts a primary with one replica and three sentinels, and waits until these know each other and
+    /// both servers.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`], or if the sentinels do not agree within a minute.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Prepares servers and sentinels with a configuration of their own.
+    #[must_use]
+    pub fn builder() -> RedisSentinelBuilder {
+        RedisSentinelBuilder::new()
+    }
+
+    /// Where a client asks for the primary, one URL for each sentinel.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(RedisServer::url).collect()
+    }
+
+    /// The name under which the sentinels know the primary.
+    #[must_use]
+    pub fn primary_name(&self) -> &'static str {
+        NAME
+    }
+
+    /// The sentinels, which may be paused and killed as any server.
+    #[must_use]
+    pub fn sentinels(&self) -> &[RedisServer] {
+        &self.sentinels
+    }
+
+    /// The servers that are watched; the first was the primary at the start.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The primary, as the first sentinel that answers knows it.
+    ///
+    /// # Panics
+    /// If no sentinel answers.
+    #[must_use]
+    #[track_caller]
+    pub fn primary(&self) -> &RedisServer {
+        self.sentinels
+            .iter()
+            .find_map(|sentinel| self.named_by(sentinel))
+            .unwrap_or_else(|| panic!("no sentinel answers"))
+    }
+
+    /// Has the sentinels put a replica in the place of the primary; returns it once they all name it.
+    ///
+    /// # Panics
+    /// If there is no replica fit for it, or if that has not happened within a minute.
+    #[track_caller]
+    pub fn fail_over(&self) -> &RedisServer {
+        let old = self.primary();
+        for _ in 0..ATTEMPTS {
+            // Refused as long as the sentinel takes no replica for fit, as after another failover.
+            wait::poll(ATTEMPT_LIMIT, || {
+                let accepts = |sentinel: &RedisServer| {
+                    let reply = sentinel.ask(&["SENTINEL", "FAILOVER", NAME]);
+                    matches!(reply, Ok(RespValue::Status(_)))
+                };
+                self.sentinels.iter().any(accepts).then_some(())
+            });
+            if let Some(new) = wait::poll(ATTEMPT_LIMIT, || self.successor(old)) {
+                return new;
+            }
+        }
+        panic!("no replica took over; {}", self.shown());
+    }
+
+    /// Kills the primary, and returns it; see [`await_fail_over`](Self::await_fail_over).
+    ///
+    /// # Panics
+    /// If no sentinel answers.
+    #[track_caller]
+    pub fn kill_primary(&self) -> &RedisServer {
+        let primary = self.primary();
+        primary.kill();
+        primary
+    }
+
+    /// Waits until all sentinels that answer name another server than this one as the primary, and it takes
+    /// writes; returns it.
+    ///
+    /// # Panics
+    /// If that is not so within a minute.
+    #[track_caller]
+    pub fn await_fail_over(&self, old: &RedisServer) -> &RedisServer {
+        wait::poll(AGREE_LIMIT, || self.successor(old))
+            .unwrap_or_else(|| panic!("nobody took over from port {}; {}", old.port(), self.shown()))
+    }
+
+    /// Who took over from `old`, if it is settled.
+    fn successor(&self, old: &RedisServer) -> Option<&RedisServer> {
+        let views = self.sentinels.iter().filter_map(|sentinel| {
+            let about = sentinel.ask(&["SENTINEL", "MASTER", NAME]).ok()?;
+            Some((self.named_by(sentinel)?, field(&about, "flags")? == "master"))
+        });
+        let mut agreed = None;
+        for (named, steady) in views {
+            let first: &RedisServer = agreed.get_or_insert(named);
+            if !steady || named.port() == old.port() || named.port() != first.port() {
+                return None;
+            }
+        }
+        agreed.filter(|new| new.is_primary())
+    }
+
+    fn named_by(&self, sentinel: &RedisServer) -> Option<&RedisServer> {
+        let reply = sentinel
+            .ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])
+            .ok()?;
+        match &reply {
+            RespValue::Array(address) => {
+                let port = address.get(1)?.integer();
+                self.servers
+                    .iter()
+                    .find(|server| i64::from(server.port()) == port)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a sentinel knows all others, and all servers in their roles.
+    fn is_known_to(&self, sentinel: &RedisServer) -> Option<()> {
+        let primary = sentinel.ask(&["SENTINEL", "MASTER", NAME]).ok()?;
+        let replicas = sentinel.ask(&["SENTINEL", "REPLICAS", NAME]).ok()?;
+        let followed = |replica: &RespValue| {
+            field(replica, "flags").as_deref() == Some("slave")
+                && field(replica, "master-link-status").as_deref() == Some("ok")
+        };
+        let known = field(&primary, "flags")? == "master"
+            && field(&primary, "num-other-sentinels")? == (SENTINELS - 1).to_string()
+            && replicas.items().len() + 1 == self.servers.len()
+            && replicas.items().iter().all(followed);
+        let quorum = sentinel.ask(&["SENTINEL", "CKQUORUM", NAME]).ok()?;
+        (known && matches!(quorum, RespValue::Status(_))).then_some(())
+    }
+
+    fn shown(&self) -> String {
+        let logs: Vec<_> = self.sentinels.iter().map(RedisServer::log_tail).collect();
+        format!("the logs of the sentinels end:\n{}", logs.join("\n\n"))
+    }
+}
+
+/// A value of a reply that lists names and values in turn.
+fn field(reply: &RespValue, name: &str) -> Option<String> {
+    let RespValue::Array(items) = reply else {
+        return None;
+    };
+    let texts: Vec<String> = items.iter().map(RespValue::text).collect();
+    let at = texts.iter().step_by(2).position(|text| text == name)?;
+    texts.get(at * 2 + 1).cloned()
+}

@@ -1,0 +1,115 @@
+//! A server whose wall clock a test can move.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::{RedisServer, RedisServerBuilder};
+
+const SOURCE: &str = include_str!("clock.c");
+const OFFSET_FILE: &str = "clock.offset";
+const LIBRARY: &str = "clock.so";
+/// What the library prints once it is in charge.
+const LOADED: &str = "the clock of this server is movable";
+
+impl RedisServerBuilder {
+    /// Has the server see a wall clock that [`shift_clock`](RedisServer::shift_clock) moves; by default it
+    /// sees the machine's.
+    ///
+    /// This needs Linux and a C compiler, `cc`: a small library is built when the first such server of the
+    /// process starts, and preloaded into the server.
+    #[must_use]
+    pub fn movable_clock(mut self) -> Self {
+        self.movable_clock = true;
+        self
+    }
+}
+
+impl RedisServer {
+    /// Sets by how many microseconds the server's wall clock is ahead of the machine's, or behind, if the
+    /// number is negative; zero at the start.
+    ///
+    /// `TIME`, scripts and the expiry of keys follow at once, monotonic clocks (such as that of timers) do
+    /// not. Calls do not add up: `shift_clock(0)` puts the clock right. The shift outlives a
+    /// [`restart`](Self::restart).
+    ///
+    /// # Panics
+    /// If the server was built without [`movable_clock`](RedisServerBuilder::movable_clock).
+    #[track_caller]
+    pub fn shift_clock(&self, ahead_us: i64) {
+        // Written over, not anew: the server has this very file mapped.
+        let written = OpenOptions::new()
+            .write(true)
+            .open(self.dir().join(OFFSET_FILE))
+            .and_then(|mut file| file.write_all(&ahead_us.to_ne_bytes()));
+        if let Err(error) = written {
+            panic!(
+                "the server on port {} was built without a movable clock: {error}",
+                self.port()
+            );
+        }
+    }
+}
+
+/// Starts a program that has the library preloaded.
+pub(super) fn spawn(program: &Path, args: &[&str]) -> RedisServer {
+    if cfg!(not(target_os = "linux")) {
+        panic!("a server's clock can be moved on Linux only");
+    }
+    // Paths without a directory are those of the server's own, in which it is started.
+    let mut command: Vec<OsString> = [
+        format!("LD_PRELOAD=./{LIBRARY}"),
+        format!("LIMITER_CLOCK=./{OFFSET_FILE}"),
+    ]
+    .map(OsString::from)
+    .into();
+    command.push(program.into());
+    command.extend(args.iter().map(OsString::from));
+    let server = RedisServer::spawn(Path::new("env"), &command, |dir| {
+        if let Err(error) = prepare(dir) {
+            panic!("no server with a movable clock: {error}");
+        }
+    });
+    assert!(
+        server.log().contains(LOADED),
+        "the clock's library was not loaded; the log of the server ends:\n{}",
+        server.log_tail()
+    );
+    server
+}
+
+fn prepare(dir: &Path) -> io::Result<()> {
+    // Only the outcome is kept, for a directory of the process's own would outlive it.
+    static BUILT: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
+    let library = BUILT
+        .get_or_init(|| build(dir).map_err(|error| error.to_string()))
+        .as_ref()
+        .map_err(|message| io::Error::other(message.clone()))?;
+    fs::write(dir.join(LIBRARY), library)?;
+    fs::write(dir.join(OFFSET_FILE), 0_i64.to_ne_bytes())
+}
+
+fn build(dir: &Path) -> io::Result<Vec<u8>> {
+    fs::write(dir.join("clock.c"), SOURCE)?;
+    let output = Command::new("cc")
+        .args([
+            "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", "built.so", "clock.c",
+        ])
+        .current_dir(dir)
+        .output()
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => io::Error::other(
+                "there is no C compiler `cc` on PATH (Debian, Ubuntu: `apt-get install gcc libc6-dev`)",
+            ),
+            _ => error,
+        })?;
+    if output.status.success() {
+        fs::read(dir.join("built.so"))
+    } else {
+        let messages = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("`cc` failed:\n{messages}")))
+    }
+}
