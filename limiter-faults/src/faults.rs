@@ -1,5 +1,6 @@
 //! The faults, one family a file.
 
+mod clock;
 mod cluster;
 mod failover;
 mod keys;
@@ -89,6 +90,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "eviction",
         what: "the server is short of memory and evicts live limits",
         run: memory::eviction,
+    },
+    Fault {
+        name: "clock",
+        what: "the server's clock is put forward and back by an hour",
+        run: clock::moved,
     },
     Fault {
         name: "layouts",

@@ -1,7 +1,7 @@
 //! What a load has seen, and the questions that gates ask about it.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use limiter_core::{Policy, StoreErrorKind};
 
@@ -13,6 +13,8 @@ use crate::ledger::{Extra, Ledger, Quota};
 #[derive(Debug)]
 pub(crate) struct Run {
     started: Instant,
+    /// The same moment, in microseconds of this machine's clock.
+    started_at: i64,
     pub(crate) events: Vec<Event>,
     pub(crate) lateness: Lateness,
     /// Tasks whose call had not ended when the load did.
@@ -36,8 +38,10 @@ pub(crate) struct Asked {
 
 impl Run {
     pub(crate) fn new(started: Instant, events: Vec<Event>, lateness: Lateness, hung: usize) -> Self {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started,
+            started_at: micros(epoch.saturating_sub(started.elapsed())),
             events,
             lateness,
             hung,
@@ -113,15 +117,14 @@ impl Run {
         ledger.extra()
     }
 
-    /// What was admitted beyond a quota, by a clock that nobody moves.
-    pub(crate) fn extra_by_our_clock(&self, quota: Quota) -> Extra {
+    /// The same where the store's clock was moved by multiples of a step, in microseconds: by the time that it really was.
+    pub(crate) fn extra_by_true_time(&self, quota: Quota, step: i64) -> Extra {
         let mut ledger = Ledger::new(quota);
         for event in self.events.iter().filter(|event| event.allowed) {
-            let at = event
-                .answered()
-                .saturating_duration_since(self.started)
-                .as_micros();
-            ledger.admitted(event.key, u64::try_from(at).unwrap_or(u64::MAX));
+            let asked = self.started_at + micros(event.asked.saturating_duration_since(self.started));
+            let told = i64::try_from(event.decided_at).unwrap_or(i64::MAX);
+            let ahead = (told - asked + step / 2).div_euclid(step) * step;
+            ledger.admitted(event.key, u64::try_from(told - ahead).unwrap_or(0));
         }
         ledger.extra()
     }
@@ -161,6 +164,10 @@ impl Run {
             words.join(", ")
         }
     }
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn percentile(spans: &mut [Duration], percent: usize) -> Duration {
