@@ -43,6 +43,8 @@ pub enum Origin {
     Redis,
     /// The store in this process.
     Memory,
+    /// This process, by its share of the policy: the store was out ([`Local`](crate::OnStoreFailure::Local)).
+    Insurance,
     /// Nobody: the store was out, and the policy says [`Allow`](crate::OnStoreFailure::Allow).
     FailedOpen,
     /// Nobody: the store was out, and the policy says [`Deny`](crate::OnStoreFailure::Deny).
@@ -128,8 +130,8 @@ impl Decision {
         match self.store_error {
             _ if self.allowed => Ok(Allowed(self)),
             // Denied because the store is out: no limit was reached.
-            Some(error) => Err(Rejection::Unavailable(error)),
-            None => Err(Rejection::Limited(Box::new(self))),
+            Some(error) if self.origin == Origin::FailedClosed => Err(Rejection::Unavailable(error)),
+            _ => Err(Rejection::Limited(Box::new(self))),
         }
     }
 }

@@ -176,6 +176,11 @@ impl Namespace {
         Self(format!("{prefix}{}", escape_part(namespace)).into())
     }
 
+    /// The Redis key under which the replicas are counted. The state of a limit has more parts.
+    pub(crate) fn replicas_key(&self) -> String {
+        format!("{}|replicas", self.0)
+    }
+
     /// The Redis key of a limit's state. Policy name and group are escaped already.
     pub(crate) fn redis_key(
         &self,

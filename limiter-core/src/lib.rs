@@ -39,9 +39,10 @@
 //! # When the store is out
 //!
 //! A decision takes at most its policy's deadline (50 ms by default), the wait for a connection included. Without an answer
-//! it is what the policy says: an error, a permit, or a denial; see [`OnStoreFailure`]. The answer's [`Origin`] tells.
+//! it is what the policy says, and the answer's [`Origin`] tells: by default this replica's share of the policy, in process;
+//! or a permit, a denial, an error. See [`OnStoreFailure`].
 //! A call that may have been charged is never sent again. Five calls in a row without an answer open the breaker of a server:
-//! calls then get their answer at once, and one at a time finds out when it is back, within 400 ms and the time
+//! calls then get their answer at once, and one at a time finds out when it is back, within 300 ms and the time
 //! that a connection takes.
 //!
 //! # Annotations

@@ -26,7 +26,10 @@ use crate::request::{Ask, Request};
 #[cfg(feature = "redis")]
 use crate::store::redis::RedisStore;
 use crate::store::{MemoryStore, Store};
-use crate::tier::guard;
+#[cfg(feature = "redis")]
+use crate::tier::Guard;
+use crate::tier::deadline::within;
+use crate::tier::outage::without_store;
 use crate::units::Amount;
 use acquire::Queues;
 
@@ -64,7 +67,7 @@ struct Inner {
 enum Backend {
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
-    Redis(RedisStore),
+    Redis(Guard<RedisStore>),
 }
 
 impl Limiter {
@@ -217,7 +220,7 @@ impl Limiter {
         match &self.inner.backend {
             Backend::Memory(store) => store.reset(&request).await?,
             #[cfg(feature = "redis")]
-            Backend::Redis(store) => guard::within(request.deadline(), store.reset(&request)).await?,
+            Backend::Redis(guard) => guard.reset(&request).await?,
         }
         Ok(())
     }
@@ -233,17 +236,37 @@ impl Limiter {
         match &self.inner.backend {
             Backend::Memory(store) => store.ready().await,
             #[cfg(feature = "redis")]
-            Backend::Redis(store) => guard::within(PATIENCE, store.ready()).await,
+            Backend::Redis(guard) => guard.ready(PATIENCE).await,
         }
         .inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
     }
 
-    /// Ends all waits with [`Rejection::Unavailable`], and waits until the waiters have left, at most until the deadline.
-    /// Calls that come later are rejected likewise.
+    /// How many replicas share the limits, this one included: those that have used this namespace in the last half minute,
+    /// as Redis was last heard to count them, or what [`RedisBuilder::replicas`] says. 1 in process.
+    ///
+    /// It matters while the store is out: [`OnStoreFailure::Local`](crate::OnStoreFailure::Local).
+    #[must_use]
+    pub fn replicas(&self) -> u32 {
+        match &self.inner.backend {
+            Backend::Memory(_) => 1,
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => guard.replicas(),
+        }
+    }
+
+    /// Ends all waits with [`Rejection::Unavailable`], waits until the waiters have left, and lets the other replicas know
+    /// that this one has, at most until the deadline. Calls that come later are rejected likewise.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.closing.send_replace(true);
         // Every waiter holds a receiver. One that is stuck is left behind at the deadline.
-        let _ = tokio::time::timeout(deadline, self.inner.closing.closed()).await;
+        let farewell = async {
+            self.inner.closing.closed().await;
+            #[cfg(feature = "redis")]
+            if let Backend::Redis(guard) = &self.inner.backend {
+                guard.leave().await;
+            }
+        };
+        let _ = tokio::time::timeout(deadline, farewell).await;
     }
 
     fn new(backend: Backend, clock: Clock, any_groups: bool) -> Self {
@@ -276,7 +299,7 @@ impl Limiter {
         match &self.inner.backend {
             Backend::Memory(store) => Some(match store.decide_now(request) {
                 Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
-                Err(error) => guard::without_store(request, error, self.inner.clock.now()),
+                Err(error) => without_store(request, error, self.inner.clock.now()),
             }),
             #[cfg(feature = "redis")]
             Backend::Redis(_) => None,
@@ -287,13 +310,10 @@ impl Limiter {
     async fn decide(&self, request: &Request<'_>, deadline: Duration) -> Result<Decision, Rejection> {
         match &self.inner.backend {
             #[cfg(feature = "redis")]
-            Backend::Redis(store) => match guard::within(deadline, store.decide(request)).await {
-                Ok(verdict) => Ok(request.decision(verdict, Origin::Redis)),
-                Err(error) => guard::without_store(request, error, self.inner.clock.now()),
-            },
-            Backend::Memory(store) => match guard::within(deadline, store.decide(request)).await {
+            Backend::Redis(guard) => guard.decide(request, deadline).await,
+            Backend::Memory(store) => match within(deadline, store.decide(request)).await {
                 Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
-                Err(error) => guard::without_store(request, error, self.inner.clock.now()),
+                Err(error) => without_store(request, error, self.inner.clock.now()),
             },
         }
     }
@@ -304,7 +324,7 @@ impl fmt::Debug for Limiter {
         let store: &dyn fmt::Debug = match &self.inner.backend {
             Backend::Memory(_) => &"memory",
             #[cfg(feature = "redis")]
-            Backend::Redis(store) => store,
+            Backend::Redis(guard) => guard.store(),
         };
         f.debug_struct("Limiter")
             .field("store", store)

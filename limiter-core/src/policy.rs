@@ -3,6 +3,8 @@
 mod builder;
 mod funnel;
 mod rate;
+#[cfg(feature = "redis")]
+mod share;
 mod sliding_window;
 mod token_bucket;
 
@@ -58,6 +60,16 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
+    /// The most that can be admitted at once, in the algorithm's own unit.
+    pub(crate) fn quota(&self) -> u64 {
+        match *self {
+            Self::TokenBucket(TokenBucket { capacity, .. }) | Self::Funnel(Funnel { capacity, .. }) => {
+                capacity
+            }
+            Self::SlidingWindow(SlidingWindow { limit, .. }) => limit,
+        }
+    }
+
     /// How the algorithm is called in names of keys.
     pub(crate) fn code(&self) -> &'static str {
         match self {
@@ -72,8 +84,22 @@ impl Algorithm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnStoreFailure {
-    /// No decision: the call fails with [`Rejection::Unavailable`](crate::Rejection::Unavailable). The default.
+    /// The policy is applied in this process, to this replica's share of it. The default.
+    ///
+    /// Of n replicas each admits a quota of max(1, ⌈quota/n⌉) at an nth of the rate, starting from an nth of what was left
+    /// when Redis was last heard about the key. So in any time T all of them admit at most n permits more than the policy
+    /// would, beside what Redis admits in the same time. A cost above the share is denied. The
+    /// [`Origin`](crate::Origin) says `Insurance`.
+    ///
+    /// The replicas are counted in Redis while it answers, or given by
+    /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas). One that was never told counts itself alone.
+    ///
+    /// A value that cannot be read ([`WrongType`](crate::StoreErrorKind::WrongType),
+    /// [`UnknownLayout`](crate::StoreErrorKind::UnknownLayout)) is no outage, so it is an error, as is a store in process
+    /// that is full.
     #[default]
+    Local,
+    /// No decision: the call fails with [`Rejection::Unavailable`](crate::Rejection::Unavailable).
     Error,
     /// The call is allowed; its [`Origin`](crate::Origin) says `FailedOpen`.
     Allow,
@@ -120,11 +146,7 @@ impl Policy {
     /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit.
     #[must_use]
     pub fn quota(&self) -> Amount {
-        match self.0.algorithm {
-            Algorithm::TokenBucket(TokenBucket { capacity, .. })
-            | Algorithm::Funnel(Funnel { capacity, .. }) => Amount::from_thousandths(capacity),
-            Algorithm::SlidingWindow(SlidingWindow { limit, .. }) => Amount::from(limit),
-        }
+        self.amount(self.0.algorithm.quota())
     }
 
     /// The time after which nothing remains of a fully used quota: a window's length, or the time in which a

@@ -148,10 +148,11 @@ impl<'a> Request<'a> {
             .unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
-    /// The strictest answer of its policies to a failure of the store: an error, else a denial, else a permit.
+    /// The strictest answer of its policies to a failure of the store: an error, else a denial, else the replica's share,
+    /// else a permit.
     pub(crate) fn on_store_failure(&self) -> OnStoreFailure {
         let answers = || self.limits.iter().map(|limit| limit.policy.on_store_failure());
-        [OnStoreFailure::Error, OnStoreFailure::Deny]
+        [OnStoreFailure::Error, OnStoreFailure::Deny, OnStoreFailure::Local]
             .into_iter()
             .find(|strict| answers().any(|answer| answer == *strict))
             .unwrap_or(OnStoreFailure::Allow)

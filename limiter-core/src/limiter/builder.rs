@@ -1,6 +1,9 @@
 //! Builds limiters.
 
 #[cfg(feature = "redis")]
+use std::num::NonZeroU32;
+
+#[cfg(feature = "redis")]
 use bb8_redis::{RedisConnectionManager, bb8::Pool};
 
 use super::{Backend, Limiter};
@@ -14,6 +17,8 @@ use crate::policy::check_text;
 use crate::store::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{NodeSettings, RedisStore, Topology};
+#[cfg(feature = "redis")]
+use crate::tier::{Guard, Replicas};
 
 /// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
 #[derive(Clone, Debug)]
@@ -81,6 +86,7 @@ pub struct RedisBuilder {
     clock: Clock,
     any_groups: bool,
     settings: NodeSettings,
+    replicas: Option<u32>,
 }
 
 #[cfg(feature = "redis")]
@@ -97,6 +103,7 @@ impl RedisBuilder {
                 connections: 2,
                 max_in_flight: 4_096,
             },
+            replicas: None,
         }
     }
 
@@ -162,6 +169,16 @@ impl RedisBuilder {
         self
     }
 
+    /// How many replicas share the limits, for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: they are
+    /// counted in Redis. Give it where replicas may start while Redis is out, since one that was never told how many there
+    /// are counts itself alone.
+    pub fn replicas(self, replicas: u32) -> Self {
+        Self {
+            replicas: Some(replicas),
+            ..self
+        }
+    }
+
     /// The limiter. Dials nothing: it succeeds while Redis is down.
     ///
     /// # Errors
@@ -179,6 +196,7 @@ impl RedisBuilder {
         for (what, value) in [
             ("connections", self.settings.connections),
             ("max_in_flight", self.settings.max_in_flight),
+            ("replicas", self.replicas.unwrap_or(1)),
         ] {
             if value == 0 {
                 return Err(ConfigError::invalid(what, value, "at least 1"));
@@ -193,6 +211,8 @@ impl RedisBuilder {
         }
         let namespace = Namespace::new(&self.prefix, &namespace);
         let store = RedisStore::new(self.topology, namespace, self.clock.clone(), self.settings)?;
-        Ok(Limiter::new(Backend::Redis(store), self.clock, self.any_groups))
+        let replicas = Replicas::new(self.replicas.and_then(NonZeroU32::new), store.heart());
+        let guard = Guard::new(store, replicas, self.clock.clone());
+        Ok(Limiter::new(Backend::Redis(guard), self.clock, self.any_groups))
     }
 }

@@ -85,7 +85,7 @@ impl<S> PolicyBuilder<S> {
         self
     }
 
-    /// What a decision is when the store gives no answer. Default: [`OnStoreFailure::Error`].
+    /// What a decision is when the store gives no answer. Default: [`OnStoreFailure::Local`].
     pub fn on_store_failure(mut self, answer: OnStoreFailure) -> Self {
         self.on_store_failure = answer;
         self

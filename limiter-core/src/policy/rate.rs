@@ -79,6 +79,17 @@ impl Rate {
         Self::per(amount, Duration::from_secs(1))
     }
 
+    /// This rate over so many times the period. Beyond what is exact (a thousandth in 50 days) it is the slowest that is.
+    #[cfg(feature = "redis")]
+    pub(crate) fn slower(&self, times: u32) -> Self {
+        let divisor = greatest_common_divisor(self.thousandths, times.into());
+        let micros = self.micros.saturating_mul(u64::from(times) / divisor);
+        Self {
+            thousandths: self.thousandths / divisor,
+            micros: micros.min(MAX_PART - 1),
+        }
+    }
+
     /// Thousandths that come in `elapsed` microseconds on top of `remainder` (parts of a thousandth, of which
     /// [`micros`](Self::micros) make one), and the remainder that is left. Both are exact, so polling often loses
     /// nothing; beyond [`MAX_EXACT`] the amount stays there.

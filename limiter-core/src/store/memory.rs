@@ -17,6 +17,7 @@ use super::Store;
 use crate::algorithm::{self, Mode, Slot, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
 use table::Table;
 
@@ -49,6 +50,23 @@ impl MemoryStore {
 
     /// Decides at once, without a future.
     pub(crate) fn decide_now(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        let own: SmallVec<[Algorithm; 2]> = request
+            .limits
+            .iter()
+            .map(|limit| *limit.policy.algorithm())
+            .collect();
+        self.decide_as(request, request.mode, &own, |_, _, _, _| {})
+    }
+
+    /// Decides by other algorithms than the policies' own, one for each limit. `begin` sees each limit's algorithm and hash
+    /// and its state first, and may change the state.
+    pub(crate) fn decide_as(
+        &self,
+        request: &Request<'_>,
+        mode: Mode,
+        algorithms: &[Algorithm],
+        begin: impl Fn(&Algorithm, u64, &mut State, u64),
+    ) -> Result<Verdict, StoreError> {
         let places: SmallVec<[Place; 2]> = request.limits.iter().map(|limit| self.place(limit)).collect();
         let mut locks = self.lock(&places);
         // Read within the locks, so that no two decisions on one key see time in another order than they are made.
@@ -64,18 +82,22 @@ impl MemoryStore {
             full |= state.is_none() && limit.cost > 0 && !table.has_room(self.max_keys_per_shard, now);
             states.push(state.unwrap_or_default());
         }
+        for ((algorithm, place), state) in algorithms.iter().zip(&places).zip(&mut states) {
+            begin(algorithm, place.hash, state, now);
+        }
         let mut slots: SmallVec<[Slot<'_>; 2]> = request
             .limits
             .iter()
+            .zip(algorithms)
             .zip(&mut states)
-            .map(|(limit, state)| Slot {
-                algorithm: limit.policy.algorithm(),
+            .map(|((limit, algorithm), state)| Slot {
+                algorithm,
                 cost: limit.cost,
                 state,
             })
             .collect();
-        let full = full && request.mode == Mode::Charge;
-        let outcomes = algorithm::decide(&mut slots, now, if full { Mode::Refuse } else { request.mode });
+        let full = full && mode == Mode::Charge;
+        let outcomes = algorithm::decide(&mut slots, now, if full { Mode::Refuse } else { mode });
         drop(slots);
 
         for ((limit, place), state) in request.limits.iter().zip(&places).zip(states) {
@@ -92,8 +114,20 @@ impl MemoryStore {
         Ok(Verdict { decided_at, outcomes })
     }
 
+    /// What stands for a limit's identity within this store.
+    pub(crate) fn hash(&self, limit: &Limit<'_>) -> u64 {
+        self.hasher.hash_one(limit.identity())
+    }
+
+    /// Forgets a limit's state.
+    pub(crate) fn forget(&self, limit: &Limit<'_>) {
+        let place = self.place(limit);
+        let mut locks = self.lock(std::slice::from_ref(&place));
+        locks.table(&place).remove(place.hash, limit);
+    }
+
     fn place(&self, limit: &Limit<'_>) -> Place {
-        let hash = self.hasher.hash_one(limit.identity());
+        let hash = self.hash(limit);
         // The table uses the low and the top seven bits; these lie between.
         Place {
             hash,
@@ -177,11 +211,7 @@ impl Store for MemoryStore {
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
-        for limit in &request.limits {
-            let place = self.place(limit);
-            let mut locks = self.lock(std::slice::from_ref(&place));
-            locks.table(&place).remove(place.hash, limit);
-        }
+        request.limits.iter().for_each(|limit| self.forget(limit));
         Ok(())
     }
 

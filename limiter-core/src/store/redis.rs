@@ -3,6 +3,7 @@
 mod breaker;
 mod cluster;
 mod connection;
+mod heart;
 mod node;
 mod script;
 mod slots;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
+use bb8_redis::redis::Value;
 
 use super::Store;
 use crate::clock::Clock;
@@ -20,9 +22,10 @@ use crate::key::Namespace;
 use crate::request::{Request, Verdict};
 use cluster::Cluster;
 use connection::Dialer;
+pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
-use script::Call;
+use script::{Call, DECIDE};
 use wire::Operation;
 
 /// Where Redis is.
@@ -47,10 +50,20 @@ pub(crate) struct RedisStore {
     clock: Clock,
 }
 
-#[derive(Debug)]
+/// Which server decides. Cheap to clone.
+#[derive(Clone, Debug)]
 enum Route {
     Standalone(Node),
     Cluster(Cluster),
+}
+
+impl Route {
+    async fn run(&self, call: &Call) -> Result<Value, StoreError> {
+        match self {
+            Self::Standalone(node) => node.run(call).await,
+            Self::Cluster(cluster) => cluster.run(call).await,
+        }
+    }
 }
 
 impl RedisStore {
@@ -72,6 +85,15 @@ impl RedisStore {
         })
     }
 
+    /// By which this replica is counted among those of its namespace.
+    pub(crate) fn heart(&self) -> Heart {
+        Heart::new(
+            self.route.clone(),
+            self.clock.clone(),
+            self.namespace.replicas_key(),
+        )
+    }
+
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
         let keys = request.limits.iter().map(|limit| {
@@ -84,11 +106,8 @@ impl RedisStore {
             )
         });
         let plan = wire::plan(&[(request, operation)], self.clock.injected());
-        let call = Call::new(keys.collect(), plan, request.deadline());
-        let reply = match &self.route {
-            Route::Standalone(node) => node.run(&call).await?,
-            Route::Cluster(cluster) => cluster.run(&call).await?,
-        };
+        let call = Call::new(&DECIDE, keys.collect(), plan, request.deadline());
+        let reply = self.route.run(&call).await?;
         let mut verdicts = wire::verdicts(&reply, &[request.limits.len()])?;
         verdicts.pop().unwrap_or_else(|| {
             Err(StoreError::new(
@@ -109,7 +128,7 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        let empty = Call::new(Vec::new(), wire::plan(&[], None), READY_WITHIN);
+        let empty = Call::new(&DECIDE, Vec::new(), wire::plan(&[], None), READY_WITHIN);
         match &self.route {
             Route::Standalone(node) => node.prepare(&empty).await,
             Route::Cluster(cluster) => cluster.prepare(&empty).await,
@@ -148,6 +167,7 @@ mod tests {
             .map(|request| (*request, Operation::Check))
             .collect();
         let call = Call::new(
+            &DECIDE,
             keys.collect(),
             wire::plan(&plan, Some(NOW)),
             Duration::from_secs(5),

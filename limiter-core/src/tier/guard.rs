@@ -1,70 +1,125 @@
-//! Bounds the time that a decision may take, and answers when the store does not.
+//! Bounds the time that a decision in Redis may take, and has the insurance decide when Redis does not.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
+use super::deadline::within;
+use super::insurance::Insurance;
+use super::outage::without_store;
+use super::replicas::Replicas;
+use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
-use crate::units::Timestamp;
+use crate::store::Store;
+use crate::units::micros_ceil;
 
-/// So often the other tasks may run after the deadline: the runtime looks at its sockets, the connection's task reads the
-/// reply, and the caller takes it.
-const LAST_LOOKS: usize = 3;
+/// After so long without need of the insurance, the store is said to decide again.
+const CALM: Duration = Duration::from_secs(1);
 
-/// Waits for the store's answer, at most until the deadline.
-///
-/// Where the whole process stood still (a busy machine, a thread that was blocked), the reply may lie in the socket when the
-/// deadline's timer fires. A permit that was charged is not thrown away for that: the reply is looked at once more.
-pub(crate) async fn within<T>(
-    deadline: Duration,
-    answer: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let mut answer = pin!(answer);
-    if let Ok(answer) = tokio::time::timeout(deadline, answer.as_mut()).await {
-        return answer;
-    }
-    for _ in 0..LAST_LOOKS {
-        tokio::task::yield_now().await;
-        if let Poll::Ready(answer) = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
-            return answer;
-        }
-    }
-    Err(StoreError::new(
-        StoreErrorKind::Timeout,
-        format!("no answer from the store within {deadline:?}"),
-    ))
+/// A store, and what is answered when it has no answer.
+#[derive(Debug)]
+pub(crate) struct Guard<S> {
+    store: S,
+    insurance: Insurance,
+    replicas: Replicas,
+    clock: Clock,
+    /// When the insurance last decided, in microseconds; 0 when it was not needed lately.
+    insured_at: AtomicU64,
 }
 
-/// The answer that the policies want when the store has none.
-pub(crate) fn without_store(
-    request: &Request<'_>,
-    error: StoreError,
-    now: Timestamp,
-) -> Result<Decision, Rejection> {
-    let answer = request.on_store_failure();
-    tracing::debug!(
-        policy = request.limits.first().map(|limit| limit.policy.name()),
-        kind = ?error.kind(),
-        error = %error,
-        ?answer,
-        "the store gave no decision"
-    );
-    let (allowed, origin) = match answer {
-        OnStoreFailure::Allow => (true, Origin::FailedOpen),
-        OnStoreFailure::Deny => (false, Origin::FailedClosed),
-        OnStoreFailure::Error => return Err(Rejection::Unavailable(error)),
-    };
-    Ok(Decision {
-        allowed,
-        limits: SmallVec::new(),
-        decided_at: now,
-        origin,
-        store_error: Some(error),
-    })
+impl<S: Store> Guard<S> {
+    pub(crate) fn new(store: S, replicas: Replicas, clock: Clock) -> Self {
+        Self {
+            store,
+            insurance: Insurance::new(clock.clone()),
+            replicas,
+            clock,
+            insured_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The answer to a request, within the deadline.
+    pub(crate) async fn decide(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        let insured = request.on_store_failure() == OnStoreFailure::Local;
+        let error = match within(deadline, self.store.decide(request)).await {
+            Ok(verdict) => {
+                if insured {
+                    self.insurance.heard(request, &verdict);
+                    self.replicas.beat(self.clock.now());
+                    self.store_decided();
+                }
+                return Ok(request.decision(verdict, Origin::Redis));
+            }
+            Err(error) => error,
+        };
+        if !insured || !is_outage(error.kind()) {
+            return without_store(request, error, self.clock.now());
+        }
+        self.insurance_decides(&error);
+        let verdict = self.insurance.decide(request, self.replicas.count())?;
+        let mut decision = request.decision(verdict, Origin::Insurance);
+        decision.store_error = Some(error);
+        Ok(decision)
+    }
+
+    /// Forgets what was used.
+    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        within(request.deadline(), self.store.reset(request)).await?;
+        self.insurance.forget(request);
+        Ok(())
+    }
+
+    pub(crate) async fn ready(&self, patience: Duration) -> Result<(), StoreError> {
+        within(patience, self.store.ready()).await
+    }
+
+    /// How many replicas share the limits.
+    pub(crate) fn replicas(&self) -> u32 {
+        self.replicas.count()
+    }
+
+    /// Leaves the other replicas their shares.
+    pub(crate) async fn leave(&self) {
+        self.replicas.leave().await;
+    }
+
+    fn insurance_decides(&self, error: &StoreError) {
+        let now = self.clock.now().as_micros();
+        if self.insured_at.swap(now, Ordering::Relaxed) == 0 {
+            let replicas = self.replicas.count();
+            tracing::warn!(%error, replicas, "Redis gives no decisions: they are made in process, by this replica's share");
+        }
+    }
+
+    /// A store that answers some calls and others not is out until all are answered for a while: one event, not many.
+    fn store_decided(&self) {
+        let insured_at = self.insured_at.load(Ordering::Relaxed);
+        if insured_at != 0
+            && self.clock.now().as_micros().saturating_sub(insured_at) >= micros_ceil(CALM)
+            && self.insured_at.swap(0, Ordering::Relaxed) != 0
+        {
+            tracing::info!("Redis decides again");
+        }
+    }
+}
+
+impl<S> Guard<S> {
+    /// What is guarded.
+    pub(crate) fn store(&self) -> &S {
+        &self.store
+    }
+}
+
+/// Whether the store as a whole cannot decide; else the fault is the key's, or the limiter was shut down.
+fn is_outage(kind: StoreErrorKind) -> bool {
+    !matches!(
+        kind,
+        StoreErrorKind::WrongType | StoreErrorKind::UnknownLayout | StoreErrorKind::ShutDown
+    )
 }

@@ -14,6 +14,7 @@ async fn names_tell_namespace_algorithm_policy_and_tag() {
         .capacity(5)
         .rate(1)
         .group("g")
+        .on_store_failure(OnStoreFailure::Error)
         .deadline(PATIENT);
     let grouped = grouped.build().unwrap();
     for (policy, key, expected) in [

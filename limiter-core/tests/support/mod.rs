@@ -150,7 +150,7 @@ pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
 /// Waits until a call is decided, as a limiter whose server is back does within this time.
 pub(crate) async fn answers_again(limits: &Limiter, within: Duration) {
-    let policy = Policy::token_bucket("p").capacity(100).rate(1).build().unwrap();
+    let policy = policy(OnStoreFailure::Error);
     let answered = async {
         while limits.check(&policy, KEY).await.is_err() {
             tokio::task::yield_now().await;
@@ -168,7 +168,11 @@ where
     R: TryInto<Rate, Error: Into<ConfigError>>,
 {
     let policy = Policy::token_bucket(name).capacity(capacity).rate(rate);
-    policy.deadline(PATIENT).build().unwrap()
+    policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
 }
 
 pub(crate) fn funnel<C, R>(name: &str, capacity: C, rate: R) -> Policy
@@ -177,12 +181,20 @@ where
     R: TryInto<Rate, Error: Into<ConfigError>>,
 {
     let policy = Policy::funnel(name).capacity(capacity).rate(rate);
-    policy.deadline(PATIENT).build().unwrap()
+    policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
 }
 
 pub(crate) fn window(name: &str, limit: u64, window: &str) -> Policy {
     let policy = Policy::sliding_window(name).limit(limit).window(window);
-    policy.deadline(PATIENT).build().unwrap()
+    policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
 }
 
 /// One policy of each algorithm: five at once, and five in five seconds.
@@ -227,6 +239,7 @@ pub(crate) fn patient() -> Policy {
         .capacity(100)
         .rate(1)
         .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
         .build()
         .unwrap()
 }

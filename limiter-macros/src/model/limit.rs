@@ -294,8 +294,9 @@ fn on_store_failure(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Ident>
         Some("allow") => "Allow",
         Some("deny") => "Deny",
         Some("error") => "Error",
+        Some("local") => "Local",
         _ => {
-            let message = "`on_store_failure` is `allow`, `deny` or `error`, without quotes";
+            let message = "`on_store_failure` is `local`, `allow`, `deny` or `error`, without quotes";
             diagnostics.at(expr.span(), message);
             return None;
         }

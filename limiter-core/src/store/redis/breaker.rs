@@ -1,10 +1,9 @@
 //! Stops asking a server that does not answer, and tries it again with one call at a time.
 //!
 //! Five calls in a row without an answer open the breaker. While it is open, calls are told so at once. After a pause one
-//! call probes: its answer closes the breaker, its failure doubles the pause, up to 300 ms; one that has not come back by then
-//! gives its place to another. Pauses vary by a quarter, so
-//! that replicas do not probe in step. A server that is back is therefore used again within 400 ms
-//! and the time that a connection takes.
+//! call probes: its answer closes the breaker, its failure doubles the pause, up to 200 ms; one that has not come back by then
+//! gives its place to another. Pauses vary by a quarter, so that replicas do not probe in step, and end when a connection
+//! has been made. A server that is back is therefore used again within 300 ms and the time that a connection takes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const FAILURES_UNTIL_OPEN: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(300);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The breaker of one server.
 #[derive(Debug)]
@@ -62,6 +61,13 @@ impl Breaker {
                 })
             }
             State::Open { .. } | State::Probing { .. } => None,
+        }
+    }
+
+    /// A connection has been made, for which the server answered: the next call need not wait to find out about the rest.
+    pub(super) fn connected(&self, now: Instant) {
+        if let State::Open { until, .. } = &mut *self.lock() {
+            *until = now.min(*until);
         }
     }
 
@@ -162,14 +168,29 @@ mod tests {
     }
 
     #[test]
-    fn failed_probes_come_less_often_but_within_400_ms() {
+    fn failed_probes_come_less_often_but_within_300_ms() {
         let (breaker, mut now) = (Breaker::new(), Instant::now());
         while !fail(&breaker, now) {}
         for _ in 0..20 {
-            now += Duration::from_millis(400);
+            now += Duration::from_millis(300);
             assert!(!breaker.admit(now).unwrap().failed(now));
             assert!(breaker.admit(now + FIRST_PAUSE).is_none());
         }
+    }
+
+    #[test]
+    fn a_connection_ends_the_pause() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        while !fail(&breaker, now) {}
+        assert!(breaker.admit(now).is_none());
+        breaker.connected(now);
+        let probe = breaker.admit(now).unwrap();
+        breaker.connected(now);
+        assert!(breaker.admit(now).is_none(), "one at a time");
+        assert!(
+            !probe.failed(now) && breaker.admit(now).is_none(),
+            "it answers for no more than itself"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{self, Dialer};
 use super::node::{Failure, Node, NodeSettings};
-use super::script::Call;
+use super::script::{Call, DECIDE};
 use super::slots::{Address, owners, redirected, slot};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 
@@ -217,7 +217,7 @@ impl Inner {
                     let mut connection = node.connection(LEARN_WITHIN).await?;
                     let mut command = redis::cmd("CLUSTER");
                     command.arg("SLOTS");
-                    let call = Call::new(Vec::new(), Vec::new(), LEARN_WITHIN);
+                    let call = Call::new(&DECIDE, Vec::new(), Vec::new(), LEARN_WITHIN);
                     owners(&connection.send(command, false, &call).await?, &address.0)
                 };
                 let too_late = || {

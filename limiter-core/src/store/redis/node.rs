@@ -1,9 +1,10 @@
 //! One Redis server, and the connections to it.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bb8_redis::bb8::{ErrorSink, Pool, RunError};
+use bb8_redis::bb8::{CustomizeConnection, ErrorSink, Pool, RunError};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, Semaphore};
@@ -31,7 +32,7 @@ struct Inner {
     /// newest last.
     pools: Mutex<Vec<(runtime::Id, Pool<Dialer>)>>,
     failures: Arc<DialFailures>,
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
     in_flight: Semaphore,
 }
@@ -62,7 +63,7 @@ impl Node {
             settings,
             pools: Mutex::default(),
             failures: Arc::new(DialFailures::default()),
-            breaker: Breaker::new(),
+            breaker: Arc::new(Breaker::new()),
             in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
         }))
     }
@@ -184,6 +185,7 @@ impl Inner {
             // Each call dials anew where none is left, and learns at once why it failed.
             .retry_connection(false)
             .error_sink(self.failures.boxed_clone())
+            .connection_customizer(Box::new(Connected(Arc::clone(&self.breaker))))
             .build_unchecked(self.dialer.clone())
     }
 }
@@ -223,6 +225,20 @@ impl Drop for Attempt<'_> {
         {
             self.failed(pass);
         }
+    }
+}
+
+/// Tells the breaker of each new connection.
+#[derive(Debug)]
+struct Connected(Arc<Breaker>);
+
+impl CustomizeConnection<Connection, RedisError> for Connected {
+    fn on_acquire<'a>(
+        &'a self,
+        _connection: &'a mut Connection,
+    ) -> Pin<Box<dyn Future<Output = Result<(), RedisError>> + Send + 'a>> {
+        self.0.connected(Instant::now());
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

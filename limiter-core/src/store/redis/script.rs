@@ -6,30 +6,50 @@ use std::time::{Duration, Instant};
 use bb8_redis::redis::{self, Cmd};
 use sha1::{Digest, Sha1};
 
-/// The whole script. Algorithms come before the driver, which names them.
-pub(super) const SOURCE: &str = concat!(
+/// A script, and the hash by which a server knows it.
+#[derive(Debug)]
+pub(super) struct Script {
+    source: &'static str,
+    hash: OnceLock<String>,
+}
+
+/// Decides. Algorithms come before the driver, which names them.
+pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
     include_str!("lua/level.lua"),
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/funnel.lua"),
     include_str!("lua/sliding_window.lua"),
     include_str!("lua/driver.lua"),
-);
+));
 
-/// The hash by which a server knows the script.
-fn hash() -> &'static str {
-    static HASH: OnceLock<String> = OnceLock::new();
-    HASH.get_or_init(|| {
-        Sha1::digest(SOURCE)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
-    })
+/// Counts replicas.
+pub(super) static HEARTBEAT: Script = Script::new(concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/heartbeat.lua"),
+));
+
+impl Script {
+    const fn new(source: &'static str) -> Self {
+        let hash = OnceLock::new();
+        Self { source, hash }
+    }
+
+    /// Computed once.
+    fn hash(&self) -> &str {
+        self.hash.get_or_init(|| {
+            Sha1::digest(self.source)
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect()
+        })
+    }
 }
 
-/// One call of the script.
+/// One call of a script.
 #[derive(Debug)]
 pub(super) struct Call {
+    script: &'static Script,
     keys: Vec<String>,
     plan: Vec<u8>,
     started: Instant,
@@ -37,8 +57,9 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(keys: Vec<String>, plan: Vec<u8>, deadline: Duration) -> Self {
+    pub(super) fn new(script: &'static Script, keys: Vec<String>, plan: Vec<u8>, deadline: Duration) -> Self {
         Self {
+            script,
             keys,
             plan,
             started: Instant::now(),
@@ -48,12 +69,12 @@ impl Call {
 
     /// Names the script.
     pub(super) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", hash())
+        self.command("EVALSHA", self.script.hash())
     }
 
     /// Brings the script along.
     pub(super) fn by_text(&self) -> Cmd {
-        self.command("EVAL", SOURCE)
+        self.command("EVAL", self.script.source)
     }
 
     /// The first key; all of them lie in one slot.

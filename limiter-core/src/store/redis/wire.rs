@@ -35,16 +35,8 @@ impl From<Mode> for Operation {
 /// The script's argument for a list of decisions.
 pub(super) fn plan(decisions: &[(&Request<'_>, Operation)], injected: Option<Timestamp>) -> Vec<u8> {
     let limits: usize = decisions.iter().map(|(request, _)| request.limits.len()).sum();
-    let mut plan = Vec::with_capacity(14 + 2 * decisions.len() + 33 * limits);
-    // Zero stands for the server's time.
-    let now = injected.map_or(0, |moment| moment.as_micros().max(1));
-    let least_ttl_ms = if injected.is_some() {
-        LEAST_TTL_MS_UNDER_INJECTED_CLOCK
-    } else {
-        0
-    };
-    plan.extend_from_slice(&now.to_le_bytes());
-    plan.extend_from_slice(&least_ttl_ms.to_le_bytes());
+    let mut plan = head(injected);
+    plan.reserve(2 + 2 * decisions.len() + 33 * limits);
     // Both counts are bounded where requests and batches are made, far below these integers' range.
     plan.extend_from_slice(&u16::try_from(decisions.len()).unwrap_or(u16::MAX).to_le_bytes());
     for (request, operation) in decisions {
@@ -68,6 +60,21 @@ pub(super) fn plan(decisions: &[(&Request<'_>, Operation)], injected: Option<Tim
         }
     }
     plan
+}
+
+/// What each script's argument begins with: the time, and the least TTL.
+pub(super) fn head(injected: Option<Timestamp>) -> Vec<u8> {
+    // Zero stands for the server's time.
+    let now = injected.map_or(0, |moment| moment.as_micros().max(1));
+    let least_ttl_ms = if injected.is_some() {
+        LEAST_TTL_MS_UNDER_INJECTED_CLOCK
+    } else {
+        0
+    };
+    let mut head = Vec::with_capacity(32);
+    head.extend_from_slice(&now.to_le_bytes());
+    head.extend_from_slice(&least_ttl_ms.to_le_bytes());
+    head
 }
 
 /// The verdicts of a reply, one for each decision, given the number of limits in each.

@@ -1,0 +1,56 @@
+//! Counts the replicas of a namespace.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, SystemTime};
+
+use bb8_redis::redis::Value;
+
+use super::script::{Call, HEARTBEAT};
+use super::{Route, wire};
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::units::micros_ceil;
+
+const BEAT_WITHIN: Duration = Duration::from_millis(500);
+
+/// One replica among the others that have the same namespace.
+#[derive(Debug)]
+pub(crate) struct Heart {
+    pub(super) route: Route,
+    pub(super) clock: Clock,
+    /// The key of the register.
+    pub(super) key: String,
+    /// Tells this replica from the others.
+    id: [u8; 8],
+}
+
+impl Heart {
+    pub(super) fn new(route: Route, clock: Clock, key: String) -> Self {
+        // Its seeds are random, and differ for each.
+        let id = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
+        Self {
+            route,
+            clock,
+            key,
+            id: id.to_le_bytes(),
+        }
+    }
+
+    /// Registers this replica for so long, or takes it out for no time at all; says how many there are.
+    pub(crate) async fn beat(&self, life: Duration) -> Result<u32, StoreError> {
+        let mut plan = wire::head(self.clock.injected());
+        plan.extend_from_slice(&self.id);
+        plan.extend_from_slice(&micros_ceil(life).to_le_bytes());
+        let call = Call::new(&HEARTBEAT, vec![self.key.clone()], plan, BEAT_WITHIN);
+        match self.route.run(&call).await? {
+            Value::Int(count) if (0..=i64::from(u32::MAX)).contains(&count) => {
+                u32::try_from(count).map_err(|_| malformed())
+            }
+            _ => Err(malformed()),
+        }
+    }
+}
+
+fn malformed() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, "the reply to a heartbeat is malformed")
+}

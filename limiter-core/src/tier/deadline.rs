@@ -1,0 +1,36 @@
+//! Bounds the time that an answer may take.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::error::{StoreError, StoreErrorKind};
+
+/// So often the other tasks may run after the deadline: the runtime looks at its sockets, the connection's task reads the
+/// reply, and the caller takes it.
+const LAST_LOOKS: usize = 3;
+
+/// Waits for the store's answer, at most until the deadline.
+///
+/// Where the whole process stood still (a busy machine, a thread that was blocked), the reply may lie in the socket when the
+/// deadline's timer fires. A permit that was charged is not thrown away for that: the reply is looked at once more.
+pub(crate) async fn within<T>(
+    deadline: Duration,
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let mut answer = pin!(answer);
+    if let Ok(answer) = tokio::time::timeout(deadline, answer.as_mut()).await {
+        return answer;
+    }
+    for _ in 0..LAST_LOOKS {
+        tokio::task::yield_now().await;
+        if let Poll::Ready(answer) = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
+            return answer;
+        }
+    }
+    Err(StoreError::new(
+        StoreErrorKind::Timeout,
+        format!("no answer from the store within {deadline:?}"),
+    ))
+}

@@ -1,0 +1,223 @@
+//! Decides in process while the store is out: each replica applies its share of the policy.
+//!
+//! The share is a limit of its own, with a state of its own that lasts over several outages, so that in any time T a replica
+//! admits no more than its share's quota and rate allow, however often the store comes and goes. What the store said last
+//! only ever takes permits away from it.
+
+mod seen;
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Mode, State, step};
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::policy::Algorithm;
+use crate::request::{Request, Verdict};
+use crate::store::MemoryStore;
+use seen::{Left, Seen};
+
+/// The keys that are kept: those that are limited here, and those of which is known how much the store had left.
+const MAX_KEYS: usize = 100_000;
+/// When to ask again for a cost that is above the share. The store is back by then, or it is not.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// The limits of this replica alone.
+#[derive(Debug)]
+pub(super) struct Insurance {
+    store: MemoryStore,
+    seen: Seen,
+    clock: Clock,
+}
+
+impl Insurance {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            store: MemoryStore::new(clock.clone(), MAX_KEYS),
+            seen: Seen::new(MAX_KEYS),
+            clock,
+        }
+    }
+
+    /// Remembers what the store has left.
+    pub(super) fn heard(&self, request: &Request<'_>, verdict: &Verdict) {
+        let now = self.clock.now().as_micros();
+        for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
+            let until = now.saturating_add(outcome.reset_after);
+            let as_of = match limit.policy.algorithm() {
+                Algorithm::SlidingWindow(window) => until.saturating_sub(window.window),
+                Algorithm::TokenBucket(_) | Algorithm::Funnel(_) => now,
+            };
+            let left = Left {
+                remaining: outcome.remaining,
+                as_of,
+                until,
+            };
+            self.seen.note(self.store.hash(limit), left, now);
+        }
+    }
+
+    /// Forgets what was used and what was heard.
+    pub(super) fn forget(&self, request: &Request<'_>) {
+        for limit in &request.limits {
+            self.seen.take(self.store.hash(limit), 0);
+            self.store.forget(limit);
+        }
+    }
+
+    /// Decides by the share of one of so many replicas. A cost above the share is denied.
+    pub(super) fn decide(&self, request: &Request<'_>, replicas: u32) -> Result<Verdict, StoreError> {
+        let shares: SmallVec<[Algorithm; 2]> = request
+            .limits
+            .iter()
+            .map(|limit| limit.policy.algorithm().share(replicas))
+            .collect();
+        let above = |(cost, share): (u64, &Algorithm)| cost > share.quota();
+        let costs = || request.limits.iter().map(|limit| limit.cost).zip(&shares);
+        let mode = if request.mode == Mode::Charge && costs().any(above) {
+            Mode::Refuse
+        } else {
+            request.mode
+        };
+        let mut verdict = self
+            .store
+            .decide_as(request, mode, &shares, |share, hash, state, now| {
+                if let Some(left) = self.seen.take(hash, now) {
+                    take_away(share, state, left, replicas, now);
+                }
+            })?;
+        for (outcome, of) in verdict.outcomes.iter_mut().zip(costs()) {
+            if above(of) {
+                outcome.fits = false;
+                outcome.retry_after = u64::try_from(ASK_AGAIN_AFTER.as_micros()).unwrap_or(u64::MAX);
+            }
+        }
+        Ok(verdict)
+    }
+}
+
+/// Takes from a share what it has beyond its part of what the store had left.
+fn take_away(share: &Algorithm, state: &mut State, left: Left, replicas: u32, now: u64) {
+    let part = left.remaining.div_ceil(u64::from(replicas)).min(share.quota());
+    // The share as it would stand had it been used as the whole was.
+    let mut heard = State::Absent;
+    step(
+        share,
+        &mut heard,
+        share.quota() - part,
+        left.as_of.min(now),
+        Mode::Charge,
+    );
+    if state.is_spent(now) {
+        *state = heard;
+        return;
+    }
+    let remaining = |state| step(share, state, 0, now, Mode::Peek).remaining;
+    let beyond = remaining(state).saturating_sub(remaining(&mut heard));
+    step(share, state, beyond, now, Mode::Charge);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Outcome;
+    use crate::clock::ManualClock;
+    use crate::policy::Policy;
+    use crate::request::Ask;
+
+    fn policies() -> [Policy; 3] {
+        [
+            Policy::token_bucket("b")
+                .capacity(10)
+                .rate("4/s")
+                .build()
+                .unwrap(),
+            Policy::funnel("f").capacity(10).rate("4/s").build().unwrap(),
+            Policy::sliding_window("w")
+                .limit(10)
+                .window("2s")
+                .build()
+                .unwrap(),
+        ]
+    }
+
+    /// Whatever the store says in between, and however often it comes and goes, a share is never exceeded.
+    #[test]
+    fn a_share_holds_over_any_time_whatever_the_store_says() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        for round in 0..300 {
+            let policy = &policies()[round % 3];
+            let replicas = random.u32(1..5);
+            let share = policy.algorithm().share(replicas);
+            let clock = ManualClock::new();
+            let insurance = Insurance::new(Clock::Manual(clock.clone()));
+            let mut admitted: Vec<(u64, u64)> = Vec::new();
+            for _ in 0..200 {
+                clock.advance(Duration::from_millis(random.u64(0..300)));
+                let cost = random.u32(0..3);
+                let request = Request::new([Ask::new(policy, "k").cost(cost)], Mode::Charge, false).unwrap();
+                if random.bool() {
+                    let quota = policy.algorithm().quota();
+                    let outcome = Outcome {
+                        remaining: random.u64(..=quota),
+                        reset_after: random.u64(1..2_500_000),
+                        ..Outcome::default()
+                    };
+                    let decided_at = clock.now();
+                    let outcomes = [outcome].into_iter().collect();
+                    insurance.heard(&request, &Verdict { decided_at, outcomes });
+                } else {
+                    let verdict = insurance.decide(&request, replicas).unwrap();
+                    if verdict.outcomes[0].fits && cost > 0 {
+                        admitted.push((clock.now().as_micros(), request.limits[0].cost));
+                    }
+                }
+            }
+            for (first, (from, _)) in admitted.iter().enumerate() {
+                let mut sum = 0;
+                for (at, cost) in &admitted[first..] {
+                    sum += cost;
+                    let most = match share {
+                        Algorithm::SlidingWindow(window) if at - from >= window.window => break,
+                        Algorithm::SlidingWindow(window) => window.limit,
+                        Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
+                        | Algorithm::Funnel(crate::policy::Funnel { capacity, rate }) => {
+                            capacity + rate.accrue(at - from, rate.micros - 1).0
+                        }
+                    };
+                    assert!(
+                        sum <= most,
+                        "seed {seed}, {policy} over {replicas}: {sum} in {} µs",
+                        at - from
+                    );
+                }
+            }
+        }
+    }
+
+    /// With everything used up at the store, and one replica, the insurance admits when the store would.
+    #[test]
+    fn a_lone_replica_goes_on_where_the_store_left_off() {
+        for policy in policies() {
+            let clock = ManualClock::new();
+            let store = MemoryStore::new(Clock::Manual(clock.clone()), 10);
+            let insurance = Insurance::new(Clock::Manual(clock.clone()));
+            let request = Request::new([Ask::new(&policy, "k")], Mode::Charge, false).unwrap();
+            for _ in 0..13 {
+                clock.advance(Duration::from_millis(10));
+                insurance.heard(&request, &store.decide_now(&request).unwrap());
+            }
+            let (mut whole, mut part) = (0, 0);
+            for _ in 0..500 {
+                clock.advance(Duration::from_millis(7));
+                whole += i32::from(store.decide_now(&request).unwrap().outcomes[0].fits);
+                part += i32::from(insurance.decide(&request, 1).unwrap().outcomes[0].fits);
+                assert!(part <= whole, "{policy}");
+            }
+            // A fraction of a permit is not told; and a window's permits count as if all had been given with the newest.
+            assert!(whole - part <= 1, "{policy}: {part} of {whole}");
+        }
+    }
+}

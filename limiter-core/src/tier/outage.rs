@@ -1,0 +1,37 @@
+//! The answer when the store has none and nothing decides in its place.
+
+use smallvec::SmallVec;
+
+use crate::decision::{Decision, Origin, Rejection};
+use crate::error::StoreError;
+use crate::policy::OnStoreFailure;
+use crate::request::Request;
+use crate::units::Timestamp;
+
+/// The answer that the policies want. Without an insurance `Local` is an error.
+pub(crate) fn without_store(
+    request: &Request<'_>,
+    error: StoreError,
+    now: Timestamp,
+) -> Result<Decision, Rejection> {
+    let answer = request.on_store_failure();
+    tracing::debug!(
+        policy = request.limits.first().map(|limit| limit.policy.name()),
+        kind = ?error.kind(),
+        error = %error,
+        ?answer,
+        "the store gave no decision"
+    );
+    let (allowed, origin) = match answer {
+        OnStoreFailure::Allow => (true, Origin::FailedOpen),
+        OnStoreFailure::Deny => (false, Origin::FailedClosed),
+        OnStoreFailure::Error | OnStoreFailure::Local => return Err(Rejection::Unavailable(error)),
+    };
+    Ok(Decision {
+        allowed,
+        limits: SmallVec::new(),
+        decided_at: now,
+        origin,
+        store_error: Some(error),
+    })
+}

@@ -1,0 +1,335 @@
+//! `OnStoreFailure::Local`: while Redis is out, each replica admits its share and no more.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use limiter_core::{
+    Ask, Key, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
+};
+use limiter_testing::{RedisCluster, RedisServer};
+use support::{namespace, secs};
+
+/// A replica of a program, on a clock that the test moves.
+fn replica(server: &RedisServer, namespace: &str, clock: &ManualClock) -> Limiter {
+    Limiter::redis(server.url())
+        .namespace(namespace)
+        .clock(clock)
+        .build()
+        .unwrap()
+}
+
+/// One of `replicas`, told so.
+fn one_of(replicas: u32, server: &RedisServer, clock: &ManualClock) -> Limiter {
+    Limiter::redis(server.url())
+        .namespace(namespace())
+        .clock(clock)
+        .replicas(replicas)
+        .build()
+        .unwrap()
+}
+
+/// Long enough for a busy machine while Redis answers; a dead one refuses at once.
+const DEADLINE: Duration = secs(10);
+
+fn bucket(capacity: u32, rate: &str) -> Policy {
+    Policy::token_bucket("bucket")
+        .capacity(capacity)
+        .rate(rate)
+        .deadline(DEADLINE)
+        .build()
+        .unwrap()
+}
+
+fn window(limit: u32, window: &str) -> Policy {
+    Policy::sliding_window("window")
+        .limit(limit)
+        .window(window)
+        .deadline(DEADLINE)
+        .build()
+        .unwrap()
+}
+
+fn funnel(capacity: u32, rate: &str) -> Policy {
+    Policy::funnel("funnel")
+        .capacity(capacity)
+        .rate(rate)
+        .deadline(DEADLINE)
+        .build()
+        .unwrap()
+}
+
+/// Calls until one is denied, and says how many were admitted, all by the insurance.
+async fn admitted_locally(limits: &Limiter, policy: &Policy, key: &str) -> u32 {
+    let mut admitted = 0;
+    loop {
+        let decision = limits.check(policy, key).await.unwrap();
+        assert_eq!(decision.origin(), Origin::Insurance);
+        assert!(decision.store_error().is_some());
+        if !decision.is_allowed() {
+            assert!(matches!(decision.require(), Err(Rejection::Limited(_))));
+            return admitted;
+        }
+        admitted += 1;
+    }
+}
+
+async fn use_up(limits: &Limiter, policy: &Policy, key: &str, count: u32) {
+    for _ in 0..count {
+        let decision = limits.check(policy, key).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Redis));
+    }
+}
+
+/// Waits until a replica has heard that there are so many.
+async fn until_counted(limits: &Limiter, count: u32) {
+    let started = Instant::now();
+    while limits.replicas() != count {
+        assert!(
+            started.elapsed() < secs(10),
+            "{} replicas are counted",
+            limits.replicas()
+        );
+        tokio::time::sleep(support::millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_unused_key_gets_the_share_and_a_used_one_its_part_of_what_was_left() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(4, &server, &clock);
+    for policy in [bucket(10, "1/h"), funnel(10, "1/h"), window(10, "1h")] {
+        use_up(&limits, &policy, "some", 5).await;
+        use_up(&limits, &policy, "all", 10).await;
+    }
+    server.kill();
+    for (policy, part_of_five) in [
+        (bucket(10, "1/h"), 1),
+        (funnel(10, "1/h"), 1),
+        (window(10, "1h"), 2),
+    ] {
+        assert_eq!(admitted_locally(&limits, &policy, "new").await, 3, "{policy}");
+        assert_eq!(
+            admitted_locally(&limits, &policy, "some").await,
+            part_of_five,
+            "{policy}"
+        );
+        assert_eq!(admitted_locally(&limits, &policy, "all").await, 0, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_share_comes_back_at_its_part_of_the_rate() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(2, &server, &clock);
+    let (bucket, window) = (bucket(4, "1/s"), window(4, "10s"));
+    use_up(&limits, &window, "k", 1).await;
+    clock.advance(secs(3));
+    use_up(&limits, &window, "k", 3).await;
+    clock.advance(secs(3));
+    server.kill();
+
+    assert_eq!(admitted_locally(&limits, &bucket, "k").await, 2);
+    let denied = limits.check(&bucket, "k").await.unwrap();
+    assert_eq!(denied.retry_after(), Some(secs(2)), "half a permit a second");
+    clock.advance(secs(2));
+    assert_eq!(admitted_locally(&limits, &bucket, "k").await, 1);
+
+    // The newest permit in Redis was given at second 3.
+    assert_eq!(admitted_locally(&limits, &window, "k").await, 0);
+    let denied = limits.check(&window, "k").await.unwrap();
+    assert_eq!(denied.retry_after(), Some(secs(13 - 8)));
+    clock.advance(secs(5));
+    assert_eq!(admitted_locally(&limits, &window, "k").await, 2);
+}
+
+#[tokio::test]
+async fn replicas_count_each_other_and_together_admit_hardly_more_than_the_limit() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let replicas: Vec<_> = (0..4).map(|_| replica(&server, &namespace, &clock)).collect();
+    let policy = bucket(100, "1/h");
+    for _ in 0..3 {
+        for limits in &replicas {
+            use_up(limits, &policy, "k", 2).await;
+        }
+        clock.advance(support::millis(10_000));
+    }
+    for limits in &replicas {
+        until_counted(limits, 4).await;
+    }
+    server.kill();
+    let mut admitted = 24;
+    for limits in &replicas {
+        admitted += admitted_locally(limits, &policy, "k").await;
+    }
+    assert!((100..=104).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test]
+async fn a_replica_that_leaves_or_falls_silent_is_not_counted() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let policy = bucket(100, "100/s");
+    let [first, second, third] = [(); 3].map(|()| replica(&server, &namespace, &clock));
+    for (known, limits) in (1..).zip([&first, &second, &third]) {
+        use_up(limits, &policy, "k", 1).await;
+        until_counted(limits, known).await;
+    }
+    second.shutdown(secs(10)).await;
+    clock.advance(secs(10));
+    use_up(&first, &policy, "k", 1).await;
+    until_counted(&first, 2).await;
+    // The third was last heard 30 seconds ago.
+    clock.advance(secs(20));
+    use_up(&first, &policy, "k", 1).await;
+    until_counted(&first, 1).await;
+
+    let register = server.command(&["KEYS", "*|replicas"]);
+    let [name] = register.items() else {
+        unreachable!("one register: {register:?}")
+    };
+    assert!(server.command(&["PTTL", &name.text()]).integer() > 0);
+}
+
+#[tokio::test]
+async fn replicas_are_counted_in_a_cluster_too() {
+    let (clock, namespace) = (ManualClock::new(), namespace());
+    let replicas = [(); 2].map(|()| {
+        let cluster = Limiter::redis_cluster(RedisCluster::shared().urls());
+        cluster.namespace(&namespace).clock(&clock).build().unwrap()
+    });
+    let policy = bucket(100, "100/s");
+    for (known, limits) in (1..).zip(&replicas) {
+        use_up(limits, &policy, "k", 1).await;
+        until_counted(limits, known).await;
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_value_at_the_register_harms_nobody() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let name = format!("{namespace}|replicas");
+    let policy = bucket(100, "100/s");
+    for (value, after) in [("RPUSH", 1), ("SET", 1)] {
+        server.command(&["DEL", &name]);
+        server.command(&[value, &name, "not ours"]);
+        let limits = replica(&server, &namespace, &clock);
+        use_up(&limits, &policy, "k", 3).await;
+        until_counted(&limits, after).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cost_above_the_share_is_denied_and_charges_nothing() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(4, &server, &clock);
+    server.kill();
+    for policy in [bucket(8, "1/h"), funnel(8, "1/h"), window(8, "1h")] {
+        let denied = limits.check(&policy, "k").cost(3).await.unwrap();
+        assert_eq!((denied.is_allowed(), denied.origin()), (false, Origin::Insurance));
+        assert!(
+            denied.retry_after().is_some_and(|retry| !retry.is_zero()),
+            "{policy}"
+        );
+        assert_eq!(admitted_locally(&limits, &policy, "k").await, 2, "{policy}");
+        assert!(limits.check(&policy, "k").cost(0).await.unwrap().is_allowed());
+    }
+}
+
+#[tokio::test]
+async fn several_limits_are_all_or_nothing_in_the_insurance_too() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(2, &server, &clock);
+    let (burst, daily) = (bucket(2, "1/s"), window(10, "1d"));
+    server.kill();
+    let both = async || {
+        let asks = [Ask::new(&burst, "k"), Ask::new(&daily, "k")];
+        limits.check_all(asks).await.unwrap()
+    };
+    assert!(both().await.is_allowed());
+    for _ in 0..3 {
+        assert_eq!(both().await.denied_by().unwrap().policy().name(), "bucket");
+    }
+    assert_eq!(admitted_locally(&limits, &daily, "k").await, 4);
+}
+
+#[tokio::test]
+async fn a_peek_charges_nothing_and_a_waiter_waits_for_the_share() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(2, &server, &clock);
+    let policy = bucket(4, "2/s");
+    server.kill();
+    assert_eq!(limits.peek(&policy, "k").await.unwrap().remaining(), 2);
+    assert_eq!(admitted_locally(&limits, &policy, "k").await, 2);
+    let waits = limits.acquire(&policy, "k").up_to(secs(5));
+    let time = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            clock.advance(support::millis(10));
+        }
+    };
+    let (permit, ()) = tokio::join!(waits.into_future(), time);
+    assert_eq!(permit.unwrap().origin(), Origin::Insurance);
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_read_is_an_error_and_no_outage() {
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url()).namespace("ns").build().unwrap();
+    let policy = bucket(100, "1/s");
+    for command in ["RPUSH", "SET"] {
+        server.command(&["DEL", "ns|tb|bucket|{k}"]);
+        server.command(&[command, "ns|tb|bucket|{k}", "not ours"]);
+        let Err(Rejection::Unavailable(error)) = limits.check(&policy, "k").await else {
+            unreachable!("it cannot be read")
+        };
+        let kinds = [StoreErrorKind::WrongType, StoreErrorKind::UnknownLayout];
+        assert!(kinds.contains(&error.kind()), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_reset_nothing_of_an_earlier_outage_is_left() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(2, &server, &clock);
+    let policy = window(4, "1h");
+    use_up(&limits, &policy, "k", 4).await;
+    server.kill();
+    assert_eq!(admitted_locally(&limits, &policy, "k").await, 0);
+    server.restart();
+    limits.reset(&policy, "k").await.unwrap();
+    server.kill();
+    assert_eq!(admitted_locally(&limits, &policy, "k").await, 2);
+}
+
+#[tokio::test]
+async fn the_strictest_answer_of_several_policies_counts() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(1, &server, &clock);
+    server.kill();
+    let policy = |name: &str, answer| {
+        Policy::token_bucket(name)
+            .capacity(5)
+            .rate(1)
+            .on_store_failure(answer)
+            .build()
+            .unwrap()
+    };
+    let (local, open) = (
+        policy("a", OnStoreFailure::Local),
+        policy("b", OnStoreFailure::Allow),
+    );
+    let (closed, error) = (
+        policy("c", OnStoreFailure::Deny),
+        policy("d", OnStoreFailure::Error),
+    );
+    let both = async |other: &Policy| {
+        let key = Key::from("k");
+        limits
+            .check_all([Ask::new(&local, key.clone()), Ask::new(other, key)])
+            .await
+    };
+    assert_eq!(both(&open).await.unwrap().origin(), Origin::Insurance);
+    assert_eq!(both(&closed).await.unwrap().origin(), Origin::FailedClosed);
+    assert!(matches!(both(&error).await, Err(Rejection::Unavailable(_))));
+}
