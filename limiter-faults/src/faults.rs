@@ -7,13 +7,15 @@ mod keys;
 mod layouts;
 mod memory;
 mod outages;
+mod processes;
 mod replies;
 mod scripts;
 mod soak;
 mod takeover;
 
-use std::process::ExitCode;
 use std::time::Duration;
+
+pub(crate) use processes::worker;
 
 use crate::trial::Trial;
 
@@ -107,6 +109,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         run: keys::hostile,
     },
     Fault {
+        name: "processes",
+        what: "four processes decide without their server",
+        run: processes::without_redis,
+    },
+    Fault {
         name: "soak",
         what: "a fault at random every few seconds",
         run: soak::soak,
@@ -123,9 +130,4 @@ impl Fault {
             (_, false) => Duration::from_secs(180),
         }
     }
-}
-
-/// This program once more, as one of several processes that share their limits; `None` where it was not asked for that.
-pub(crate) fn worker(_args: &[String]) -> Option<ExitCode> {
-    None
 }

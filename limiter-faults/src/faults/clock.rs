@@ -50,18 +50,20 @@ pub(crate) fn moved(trial: &Trial) {
             .collect();
         sleep(BEFORE);
         server.shift_clock(to * HOUR_MICROS);
+        let stepped = Instant::now();
         sleep(AFTER);
         for (policy, load) in loads {
             judge(
                 trial,
                 &format!("{} by {:+} h", policy.name(), to - from),
                 &load.stop(),
+                stepped,
             );
         }
     }
 }
 
-fn judge(trial: &Trial, what: &str, run: &Run) {
+fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant) {
     let errors = run.count(|event| !event.is_healthy());
     let extra = run.extra_by_true_time(QUOTA, HOUR_MICROS);
     let figure = format!("{what}: {} extra under one key, {errors} errors", extra.worst);
@@ -69,7 +71,7 @@ fn judge(trial: &Trial, what: &str, run: &Run) {
     trial
         .report
         .row(figure, format!("≤ {} (one burst)", QUOTA.capacity), ok);
-    let locked_out = longest_lockout(run);
+    let locked_out = longest_lockout(run, stepped);
     let figure = format!("{what}: a key denied for {} at most", Shown(locked_out));
     trial.report.row(
         figure,
@@ -79,9 +81,10 @@ fn judge(trial: &Trial, what: &str, run: &Run) {
     trial.judge_hung(run);
 }
 
-/// The longest time for which every call under a key was denied, without the machine's own delays.
-fn longest_lockout(run: &Run) -> Duration {
-    let mut events: Vec<&Event> = run.events.iter().collect();
+/// The longest time after the step for which every call under a key was denied, without the machine's own delays.
+fn longest_lockout(run: &Run, stepped: Instant) -> Duration {
+    let later = run.events.iter().filter(|event| event.asked >= stepped);
+    let mut events: Vec<&Event> = later.collect();
     events.sort_unstable_by_key(|event| event.answered());
     let mut denied_since: HashMap<u32, Instant> = HashMap::new();
     let mut longest = Duration::ZERO;
