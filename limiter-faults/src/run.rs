@@ -107,7 +107,7 @@ impl Run {
         let held_up = self
             .lateness
             .during(before.unwrap_or(event.asked), event.answered());
-        held_up >= Policy::DEFAULT_DEADLINE / 3
+        held_up >= Policy::DEFAULT_DEADLINE / 2
     }
 
     /// What was admitted beyond a quota, by the clock of whoever decided.
