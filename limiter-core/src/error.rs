@@ -133,7 +133,7 @@ pub enum StoreErrorKind {
     Connection,
     /// The server was not asked, since it left recent calls without an answer. Nothing was charged.
     CircuitOpen,
-    /// As many calls were on their way to the server as may be, so one more was not sent. Nothing was charged.
+    /// As many calls were on their way to the server, or waited for permits, as may. Nothing was charged.
     Overloaded,
     /// The server refused the call (busy, out of memory, read-only, no permission, …) before anything was charged.
     Refused,

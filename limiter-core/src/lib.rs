@@ -45,6 +45,10 @@
 //! calls then get their answer at once, and one at a time finds out when it is back, within 300 ms and the time
 //! that a connection takes.
 //!
+//! Each change of state is an event of the crate `tracing`: a warning when a server's breaker opens, when decisions begin to
+//! be made in process, when the map of a cluster cannot be learned; an info when a server answers and when Redis decides
+//! again. What becomes of single calls is told at the level debug.
+//!
 //! # Annotations
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]` and `#[window_limiter]` put a limit in front of an async function. They use the

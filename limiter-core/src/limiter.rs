@@ -182,7 +182,8 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Rejection::TimedOut`] when no permit comes in time (at once, when it is certain that none will);
-    /// [`Rejection::Unavailable`] after [`shutdown`](Self::shutdown); else as [`check`](Self::check).
+    /// [`Rejection::Unavailable`] after [`shutdown`](Self::shutdown), and when too many calls wait already
+    /// ([`InProcessBuilder::max_waiting`], [`RedisBuilder::max_waiting`]); else as [`check`](Self::check).
     ///
     /// # Panics
     ///
@@ -269,14 +270,14 @@ impl Limiter {
         let _ = tokio::time::timeout(deadline, farewell).await;
     }
 
-    fn new(backend: Backend, clock: Clock, any_groups: bool) -> Self {
+    fn new(backend: Backend, clock: Clock, any_groups: bool, max_waiting: usize) -> Self {
         let closing = watch::Sender::new(false);
         Self {
             inner: Arc::new(Inner {
                 backend,
                 clock,
                 any_groups,
-                queues: Queues::default(),
+                queues: Queues::new(max_waiting),
                 closing,
             }),
         }

@@ -1,4 +1,4 @@
-//! Redis servers, clusters and failing networks owned by the test that starts them.
+//! Redis servers, clusters, sentinels and failing networks owned by the test that starts them.
 //!
 //! Each server runs in a fresh temporary directory, on a free loopback port, and is gone when its handle
 //! is dropped or when the test process ends, however it ends. Nothing here needs a Redis client: commands
@@ -12,6 +12,15 @@
 //! assert_eq!(server.command(&["GET", "greeting"]).text(), "hello");
 //! assert!(server.command(&["PTTL", "greeting"]).integer() > 0);
 //! ```
+//!
+//! | to have | start |
+//! |---|---|
+//! | one server, to pause, kill and restart | [`RedisServer`] |
+//! | a replica, to promote and demote | [`RedisServerBuilder::replica_of`] |
+//! | a server whose clock is wrong | [`RedisServerBuilder::movable_clock`] |
+//! | slots that move, primaries that fail over | [`RedisCluster`] |
+//! | a primary that sentinels replace | [`RedisSentinel`] |
+//! | a network that delays, swallows, cuts, refuses or leads elsewhere | [`Proxy`] |
 //!
 //! The program is the one `REDIS_SERVER` names, else `redis-server` or `valkey-server` on `PATH`. A Unix
 //! with `sh` and `mktemp` is assumed; elsewhere the crate is empty.

@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 3;
 ///
 /// Two sentinels have to agree that the primary is down before a replica takes its place. A former primary
 /// that is there, or comes back, is made a replica about ten seconds later, and until then takes writes
-/// that will be lost.
+/// that will be lost; see [`await_replicas`](Self::await_replicas).
 #[derive(Debug)]
 pub struct RedisSentinel {
     servers: Vec<RedisServer>,
@@ -81,10 +81,13 @@ impl RedisSentinel {
 
     /// Has the sentinels put a replica in the place of the primary; returns it once they all name it.
     ///
+    /// First waits for the replicas, since a sentinel also promotes what merely is to become one.
+    ///
     /// # Panics
     /// If there is no replica fit for it, or if that has not happened within a minute.
     #[track_caller]
     pub fn fail_over(&self) -> &RedisServer {
+        self.await_replicas();
         let old = self.primary();
         for _ in 0..ATTEMPTS {
             // Refused as long as the sentinel takes no replica for fit, as after another failover.
@@ -100,6 +103,26 @@ impl RedisSentinel {
             }
         }
         panic!("no replica took over; {}", self.shown());
+    }
+
+    /// Waits until every server that answers, save the primary, is a replica in touch with it.
+    ///
+    /// # Panics
+    /// If that is not so within a minute.
+    #[track_caller]
+    pub fn await_replicas(&self) {
+        let followed = wait::poll(AGREE_LIMIT, || {
+            let primary = self.primary();
+            let settled = |server: &RedisServer| {
+                server.port() == primary.port() || server.follows(primary) || server.ask(&["PING"]).is_err()
+            };
+            self.servers.iter().all(settled).then_some(())
+        });
+        assert!(
+            followed.is_some(),
+            "not all servers follow the primary; {}",
+            self.shown()
+        );
     }
 
     /// Kills the primary, and returns it; see [`await_fail_over`](Self::await_fail_over).

@@ -102,7 +102,7 @@ fn a_node_that_was_killed_rejoins() {
 fn replicas_take_over_when_told_to_and_when_their_primary_dies() {
     let cluster = RedisCluster::builder()
         .replicas(1)
-        .arg("cluster-node-timeout", "1500")
+        .arg("cluster-node-timeout", "1000")
         .start();
     assert_eq!((cluster.nodes().len(), cluster.urls().len()), (3, 6));
     let slot = cluster.slot_of("key");
@@ -132,9 +132,6 @@ fn replicas_take_over_when_told_to_and_when_their_primary_dies() {
     let primary = cluster.await_fail_over(other, killed);
     assert_eq!(primary.port(), cluster.replica_of(other).port());
     assert_eq!(primary.command(&["GET", "key"]).integer(), 2);
-
-    killed.restart();
-    assert_eq!(cluster.fail_over(other).port(), killed.port());
 }
 
 fn is_error(node: &RedisServer, args: &[&str], code: &str) -> bool {

@@ -13,14 +13,19 @@ use support::eventually;
 
 #[test]
 fn a_replica_takes_over_when_the_sentinels_are_told() {
-    let watched = RedisSentinel::start();
-    assert_eq!((watched.urls().len(), watched.servers().len()), (3, 2));
+    let watched = RedisSentinel::builder()
+        .replicas(2)
+        .arg("maxmemory", "64mb")
+        .start();
+    assert_eq!((watched.urls().len(), watched.servers().len()), (3, 3));
     let old = watched.primary();
     assert_eq!(old.port(), watched.servers()[0].port());
     let new = watched.fail_over();
-    assert_eq!(new.port(), watched.servers()[1].port());
+    assert_ne!(new.port(), old.port());
     assert_eq!(watched.primary().port(), new.port());
     new.command(&["SET", "key", "x"]);
+    let limit = new.command(&["CONFIG", "GET", "maxmemory"]);
+    assert_eq!(limit.items()[1].integer(), 64 << 20);
     for sentinel in watched.sentinels() {
         let reply = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", watched.primary_name()]);
         assert_eq!(reply.items()[1].integer(), i64::from(new.port()));
@@ -28,26 +33,10 @@ fn a_replica_takes_over_when_the_sentinels_are_told() {
 }
 
 #[test]
-fn a_replica_takes_over_when_the_primary_dies() {
-    let watched = RedisSentinel::builder()
-        .replicas(2)
-        .arg("maxmemory", "64mb")
-        .start();
-    let old = watched.primary();
-    old.command(&["SET", "key", "x"]);
-    watched.servers()[1..]
-        .iter()
-        .for_each(|replica| replica.wait_for_replication());
-    let killed = watched.kill_primary();
-    assert_eq!(killed.port(), old.port());
-    let new = watched.await_fail_over(killed);
-    assert_ne!(new.port(), old.port());
-    assert_eq!(new.command(&["GET", "key"]).text(), "x");
-}
-
-#[test]
-fn a_minority_of_sentinels_waits_for_the_others() {
+fn a_replica_takes_over_from_a_dead_primary_once_there_is_a_quorum() {
     let watched = RedisSentinel::start();
+    watched.primary().command(&["SET", "key", "x"]);
+    watched.servers()[1].wait_for_replication();
     watched.sentinels()[1..]
         .iter()
         .for_each(|sentinel| sentinel.kill());
@@ -63,5 +52,7 @@ fn a_minority_of_sentinels_waits_for_the_others() {
     watched.sentinels()[1..]
         .iter()
         .for_each(|sentinel| sentinel.restart());
-    assert_eq!(watched.await_fail_over(old).port(), watched.servers()[1].port());
+    let new = watched.await_fail_over(old);
+    assert_eq!(new.port(), watched.servers()[1].port());
+    assert_eq!(new.command(&["GET", "key"]).text(), "x");
 }

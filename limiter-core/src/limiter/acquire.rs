@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Rejection};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::request::Request;
 use crate::units::Amount;
 
@@ -81,7 +81,7 @@ async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Resu
         limit: up_to,
     };
 
-    let place = limiter.inner.queues.join(request.queue());
+    let place = limiter.inner.queues.join(request.queue())?;
     let _turn = match place.turn().try_lock() {
         Ok(turn) => turn,
         Err(_) => tokio::select! {
@@ -117,8 +117,18 @@ async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Resu
 }
 
 /// The queues of those who wait, by what they wait for. An empty queue does not exist.
+#[derive(Debug)]
+pub(super) struct Queues {
+    waiting: Mutex<Waiting>,
+    max: usize,
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Queues(Mutex<HashMap<Vec<String>, Turn>>);
+struct Waiting {
+    turns: HashMap<Vec<String>, Turn>,
+    /// In all queues.
+    count: usize,
+}
 
 /// Tokio's mutex serves in order of arrival, and a waiter that is dropped leaves it.
 type Turn = Arc<tokio::sync::Mutex<()>>;
@@ -131,14 +141,25 @@ struct Place<'a> {
 }
 
 impl Queues {
-    fn join(&self, name: Vec<String>) -> Place<'_> {
-        let turn = Some(Arc::clone(self.lock().entry(name.clone()).or_default()));
-        let queues = self;
-        Place { queues, name, turn }
+    pub(super) fn new(max: usize) -> Self {
+        let waiting = Mutex::default();
+        Self { waiting, max }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<String>, Turn>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn join(&self, name: Vec<String>) -> Result<Place<'_>, StoreError> {
+        let mut waiting = self.lock();
+        if waiting.count >= self.max {
+            let detail = format!("{} calls wait for permits already", self.max);
+            return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
+        }
+        waiting.count += 1;
+        let turn = Some(Arc::clone(waiting.turns.entry(name.clone()).or_default()));
+        let queues = self;
+        Ok(Place { queues, name, turn })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,14 +172,16 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut queues = self.queues.lock();
+        let mut waiting = self.queues.lock();
+        waiting.count -= 1;
         // Given up while the map is locked, so that the last of several who leave at once sees that it is the last.
         drop(self.turn.take());
-        if queues
+        if waiting
+            .turns
             .get(&self.name)
             .is_some_and(|turn| Arc::strong_count(turn) == 1)
         {
-            queues.remove(&self.name);
+            waiting.turns.remove(&self.name);
         }
     }
 }
@@ -167,18 +190,43 @@ impl Drop for Place<'_> {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn one_call_more_than_may_wait_is_told_so() {
+        let policy = crate::Policy::token_bucket("p")
+            .capacity(1)
+            .rate(1)
+            .build()
+            .unwrap();
+        let clock = crate::ManualClock::new();
+        let limits = Limiter::in_process().clock(&clock).max_waiting(2).build();
+        let mut first = limits.acquire(&policy, "a").cost(1).into_future();
+        assert!(first.as_mut().await.is_ok());
+        let mut waiting = [(); 2].map(|()| limits.acquire(&policy, "a").into_future());
+        for wait in &mut waiting {
+            assert!(tokio::time::timeout(Duration::ZERO, wait).await.is_err());
+        }
+        let told = limits.acquire(&policy, "b").await;
+        let Err(Rejection::Unavailable(error)) = told else {
+            unreachable!("{told:?}")
+        };
+        assert_eq!(error.kind(), StoreErrorKind::Overloaded);
+        drop(waiting);
+        assert!(limits.acquire(&policy, "b").await.is_ok());
+    }
+
     #[test]
     fn queues_that_everybody_left_are_gone() {
-        let queues = Queues::default();
+        let queues = Queues::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for name in 0..20_000 {
-                        drop(queues.join(vec![(name % 7).to_string()]));
+                        drop(queues.join(vec![(name % 7).to_string()]).unwrap());
                     }
                 });
             }
         });
-        assert_eq!(queues.lock().len(), 0);
+        assert!(queues.lock().turns.is_empty());
+        assert_eq!(queues.lock().count, 0);
     }
 }

@@ -27,7 +27,11 @@ pub struct InProcessBuilder {
     clock: Clock,
     max_keys: usize,
     any_groups: bool,
+    max_waiting: usize,
 }
+
+/// So many waiting calls hold a few megabytes.
+const MAX_WAITING: usize = 10_000;
 
 impl Default for InProcessBuilder {
     fn default() -> Self {
@@ -35,6 +39,7 @@ impl Default for InProcessBuilder {
             clock: Clock::System,
             max_keys: 1_000_000,
             any_groups: false,
+            max_waiting: MAX_WAITING,
         }
     }
 }
@@ -63,11 +68,25 @@ impl InProcessBuilder {
         }
     }
 
+    /// How many calls may wait for permits at once, in all queues together. One more is told so
+    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)). Default: 10,000.
+    pub fn max_waiting(self, calls: usize) -> Self {
+        Self {
+            max_waiting: calls,
+            ..self
+        }
+    }
+
     /// The limiter.
     #[must_use]
     pub fn build(self) -> Limiter {
         let store = MemoryStore::new(self.clock.clone(), self.max_keys);
-        Limiter::new(Backend::Memory(store), self.clock, self.any_groups)
+        Limiter::new(
+            Backend::Memory(store),
+            self.clock,
+            self.any_groups,
+            self.max_waiting,
+        )
     }
 }
 
@@ -87,6 +106,7 @@ pub struct RedisBuilder {
     any_groups: bool,
     settings: NodeSettings,
     replicas: Option<u32>,
+    max_waiting: usize,
 }
 
 #[cfg(feature = "redis")]
@@ -104,6 +124,7 @@ impl RedisBuilder {
                 max_in_flight: 4_096,
             },
             replicas: None,
+            max_waiting: MAX_WAITING,
         }
     }
 
@@ -169,6 +190,15 @@ impl RedisBuilder {
         self
     }
 
+    /// How many calls may wait for permits at once, in all queues of this process together. One more is told so
+    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)). Default: 10,000.
+    pub fn max_waiting(self, calls: usize) -> Self {
+        Self {
+            max_waiting: calls,
+            ..self
+        }
+    }
+
     /// How many replicas share the limits, for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: they are
     /// counted in Redis. Give it where replicas may start while Redis is out, since one that was never told how many there
     /// are counts itself alone.
@@ -213,6 +243,11 @@ impl RedisBuilder {
         let store = RedisStore::new(self.topology, namespace, self.clock.clone(), self.settings)?;
         let replicas = Replicas::new(self.replicas.and_then(NonZeroU32::new), store.heart());
         let guard = Guard::new(store, replicas, self.clock.clone());
-        Ok(Limiter::new(Backend::Redis(guard), self.clock, self.any_groups))
+        Ok(Limiter::new(
+            Backend::Redis(guard),
+            self.clock,
+            self.any_groups,
+            self.max_waiting,
+        ))
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::store::Store;
-use crate::units::micros_ceil;
+use crate::units::{Timestamp, micros_ceil};
 
 /// After so long without need of the insurance, the store is said to decide again.
 const CALM: Duration = Duration::from_secs(1);
@@ -50,9 +50,10 @@ impl<S: Store> Guard<S> {
         let error = match within(deadline, self.store.decide(request)).await {
             Ok(verdict) => {
                 if insured {
-                    self.insurance.heard(request, &verdict);
-                    self.replicas.beat(self.clock.now());
-                    self.store_decided();
+                    let now = self.clock.now();
+                    self.insurance.heard(request, &verdict, now);
+                    self.replicas.beat(now);
+                    self.store_decided(now);
                 }
                 return Ok(request.decision(verdict, Origin::Redis));
             }
@@ -98,10 +99,10 @@ impl<S: Store> Guard<S> {
     }
 
     /// A store that answers some calls and others not is out until all are answered for a while: one event, not many.
-    fn store_decided(&self) {
+    fn store_decided(&self, now: Timestamp) {
         let insured_at = self.insured_at.load(Ordering::Relaxed);
         if insured_at != 0
-            && self.clock.now().as_micros().saturating_sub(insured_at) >= micros_ceil(CALM)
+            && now.as_micros().saturating_sub(insured_at) >= micros_ceil(CALM)
             && self.insured_at.swap(0, Ordering::Relaxed) != 0
         {
             tracing::info!("Redis decides again");

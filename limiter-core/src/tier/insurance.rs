@@ -16,6 +16,7 @@ use crate::error::StoreError;
 use crate::policy::Algorithm;
 use crate::request::{Request, Verdict};
 use crate::store::MemoryStore;
+use crate::units::Timestamp;
 use seen::{Left, Seen};
 
 /// The keys that are kept: those that are limited here, and those of which is known how much the store had left.
@@ -28,21 +29,19 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct Insurance {
     store: MemoryStore,
     seen: Seen,
-    clock: Clock,
 }
 
 impl Insurance {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
-            store: MemoryStore::new(clock.clone(), MAX_KEYS),
+            store: MemoryStore::new(clock, MAX_KEYS),
             seen: Seen::new(MAX_KEYS),
-            clock,
         }
     }
 
     /// Remembers what the store has left.
-    pub(super) fn heard(&self, request: &Request<'_>, verdict: &Verdict) {
-        let now = self.clock.now().as_micros();
+    pub(super) fn heard(&self, request: &Request<'_>, verdict: &Verdict, now: Timestamp) {
+        let now = now.as_micros();
         for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
             let until = now.saturating_add(outcome.reset_after);
             let as_of = match limit.policy.algorithm() {
@@ -167,7 +166,7 @@ mod tests {
                     };
                     let decided_at = clock.now();
                     let outcomes = [outcome].into_iter().collect();
-                    insurance.heard(&request, &Verdict { decided_at, outcomes });
+                    insurance.heard(&request, &Verdict { decided_at, outcomes }, decided_at);
                 } else {
                     let verdict = insurance.decide(&request, replicas).unwrap();
                     if verdict.outcomes[0].fits && cost > 0 {
@@ -207,7 +206,7 @@ mod tests {
             let request = Request::new([Ask::new(&policy, "k")], Mode::Charge, false).unwrap();
             for _ in 0..13 {
                 clock.advance(Duration::from_millis(10));
-                insurance.heard(&request, &store.decide_now(&request).unwrap());
+                insurance.heard(&request, &store.decide_now(&request).unwrap(), clock.now());
             }
             let (mut whole, mut part) = (0, 0);
             for _ in 0..500 {

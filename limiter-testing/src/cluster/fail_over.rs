@@ -108,7 +108,7 @@ impl RedisCluster {
 
 /// Whether a replica could take over from its primary: one that has not heard of it yet ignores it.
 fn is_ready(replica: &RedisServer, primary: &RedisServer) -> bool {
-    replica.is_linked() && knows_replicas(primary, &[(replica.port(), primary.port())]).unwrap_or(false)
+    replica.follows(primary) && knows_replicas(primary, &[(replica.port(), primary.port())]).unwrap_or(false)
 }
 
 /// The age of a node's claim to its slots; higher is younger.

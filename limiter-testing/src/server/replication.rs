@@ -83,9 +83,11 @@ impl RedisServer {
         Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| seen.is("role", "master"))
     }
 
-    /// Whether this server is a replica in touch with its primary.
-    pub(crate) fn is_linked(&self) -> bool {
-        Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| seen.is("master_link_status", "up"))
+    /// Whether this server is a replica in touch with that primary.
+    pub(crate) fn follows(&self, primary: &RedisServer) -> bool {
+        Replication::of(self.port(), BRIEFLY).is_ok_and(|seen| {
+            seen.number("master_port") == Some(primary.port().into()) && seen.is("master_link_status", "up")
+        })
     }
 }
 
