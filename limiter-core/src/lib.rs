@@ -30,8 +30,8 @@
 //!
 //! # Stores
 //!
-//! [`Limiter::in_process`] keeps state in this process. [`Limiter::redis`], [`Limiter::redis_cluster`] and
-//! [`Limiter::redis_pool`] keep it in Redis 6.2 or newer (or Valkey), where all replicas with the same namespace share it.
+//! [`Limiter::in_process`] keeps state in this process. [`Limiter::redis`], [`Limiter::redis_cluster`],
+//! [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`] keep it in Redis 6.2 or newer (or Valkey), where all replicas with the same namespace share it.
 //! The answers are the same. Constructors dial nothing; [`Limiter::ready`] does, where a program wants to know.
 //!
 //! A Tokio runtime with time and I/O enabled is needed for Redis and for waiting.
@@ -58,6 +58,7 @@
 //! # Features
 //!
 //! - `redis` (default): the store in Redis.
+//! - `tls`: `rediss://` URLs, by rustls.
 //! - `macros` (default): the attributes.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
@@ -91,6 +92,7 @@ mod store;
 mod tier;
 
 mod error;
+mod sync;
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -103,6 +105,9 @@ mod site;
 
 #[doc(hidden)]
 pub mod __private;
+#[cfg(all(fuzzing, feature = "redis"))]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};

@@ -76,16 +76,48 @@ impl Limiter {
         InProcessBuilder::default()
     }
 
-    /// A limiter whose state lives in the Redis server at `url`, such as `redis://user:password@host:6379/0`.
+    /// A limiter whose state lives in the Redis server at `url`, such as `redis://user:password@host:6379/0`, or `rediss://`
+    /// for TLS (feature `tls`).
+    ///
+    /// The user needs no more permissions than these, on the keys of its namespace (and `+select` for a database other than
+    /// 0; `+info` so that [`ready`](Self::ready) can warn of a server that evicts live limits):
+    ///
+    /// ```text
+    /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +set +getrange +setrange +strlen +exists +pexpire +del
+    /// ```
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())
     }
 
-    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are found through them.
+    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are found through them,
+    /// and reached with the settings of the first.
+    ///
+    /// On every node the user needs `+cluster|slots +asking` besides what [`redis`](Self::redis) names. With TLS, the nodes'
+    /// certificates have to be valid for what the cluster announces: addresses, or names with `cluster-announce-hostname`.
     #[cfg(feature = "redis")]
     pub fn redis_cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisBuilder {
         RedisBuilder::cluster(urls.into_iter().map(Into::into).collect())
+    }
+
+    /// A limiter whose state lives in the primary that Redis Sentinel watches over. The primary's URL has its name in place
+    /// of a host, and says how to log in there: `redis://user:password@mymaster/0`. The sentinels' URLs say the same of
+    /// them: `redis://host:26379`.
+    ///
+    /// On every server the user needs `+role` besides what [`redis`](Self::redis) names, and, where the sentinels have users,
+    /// `+sentinel|get-master-addr-by-name` there. With TLS, certificates have to be valid for what sentinels announce.
+    ///
+    /// A new connection goes where most sentinels say, and is used only if the server there says of itself that it is the
+    /// primary. As long as it is open, the sentinels are asked every half a second whether another has taken its place.
+    /// Sentinels hear of a failover within two seconds, so what an old primary that goes on regardless is charged in these
+    /// two or three seconds is lost. `min-replicas-to-write 1` on the servers has one that is cut off refuse.
+    #[cfg(feature = "redis")]
+    pub fn redis_sentinel<U: Into<String>>(
+        sentinels: impl IntoIterator<Item = U>,
+        primary: impl Into<String>,
+    ) -> RedisBuilder {
+        let sentinels = sentinels.into_iter().map(Into::into);
+        RedisBuilder::sentinel(sentinels.collect(), primary.into())
     }
 
     /// A limiter that dials through a pool which the application has already. It opens connections of its own from the
@@ -226,7 +258,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Prepares for traffic: dials every node and loads the script. A program that waits for it before it reports itself
+    /// Prepares for traffic: dials every node, loads the script, and warns in the log, once for each node and where INFO is
+    /// permitted, of a server that evicts live limits when its memory is full. A program that waits for it before it reports itself
     /// ready pays for neither on its first call. Readiness never depends on Redis afterwards.
     ///
     /// # Errors

@@ -5,9 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use limiter_core::{Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
-use limiter_testing::RedisServer;
-use support::{PATIENT, answers_again, limiter, namespace, patient, policy};
+use limiter_core::{Limiter, OnStoreFailure, Rejection, StoreErrorKind};
+use limiter_testing::{Proxy, RedisServer};
+use support::{answers_again, limiter, namespace, patient, policy};
 
 /// How many connections the server has accepted, this one to ask included.
 fn connections_received(server: &RedisServer) -> u64 {
@@ -17,6 +17,28 @@ fn connections_received(server: &RedisServer) -> u64 {
         .find_map(|line| line.strip_prefix("total_connections_received:"))
         .unwrap();
     count.trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_dial_that_was_lost_on_the_way_does_not_keep_the_next_waiting() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = limiter(
+        server
+            .url()
+            .replace(&server.port().to_string(), &proxy.port().to_string()),
+    );
+    proxy.set_black_hole(true);
+    let network = async {
+        while proxy.connections() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // What was sent by then is lost for good.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        proxy.set_black_hole(false);
+    };
+    let (ready, ()) = tokio::join!(limits.ready(), network);
+    assert!(ready.is_ok(), "{ready:?}");
 }
 
 #[tokio::test]
@@ -117,47 +139,6 @@ async fn a_demoted_server_is_left_for_the_one_behind_the_same_address() {
     answers_again(&limits, Duration::from_millis(500)).await;
 }
 
-#[tokio::test]
-async fn the_permissions_that_calls_need_suffice_to_be_ready() {
-    let server = RedisServer::start();
-    let commands = [
-        "+evalsha",
-        "+eval",
-        "+time",
-        "+get",
-        "+set",
-        "+getrange",
-        "+setrange",
-        "+strlen",
-        "+exists",
-        "+del",
-    ];
-    let mut user = vec![
-        "ACL", "SETUSER", "limiter", "on", ">secret", "~team|*", "+hello", "+client", "+pexpire",
-    ];
-    user.extend(commands);
-    server.command(&user);
-    let limits = Limiter::redis(server.url().replace("redis://", "redis://limiter:secret@"))
-        .prefix("team|app:")
-        .namespace("n")
-        .build()
-        .unwrap();
-    limits.ready().await.unwrap();
-    for policy in [
-        patient(),
-        Policy::sliding_window("w")
-            .limit(300)
-            .window("1m")
-            .deadline(PATIENT)
-            .build()
-            .unwrap(),
-    ] {
-        assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
-        assert!(limits.check(&policy, "k").cost(90).await.unwrap().is_allowed());
-        limits.reset(&policy, "k").await.unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_calls_neither_hang_the_connection_nor_break_it() {
     let server = RedisServer::start();
@@ -189,7 +170,7 @@ async fn cancelled_calls_neither_hang_the_connection_nor_break_it() {
 #[tokio::test]
 async fn a_pool_of_the_application_lends_its_settings_and_keeps_its_connections() {
     let server = RedisServer::start();
-    let manager = bb8_redis::RedisConnectionManager::new(server.url()).unwrap();
+    let manager = bb8_redis::RedisConnectionManager::new(server.url_as("")).unwrap();
     let pool = bb8_redis::bb8::Pool::builder()
         .max_size(1)
         .build(manager)
@@ -230,6 +211,11 @@ async fn a_limiter_is_built_without_a_server_and_bad_settings_are_named() {
         (
             Limiter::redis("http://user:secret@h/").namespace("n").build(),
             "redis URL is `http://…@h/`",
+        ),
+        #[cfg(not(feature = "tls"))]
+        (
+            Limiter::redis("rediss://user:secret@h/").namespace("n").build(),
+            "redis URL is `rediss://…@h/`, expected redis://, or the feature `tls` of limiter-core",
         ),
         (
             Limiter::redis("redis://127.0.0.1:1/")

@@ -30,6 +30,7 @@
     reason = "a test that cannot have its server has failed, and its message is all that matters"
 )]
 
+pub mod acl;
 mod binary;
 mod cluster;
 mod port;
@@ -37,6 +38,8 @@ mod proxy;
 mod resp;
 mod sentinel;
 mod server;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod wait;
 mod watchdog;
 

@@ -85,10 +85,10 @@ impl Proxy {
         self.port
     }
 
-    /// Where a client connects to: `redis://127.0.0.1:PORT/`.
+    /// Where a client connects to, and as whom: the user with [the least permissions](crate::acl).
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        format!("redis://{}@127.0.0.1:{}/", crate::acl::LOGIN, self.port)
     }
 
     /// Has new connections forwarded to another server; present ones stay where they are.

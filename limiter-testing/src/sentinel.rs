@@ -48,6 +48,12 @@ impl RedisSentinel {
         self.sentinels.iter().map(RedisServer::url).collect()
     }
 
+    /// What a client logs in to the primary with: its name stands in place of a host.
+    #[must_use]
+    pub fn primary_url(&self) -> String {
+        format!("redis://{}@{NAME}/", crate::acl::LOGIN)
+    }
+
     /// The name under which the sentinels know the primary.
     #[must_use]
     pub fn primary_name(&self) -> &'static str {

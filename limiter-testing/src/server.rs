@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::resp::{self, BRIEFLY, PATIENTLY};
 use crate::watchdog::{Order, Watchdog};
-use crate::{RespValue, binary, port, wait, watchdog};
+use crate::{RespValue, acl, binary, port, wait, watchdog};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -72,10 +72,17 @@ impl RedisServer {
         SHARED.get_or_init(Self::start)
     }
 
-    /// Where a client connects to: `redis://127.0.0.1:PORT/`.
+    /// Where a client connects to, and as whom: the user with [the least permissions](crate::acl).
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        self.url_as(acl::LOGIN)
+    }
+
+    /// The same, as another user: `name:password`, or nothing for the default user.
+    #[must_use]
+    pub fn url_as(&self, login: &str) -> String {
+        let at = if login.is_empty() { "" } else { "@" };
+        format!("redis://{login}{at}127.0.0.1:{}/", self.port)
     }
 
     /// The port on 127.0.0.1; the same after a [`restart`](Self::restart).
@@ -244,6 +251,7 @@ impl RedisServerBuilder {
         let program = binary::find().unwrap_or_else(|message| panic!("{message}"));
         let args: Vec<&str> = DEFAULTS
             .into_iter()
+            .chain(acl::user())
             .chain(self.args.iter().map(String::as_str))
             .collect();
         let server = match self.movable_clock {

@@ -26,7 +26,11 @@ const OWNER: &str = "LIMITER_TESTING_OWNER";
 fn answers_once_started() {
     let server = RedisServer::start();
     assert_eq!(server.command(&["PING"]).text(), "PONG");
-    assert_eq!(server.url(), format!("redis://127.0.0.1:{}/", server.port()));
+    assert_eq!(server.url_as(""), format!("redis://127.0.0.1:{}/", server.port()));
+    assert_eq!(
+        server.url(),
+        format!("redis://limiter:limits@127.0.0.1:{}/", server.port())
+    );
     assert!(server.log().contains("Ready to accept connections"));
 }
 

@@ -5,7 +5,11 @@
     reason = "a command line talks on the terminal"
 )]
 
+mod compiler;
 mod faults;
+mod fuzz;
+mod model;
+mod packages;
 mod redis;
 mod steps;
 
@@ -29,6 +33,8 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("test", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::Lenient)),
         Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
         Some(("faults", rest)) => faults::run(rest),
+        Some(("fuzz", rest)) => fuzz::run(rest),
+        Some(("model", rest)) => model::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -44,6 +50,8 @@ fn help() -> String {
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
          faults [--quick] [--json] [--only <fault>] [--list]\n\
          \x20                                   break what the limiter depends on, and measure what it promises\n\
+         fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
+         model                              locks and queues, under the schedules of a model checker\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

@@ -1,17 +1,27 @@
 //! The steps of `test` and `ci`, in order, the quick ones first.
 
 use std::env;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::redis;
+use crate::{fuzz, model, redis};
 
 /// One thing that can fail, and that can be run alone by its name.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) purpose: &'static str,
-    commands: &'static [&'static [&'static str]],
+    work: Work,
     needs: Need,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    /// These commands of cargo.
+    Cargo(&'static [&'static [&'static str]]),
+    /// A chore of its own.
+    Chore(fn(Strictness) -> Result<(), String>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +36,16 @@ pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "fmt",
         purpose: "the code is formatted",
-        commands: &[&["fmt", "--all", "--check"]],
+        work: Work::Cargo(&[
+            &["fmt", "--all", "--check"],
+            &["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"],
+        ]),
         needs: Need::Component("rustfmt", "fmt"),
     },
     Step {
         name: "clippy",
         purpose: "the lints are silent",
-        commands: &[&[
+        work: Work::Cargo(&[&[
             "clippy",
             "--workspace",
             "--all-targets",
@@ -40,34 +53,46 @@ pub(crate) const STEPS: &[Step] = &[
             "--",
             "-D",
             "warnings",
-        ]],
+        ]]),
         needs: Need::Component("clippy", "clippy"),
     },
     Step {
         name: "features",
         purpose: "the libraries build without their default features",
-        commands: &[
+        work: Work::Cargo(&[
             &["check", "-p", "limiter-core", "--no-default-features"],
             &["check", "-p", "limiter-tower", "--no-default-features"],
-        ],
+        ]),
         needs: Need::Nothing,
     },
     Step {
         name: "test",
         purpose: "unit and integration tests, against Redis servers of their own",
-        commands: &[&["test", "--workspace", "--all-features", "--tests"]],
+        work: Work::Cargo(&[&["test", "--workspace", "--all-features", "--tests"]]),
         needs: Need::Redis,
     },
     Step {
         name: "doctest",
         purpose: "the examples in the documentation",
-        commands: &[&["test", "--workspace", "--all-features", "--doc"]],
+        work: Work::Cargo(&[&["test", "--workspace", "--all-features", "--doc"]]),
         needs: Need::Redis,
     },
     Step {
         name: "doc",
         purpose: "the documentation builds without a warning",
-        commands: &[&["doc", "--workspace", "--no-deps", "--all-features"]],
+        work: Work::Cargo(&[&["doc", "--workspace", "--no-deps", "--all-features"]]),
+        needs: Need::Nothing,
+    },
+    Step {
+        name: "model",
+        purpose: "locks and queues, under the schedules of a model checker",
+        work: Work::Chore(model::run_in_ci),
+        needs: Need::Nothing,
+    },
+    Step {
+        name: "fuzz",
+        purpose: "arbitrary input for some seconds; `cargo xtask fuzz` takes longer",
+        work: Work::Chore(fuzz::run_in_ci),
         needs: Need::Nothing,
     },
 ];
@@ -107,11 +132,13 @@ fn run_step(plan: &Plan, step: &Step) -> Result<(), String> {
         Need::Component(component, subcommand) => require(component, subcommand)?,
         Need::Redis => redis::ensure()?,
     }
-    let arguments = |command: &&[&str]| arguments(step, command, &plan.test_args);
-    step.commands
-        .iter()
-        .map(arguments)
-        .try_for_each(|args| execute(plan, step.name, &args))
+    match step.work {
+        Work::Chore(chore) => chore(plan.strictness),
+        Work::Cargo(commands) => commands
+            .iter()
+            .map(|command| arguments(step, command, &plan.test_args))
+            .try_for_each(|args| execute(plan, step.name, &args)),
+    }
 }
 
 fn selected(only: Option<&str>) -> Result<Vec<&'static Step>, String> {
@@ -144,21 +171,31 @@ fn arguments(step: &Step, command: &[&str], test_args: &[String]) -> Vec<String>
 }
 
 fn execute(plan: &Plan, step: &str, args: &[String]) -> Result<(), String> {
-    println!("==> {step}: cargo {}", args.join(" "));
     let mut command = cargo();
     command
         .args(args)
+        .current_dir(root())
         .env("RUSTDOCFLAGS", denying_warnings("RUSTDOCFLAGS"));
     if plan.strictness == Strictness::DenyWarnings {
         command.env("RUSTFLAGS", denying_warnings("RUSTFLAGS"));
     }
+    succeed(command, step)
+}
+
+/// Shows a command, and runs it.
+pub(crate) fn succeed(mut command: Command, step: &str) -> Result<(), String> {
+    let name = |word: &std::ffi::OsStr| Path::new(word).file_name().unwrap_or(word).display().to_string();
+    let args = command.get_args().map(|arg| arg.display().to_string());
+    let shown: Vec<_> = [name(command.get_program())].into_iter().chain(args).collect();
+    let shown = shown.join(" ");
+    println!("==> {step}: {shown}");
     let status = command
         .status()
-        .map_err(|error| format!("cannot run cargo: {error}"))?;
+        .map_err(|error| format!("cannot run `{shown}`: {error}"))?;
     if status.success() {
         Ok(())
     } else {
-        Err(format!("`cargo {}`, {status}", args.join(" ")))
+        Err(format!("`{shown}`, {status}"))
     }
 }
 
@@ -181,6 +218,23 @@ fn require(component: &str, subcommand: &str) -> Result<(), String> {
     ))
 }
 
+/// Where the workspace is.
+pub(crate) fn root() -> &'static Path {
+    // This crate lies right below it.
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or_else(|| Path::new("."))
+}
+
+/// Where cargo builds; chores with flags of their own build in a directory within.
+pub(crate) fn target_dir() -> PathBuf {
+    root().join(
+        env::var_os("CARGO_TARGET_DIR")
+            .filter(|dir| !dir.is_empty())
+            .unwrap_or_else(|| "target".into()),
+    )
+}
+
 /// The cargo that runs this, so that `cargo +toolchain xtask` means that toolchain throughout.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -195,7 +249,10 @@ mod tests {
         STEPS
             .iter()
             .filter(|step| step.name == "test")
-            .flat_map(|step| step.commands.iter().map(move |command| (step, command)))
+            .flat_map(|step| match step.work {
+                Work::Cargo(commands) => commands.iter().map(|command| (step, command)).collect(),
+                Work::Chore(_) => Vec::new(),
+            })
             .flat_map(|(step, command)| arguments(step, command, &args))
             .collect()
     }

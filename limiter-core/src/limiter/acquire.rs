@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Rejection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::request::Request;
+use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::units::Amount;
 
 /// By how much a timer may be late, and a little for the answer.
@@ -185,6 +186,9 @@ impl Drop for Place<'_> {
         }
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod model;
 
 #[cfg(test)]
 mod tests {

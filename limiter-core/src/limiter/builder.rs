@@ -16,7 +16,7 @@ use crate::key::Namespace;
 use crate::policy::check_text;
 use crate::store::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::{NodeSettings, RedisStore, Topology};
+use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
 #[cfg(feature = "redis")]
 use crate::tier::{Guard, Replicas};
 
@@ -93,18 +93,17 @@ impl InProcessBuilder {
 #[cfg(feature = "redis")]
 const MAX_PREFIX_BYTES: usize = 64;
 
-/// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`] and
-/// [`Limiter::redis_pool`].
+/// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`],
+/// [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`].
 #[cfg(feature = "redis")]
 #[derive(Clone, Debug)]
 #[must_use = "a limiter exists once `build` has returned it"]
 pub struct RedisBuilder {
-    topology: Topology,
+    deployment: Deployment,
     namespace: Option<String>,
     prefix: String,
     clock: Clock,
     any_groups: bool,
-    settings: NodeSettings,
     replicas: Option<u32>,
     max_waiting: usize,
 }
@@ -113,16 +112,20 @@ pub struct RedisBuilder {
 impl RedisBuilder {
     fn new(topology: Topology) -> Self {
         let prefix = String::new();
-        Self {
+        let deployment = Deployment {
             topology,
+            certificates: Certificates::default(),
+            node: NodeSettings {
+                connections: 2,
+                max_in_flight: 4_096,
+            },
+        };
+        Self {
+            deployment,
             namespace: None,
             prefix,
             clock: Clock::System,
             any_groups: false,
-            settings: NodeSettings {
-                connections: 2,
-                max_in_flight: 4_096,
-            },
             replicas: None,
             max_waiting: MAX_WAITING,
         }
@@ -134,6 +137,10 @@ impl RedisBuilder {
 
     pub(super) fn cluster(urls: Vec<String>) -> Self {
         Self::new(Topology::Cluster(urls))
+    }
+
+    pub(super) fn sentinel(sentinels: Vec<String>, primary: String) -> Self {
+        Self::new(Topology::Sentinel { sentinels, primary })
     }
 
     pub(super) fn pool(pool: Pool<RedisConnectionManager>) -> Self {
@@ -179,14 +186,14 @@ impl RedisBuilder {
     /// How many connections are kept to each node. Calls share them without waiting for each other, so more than a few
     /// gain nothing. Default: 2.
     pub fn connections(mut self, connections: u32) -> Self {
-        self.settings.connections = connections;
+        self.deployment.node.connections = connections;
         self
     }
 
     /// How many calls may be on their way to one node at once. One more is not sent: the store gave no decision
     /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)), and the policy says what that means. Default: 4,096.
     pub fn max_in_flight(mut self, calls: u32) -> Self {
-        self.settings.max_in_flight = calls;
+        self.deployment.node.max_in_flight = calls;
         self
     }
 
@@ -209,6 +216,22 @@ impl RedisBuilder {
         }
     }
 
+    /// The certificates, in PEM, of the authorities that sign for the servers, for `rediss://` URLs. Default: those that
+    /// the system trusts, which these replace.
+    #[cfg(feature = "tls")]
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.deployment.certificates.roots = Some(pem.into());
+        self
+    }
+
+    /// The certificate, in PEM and with what leads to its authority, that servers are shown which ask for one, and its
+    /// private key. Default: none.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.deployment.certificates.client = Some((certificate.into(), key.into()));
+        self
+    }
+
     /// The limiter. Dials nothing: it succeeds while Redis is down.
     ///
     /// # Errors
@@ -224,15 +247,15 @@ impl RedisBuilder {
             return Err(ConfigError::invalid("prefix", &self.prefix, expected));
         }
         for (what, value) in [
-            ("connections", self.settings.connections),
-            ("max_in_flight", self.settings.max_in_flight),
+            ("connections", self.deployment.node.connections),
+            ("max_in_flight", self.deployment.node.max_in_flight),
             ("replicas", self.replicas.unwrap_or(1)),
         ] {
             if value == 0 {
                 return Err(ConfigError::invalid(what, value, "at least 1"));
             }
         }
-        if self.any_groups && matches!(self.topology, Topology::Cluster(_)) {
+        if self.any_groups && matches!(self.deployment.topology, Topology::Cluster(_)) {
             return Err(ConfigError::invalid(
                 "standalone_only",
                 "a cluster",
@@ -240,7 +263,7 @@ impl RedisBuilder {
             ));
         }
         let namespace = Namespace::new(&self.prefix, &namespace);
-        let store = RedisStore::new(self.topology, namespace, self.clock.clone(), self.settings)?;
+        let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;
         let replicas = Replicas::new(self.replicas.and_then(NonZeroU32::new), store.heart());
         let guard = Guard::new(store, replicas, self.clock.clone());
         Ok(Limiter::new(

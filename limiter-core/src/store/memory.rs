@@ -7,8 +7,7 @@
 mod table;
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
@@ -19,6 +18,8 @@ use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use table::Table;
 
 const SHARDS: usize = 64;
@@ -219,6 +220,9 @@ impl Store for MemoryStore {
         Ok(())
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod model;
 
 #[cfg(test)]
 mod tests {

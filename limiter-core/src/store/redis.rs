@@ -3,12 +3,22 @@
 mod breaker;
 mod cluster;
 mod connection;
+mod dial;
+mod endpoint;
+mod eviction;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
+mod health;
 mod heart;
+mod learner;
 mod node;
 mod script;
+mod sentinel;
 mod slots;
+mod tls;
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
@@ -22,10 +32,13 @@ use crate::key::Namespace;
 use crate::request::{Request, Verdict};
 use cluster::Cluster;
 use connection::Dialer;
+use endpoint::Endpoint;
 pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
 use script::{Call, DECIDE};
+use sentinel::Sentinel;
+pub(crate) use tls::Certificates;
 use wire::Operation;
 
 /// Where Redis is.
@@ -35,8 +48,38 @@ pub(crate) enum Topology {
     Standalone(String),
     /// Nodes of a cluster, through which the others are found.
     Cluster(Vec<String>),
+    /// The primary that these sentinels watch over; its name stands in place of a host in its URL.
+    Sentinel { sentinels: Vec<String>, primary: String },
     /// A pool of the application's, whose manager dials for us.
     Pool(Pool<RedisConnectionManager>),
+}
+
+/// Where Redis is, and how it is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Deployment {
+    pub(crate) topology: Topology,
+    pub(crate) certificates: Certificates,
+    pub(crate) node: NodeSettings,
+}
+
+impl Deployment {
+    /// Certificates that nobody would look at are a mistake.
+    fn check(&self) -> Result<(), ConfigError> {
+        let urls: Vec<&String> = match &self.topology {
+            Topology::Standalone(url) => vec![url],
+            Topology::Cluster(urls) => urls.iter().collect(),
+            Topology::Sentinel { sentinels, primary } => sentinels.iter().chain([primary]).collect(),
+            Topology::Pool(_) => Vec::new(),
+        };
+        if !self.certificates.are_given() || urls.iter().any(|url| endpoint::wants_tls(url)) {
+            return Ok(());
+        }
+        Err(ConfigError::invalid(
+            "TLS",
+            "a certificate without a URL that asks for TLS",
+            "a URL of rediss://",
+        ))
+    }
 }
 
 /// How long preparing a node may take; the handle's own bound covers all of them.
@@ -68,15 +111,24 @@ impl Route {
 
 impl RedisStore {
     pub(crate) fn new(
-        topology: Topology,
+        deployment: Deployment,
         namespace: Namespace,
         clock: Clock,
-        settings: NodeSettings,
     ) -> Result<Self, ConfigError> {
-        let route = match topology {
-            Topology::Standalone(url) => Route::Standalone(Node::new(Dialer::to(&url)?, settings)),
-            Topology::Pool(pool) => Route::Standalone(Node::new(Dialer::through(pool), settings)),
-            Topology::Cluster(urls) => Route::Cluster(Cluster::new(&urls, settings)?),
+        deployment.check()?;
+        let (certificates, settings) = (&deployment.certificates, deployment.node);
+        let server = |dialer| Route::Standalone(Node::new(dialer, settings));
+        let route = match deployment.topology {
+            Topology::Standalone(url) => server(Dialer::To(Endpoint::parse(&url, certificates)?)),
+            Topology::Sentinel { sentinels, primary } => {
+                let sentinel = Sentinel::new(&sentinels, &primary, certificates)?;
+                server(Dialer::Primary(Arc::new(sentinel)))
+            }
+            Topology::Pool(pool) => server(Dialer::Through(pool)),
+            Topology::Cluster(urls) => {
+                let seeds = urls.iter().map(|url| Endpoint::parse(url, certificates));
+                Route::Cluster(Cluster::new(seeds.collect::<Result<_, _>>()?, settings)?)
+            }
         };
         Ok(Self {
             route,
@@ -130,7 +182,11 @@ impl Store for RedisStore {
     async fn ready(&self) -> Result<(), StoreError> {
         let empty = Call::new(&DECIDE, Vec::new(), wire::plan(&[], None), READY_WITHIN);
         match &self.route {
-            Route::Standalone(node) => node.prepare(&empty).await,
+            Route::Standalone(node) => {
+                node.prepare(&empty).await?;
+                eviction::look(node).await;
+                Ok(())
+            }
             Route::Cluster(cluster) => cluster.prepare(&empty).await,
         }
     }
@@ -157,7 +213,8 @@ mod tests {
             connections: 1,
             max_in_flight: 1,
         };
-        let node = Node::new(Dialer::to(&server.url()).unwrap(), settings);
+        let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
+        let node = Node::new(Dialer::To(endpoint), settings);
         let keys = requests
             .iter()
             .flat_map(|request| &request.limits)

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::{AGREE_LIMIT, NAME, RedisSentinel, SENTINELS};
-use crate::{RedisServer, binary, wait};
+use crate::{RedisServer, acl, binary, wait};
 
 const QUORUM: usize = 2;
 const CONFIG: &str = "sentinel.conf";
@@ -97,6 +97,7 @@ impl RedisSentinelBuilder {
                 self.down_after.as_millis()
             ),
             format!("sentinel failover-timeout {NAME} {FAILOVER_TIMEOUT_MS}"),
+            acl::of_sentinels(),
         ];
         // Named without its directory, in which the program is started; it is rewritten as things change.
         RedisServer::spawn(&program, &[CONFIG, "--sentinel"], |dir| {

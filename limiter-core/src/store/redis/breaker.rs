@@ -6,8 +6,10 @@
 //! has been made. A server that is back is therefore used again within 300 ms and the time that a connection takes.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+
+use crate::sync::{Mutex, MutexGuard};
 
 const FAILURES_UNTIL_OPEN: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -34,7 +36,8 @@ enum State {
 #[must_use = "the breaker learns from the call's result"]
 pub(super) struct Pass<'a> {
     breaker: &'a Breaker,
-    probe: bool,
+    /// By when a probe should have come back, as long as it is one.
+    probe: Option<Instant>,
 }
 
 impl Breaker {
@@ -50,14 +53,14 @@ impl Breaker {
         match *state {
             State::Closed { .. } => Some(Pass {
                 breaker: self,
-                probe: false,
+                probe: None,
             }),
             State::Open { until, pause } | State::Probing { until, pause } if now >= until => {
                 let until = now + LONGEST_PAUSE;
                 *state = State::Probing { until, pause };
                 Some(Pass {
                     breaker: self,
-                    probe: true,
+                    probe: Some(until),
                 })
             }
             State::Open { .. } | State::Probing { .. } => None,
@@ -79,7 +82,7 @@ impl Breaker {
 impl Pass<'_> {
     /// The server answered, be it with an error. Says whether that closed the breaker.
     pub(super) fn answered(mut self) -> bool {
-        self.probe = false;
+        self.probe = None;
         // An answer to a call from before it opened tells as much as a probe's.
         !matches!(
             std::mem::replace(&mut *self.breaker.lock(), State::Closed { failures: 0 }),
@@ -89,6 +92,7 @@ impl Pass<'_> {
 
     /// The server did not answer. Says whether that opened the breaker.
     pub(super) fn failed(mut self, now: Instant) -> bool {
+        let probe = self.probe.take();
         let mut state = self.breaker.lock();
         let pause = match *state {
             State::Closed { failures } if failures + 1 < FAILURES_UNTIL_OPEN => {
@@ -98,8 +102,8 @@ impl Pass<'_> {
                 return false;
             }
             State::Closed { .. } => FIRST_PAUSE,
-            State::Probing { pause, .. } if self.probe => (pause * 2).min(LONGEST_PAUSE),
-            // A call from before it opened: what it says is known.
+            State::Probing { until, pause } if probe == Some(until) => (pause * 2).min(LONGEST_PAUSE),
+            // A call from before it opened, or a probe that another has replaced: what it says is known.
             State::Open { .. } | State::Probing { .. } => return false,
         };
         let opened = matches!(*state, State::Closed { .. });
@@ -107,17 +111,17 @@ impl Pass<'_> {
             until: now + varied(pause),
             pause,
         };
-        drop(state);
-        self.probe = false;
         opened
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if self.probe {
+        if let Some(probe) = self.probe {
             let mut state = self.breaker.lock();
-            if let State::Probing { pause, .. } = *state {
+            if let State::Probing { until, pause } = *state
+                && until == probe
+            {
                 // The probe was cancelled: the next call probes in its place.
                 *state = State::Open {
                     until: Instant::now(),
@@ -129,10 +133,13 @@ impl Drop for Pass<'_> {
 }
 
 /// The pause, longer by up to a quarter.
-fn varied(pause: Duration) -> Duration {
+pub(super) fn varied(pause: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) % 256;
     pause + pause * u32::try_from(random).unwrap_or(0) / 1024
 }
+
+#[cfg(all(test, shuttle))]
+mod model;
 
 #[cfg(test)]
 mod tests {
@@ -210,6 +217,20 @@ mod tests {
         let _forgotten = breaker.admit(later).unwrap();
         assert!(breaker.admit(later + LONGEST_PAUSE / 2).is_none());
         assert!(breaker.admit(later + LONGEST_PAUSE).unwrap().answered());
+    }
+
+    #[test]
+    fn a_probe_that_was_replaced_does_not_disturb_the_next() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        while !fail(&breaker, now) {}
+        let later = now + LONGEST_PAUSE;
+        let (cancelled, failed) = (breaker.admit(later), breaker.admit(later + LONGEST_PAUSE));
+        let later = later + 2 * LONGEST_PAUSE;
+        let _probe = breaker.admit(later).unwrap();
+        drop(cancelled);
+        assert!(!failed.unwrap().failed(later));
+        assert!(breaker.admit(later).is_none(), "one at a time");
+        assert!(breaker.admit(later + LONGEST_PAUSE).is_some());
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Redis Cluster: which node owns which slot, and how to follow it when that changes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use bb8_redis::redis::{self, ConnectionAddr, ConnectionInfo, ErrorKind, ServerErrorKind, Value};
-use tokio::sync::watch;
+use bb8_redis::redis::{self, ErrorKind, ServerErrorKind, Value};
 use tokio::task::JoinSet;
 
-use super::connection::{self, Dialer};
+use super::connection::Dialer;
+use super::endpoint::Endpoint;
+use super::eviction;
+use super::learner::{ABANDONED_AFTER, Learner};
 use super::node::{Failure, Node, NodeSettings};
 use super::script::{Call, DECIDE};
 use super::slots::{Address, owners, redirected, slot};
@@ -30,12 +32,10 @@ pub(super) struct Cluster(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     /// Where to start, and with which settings.
-    seeds: Vec<ConnectionInfo>,
+    seeds: Vec<Endpoint>,
     settings: NodeSettings,
     map: RwLock<Map>,
-    learning: Mutex<Learner>,
-    /// How learning the map ended the last time.
-    learned: watch::Sender<Result<(), StoreError>>,
+    learner: Arc<Learner>,
 }
 
 #[derive(Debug, Default)]
@@ -46,22 +46,17 @@ struct Map {
 }
 
 impl Cluster {
-    pub(super) fn new(urls: &[String], settings: NodeSettings) -> Result<Self, ConfigError> {
-        if urls.is_empty() {
+    pub(super) fn new(seeds: Vec<Endpoint>, settings: NodeSettings) -> Result<Self, ConfigError> {
+        if seeds.is_empty() {
             return Err(ConfigError::Missing {
                 what: "a URL of a cluster node",
             });
         }
-        let seeds = urls
-            .iter()
-            .map(|url| connection::connection_info(url))
-            .collect::<Result<Vec<_>, _>>()?;
         Ok(Self(Arc::new(Inner {
             seeds,
             settings,
             map: RwLock::default(),
-            learning: Mutex::default(),
-            learned: watch::Sender::new(Ok(())),
+            learner: Learner::new(),
         })))
     }
 
@@ -113,7 +108,9 @@ impl Cluster {
     pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
         self.learn().await?;
         for address in self.0.primaries() {
-            self.0.node(&address)?.prepare(empty).await?;
+            let node = self.0.node(&address)?;
+            node.prepare(empty).await?;
+            eviction::look(&node).await;
         }
         Ok(())
     }
@@ -132,11 +129,17 @@ impl Cluster {
 
     /// Waits until the map has been learned anew. Whoever stops waiting does not stop the learning.
     async fn learn(&self) -> Result<(), StoreError> {
-        let mut learned = self.0.learned.subscribe();
-        self.start_learning(Duration::ZERO);
-        // The sender is `self`'s, so the channel cannot close.
-        let _ = learned.changed().await;
-        learned.borrow().clone()
+        loop {
+            let mut next = self.0.learner.next();
+            self.start_learning(Duration::ZERO);
+            // Who was at it may have been abandoned; then somebody has to take his place.
+            if tokio::time::timeout(ABANDONED_AFTER, next.changed())
+                .await
+                .is_ok()
+            {
+                return next.borrow().clone();
+            }
+        }
     }
 
     /// Learns the map in the background, if it was not learned just now.
@@ -146,59 +149,19 @@ impl Cluster {
 
     /// Learns the map in a task, unless one is at it or the last one started less than `interval` ago.
     fn start_learning(&self, interval: Duration) {
-        let mut learner = self.0.learning.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = learner.started.map(|started| started.elapsed());
-        // One that takes this long lives in a runtime that nobody drives.
-        let at_it = learner.busy && since.is_some_and(|since| since < 2 * LEARN_WITHIN);
-        if at_it || since.is_some_and(|since| since < interval) {
+        let Some(learning) = self.0.learner.start(interval, Instant::now()) else {
             return;
-        }
-        *learner = Learner {
-            busy: true,
-            started: Some(Instant::now()),
         };
-        drop(learner);
-        let learning = Learning {
-            cluster: self.clone(),
-            result: None,
-        };
+        let cluster = self.clone();
         tokio::spawn(async move {
-            let mut learning = learning;
-            let result = learning.cluster.0.ask_for_map().await;
+            // Its part of the task from the beginning, so that a task that never runs gives it back.
+            let learning = learning;
+            let result = cluster.0.ask_for_map().await;
             if let Err(error) = &result {
                 tracing::warn!(%error, "could not learn which node owns which slot");
             }
-            learning.result = Some(result);
+            learning.finish(result);
         });
-    }
-}
-
-/// Whether somebody is learning the map, so that one asks for all.
-#[derive(Debug, Default)]
-struct Learner {
-    busy: bool,
-    started: Option<Instant>,
-}
-
-/// The right to learn the map. It ends with the task, also when its runtime ends, and tells those who wait.
-struct Learning {
-    cluster: Cluster,
-    result: Option<Result<(), StoreError>>,
-}
-
-impl Drop for Learning {
-    fn drop(&mut self) {
-        let inner = &self.cluster.0;
-        inner.learning.lock().unwrap_or_else(PoisonError::into_inner).busy = false;
-        let unfinished = || {
-            Err(StoreError::new(
-                StoreErrorKind::Connection,
-                "the map of slots was not learned",
-            ))
-        };
-        let _previous = inner
-            .learned
-            .send_replace(self.result.take().unwrap_or_else(unfinished));
     }
 }
 
@@ -255,13 +218,7 @@ impl Inner {
     }
 
     fn seed_addresses(&self) -> Vec<Address> {
-        let address = |seed: &ConnectionInfo| match seed.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Some(Arc::new((host.clone(), *port)))
-            }
-            _ => None,
-        };
-        self.seeds.iter().filter_map(address).collect()
+        self.seeds.iter().filter_map(Endpoint::address).cloned().collect()
     }
 
     fn primaries(&self) -> Vec<Address> {
@@ -278,19 +235,8 @@ impl Inner {
         }
         let no_seed = || StoreError::new(StoreErrorKind::Connection, "no seed node");
         let seed = self.seeds.first().ok_or_else(no_seed)?;
-        let (host, port) = (address.0.clone(), address.1);
-        let addr = match seed.addr() {
-            ConnectionAddr::TcpTls {
-                insecure, tls_params, ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        let node = Node::new(Dialer::at(seed.clone().set_addr(addr))?, self.settings);
+        let endpoint = seed.at(Arc::clone(address));
+        let node = Node::new(Dialer::To(endpoint), self.settings);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }

@@ -1,6 +1,8 @@
 //! One Redis server, and the connections to it.
 
+use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,8 @@ struct Inner {
     breaker: Arc<Breaker>,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
     in_flight: Semaphore,
+    /// Whether it was said that this server evicts.
+    warned: AtomicBool,
 }
 
 /// How a node is used.
@@ -65,6 +69,7 @@ impl Node {
             failures: Arc::new(DialFailures::default()),
             breaker: Arc::new(Breaker::new()),
             in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
+            warned: AtomicBool::new(false),
         }))
     }
 
@@ -112,6 +117,11 @@ impl Node {
             .map_err(StoreError::from)
     }
 
+    /// True once.
+    pub(super) fn is_first_to_warn(&self) -> bool {
+        !self.0.warned.swap(true, Ordering::Relaxed)
+    }
+
     async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
         let mut connection = self
             .connection(call.deadline())
@@ -136,7 +146,7 @@ impl Node {
             let failed = self.0.failures.happened.notified();
             tokio::pin!(failed);
             failed.as_mut().enable();
-            let mut connection = tokio::select! {
+            let connection = tokio::select! {
                 biased;
                 connection = pool.get() => connection.map_err(|error| match error {
                     RunError::User(error) => StoreError::from(error),
@@ -170,6 +180,13 @@ impl Node {
         let pool = self.0.new_pool();
         pools.push((runtime, pool.clone()));
         Ok(pool)
+    }
+}
+
+/// Where it is.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.dialer.fmt(f)
     }
 }
 
@@ -297,6 +314,10 @@ impl From<RedisError> for StoreError {
                 StoreErrorKind::Refused,
                 "the key is on another node: this is a Redis Cluster, expected Limiter::redis_cluster",
             ),
+            _ if lacks_permission(&error) => (
+                StoreErrorKind::Refused,
+                "the Redis user lacks a permission that a limiter needs, see Limiter::redis",
+            ),
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 (StoreErrorKind::Refused, "Redis refused the call")
             }
@@ -309,4 +330,19 @@ impl From<RedisError> for StoreError {
         };
         StoreError::new(kind, detail).with_source(error)
     }
+}
+
+/// Whether the user may not do what was asked. Inside of a script each version says it in another way, and Redis 7.0 does
+/// not say which command it was.
+fn lacks_permission(error: &RedisError) -> bool {
+    let said = |detail: &str| {
+        let ways = [
+            "NOPERM",
+            "ACL failure",
+            "can't run this command",
+            "can't access at least one",
+        ];
+        ways.iter().any(|way| detail.contains(way))
+    };
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || error.detail().is_some_and(said)
 }

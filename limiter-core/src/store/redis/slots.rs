@@ -39,13 +39,16 @@ fn known_host(host: &str, asked: &str) -> String {
 pub(super) fn owners(answer: &Value, asked: &str) -> Result<Vec<Option<Address>>, StoreError> {
     let mut owners = vec![None; usize::from(SLOTS)];
     let ranges = answer.as_sequence().unwrap_or_default();
+    let malformed = || StoreError::new(StoreErrorKind::Protocol, "a malformed answer to CLUSTER SLOTS");
     for range in ranges {
         let Some([Value::Int(first), Value::Int(last), primary, ..]) = range.as_sequence() else {
-            return Err(StoreError::new(
-                StoreErrorKind::Protocol,
-                "a malformed answer to CLUSTER SLOTS",
-            ));
+            return Err(malformed());
         };
+        let place = |slot: &i64| usize::try_from(*slot).map_err(|_| malformed());
+        // Looked up before anything else: a range that no cluster has must not be walked through.
+        let range = owners
+            .get_mut(place(first)?..=place(last)?)
+            .ok_or_else(malformed)?;
         let Some([host, Value::Int(port), ..]) = primary.as_sequence() else {
             continue;
         };
@@ -54,12 +57,7 @@ pub(super) fn owners(answer: &Value, asked: &str) -> Result<Vec<Option<Address>>
             _ => asked.to_owned(),
         };
         let Ok(port) = u16::try_from(*port) else { continue };
-        let address = Arc::new((host, port));
-        for slot in *first..=*last {
-            if let Some(owner) = usize::try_from(slot).ok().and_then(|slot| owners.get_mut(slot)) {
-                *owner = Some(Arc::clone(&address));
-            }
-        }
+        range.fill(Some(Arc::new((host, port))));
     }
     if owners.iter().all(Option::is_none) {
         return Err(StoreError::new(
@@ -112,6 +110,16 @@ mod tests {
         ] {
             let owners = owners(&range(host), "h").unwrap();
             assert_eq!(owners[9_842].as_deref(), Some(&(expected.to_owned(), 7000)));
+        }
+    }
+
+    #[test]
+    fn a_range_that_no_cluster_has_is_refused_at_once() {
+        let primary = || Value::Array(vec![Value::BulkString("h".into()), Value::Int(1)]);
+        for (first, last) in [(0, i64::MAX), (i64::MIN, 0), (0, 16_384), (2, 0)] {
+            let range = Value::Array(vec![Value::Int(first), Value::Int(last), primary()]);
+            let refused = owners(&Value::Array(vec![range]), "h");
+            assert!(refused.is_err_and(|error| error.kind() == StoreErrorKind::Protocol));
         }
     }
 

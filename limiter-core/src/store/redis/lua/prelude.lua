@@ -85,7 +85,8 @@ local function read(command, ...)
     if string.sub(value.err, 1, 9) == 'WRONGTYPE' then
       return nil, WRONG_TYPE
     end
-    error(value)
+    -- Raised by the server itself: a script of Redis 6.2 cannot raise a table.
+    return call(command, ...)
   end
   return value
 end

@@ -1,0 +1,186 @@
+//! Opens a connection to a server: the socket, TLS where it is asked for, and the login.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use bb8_redis::redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use super::endpoint::{Endpoint, Place};
+use super::health::Health;
+
+/// How long a connection may take: name, socket, TLS and login together.
+pub(super) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
+/// Attempts that have not succeeded by then get company.
+const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(150);
+/// Calls that can be on their way to the writer of one connection.
+const PIPELINE_BUFFER: usize = 1024;
+/// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose other end is gone is
+/// found out though nobody calls …
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// … once probes, or what was sent, stood without an acknowledgement for so long.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// Opens a connection: the first of a few attempts to end, each begun when the one before it has been silent for a while.
+/// What was lost on the way while the network was out is never answered, and would keep everybody waiting until the timeout,
+/// though the server can be reached again.
+pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
+    let deadline = Instant::now() + DIAL_TIMEOUT;
+    let mut attempts = JoinSet::new();
+    loop {
+        let endpoint = endpoint.clone();
+        attempts.spawn(async move { attempt(&endpoint, deadline).await });
+        tokio::select! {
+            biased;
+            Some(ended) = attempts.join_next() => {
+                let aborted = |error| Err(io::Error::other(error).into());
+                return ended.unwrap_or_else(aborted);
+            }
+            () = tokio::time::sleep(NEXT_ATTEMPT_AFTER) => {}
+        }
+    }
+}
+
+async fn attempt(endpoint: &Endpoint, deadline: Instant) -> Result<Connection, RedisError> {
+    let address = match &endpoint.place {
+        Place::Unix(path) => {
+            let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
+            return log_in(stream, endpoint, deadline).await;
+        }
+        Place::Tcp(address) => address,
+    };
+    let (host, port) = (address.0.as_str(), address.1);
+    let stream = by(deadline, "the host did not answer", reach(host, port)).await?;
+    match &endpoint.tls {
+        None => log_in(stream, endpoint, deadline).await,
+        Some(tls) => {
+            let late = "the server did not answer to TLS, which it may not speak";
+            let stream = by(deadline, late, tls.clone().over(stream, host)).await?;
+            log_in(stream, endpoint, deadline).await
+        }
+    }
+}
+
+/// One step of a dial, or what to say if it is not done by the deadline.
+async fn by<T, E: Into<RedisError>>(
+    deadline: Instant,
+    late: &str,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, RedisError> {
+    match tokio::time::timeout_at(deadline, step).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => {
+            let late = format!("{late} within {} ms", DIAL_TIMEOUT.as_millis());
+            Err(io::Error::new(io::ErrorKind::TimedOut, late).into())
+        }
+    }
+}
+
+/// Tries all addresses of a host at once, and takes the first that answers.
+async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut tried = JoinSet::new();
+    for address in lookup_host((host, port)).await? {
+        tried.spawn(connect(address));
+    }
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    while let Some(ended) = tried.join_next().await {
+        match ended {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = error,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A call is one small packet, which must not wait for the acknowledgement of the one before.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_INTERVAL),
+    )?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(stream)
+}
+
+async fn log_in<S>(stream: S, endpoint: &Endpoint, deadline: Instant) -> Result<Connection, RedisError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let health = Arc::new(Health::new());
+    let mut config = AsyncConnectionConfig::new()
+        // Each call has a deadline of its own.
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(PIPELINE_BUFFER);
+    if endpoint.login.protocol() == ProtocolVersion::RESP3 {
+        let watched = Arc::clone(&health);
+        config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+            if push.kind == PushKind::Disconnection {
+                watched.break_off();
+            }
+            Ok(())
+        });
+    }
+    let logging_in = MultiplexedConnection::new_with_config(&endpoint.login, stream, config);
+    let (inner, driver) = by(deadline, "the server did not answer to the login", logging_in).await?;
+    let driver = Driver(tokio::spawn(driver).abort_handle());
+    Ok(Connection::new(inner, health, Some(driver)))
+}
+
+/// The task that drives a connection. It ends with the last who can use it, since one whose server is gone would wait
+/// for the answers that are missing.
+#[derive(Debug)]
+pub(super) struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says of the socket itself.
+    #[tokio::test]
+    async fn a_socket_sends_at_once_and_finds_out_when_its_other_end_is_gone() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let stream = reach("localhost", listener.local_addr().unwrap().port())
+            .await
+            .unwrap();
+        assert!(stream.nodelay().unwrap());
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_without_an_address_or_a_listener_is_told() {
+        assert!(reach("no-such-host.invalid", 1).await.is_err());
+        assert_eq!(
+            reach("127.0.0.1", 1).await.unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+    }
+}

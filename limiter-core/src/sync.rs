@@ -1,0 +1,55 @@
+//! Locks and atomics: the standard library's, or those of the model checker.
+//!
+//! `cargo xtask model` compiles the crate's own tests with `cfg(shuttle)`; each lock and each atomic access is then a point
+//! at which the checker may let another thread run, and the tests named `model` run under all schedules, or very many.
+//! Shuttle rather than loom: what is shared here is guarded by mutexes, so that weak memory orders, which loom would explore
+//! as well, change nothing; shuttle runs futures and Tokio's channels as they stand; and no crate below this one changes
+//! under `cfg(shuttle)`, as Tokio does under `cfg(loom)`, which takes its network away.
+
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+
+#[cfg(all(test, shuttle))]
+pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
+
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use std::sync::Arc;
+
+#[cfg(all(test, shuttle))]
+pub(crate) use counted::Arc;
+
+#[cfg(all(test, shuttle))]
+mod counted {
+    /// The standard library's, for code that looks at the count: another thread may run before one is given up. The
+    /// checker's own does not let it.
+    #[derive(Debug, Default)]
+    pub(crate) struct Arc<T>(std::sync::Arc<T>);
+
+    impl<T> Arc<T> {
+        pub(crate) fn strong_count(this: &Self) -> usize {
+            std::sync::Arc::strong_count(&this.0)
+        }
+    }
+
+    impl<T> Clone for Arc<T> {
+        fn clone(&self) -> Self {
+            Self(std::sync::Arc::clone(&self.0))
+        }
+    }
+
+    impl<T> std::ops::Deref for Arc<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
+
+    impl<T> Drop for Arc<T> {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                shuttle::thread::yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the Redis user of a limiter has to be permitted: exactly what the documentation of the constructors says.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use limiter_core::{Limiter, Policy, Rejection, StoreErrorKind};
+use limiter_testing::{RedisServer, acl};
+use support::{bucket, funnel, window};
+
+/// Makes a user with these permissions on keys of the namespace `prod:checkout`, and a limiter that logs in as it.
+fn limiter(server: &RedisServer, permissions: &[&str]) -> Limiter {
+    let mut user = vec![
+        "ACL",
+        "SETUSER",
+        "checkout",
+        "reset",
+        "on",
+        ">secret",
+        "~prod:checkout|*",
+    ];
+    user.extend(permissions);
+    server.command(&user);
+    Limiter::redis(server.url_as("checkout:secret"))
+        .namespace("prod:checkout")
+        .build()
+        .unwrap()
+}
+
+/// A small ring, one that is too large to be read whole, and one that has to grow.
+fn policies() -> Vec<Policy> {
+    vec![
+        bucket("bucket", 100, 1),
+        funnel("funnel", 100, 1),
+        window("window", 100, "1m"),
+        window("large", 2_000, "1m"),
+        window("grows", 10, "1m"),
+        window("grows", 300, "1m"),
+    ]
+}
+
+/// Has every command of the script called. The first refusal ends it.
+async fn does_everything(limits: &Limiter) -> Result<(), Rejection> {
+    for policy in policies() {
+        assert!(limits.peek(&policy, "k").await?.is_allowed());
+        assert!(limits.check(&policy, "k").await?.is_allowed());
+        assert!(limits.check(&policy, "k").cost(5).await?.is_allowed());
+        if policy.name() == "large" {
+            assert!(limits.check(&policy, "k").cost(1_900).await?.is_allowed());
+            assert!(!limits.check(&policy, "k").cost(1_900).await?.is_allowed());
+        }
+        if policy.name() == "grows" {
+            while limits.check(&policy, "k").await?.is_allowed() {}
+        }
+    }
+    for policy in policies() {
+        limits.reset(&policy, "k").await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_readme_names_the_permissions_that_are_tested() {
+    let readme = include_str!("../../README.md");
+    for (place, more) in [
+        ("every server", &[] as &[&str]),
+        ("every node of a cluster", acl::CLUSTER),
+        ("every server that sentinels watch over", acl::SENTINEL),
+    ] {
+        let (_, told) = readme.split_once(&format!("\n# {place}")).unwrap();
+        let line = told.lines().nth(1).unwrap();
+        let told: Vec<&str> = line.split(' ').filter(|word| word.starts_with('+')).collect();
+        assert_eq!(told, [acl::SCRIPT, more].concat(), "{place}");
+    }
+    assert!(readme.contains(&acl::AT_SENTINELS.join(" ")));
+}
+
+#[tokio::test]
+async fn another_database_needs_one_more() {
+    let server = RedisServer::start();
+    drop(limiter(&server, &[acl::SCRIPT, &["+select"]].concat()));
+    let limits = Limiter::redis(server.url_as("checkout:secret") + "3")
+        .namespace("prod:checkout")
+        .build()
+        .unwrap();
+    does_everything(&limits).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_permissions_that_are_documented_suffice() {
+    let server = RedisServer::start();
+    let limits = limiter(&server, acl::SCRIPT);
+    limits.ready().await.unwrap();
+    does_everything(&limits).await.unwrap();
+    let log = server.command(&["ACL", "LOG"]);
+    let refused = log.items().iter().map(|entry| match entry.items() {
+        [_, _, _, _, _, _, object, name, ..] if object.text() == "object" => name.text(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(
+        refused.collect::<Vec<_>>(),
+        ["info"],
+        "nothing else is tried that is not permitted"
+    );
+}
+
+#[tokio::test]
+async fn each_of_the_permissions_that_are_documented_is_needed() {
+    let server = RedisServer::start();
+    for missing in acl::SCRIPT {
+        let others: Vec<&str> = acl::SCRIPT.iter().copied().filter(|one| one != missing).collect();
+        let limits = limiter(&server, &others);
+        server.command(&["FLUSHALL"]);
+        // With EVALSHA alone the script has to be known already.
+        server.command(&["SCRIPT", "FLUSH"]);
+        let Err(Rejection::Unavailable(error)) = does_everything(&limits).await else {
+            panic!("{missing} is not needed");
+        };
+        assert_eq!(error.kind(), StoreErrorKind::Refused, "{missing}");
+        assert!(
+            error.to_string().contains("lacks a permission"),
+            "{missing}: {error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn keys_of_other_namespaces_are_out_of_reach() {
+    let server = RedisServer::start();
+    drop(limiter(&server, acl::SCRIPT));
+    let limits = Limiter::redis(server.url_as("checkout:secret"))
+        .namespace("prod:checkout2")
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    let Err(Rejection::Unavailable(error)) = limits.check(&bucket("p", 5, 1), "k").await else {
+        panic!("the key is not the user's");
+    };
+    let told = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+    assert_eq!(error.kind(), StoreErrorKind::Refused);
+    assert!(
+        told.contains("lacks a permission") && told.contains("key"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_prefix_may_stand_before_the_namespace() {
+    let server = RedisServer::start();
+    let mut user = vec!["ACL", "SETUSER", "team", "on", ">secret", "~team:*"];
+    user.extend(acl::SCRIPT);
+    server.command(&user);
+    let limits = Limiter::redis(server.url_as("team:secret"))
+        .prefix("team:")
+        .namespace("prod")
+        .build()
+        .unwrap();
+    does_everything(&limits).await.unwrap();
+}

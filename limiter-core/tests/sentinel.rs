@@ -1,0 +1,218 @@
+//! A limiter behind Redis Sentinel: it finds the primary, and follows when another takes its place.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use limiter_core::{Limiter, OnStoreFailure, Rejection, StoreErrorKind};
+use limiter_testing::{Proxy, RedisSentinel, RedisServer};
+use support::{SLACK, answers_again, namespace, patient, policy};
+
+fn limiter(watched: &RedisSentinel) -> Limiter {
+    Limiter::redis_sentinel(watched.urls(), watched.primary_url())
+        .namespace(namespace())
+        .build()
+        .unwrap()
+}
+
+async fn failure(limits: &Limiter) -> (StoreErrorKind, String) {
+    let error = limits.ready().await.unwrap_err();
+    let source = error.source().map(ToString::to_string).unwrap_or_default();
+    (error.kind(), format!("{error}: {source}"))
+}
+
+/// How many keys a server has, told by itself.
+fn keys(server: &RedisServer) -> i64 {
+    server.command(&["DBSIZE"]).integer()
+}
+
+#[tokio::test]
+async fn calls_are_decided_by_the_primary_of_that_name() {
+    let watched = RedisSentinel::start();
+    let limits = limiter(&watched);
+    limits.ready().await.unwrap();
+    for left in (90..100).rev() {
+        assert_eq!(limits.check(&patient(), "k").await.unwrap().remaining(), left);
+    }
+    assert_eq!(keys(watched.primary()), 1);
+
+    // Without a password, of a name that nobody knows, or where nobody is, the failure says so.
+    let name = watched.primary_name();
+    let at = |urls: Vec<String>, primary: &str| {
+        let builder = Limiter::redis_sentinel(urls, primary);
+        builder.namespace("n").build().unwrap()
+    };
+    let (kind, told) = failure(&at(watched.urls(), "redis://limiter:limits@nobody/")).await;
+    assert_eq!(kind, StoreErrorKind::Connection);
+    assert!(
+        told.contains("know no primary of this name") && told.contains("nobody"),
+        "{told}"
+    );
+    let (_, told) = failure(&at(watched.urls(), &format!("redis://limiter:wrong@{name}/"))).await;
+    assert!(
+        told.contains("Authentication") || told.contains("WRONGPASS"),
+        "{told}"
+    );
+    let nobody = vec![
+        "redis://127.0.0.1:1/".to_owned(),
+        "redis://127.0.0.1:2/".to_owned(),
+    ];
+    let (kind, told) = failure(&at(nobody, &watched.primary_url())).await;
+    assert_eq!(kind, StoreErrorKind::Connection);
+    assert!(
+        told.contains("no sentinel answers") && told.contains("127.0.0.1:1"),
+        "{told}"
+    );
+    assert!(!told.contains("limits@"), "{told}");
+}
+
+#[tokio::test]
+async fn sentinels_that_are_dead_or_silent_delay_nobody() {
+    let watched = RedisSentinel::start();
+    let (dead, silent) = (
+        &watched.sentinels()[0],
+        Proxy::start(watched.sentinels()[1].port()),
+    );
+    dead.kill();
+    silent.set_black_hole(true);
+    let urls = [dead.url(), silent.url(), watched.sentinels()[2].url()];
+    let limits = Limiter::redis_sentinel(urls, watched.primary_url())
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    let asked = Instant::now();
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
+    assert!(
+        asked.elapsed() < Duration::from_millis(300) + SLACK,
+        "{:?}",
+        asked.elapsed()
+    );
+}
+
+/// What callers see while another takes over: how long the longest time without a permit was, and whether one waited
+/// longer than its deadline.
+async fn gaps(limits: Limiter, stop: Arc<AtomicBool>) -> (Duration, Instant, Duration) {
+    let (mut longest, mut slowest, mut answered) = (Duration::ZERO, Duration::ZERO, Instant::now());
+    for key in 0_u32.. {
+        let asked = Instant::now();
+        let answer = limits.check(&policy(OnStoreFailure::Error), key).await;
+        slowest = slowest.max(asked.elapsed());
+        if answer.is_ok() {
+            longest = longest.max(answered.elapsed());
+            answered = Instant::now();
+        } else if stop.load(Ordering::SeqCst) && answered.elapsed() > Duration::from_secs(5) {
+            break;
+        }
+        if answer.is_ok() && stop.load(Ordering::SeqCst) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    (longest, answered, slowest)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_is_told_is_followed_with_hardly_a_gap() {
+    let watched = Arc::new(RedisSentinel::start());
+    let limits = limiter(&watched);
+    limits.ready().await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers = tokio::spawn(gaps(limits.clone(), Arc::clone(&stop)));
+    let told = Arc::clone(&watched);
+    let new = tokio::task::spawn_blocking(move || told.fail_over().port())
+        .await
+        .unwrap();
+    let new = watched
+        .servers()
+        .iter()
+        .find(|server| server.port() == new)
+        .unwrap();
+    // All sentinels name it: soon calls go there, though the old one takes them for a while yet.
+    let agreed = Instant::now();
+    let before = keys(new);
+    while keys(new) == before {
+        assert!(
+            agreed.elapsed() < Duration::from_secs(1) + SLACK,
+            "nobody asks the new primary"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.store(true, Ordering::SeqCst);
+    let (longest, _, slowest) = callers.await.unwrap();
+    assert!(longest < Duration::from_millis(500) + SLACK, "{longest:?}");
+    assert!(
+        slowest < limiter_core::Policy::DEFAULT_DEADLINE + SLACK,
+        "{slowest:?}"
+    );
+    answers_again(&limits, Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_one_that_takes_over_for_a_dead_primary_is_used_as_soon_as_it_is_known() {
+    let watched = Arc::new(RedisSentinel::start());
+    let limits = limiter(&watched);
+    limits.ready().await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers = tokio::spawn(gaps(limits.clone(), Arc::clone(&stop)));
+    let killed = Arc::clone(&watched);
+    tokio::task::spawn_blocking(move || {
+        let old = killed.kill_primary();
+        killed.await_fail_over(old);
+    })
+    .await
+    .unwrap();
+    let agreed = Instant::now();
+    stop.store(true, Ordering::SeqCst);
+    let (_, answered, slowest) = callers.await.unwrap();
+    let healed = answered.saturating_duration_since(agreed);
+    assert!(healed < Duration::from_millis(500) + SLACK, "{healed:?}");
+    assert!(
+        slowest < limiter_core::Policy::DEFAULT_DEADLINE + SLACK,
+        "{slowest:?}"
+    );
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_primary_is_not_used() {
+    let watched = RedisSentinel::builder()
+        .down_after(Duration::from_secs(60))
+        .start();
+    // Behind the sentinels' back.
+    watched.primary().command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let Err(Rejection::Unavailable(error)) = limiter(&watched).check(&patient(), "k").await else {
+        panic!("a replica cannot decide");
+    };
+    let told = error.source().unwrap().to_string();
+    assert!(told.contains("no primary now"), "{told}");
+}
+
+#[test]
+fn urls_that_cannot_be_used_are_named() {
+    for (sentinels, primary, message) in [
+        (&[] as &[&str], "redis://name/", "a URL of a sentinel is missing"),
+        (
+            &["http://user:secret@h/"],
+            "redis://name/",
+            "redis URL is `http://…@h/`",
+        ),
+        (
+            &["redis://h:26379/"],
+            "unix:///run/redis.sock",
+            "the primary's name in place of a host",
+        ),
+    ] {
+        let builder = Limiter::redis_sentinel(sentinels.iter().copied(), primary);
+        let told = builder.namespace("n").build().unwrap_err().to_string();
+        assert!(told.contains(message) && !told.contains("secret"), "{told}");
+    }
+}

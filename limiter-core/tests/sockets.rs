@@ -1,0 +1,121 @@
+//! How sockets are set, and how often servers that do not answer are dialled.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use limiter_core::{Limiter, OnStoreFailure};
+use limiter_testing::RedisServer;
+use support::{limiter, patient, policy};
+
+/// A server that hangs up as soon as it is reached, and counts how often it was.
+fn hangs_up() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    let reached = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reached);
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            count.fetch_add(1, Ordering::SeqCst);
+            drop(stream);
+        }
+    });
+    (url, reached)
+}
+
+async fn calls_for(limits: &Limiter, lasting: Duration) {
+    let until = Instant::now() + lasting;
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..50_u32 {
+        let limits = limits.clone();
+        callers.spawn(async move {
+            while Instant::now() < until {
+                assert!(
+                    limits
+                        .check(&policy(OnStoreFailure::Error), caller)
+                        .await
+                        .is_err()
+                );
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_is_dialled_a_few_times_a_second_however_many_call() {
+    let (url, reached) = hangs_up();
+    let limits = limiter(url);
+    calls_for(&limits, Duration::from_secs(2)).await;
+    let dialled = reached.load(Ordering::SeqCst);
+    // Five failures, and what else was under way, until the breaker opens; then a probe now and then.
+    assert!((2..=40).contains(&dialled), "{dialled}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_is_left_alone_while_nobody_calls() {
+    let (url, reached) = hangs_up();
+    let limits = limiter(url);
+    assert!(limits.ready().await.is_err());
+    // What the pool has under way.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let dialled = reached.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(reached.load(Ordering::SeqCst), dialled);
+    assert!(dialled <= 4, "{dialled}");
+}
+
+#[tokio::test]
+async fn limiters_do_not_probe_in_step() {
+    let (url, reached) = hangs_up();
+    let limiters: Vec<Limiter> = (0..20).map(|_| limiter(url.clone())).collect();
+    let mut calling = tokio::task::JoinSet::new();
+    for limits in limiters {
+        calling.spawn(async move { calls_for(&limits, Duration::from_secs(3)).await });
+    }
+    // Long after the first failures, which come together: how many dials fall into each hundredth of a second?
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mut most = 0;
+    for _ in 0..100 {
+        let before = reached.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        most = most.max(reached.load(Ordering::SeqCst) - before);
+    }
+    while calling.join_next().await.is_some() {}
+    assert!((1..20).contains(&most), "{most} of 20 at once");
+}
+
+/// The kernel's word: `ss` tells the timer of a socket, and `/proc` its keepalive.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn idle_connections_are_kept_alive() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
+    // Remote address, state, …, and in the sixth column the timer: 2 stands for keepalive.
+    let remote = format!("0100007F:{:04X}", server.port());
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let timers: Vec<&str> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.get(2) == Some(&remote.as_str()) && fields.get(3) == Some(&"01"))
+        .filter_map(|fields| fields.get(5).copied())
+        .collect();
+    assert!(!timers.is_empty());
+    for timer in timers {
+        let Some((kind, left)) = timer.split_once(':') else {
+            panic!("{timer}")
+        };
+        let left = Duration::from_millis(u64::from_str_radix(left, 16).unwrap() * 10);
+        assert_eq!(kind, "02", "{timer}");
+        assert!(left <= Duration::from_secs(15), "{left:?}");
+    }
+}

@@ -1,0 +1,196 @@
+//! TLS to Redis: who is trusted, who is not, and how soon that is told.
+#![cfg(feature = "tls")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use limiter_core::{ConfigError, Limiter, OnStoreFailure, Policy, RedisBuilder, Rejection, StoreErrorKind};
+use limiter_testing::tls::{Authority, serve};
+use limiter_testing::{RedisCluster, RedisServer};
+use support::{SLACK, answers_again, namespace, patient};
+
+fn limiter(url: &str, configure: impl FnOnce(RedisBuilder) -> RedisBuilder) -> Result<Limiter, ConfigError> {
+    configure(Limiter::redis(url).namespace(namespace())).build()
+}
+
+/// Why a call is not answered; it is told within its deadline.
+async fn refusal(limits: &Limiter) -> String {
+    let deadline = Duration::from_millis(900);
+    let policy = Policy::token_bucket("p").capacity(100).rate(1).deadline(deadline);
+    let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
+    let asked = Instant::now();
+    let Err(Rejection::Unavailable(error)) = limits.check(&policy, "k").await else {
+        panic!("such a connection must not come about");
+    };
+    assert!(asked.elapsed() < deadline + SLACK, "{:?}", asked.elapsed());
+    assert_eq!(error.kind(), StoreErrorKind::Connection);
+    format!("{error}: {}", error.source().unwrap())
+}
+
+#[tokio::test]
+async fn a_server_signed_for_by_the_given_authority_is_trusted() {
+    let (server, authority) = (RedisServer::start(), Authority::new());
+    let identity = authority.server(&["localhost"]);
+    let Some(url) = serve(&server, &authority, &identity, false) else {
+        return;
+    };
+    let limits = limiter(&url, |builder| builder.root_certificate(authority.certificate())).unwrap();
+    limits.ready().await.unwrap();
+    for left in (90..100).rev() {
+        assert_eq!(limits.check(&patient(), "k").await.unwrap().remaining(), left);
+    }
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_trusted_signed_for_is_refused() {
+    let (server, authority) = (RedisServer::start(), Authority::new());
+    let identity = authority.server(&["localhost"]);
+    let Some(url) = serve(&server, &authority, &identity, false) else {
+        return;
+    };
+    let other = Authority::new();
+    let limits = limiter(&url, |builder| builder.root_certificate(other.certificate())).unwrap();
+    let told = refusal(&limits).await;
+    assert!(told.contains("certificate"), "{told}");
+    assert!(told.contains("localhost"), "{told}");
+    assert!(limits.ready().await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_of_another_name_is_refused() {
+    let (server, authority) = (RedisServer::start(), Authority::new());
+    let identity = authority.server(&["redis.example"]);
+    let Some(url) = serve(&server, &authority, &identity, false) else {
+        return;
+    };
+    let limits = limiter(&url, |builder| builder.root_certificate(authority.certificate())).unwrap();
+    let told = refusal(&limits).await;
+    assert!(told.contains("not valid for name"), "{told}");
+}
+
+#[tokio::test]
+async fn a_server_that_demands_a_certificate_gets_the_one_that_was_given() {
+    let (server, authority) = (RedisServer::start(), Authority::new());
+    let identity = authority.server(&["localhost"]);
+    let Some(url) = serve(&server, &authority, &identity, true) else {
+        return;
+    };
+    let trusting = |builder: RedisBuilder| builder.root_certificate(authority.certificate());
+    let client = authority.client();
+    let known = limiter(&url, |builder| {
+        trusting(builder).client_certificate(client.certificate.as_str(), client.key.as_str())
+    })
+    .unwrap();
+    assert!(known.check(&patient(), "k").await.unwrap().is_allowed());
+    let shown = format!("{known:?}");
+    assert!(
+        !shown.contains("PRIVATE") && !shown.contains("limits@"),
+        "{shown}"
+    );
+
+    let told = refusal(&limiter(&url, trusting).unwrap()).await;
+    assert!(told.to_lowercase().contains("certificate"), "{told}");
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_cluster_are_reached_as_its_seed_is() {
+    let cluster = RedisCluster::builder().primaries(1).start();
+    let authority = Authority::new();
+    let identity = authority.server(&["localhost", "127.0.0.1"]);
+    let Some(url) = serve(cluster.node(0), &authority, &identity, false) else {
+        return;
+    };
+    // Said anew by the second, so that the node announces it.
+    let port = cluster.node(0).command(&["CONFIG", "GET", "tls-port"]).items()[1].text();
+    let announce = [
+        "CONFIG",
+        "SET",
+        "tls-cluster",
+        "yes",
+        "cluster-announce-tls-port",
+        &port,
+    ];
+    cluster.node(0).command(&announce);
+    let limits = Limiter::redis_cluster([url])
+        .root_certificate(authority.certificate())
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_no_tls_is_refused_in_time() {
+    let server = RedisServer::start();
+    let authority = Authority::new();
+    let url = server.url().replace("redis://", "rediss://");
+    let limits = limiter(&url, |builder| builder.root_certificate(authority.certificate())).unwrap();
+    let told = refusal(&limits).await;
+    assert!(told.contains("did not answer to TLS"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_used_is_named_when_the_limiter_is_built() {
+    let url = "rediss://user:secret@localhost/";
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (mine, not_mine) = (authority.client(), other.client());
+    let root = authority.certificate();
+    for (built, message) in [
+        (
+            limiter(url, |builder| builder.root_certificate("no certificate")),
+            "root certificate is `without a certificate`",
+        ),
+        (
+            limiter(url, |builder| {
+                builder
+                    .root_certificate(root)
+                    .client_certificate("", mine.key.as_str())
+            }),
+            "client certificate is `without a certificate`",
+        ),
+        (
+            limiter(url, |builder| {
+                builder
+                    .root_certificate(root)
+                    .client_certificate(mine.certificate.as_str(), "")
+            }),
+            "key of the client certificate is",
+        ),
+        (
+            limiter(url, |builder| {
+                let builder = builder.root_certificate(root);
+                builder.client_certificate(mine.certificate.as_str(), not_mine.key.as_str())
+            }),
+            "client certificate is",
+        ),
+        (
+            limiter("redis://user:secret@localhost/", |builder| {
+                builder.root_certificate(root)
+            }),
+            "expected a URL of rediss://",
+        ),
+        (
+            limiter("rediss://user:secret@localhost/#insecure", |builder| {
+                builder.root_certificate(root)
+            }),
+            "always verified",
+        ),
+    ] {
+        let told = built.unwrap_err().to_string();
+        assert!(told.contains(message), "{told}");
+        assert!(!told.contains("secret") && !told.contains("PRIVATE"), "{told}");
+    }
+    // The system's authorities stand where none is given.
+    assert!(limiter(url, |builder| builder).is_ok());
+}

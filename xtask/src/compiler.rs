@@ -1,0 +1,25 @@
+//! Sees to it that there is a compiler for C++, in which the fuzzer itself is written.
+
+use std::env;
+
+use crate::packages::{Wanted, on_path};
+
+const CPLUSPLUS: Wanted = Wanted {
+    what: "a compiler for C++",
+    found,
+    packages: |manager| match manager {
+        "dnf" | "yum" | "zypper" => &["gcc-c++"],
+        "pacman" | "brew" => &["gcc"],
+        _ => &["g++"],
+    },
+    advice: "install one, or name it in CXX",
+};
+
+/// Finds a compiler or installs one.
+pub(crate) fn ensure() -> Result<(), String> {
+    CPLUSPLUS.ensure()
+}
+
+fn found() -> bool {
+    env::var_os("CXX").is_some_and(|named| !named.is_empty()) || on_path("c++")
+}

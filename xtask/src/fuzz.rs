@@ -1,0 +1,250 @@
+//! Feeds arbitrary input to the targets in `fuzz/`.
+//!
+//! The flags are those of `cargo fuzz run -s none`, which works here too; setting them ourselves spares everybody who only
+//! runs the targets, CI above all, from building that tool. They work on the stable toolchain, since no sanitizer is
+//! asked for: the library has no unsafe code for one to watch.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::steps::{Strictness, cargo, root, target_dir};
+use crate::{compiler, steps};
+
+pub(crate) const TARGETS: [&str; 5] = ["resp", "reply", "name", "policy", "trace"];
+
+const SECONDS: u32 = 60;
+const SECONDS_IN_CI: u32 = 10;
+/// Input that takes longer than this hangs.
+const TIMEOUT_SECONDS: u32 = 10;
+
+const FLAGS: [&str; 8] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Cllvm-args=-simplifycfg-branch-fold-threshold=0",
+    "-Ccodegen-units=1",
+    "--cfg=fuzzing",
+];
+
+/// What follows `fuzz`.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    seconds: u32,
+    target: Option<String>,
+    /// One input, to be tried again.
+    input: Option<PathBuf>,
+}
+
+/// `cargo xtask fuzz`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let options = Options::parse(args)?;
+    let fuzzer = Fuzzer::build(Strictness::Lenient)?;
+    if let (Some(target), Some(input)) = (&options.target, &options.input) {
+        return fuzzer.repeat(target, input);
+    }
+    let targets = TARGETS
+        .iter()
+        .filter(|name| options.target.as_deref().is_none_or(|only| only == **name));
+    targets
+        .into_iter()
+        .try_for_each(|target| fuzzer.search(target, options.seconds))
+}
+
+/// The short form.
+pub(crate) fn run_in_ci(strictness: Strictness) -> Result<(), String> {
+    let fuzzer = Fuzzer::build(strictness)?;
+    TARGETS
+        .iter()
+        .try_for_each(|target| fuzzer.search(target, SECONDS_IN_CI))
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self {
+            seconds: SECONDS,
+            target: None,
+            input: None,
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if arg == "--seconds" {
+                let seconds = args.next().and_then(|seconds| seconds.parse().ok());
+                options.seconds = seconds
+                    .filter(|seconds| *seconds > 0)
+                    .ok_or("--seconds expects a number")?;
+            } else if options.target.is_some() && options.input.is_none() {
+                options.input = Some(arg.into());
+            } else if TARGETS.contains(&arg.as_str()) && options.target.is_none() {
+                options.target = Some(arg.clone());
+            } else {
+                return Err(format!(
+                    "expected --seconds <n> or one of {}, got `{arg}`",
+                    TARGETS.join(", ")
+                ));
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The targets, built.
+struct Fuzzer {
+    programs: PathBuf,
+    /// What earlier runs have found out.
+    found: PathBuf,
+    /// What a person knows: inputs to begin with, and words that mean something.
+    seeds: PathBuf,
+    dictionaries: PathBuf,
+}
+
+impl Fuzzer {
+    fn build(strictness: Strictness) -> Result<Self, String> {
+        compiler::ensure()?;
+        let (project, built) = (root().join("fuzz"), target_dir().join("fuzz"));
+        let triple = host()?;
+        let mut flags = FLAGS.to_vec();
+        if strictness == Strictness::DenyWarnings {
+            flags.push("-Dwarnings");
+        }
+        let mut command = cargo();
+        command
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--bins",
+                "--target",
+                &triple,
+                "--manifest-path",
+            ])
+            .arg(project.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&built)
+            // In this form a flag may contain spaces; and it wins over RUSTFLAGS, which are for the other steps.
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+        steps::succeed(command, "fuzz")?;
+        Ok(Self {
+            programs: built.join(triple).join("release"),
+            found: built.join("found"),
+            seeds: project.join("seeds"),
+            dictionaries: project.join("dictionaries"),
+        })
+    }
+
+    /// Tries inputs for so many seconds, beginning with those that are known.
+    fn search(&self, target: &str, seconds: u32) -> Result<(), String> {
+        let (corpus, culprits) = (self.found.join(target), self.found.join("culprits"));
+        let (seeds, dictionary) = (self.seeds.join(target), self.dictionaries.join(target));
+        for dir in [&corpus, &culprits] {
+            fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        }
+        println!("==> fuzz: {target}, {seconds} s");
+        let mut command = self.program(target);
+        command
+            .arg(format!("-max_total_time={seconds}"))
+            .arg("-print_final_stats=1");
+        command.arg(format!("-artifact_prefix={}/{target}-", culprits.display()));
+        if dictionary.is_file() {
+            command.arg(format!("-dict={}", dictionary.display()));
+        }
+        command
+            .arg(&corpus)
+            .args(Some(&seeds).filter(|seeds| seeds.is_dir()));
+        // The message of a panic matters; the fuzzer's own frames would hide it.
+        command.env("RUST_BACKTRACE", "0");
+        let output = output(command)?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            let runs = told
+                .lines()
+                .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+            println!("    {} inputs, all well", runs.unwrap_or("?").trim());
+            return Ok(());
+        }
+        let last: Vec<_> = told
+            .lines()
+            .filter(|line| !line.starts_with(['#', '\t']))
+            .collect();
+        let shown = last
+            .get(last.len().saturating_sub(40)..)
+            .unwrap_or_default()
+            .join("\n");
+        let advice = "repeat it with `cargo xtask fuzz";
+        Err(format!(
+            "{shown}\n{target} fails; {advice} {target} <the file named above>`"
+        ))
+    }
+
+    fn repeat(&self, target: &str, input: &Path) -> Result<(), String> {
+        let mut command = self.program(target);
+        command.arg(input);
+        steps::succeed(command, "fuzz")
+    }
+
+    fn program(&self, target: &str) -> Command {
+        let mut command = Command::new(self.programs.join(target));
+        command.arg(format!("-timeout={TIMEOUT_SECONDS}"));
+        command
+    }
+}
+
+fn output(mut command: Command) -> Result<Output, String> {
+    command
+        .output()
+        .map_err(|error| format!("cannot run {command:?}: {error}"))
+}
+
+/// Naming a target, even the own one, keeps the flags away from build scripts.
+fn host() -> Result<String, String> {
+    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    command.arg("-vV");
+    let told = output(command)?.stdout;
+    let host = String::from_utf8_lossy(&told)
+        .lines()
+        .find_map(|line| line.strip_prefix("host: ").map(str::to_owned));
+    host.ok_or_else(|| "rustc does not tell its host".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str) -> Result<Options, String> {
+        Options::parse(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_target_and_a_time_are_understood_and_nothing_else() {
+        let (target, input) = (Some("name".to_owned()), None);
+        assert_eq!(
+            parse("--seconds 5 name"),
+            Ok(Options {
+                seconds: 5,
+                target,
+                input
+            })
+        );
+        assert!(parse("name file").is_ok_and(|options| options.input == Some("file".into())));
+        for refused in [
+            "names",
+            "--seconds",
+            "--seconds 0",
+            "name file more",
+            "--second 1",
+        ] {
+            assert!(parse(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn every_target_is_a_program_with_seeds_or_without() {
+        let manifest = include_str!("../../fuzz/Cargo.toml");
+        for target in TARGETS {
+            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target}");
+        }
+        assert_eq!(manifest.matches("[[bin]]").count(), TARGETS.len());
+    }
+}

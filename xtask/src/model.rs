@@ -1,0 +1,30 @@
+//! Runs the tests named `model` under the schedules of a model checker.
+
+use crate::steps::{self, Strictness, cargo, root, target_dir};
+
+/// `cargo xtask model`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let mut command = cargo();
+    command
+        .args([
+            "test",
+            "-p",
+            "limiter-core",
+            "--no-default-features",
+            "--features",
+            "redis",
+            "--lib",
+            "model::",
+        ])
+        .args(args)
+        .current_dir(root())
+        // Every crate is compiled anew under these flags, beside the usual builds.
+        .env("CARGO_TARGET_DIR", target_dir().join("model"))
+        .env("RUSTFLAGS", "--cfg shuttle");
+    steps::succeed(command, "model")
+}
+
+/// The same, as a step.
+pub(crate) fn run_in_ci(_: Strictness) -> Result<(), String> {
+    run(&[])
+}

@@ -1,0 +1,176 @@
+//! Installs what the chores need and the machine has not, with the machine's own package manager.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Something that is needed.
+pub(crate) struct Wanted {
+    pub(crate) what: &'static str,
+    /// Whether it is there.
+    pub(crate) found: fn() -> bool,
+    /// The packages that bring it, in order of preference, by package manager.
+    pub(crate) packages: fn(&str) -> &'static [&'static str],
+    /// What a person can do instead.
+    pub(crate) advice: &'static str,
+}
+
+/// A package manager, and what to tell it.
+struct Manager {
+    program: &'static str,
+    /// Run first, for images come without the lists of packages.
+    refresh: &'static [&'static str],
+    install: &'static [&'static str],
+    as_root: bool,
+}
+
+const MANAGERS: [Manager; 7] = [
+    Manager {
+        refresh: &["update"],
+        ..Manager::with("apt-get", &["install", "--yes", "--no-install-recommends"])
+    },
+    Manager::with("dnf", &["install", "-y"]),
+    Manager::with("yum", &["install", "-y"]),
+    Manager::with("apk", &["add", "--no-cache"]),
+    Manager::with("pacman", &["-Sy", "--noconfirm"]),
+    Manager::with("zypper", &["--non-interactive", "install"]),
+    Manager {
+        as_root: false,
+        ..Manager::with("brew", &["install"])
+    },
+];
+
+impl Wanted {
+    /// Installs it, unless it is there.
+    pub(crate) fn ensure(&self) -> Result<(), String> {
+        if (self.found)() {
+            return Ok(());
+        }
+        let Self { what, advice, .. } = self;
+        let manager = MANAGERS
+            .iter()
+            .find(|manager| on_path(manager.program))
+            .ok_or_else(|| format!("{what} is missing, and no package manager is known here; {advice}"))?;
+        let prefix = privileges(manager).ok_or_else(|| {
+            format!(
+                "{what} is missing, and {} needs root or sudo; {advice}",
+                manager.program
+            )
+        })?;
+        manager
+            .install(prefix, self)
+            .map_err(|why| format!("{what} is missing, and {why}; {advice}"))
+    }
+}
+
+/// What to put in front of a command that needs root; `None` if there is no way to become it.
+fn privileges(manager: &Manager) -> Option<&'static [&'static str]> {
+    let user = Command::new("id")
+        .arg("-u")
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    if !manager.as_root || user.trim_ascii() == b"0" {
+        Some(&[])
+    } else if !on_path("sudo") {
+        None
+    } else if env::var_os("CI").is_some() {
+        // Nobody is there to type a password.
+        Some(&["sudo", "-n"])
+    } else {
+        Some(&["sudo"])
+    }
+}
+
+impl Manager {
+    const fn with(program: &'static str, install: &'static [&'static str]) -> Self {
+        Self {
+            program,
+            refresh: &[],
+            install,
+            as_root: true,
+        }
+    }
+
+    fn install(&self, prefix: &[&'static str], wanted: &Wanted) -> Result<(), String> {
+        let command = |args: &[&'static str]| [prefix, &[self.program], args].concat();
+        let mut failures = Vec::new();
+        for package in (wanted.packages)(self.program) {
+            let install = [command(self.install), vec![*package]].concat();
+            println!(
+                "==> {} is missing: installing it with `{}`",
+                wanted.what,
+                install.join(" ")
+            );
+            if failures.is_empty() && !self.refresh.is_empty() {
+                // A list that is stale in part may still do; the installation is what counts.
+                let _ = quietly(&command(self.refresh));
+            }
+            match quietly(&install) {
+                Ok(()) if (wanted.found)() => return Ok(()),
+                Ok(()) => failures.push(format!("the package {package} brought none")),
+                Err(why) => failures.push(why),
+            }
+        }
+        Err(failures.join(", "))
+    }
+}
+
+/// Runs a command without showing what it prints; on failure, the last line is the reason.
+fn quietly(words: &[&str]) -> Result<(), String> {
+    let (program, args) = words.split_first().ok_or("nothing to run")?;
+    let output = Command::new(program)
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot run {program}: {error}"))?;
+    let Output { status, stderr, .. } = output;
+    let text = String::from_utf8_lossy(&stderr);
+    let last = text
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or("no reason given");
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("`{}` failed: {}", words.join(" "), last.trim()))
+    }
+}
+
+/// Whether a program can be run.
+pub(crate) fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // A name with a directory in it is not searched for.
+    if Path::new(program).components().count() > 1 {
+        return Path::new(program).is_file();
+    }
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_programs_by_name_and_by_path() {
+        assert!(on_path("sh") && on_path("/bin/sh"));
+        assert!(!on_path("no-such-program") && !on_path("/no/such/program"));
+    }
+
+    #[test]
+    fn a_failed_command_tells_its_last_words() {
+        let failed = quietly(&["sh", "-c", "echo first >&2; echo 'the end' >&2; exit 3"]);
+        assert!(failed.is_err_and(|why| why.ends_with("failed: the end")));
+        assert_eq!(quietly(&["true"]), Ok(()));
+    }
+
+    #[test]
+    fn no_root_is_needed_where_it_would_be_refused() {
+        assert!(
+            MANAGERS
+                .iter()
+                .all(|manager| manager.as_root != (manager.program == "brew"))
+        );
+    }
+}
