@@ -10,6 +10,7 @@ mod outages;
 mod processes;
 mod replies;
 mod scripts;
+mod sentinel;
 mod soak;
 mod takeover;
 
@@ -67,6 +68,11 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "failover",
         what: "a replica takes over behind the same address, once in order and once after a crash",
         run: failover::behind_one_address,
+    },
+    Fault {
+        name: "sentinel",
+        what: "sentinels put a replica in the place of the primary, told to and after a crash",
+        run: sentinel::through_sentinel,
     },
     Fault {
         name: "migration",

@@ -117,7 +117,20 @@ impl Run {
         ledger.extra()
     }
 
-    /// The same where the store's clock was moved by multiples of a step, in microseconds: by the time that it really was.
+    /// What the store itself admitted beyond a quota: charges that it has forgotten.
+    pub(crate) fn lost_by_store(&self, quota: Quota) -> Extra {
+        let mut ledger = Ledger::new(quota);
+        for event in self
+            .events
+            .iter()
+            .filter(|event| event.allowed && event.is_healthy())
+        {
+            ledger.admitted(event.key, event.decided_at);
+        }
+        ledger.extra()
+    }
+
+    /// As [`extra`](Self::extra) where the store's clock was moved by multiples of a step, in microseconds: by the time that it really was.
     pub(crate) fn extra_by_true_time(&self, quota: Quota, step: i64) -> Extra {
         let mut ledger = Ledger::new(quota);
         for event in self.events.iter().filter(|event| event.allowed) {

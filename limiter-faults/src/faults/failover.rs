@@ -70,10 +70,10 @@ pub(super) fn judge(trial: &Trial, run: &Run, back: Instant) {
     let ok = run.lateness.fair(back, lasted) <= READONLY_FOR;
     trial.report.row(figure, format!("≤ {}", Shown(READONLY_FOR)), ok);
     trial.judge_recovery(run, back);
-    let extra = run.extra(QUOTA);
+    let (lost, extra) = (run.lost_by_store(QUOTA), run.extra(QUOTA));
     let figure = format!(
-        "{} tokens lost, {} of them under one key",
-        extra.total, extra.worst
+        "{} tokens lost, {} of them under one key; {} extra under one key with the insurance",
+        lost.total, lost.worst, extra.worst
     );
     // What the new primary has not heard of, and the insurance.
     let most = 2 * QUOTA.capacity;
