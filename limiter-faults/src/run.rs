@@ -190,13 +190,4 @@ fn percentile(spans: &mut [Duration], percent: usize) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ninety_nine_of_a_hundred() {
-        let mut spans: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
-        assert_eq!(percentile(&mut spans, 99), Duration::from_millis(99));
-        assert_eq!(percentile(&mut [], 99), Duration::ZERO);
-    }
-}
+mod tests;

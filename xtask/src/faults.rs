@@ -16,6 +16,6 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if status.success() {
         Ok(())
     } else {
-        Err("not every promise held".to_owned())
+        Err(format!("the fault suite, {status}"))
     }
 }

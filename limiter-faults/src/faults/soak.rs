@@ -48,8 +48,6 @@ pub(crate) fn soak(trial: &Trial) {
     trial.judge_hung(&run);
     run.enter_into(&mut all);
     tally.judge(trial, all.extra());
-    // Asked for only now: none of it is gone before the limiters are.
-    drop(plan);
 }
 
 /// What the rounds have shown.
