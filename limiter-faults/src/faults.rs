@@ -132,6 +132,7 @@ impl Fault {
         match (self.name, quick) {
             ("soak", true) => Duration::from_secs(120),
             ("soak", false) => Duration::from_secs(720),
+            ("hostile-keys", false) => Duration::from_secs(600),
             (_, true) => Duration::from_secs(60),
             (_, false) => Duration::from_secs(180),
         }
