@@ -55,6 +55,8 @@ impl Canary {
     /// Takes the process of a server into account, too.
     pub(crate) fn watch(&self, pid: u32) {
         let mut servers = self.shared.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that were killed are of no interest any more.
+        servers.retain(|known| *known != pid && process(*known).exists());
         servers.push(pid);
     }
 
@@ -96,14 +98,15 @@ fn measure(shared: &Shared) {
         thread::sleep(PERIOD);
         let now = Instant::now();
         let woke_late = (now - last).saturating_sub(PERIOD);
-        let own = longest_wait(&mut waited, threads());
+        let before = std::mem::take(&mut waited);
+        let own = longest_wait(&before, &mut waited, threads());
         let pids = shared
             .servers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let servers = pids.iter().map(|pid| PathBuf::from(format!("/proc/{pid}")));
-        let late = woke_late.max(own) + longest_wait(&mut waited, servers);
+        let late = woke_late.max(own) + longest_wait(&before, &mut waited, servers);
         if late >= NOTABLE {
             let delay = Delay {
                 from: last,
@@ -126,13 +129,21 @@ fn threads() -> impl Iterator<Item = PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// The longest that any of them has waited for a processor since it was last looked at.
-fn longest_wait(known: &mut HashMap<PathBuf, u64>, dirs: impl Iterator<Item = PathBuf>) -> Duration {
+fn process(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+/// The longest that any of them has waited for a processor since before; notes what each has waited now.
+fn longest_wait(
+    before: &HashMap<PathBuf, u64>,
+    now: &mut HashMap<PathBuf, u64>,
+    dirs: impl Iterator<Item = PathBuf>,
+) -> Duration {
     let mut longest = 0;
     for dir in dirs {
         let Some(total) = waited_nanos(&dir) else { continue };
-        let before = known.insert(dir, total).unwrap_or(total);
-        longest = longest.max(total.saturating_sub(before));
+        longest = longest.max(total.saturating_sub(*before.get(&dir).unwrap_or(&total)));
+        now.insert(dir, total);
     }
     Duration::from_nanos(longest)
 }
