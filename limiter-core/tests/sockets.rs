@@ -27,12 +27,12 @@ fn hangs_up() -> (String, Arc<AtomicUsize>) {
     (url, reached)
 }
 
-async fn calls_for(limits: &Limiter, lasting: Duration) {
+async fn calls_for(limits: &Limiter, callers: u32, lasting: Duration) {
     let until = Instant::now() + lasting;
-    let mut callers = tokio::task::JoinSet::new();
-    for caller in 0..50_u32 {
+    let mut calling = tokio::task::JoinSet::new();
+    for caller in 0..callers {
         let limits = limits.clone();
-        callers.spawn(async move {
+        calling.spawn(async move {
             while Instant::now() < until {
                 assert!(
                     limits
@@ -44,7 +44,7 @@ async fn calls_for(limits: &Limiter, lasting: Duration) {
             }
         });
     }
-    while let Some(ended) = callers.join_next().await {
+    while let Some(ended) = calling.join_next().await {
         ended.unwrap();
     }
 }
@@ -53,7 +53,7 @@ async fn calls_for(limits: &Limiter, lasting: Duration) {
 async fn a_server_that_hangs_up_is_dialled_a_few_times_a_second_however_many_call() {
     let (url, reached) = hangs_up();
     let limits = limiter(url);
-    calls_for(&limits, Duration::from_secs(2)).await;
+    calls_for(&limits, 50, Duration::from_secs(2)).await;
     let dialled = reached.load(Ordering::SeqCst);
     // Five failures, and what else was under way, until the breaker opens; then a probe now and then.
     assert!((2..=40).contains(&dialled), "{dialled}");
@@ -78,7 +78,7 @@ async fn limiters_do_not_probe_in_step() {
     let limiters: Vec<Limiter> = (0..20).map(|_| limiter(url.clone())).collect();
     let mut calling = tokio::task::JoinSet::new();
     for limits in limiters {
-        calling.spawn(async move { calls_for(&limits, Duration::from_secs(3)).await });
+        calling.spawn(async move { calls_for(&limits, 2, Duration::from_secs(3)).await });
     }
     // Long after the first failures, which come together: how many dials fall into each hundredth of a second?
     tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -89,7 +89,7 @@ async fn limiters_do_not_probe_in_step() {
         most = most.max(reached.load(Ordering::SeqCst) - before);
     }
     while calling.join_next().await.is_some() {}
-    assert!((1..20).contains(&most), "{most} of 20 at once");
+    assert!((1..=10).contains(&most), "{most} of 20 at once");
 }
 
 /// The kernel's word: `ss` tells the timer of a socket, and `/proc` its keepalive.

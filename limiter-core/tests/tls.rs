@@ -178,7 +178,7 @@ fn what_cannot_be_used_is_named_when_the_limiter_is_built() {
             limiter("redis://user:secret@localhost/", |builder| {
                 builder.root_certificate(root)
             }),
-            "expected a URL of rediss://",
+            "expected rediss://, since a certificate is given",
         ),
         (
             limiter("rediss://user:secret@localhost/#insecure", |builder| {

@@ -16,7 +16,10 @@ const SOON: Duration = Duration::from_millis(100);
 #[test]
 fn forwards_both_ways_and_counts() {
     let proxy = Proxy::start(RedisServer::shared().port());
-    assert_eq!(proxy.url(), format!("redis://127.0.0.1:{}/", proxy.port()));
+    assert_eq!(
+        proxy.url(),
+        format!("redis://limiter:limits@127.0.0.1:{}/", proxy.port())
+    );
     let mut client = Client::to(&proxy);
     let long = "x".repeat(1_000_000);
     let request = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{long}\r\n", long.len());

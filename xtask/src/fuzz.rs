@@ -114,7 +114,6 @@ impl Fuzzer {
             .args([
                 "build",
                 "--release",
-                "--locked",
                 "--bins",
                 "--target",
                 &triple,

@@ -12,6 +12,7 @@ mod model;
 mod packages;
 mod redis;
 mod steps;
+mod supply_chain;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("faults", rest)) => faults::run(rest),
         Some(("fuzz", rest)) => fuzz::run(rest),
         Some(("model", rest)) => model::run(rest),
+        Some(("supply-chain", rest)) => supply_chain::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -52,6 +54,7 @@ fn help() -> String {
          \x20                                   break what the limiter depends on, and measure what it promises\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
+         supply-chain                       licences, duplicates, advisories, packages, the public API\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

@@ -68,17 +68,22 @@ impl Deployment {
         let urls: Vec<&String> = match &self.topology {
             Topology::Standalone(url) => vec![url],
             Topology::Cluster(urls) => urls.iter().collect(),
-            Topology::Sentinel { sentinels, primary } => sentinels.iter().chain([primary]).collect(),
+            Topology::Sentinel { sentinels, primary } => [primary].into_iter().chain(sentinels).collect(),
             Topology::Pool(_) => Vec::new(),
         };
         if !self.certificates.are_given() || urls.iter().any(|url| endpoint::wants_tls(url)) {
             return Ok(());
         }
-        Err(ConfigError::invalid(
-            "TLS",
-            "a certificate without a URL that asks for TLS",
-            "a URL of rediss://",
-        ))
+        match urls.first() {
+            Some(url) => Err(endpoint::unusable(url, "rediss://, since a certificate is given")),
+            // No URL of a cluster is a mistake of its own.
+            None if !matches!(self.topology, Topology::Pool(_)) => Ok(()),
+            None => Err(ConfigError::invalid(
+                "certificate",
+                "given besides a pool",
+                "one that the pool's manager brings along",
+            )),
+        }
     }
 }
 

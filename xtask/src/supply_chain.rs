@@ -1,0 +1,220 @@
+//! What is shipped, and what it rests on: licences, duplicates, advisories, packages, the public API, unsafe code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::packages::on_path;
+use crate::steps::{self, cargo, root, target_dir};
+
+/// What users get, each after those on which it depends.
+const PUBLISHED: [&str; 3] = ["limiter-macros", "limiter-core", "limiter-tower"];
+
+/// What a check finds, beside its failure: why it could look at nothing.
+type Findings = Result<Option<&'static str>, String>;
+type Check = fn() -> Findings;
+
+const CHECKS: [(&str, Check); 5] = [
+    ("licences, duplicates, sources", licences),
+    ("advisories", advisories),
+    ("unsafe code", unsafe_code),
+    ("packages", packages),
+    ("public API", public_api),
+];
+
+/// `cargo xtask supply-chain`. Runs every check, also after one that failed.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    if let Some(arg) = args.first() {
+        return Err(format!("supply-chain takes no arguments, got `{arg}`"));
+    }
+    let (mut failed, mut summary) = (Vec::new(), String::new());
+    for (name, check) in CHECKS {
+        println!("==> supply-chain: {name}");
+        let found = match check() {
+            Ok(None) => "ok".to_owned(),
+            Ok(Some(why)) => format!("NOT CHECKED: {why}"),
+            Err(why) => {
+                failed.push(name);
+                format!("FAILED: {why}")
+            }
+        };
+        summary.push_str(&format!("    {name}: {found}\n"));
+    }
+    print!("==> supply-chain:\n{summary}");
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("failed: {}", failed.join(", ")))
+    }
+}
+
+fn licences() -> Findings {
+    let mut deny = tool("cargo-deny")?;
+    deny.args(["--all-features", "check", "licenses", "bans", "sources"]);
+    steps::succeed(deny, "supply-chain").map(|()| None)
+}
+
+/// The database of advisories comes from a git host of its own, which not every machine reaches.
+fn advisories() -> Findings {
+    let mut fetch = tool("cargo-deny")?;
+    fetch.args(["fetch", "db"]);
+    if steps::succeed(fetch, "supply-chain").is_err() {
+        return Ok(Some("the database of advisories cannot be reached from here"));
+    }
+    let mut deny = tool("cargo-deny")?;
+    deny.args(["--all-features", "check", "--disable-fetch", "advisories"]);
+    steps::succeed(deny, "supply-chain").map(|()| None)
+}
+
+/// `forbid` cannot be taken back in a source, so it is enough that every crate inherits it; a crate of its own workspace
+/// says it itself.
+fn unsafe_code() -> Findings {
+    if !read(&root().join("Cargo.toml"))?.contains("\nunsafe_code = \"forbid\"\n") {
+        return Err("the workspace does not forbid it".to_owned());
+    }
+    for member in members()? {
+        if !read(&member.join("Cargo.toml"))?.contains("\n[lints]\nworkspace = true\n") {
+            return Err(format!(
+                "{} does not inherit the workspace's lints",
+                member.display()
+            ));
+        }
+    }
+    let fuzz = read(&root().join("fuzz/src/lib.rs"))?;
+    if fuzz.contains("#![forbid(unsafe_code)]") {
+        Ok(None)
+    } else {
+        Err("fuzz does not forbid it".to_owned())
+    }
+}
+
+/// Every directory with a manifest, but for those that are workspaces of their own.
+fn members() -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(root()).map_err(|error| format!("cannot list the workspace: {error}"))?;
+    let dirs = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let with_manifest = dirs.filter(|dir| dir.join("Cargo.toml").is_file());
+    with_manifest
+        .map(|dir| Ok((read(&dir.join("Cargo.toml"))?, dir)))
+        .filter(|member| !matches!(member, Ok((manifest, _)) if manifest.contains("\n[workspace]\n")))
+        .map(|member| member.map(|(_, dir)| dir))
+        .collect()
+}
+
+/// The packages build from what is in them, and what has to be in them is.
+fn packages() -> Findings {
+    let of_each = || PUBLISHED.iter().flat_map(|name| ["-p", name]);
+    let mut package = cargo();
+    package
+        .args(["package", "--allow-dirty"])
+        .args(of_each())
+        .current_dir(root());
+    steps::succeed(package, "supply-chain")?;
+    PUBLISHED
+        .iter()
+        .try_for_each(|name| contents(name))
+        .map(|()| None)
+}
+
+fn contents(name: &str) -> Result<(), String> {
+    let mut list = cargo();
+    list.args(["package", "--allow-dirty", "--list", "-p", name])
+        .current_dir(root());
+    let listed = text(list)?;
+    let listed: Vec<_> = listed.lines().map(|line| line.replace('\\', "/")).collect();
+    let lua = scripts(&root().join(name))?;
+    let needed = ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"].map(str::to_owned);
+    for file in needed.into_iter().chain(lua) {
+        if !listed.contains(&file) {
+            return Err(format!("{name} lacks {file}"));
+        }
+    }
+    // Sources and texts. Tests need crates that are not published.
+    let known = ["src/", "Cargo.", "LICENSE-", "README.md", ".cargo_vcs_info.json"];
+    match listed
+        .iter()
+        .find(|file| !known.iter().any(|known| file.starts_with(known)))
+    {
+        Some(foreign) => Err(format!("{name} ships {foreign}")),
+        None => {
+            println!("    {name}: {} files", listed.len());
+            Ok(())
+        }
+    }
+}
+
+/// Scripts that the sources include, as a package names them.
+fn scripts(dir: &Path) -> Result<Vec<String>, String> {
+    let mut list = Command::new("git");
+    list.args(["ls-files", "*.lua"]).current_dir(dir);
+    Ok(text(list)?.lines().map(str::to_owned).collect())
+}
+
+/// What has changed since the last tag is what its version says.
+fn public_api() -> Findings {
+    let mut describe = Command::new("git");
+    describe
+        .args(["describe", "--tags", "--abbrev=0"])
+        .current_dir(root());
+    let Ok(tag) = text(describe) else {
+        return Ok(Some("no version is tagged yet, with which to compare"));
+    };
+    let mut compare = tool("cargo-semver-checks")?;
+    // The arguments of attributes are no API that it could see; their tests compare messages and expansions.
+    let libraries = PUBLISHED
+        .iter()
+        .filter(|name| **name != "limiter-macros")
+        .flat_map(|name| ["-p", name]);
+    compare
+        .args(["semver-checks", "--baseline-rev", tag.trim()])
+        .args(libraries);
+    steps::succeed(compare, "supply-chain").map(|()| None)
+}
+
+/// A tool that is installed, or else is built into the target directory.
+fn tool(name: &str) -> Result<Command, String> {
+    let tools = target_dir().join("tools");
+    let ours = tools.join("bin").join(name);
+    let program = if on_path(name) { name.into() } else { ours.clone() };
+    if !on_path(&program.to_string_lossy()) {
+        let mut install = cargo();
+        install
+            .args(["install", "--locked", "--root"])
+            .arg(&tools)
+            .arg(name);
+        steps::succeed(install, "supply-chain")?;
+    }
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    Ok(command)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// What a command says, if it succeeds.
+fn text(mut command: Command) -> Result<String, String> {
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!(
+            "{command:?}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_is_looked_at_and_forbids_unsafe_code() {
+        let members = members().map(|members| members.len());
+        assert!(members.is_ok_and(|members| members >= 6));
+        assert_eq!(unsafe_code(), Ok(None));
+    }
+}
