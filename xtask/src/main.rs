@@ -6,6 +6,7 @@
 )]
 
 mod compiler;
+mod faults;
 mod fuzz;
 mod model;
 mod packages;
@@ -32,6 +33,7 @@ fn run(args: &[String]) -> Result<(), String> {
     match args.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("test", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::Lenient)),
         Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
+        Some(("faults", rest)) => faults::run(rest),
         Some(("fuzz", rest)) => fuzz::run(rest),
         Some(("model", rest)) => model::run(rest),
         Some(("supply-chain", rest)) => supply_chain::run(rest),
@@ -48,6 +50,8 @@ fn help() -> String {
         "cargo xtask <command>\n\n\
          test [--only <step>] [-- <args>]   check everything; <args> go to `cargo test`\n\
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
+         faults [--quick] [--json] [--only <fault>] [--list]\n\
+         \x20                                   break what the limiter depends on, and measure what it promises\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, the public API\n\

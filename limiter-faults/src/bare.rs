@@ -1,0 +1,79 @@
+//! A client that wants nothing but to know whether a server decides: the measure of when the store is back.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use limiter_testing::RedisServer;
+
+const PATIENCE: Duration = Duration::from_millis(100);
+const GIVE_UP: Duration = Duration::from_secs(30);
+
+const PING: &str = "PING\r\n";
+
+/// Asks over and over, from now on, until the server behind this port accepts a write: one that only reads cannot decide.
+pub(crate) fn until_writable(port: u16) -> Waiting {
+    until_writable_at(port, "bare")
+}
+
+/// The same for a node of a cluster that owns the slot of this tag.
+pub(crate) fn until_writable_at(port: u16, tag: &str) -> Waiting {
+    // It leaves nothing behind.
+    until(port, format!("SET {{{tag}}}limiter-faults 1 PX 1\r\n"))
+}
+
+/// How long connecting and one answer take.
+pub(crate) fn dial(port: u16) -> Option<Duration> {
+    let started = Instant::now();
+    answers(port, PING).then(|| started.elapsed())
+}
+
+/// A wait for a server.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Waiting(JoinHandle<Option<Instant>>);
+
+impl Waiting {
+    /// The moment of its first answer.
+    ///
+    /// # Panics
+    /// If it gives none within half a minute.
+    pub(crate) fn answered_at(self) -> Instant {
+        let answered = self.0.join().ok().flatten();
+        answered.expect("the store itself comes back")
+    }
+}
+
+/// The process of a server that runs.
+pub(crate) fn pid(server: &RedisServer) -> Option<u32> {
+    let info = server.try_command(&["INFO", "server"]).ok()?.text();
+    let mut lines = info.lines();
+    lines.find_map(|line| line.strip_prefix("process_id:")?.trim().parse().ok())
+}
+
+fn until(port: u16, command: String) -> Waiting {
+    Waiting(thread::spawn(move || {
+        let started = Instant::now();
+        while started.elapsed() < GIVE_UP {
+            if answers(port, &command) {
+                return Some(Instant::now());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }))
+}
+
+fn answers(port: u16, command: &str) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(command.as_bytes())?;
+        let mut first = [0];
+        stream.read_exact(&mut first)?;
+        Ok(first == *b"+")
+    };
+    ask().unwrap_or(false)
+}

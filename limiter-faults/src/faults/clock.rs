@@ -1,0 +1,124 @@
+//! A server whose clock is put forward and back by an hour.
+
+use std::collections::HashMap;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use limiter_core::{OnStoreFailure, Policy, PolicyBuilder};
+use limiter_testing::RedisServer;
+
+use crate::event::Event;
+use crate::ledger::Quota;
+use crate::load::{Load, Plan};
+use crate::run::Run;
+use crate::trial::{Shown, Trial};
+
+const HOUR_MICROS: i64 = 3_600_000_000;
+const PATIENT: Duration = Duration::from_secs(5);
+
+/// Whole again after a second.
+const QUOTA: Quota = Quota {
+    capacity: 10,
+    per_second: 10,
+};
+const FULL_REFILL: Duration = Duration::from_secs(1);
+const BEFORE: Duration = Duration::from_millis(1_500);
+/// Long enough to see somebody locked out.
+const AFTER: Duration = Duration::from_millis(2_500);
+
+/// Steps of the server's clock under load, each of a bucket, a funnel and a window.
+pub(crate) fn moved(trial: &Trial) {
+    let server = RedisServer::builder().movable_clock().start();
+    let limiters = trial.limiters(2, &server.url());
+    // Full at the beginning of each step: state of its own.
+    let steps: &[(i64, i64)] = trial.pick(
+        &[(0, 1), (1, 0)],
+        &[(0, 1), (1, 0), (0, -1), (-1, 0), (-1, 1), (1, -1)],
+    );
+    for (step, (from, to)) in steps.iter().enumerate() {
+        server.shift_clock(from * HOUR_MICROS);
+        let loads: Vec<(Policy, Load)> = policies(step)
+            .into_iter()
+            .map(|policy| {
+                let plan = Plan {
+                    keys: 10,
+                    tasks: 8,
+                    ..Plan::usual(limiters.clone(), policy.clone())
+                };
+                (policy, Load::start(&trial.runtime, &plan))
+            })
+            .collect();
+        sleep(BEFORE);
+        server.shift_clock(to * HOUR_MICROS);
+        let stepped = Instant::now();
+        sleep(AFTER);
+        for (policy, load) in loads {
+            judge(
+                trial,
+                &format!("{} by {:+} h", policy.name(), to - from),
+                &load.stop(),
+                stepped,
+            );
+        }
+    }
+}
+
+fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant) {
+    let errors = run.count(|event| !event.is_healthy());
+    let extra = run.extra_by_true_time(QUOTA, HOUR_MICROS);
+    let figure = format!("{what}: {} extra under one key, {errors} errors", extra.worst);
+    let ok = extra.worst <= QUOTA.capacity && errors == 0;
+    trial
+        .report
+        .row(figure, format!("≤ {} (one burst)", QUOTA.capacity), ok);
+    let locked_out = longest_lockout(run, stepped);
+    let figure = format!("{what}: a key denied for {} at most", Shown(locked_out));
+    trial.report.row(
+        figure,
+        format!("≤ {} (a full refill)", Shown(FULL_REFILL)),
+        locked_out <= FULL_REFILL,
+    );
+    trial.judge_hung(run);
+}
+
+/// The longest time after the step for which every call under a key was denied, without the machine's own delays.
+fn longest_lockout(run: &Run, stepped: Instant) -> Duration {
+    let later = run.events.iter().filter(|event| event.asked >= stepped);
+    let mut events: Vec<&Event> = later.collect();
+    events.sort_unstable_by_key(|event| event.answered());
+    let mut denied_since: HashMap<u32, Instant> = HashMap::new();
+    let mut longest = Duration::ZERO;
+    for event in events {
+        if event.allowed {
+            denied_since.remove(&event.key);
+        } else {
+            let since = *denied_since.entry(event.key).or_insert(event.answered());
+            let denied_for = event.asked.saturating_duration_since(since);
+            longest = longest.max(run.lateness.fair(since, denied_for));
+        }
+    }
+    longest
+}
+
+fn policies(step: usize) -> [Policy; 3] {
+    let name = |algorithm: &str| format!("{algorithm} {step}");
+    let bucket = Policy::token_bucket(name("bucket"))
+        .capacity(QUOTA.capacity)
+        .rate(QUOTA.per_second);
+    let funnel = Policy::funnel(name("funnel"))
+        .capacity(QUOTA.capacity)
+        .rate(QUOTA.per_second);
+    let window = Policy::sliding_window(name("window"))
+        .limit(QUOTA.capacity)
+        .window(FULL_REFILL);
+    [
+        patient(bucket).build(),
+        patient(funnel).build(),
+        patient(window).build(),
+    ]
+    .map(|policy| policy.expect("a valid policy"))
+}
+
+fn patient<S>(policy: PolicyBuilder<S>) -> PolicyBuilder<S> {
+    policy.deadline(PATIENT).on_store_failure(OnStoreFailure::Error)
+}

@@ -1,0 +1,118 @@
+//! A server that is gone for a while, in each of the ways in which servers go.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use limiter_core::Policy;
+use limiter_testing::{Proxy, RedisServer};
+
+use crate::bare;
+use crate::event::Event;
+use crate::load::{Load, Plan};
+use crate::trial::{Shown, Trial, usual_policy};
+
+/// Before the fault and after it.
+const CALM: Duration = Duration::from_secs(1);
+/// Long enough for a limiter's second call to hang on the same connection.
+const BLINK: Duration = Duration::from_millis(30);
+
+/// Killed and restarted: the connections break at once, new ones are refused, and the data is lost.
+pub(crate) fn kill(trial: &Trial) {
+    let server = RedisServer::start();
+    let load = start(trial, &server, &server.url());
+    let began = Instant::now();
+    server.kill();
+    sleep(trial.pick(Duration::from_secs(3), Duration::from_secs(15)));
+    let waiting = bare::until_writable(server.port());
+    server.restart();
+    let back = waiting.answered_at();
+    load.watch(&server);
+    // One for the insurance, one since the server kept no data.
+    finish(trial, load, Vec::new(), (began, back), 2);
+}
+
+/// Stopped: connections stay and new ones are accepted, but nobody answers until it goes on.
+pub(crate) fn stop(trial: &Trial) {
+    let server = RedisServer::start();
+    let load = start(trial, &server, &server.url());
+    let began = Instant::now();
+    server.pause();
+    sleep(trial.pick(Duration::from_secs(3), Duration::from_secs(10)));
+    let waiting = bare::until_writable(server.port());
+    server.resume();
+    finish(trial, load, Vec::new(), (began, waiting.answered_at()), 1);
+}
+
+/// `CLIENT PAUSE`: as stopped, but the server itself lets its clients wait.
+pub(crate) fn client_pause(trial: &Trial) {
+    let server = RedisServer::start();
+    let load = start(trial, &server, &server.url());
+    let began = Instant::now();
+    let pause = trial.pick(1_500, 5_000);
+    server.command(&["CLIENT", "PAUSE", &format!("{pause}"), "ALL"]);
+    let waiting = bare::until_writable(server.port());
+    finish(trial, load, Vec::new(), (began, waiting.answered_at()), 1);
+}
+
+/// Once for a blink, after which only the connections from before are dead; once for longer.
+pub(crate) fn black_hole(trial: &Trial) {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let load = start(trial, &server, &proxy.url());
+    let dial = bare::dial(proxy.port()).expect("a proxy that forwards");
+    let began = Instant::now();
+    proxy.set_black_hole(true);
+    sleep(BLINK);
+    proxy.set_black_hole(false);
+    sleep(CALM);
+    let run = load.take();
+    let most = 3 * Policy::DEFAULT_DEADLINE + dial;
+    // Answers that were on their way when it began do not count as healing.
+    let healed = run.healed(began + BLINK);
+    let shown = healed.map_or("not healed".to_owned(), |span| {
+        format!(
+            "healed {} after the hole opened ({})",
+            Shown(span.measured + BLINK),
+            run.troubles()
+        )
+    });
+    let ok = healed.is_some_and(|span| span.fair + BLINK <= most);
+    trial
+        .report
+        .row(shown, format!("≤ 3 deadlines and one dial: {}", Shown(most)), ok);
+
+    let began = Instant::now();
+    proxy.set_black_hole(true);
+    sleep(trial.pick(Duration::from_secs(2), Duration::from_secs(10)));
+    let waiting = bare::until_writable(proxy.port());
+    proxy.set_black_hole(false);
+    finish(trial, load, run.events, (began, waiting.answered_at()), 1);
+}
+
+/// A load that has run for a while.
+fn start(trial: &Trial, server: &RedisServer, url: &str) -> Load {
+    let load = Load::start(
+        &trial.runtime,
+        &Plan::usual(trial.limiters(2, url), usual_policy()),
+    );
+    load.watch(server);
+    sleep(CALM);
+    load
+}
+
+/// Lets the load run on for a while, and judges what it saw, the promise on what is admitted also over earlier calls: they
+/// began with full buckets.
+fn finish(trial: &Trial, load: Load, earlier: Vec<Event>, (began, back): (Instant, Instant), bursts: u64) {
+    sleep(2 * CALM);
+    let mut run = load.stop();
+    let out = run.troubles();
+    trial.report.row(
+        format!("{} calls: {out}", run.events.len()),
+        "some meet the fault",
+        out != "no trouble",
+    );
+    trial.judge_decision_time(&run, began, back);
+    trial.judge_recovery(&run, back);
+    run.events.extend(earlier);
+    trial.judge_extra(&run, bursts);
+}

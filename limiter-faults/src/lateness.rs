@@ -1,0 +1,180 @@
+//! How late this machine itself is, so that a gate in milliseconds judges the limiter and not its neighbours.
+//!
+//! A thread that does nothing but sleep notes how much later than asked it wakes, and how long the threads of this process and
+//! the servers it asks were ready to run but did not (`/proc/…/schedstat`, where there is one).
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const PERIOD: Duration = Duration::from_millis(2);
+/// Less than this is no delay that matters here.
+const NOTABLE: Duration = Duration::from_micros(200);
+
+/// Measures while it lives.
+#[derive(Debug)]
+pub(crate) struct Canary {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    over: AtomicBool,
+    delays: Mutex<Vec<Delay>>,
+    servers: Mutex<Vec<u32>>,
+}
+
+/// Somebody had to wait for a processor between these moments.
+#[derive(Clone, Copy, Debug)]
+struct Delay {
+    from: Instant,
+    to: Instant,
+    late: Duration,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Lateness(Vec<Delay>);
+
+impl Canary {
+    pub(crate) fn start() -> Self {
+        let shared = Arc::new(Shared::default());
+        let measuring = Arc::clone(&shared);
+        let thread = thread::spawn(move || measure(&measuring));
+        Self {
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// Takes the process of a server into account, too.
+    pub(crate) fn watch(&self, pid: u32) {
+        let mut servers = self.shared.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that were killed are of no interest any more.
+        servers.retain(|known| *known != pid && process(*known).exists());
+        servers.push(pid);
+    }
+
+    /// What was measured since the last time.
+    pub(crate) fn take(&self) -> Lateness {
+        let mut delays = self.shared.delays.lock().unwrap_or_else(PoisonError::into_inner);
+        Lateness(std::mem::take(&mut *delays))
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Lateness {
+    /// How much of the time between two moments the machine is to blame for, at most.
+    pub(crate) fn during(&self, from: Instant, to: Instant) -> Duration {
+        let first = self.0.partition_point(|delay| delay.to < from);
+        let overlapping = self.0.iter().skip(first).take_while(|delay| delay.from <= to);
+        let late: Duration = overlapping.map(|delay| delay.late).sum();
+        late.min(to.saturating_duration_since(from))
+    }
+
+    /// What is left of a span that ends at a moment, without what the machine is to blame for.
+    pub(crate) fn fair(&self, from: Instant, took: Duration) -> Duration {
+        took.saturating_sub(self.during(from, from + took))
+    }
+}
+
+fn measure(shared: &Shared) {
+    let mut waited: HashMap<PathBuf, u64> = HashMap::new();
+    let mut last = Instant::now();
+    while !shared.over.load(Ordering::Relaxed) {
+        thread::sleep(PERIOD);
+        let now = Instant::now();
+        let woke_late = (now - last).saturating_sub(PERIOD);
+        let before = std::mem::take(&mut waited);
+        let own = longest_wait(&before, &mut waited, threads());
+        let pids = shared
+            .servers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let servers = pids.iter().map(|pid| PathBuf::from(format!("/proc/{pid}")));
+        let late = woke_late.max(own) + longest_wait(&before, &mut waited, servers);
+        if late >= NOTABLE {
+            let delay = Delay {
+                from: last,
+                to: now,
+                late,
+            };
+            shared
+                .delays
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(delay);
+        }
+        last = now;
+    }
+}
+
+/// The directories of this process's threads.
+fn threads() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir("/proc/self/task").into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+fn process(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+/// The longest that any of them has waited for a processor since before; notes what each has waited now.
+fn longest_wait(
+    before: &HashMap<PathBuf, u64>,
+    now: &mut HashMap<PathBuf, u64>,
+    dirs: impl Iterator<Item = PathBuf>,
+) -> Duration {
+    let mut longest = 0;
+    for dir in dirs {
+        let Some(total) = waited_nanos(&dir) else { continue };
+        longest = longest.max(total.saturating_sub(*before.get(&dir).unwrap_or(&total)));
+        now.insert(dir, total);
+    }
+    Duration::from_nanos(longest)
+}
+
+/// How long a thread or process has been ready to run without running.
+fn waited_nanos(dir: &Path) -> Option<u64> {
+    let stat = fs::read_to_string(dir.join("schedstat")).ok()?;
+    stat.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_delays_within_a_span_count_and_never_more_than_it() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let delay = |from, to, late| Delay {
+            from: at(from),
+            to: at(to),
+            late: Duration::from_millis(late),
+        };
+        let lateness = Lateness(vec![delay(0, 10, 8), delay(20, 30, 5), delay(50, 52, 40)]);
+        assert_eq!(lateness.during(at(12), at(18)), Duration::ZERO);
+        assert_eq!(lateness.during(at(12), at(40)), Duration::from_millis(5));
+        assert_eq!(lateness.during(at(5), at(40)), Duration::from_millis(13));
+        assert_eq!(lateness.during(at(49), at(51)), Duration::from_millis(2));
+        assert_eq!(
+            lateness.fair(at(12), Duration::from_millis(28)),
+            Duration::from_millis(23)
+        );
+    }
+}

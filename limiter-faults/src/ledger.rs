@@ -1,0 +1,137 @@
+//! What was admitted beyond what a bucket promises, over every window of time. Exact: integers only.
+
+use std::collections::HashMap;
+
+/// So much later than it was decided may a call be written down.
+const SETTLED_AFTER_MICROS: u64 = 2_000_000;
+
+/// What a token bucket allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quota {
+    pub(crate) capacity: u64,
+    pub(crate) per_second: u64,
+}
+
+/// The admitted calls of all keys, in bounded memory.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    quota: Quota,
+    accounts: HashMap<u32, Account>,
+    /// Key and moment in microseconds, of calls that an earlier one may still follow.
+    pending: Vec<(u64, u32)>,
+    latest: u64,
+}
+
+/// One key's. For every pair of calls i ≤ j the promise is: (j − i + 1) ≤ capacity + rate · (at(j) − at(i)). With S(k) the
+/// calls before k and f(k) = S(k) − rate · at(k) it says f(j) + 1 − capacity ≤ f(i), which the least f(i) decides.
+/// Counted in millionths of a call.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    calls: i128,
+    least: i128,
+    excess: i128,
+}
+
+/// Calls admitted beyond the quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// Under the key that was given most.
+    pub(crate) worst: u64,
+    /// Under all keys together.
+    pub(crate) total: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(quota: Quota) -> Self {
+        Self {
+            quota,
+            accounts: HashMap::new(),
+            pending: Vec::new(),
+            latest: 0,
+        }
+    }
+
+    /// Writes a call down that was admitted at a moment in microseconds.
+    pub(crate) fn admitted(&mut self, key: u32, at: u64) {
+        self.pending.push((at, key));
+        self.latest = self.latest.max(at);
+    }
+
+    /// Counts what no later entry can precede any more.
+    pub(crate) fn settle(&mut self) {
+        self.settle_until(self.latest.saturating_sub(SETTLED_AFTER_MICROS));
+    }
+
+    /// What was admitted beyond the quota, all told.
+    pub(crate) fn extra(&mut self) -> Extra {
+        self.settle_until(u64::MAX);
+        let excess = self.accounts.values().map(|account| account.excess);
+        excess.fold(Extra::default(), |extra, excess| {
+            let calls = u64::try_from((excess + 999_999) / 1_000_000).unwrap_or(0);
+            Extra {
+                worst: extra.worst.max(calls),
+                total: extra.total + calls,
+            }
+        })
+    }
+
+    fn settle_until(&mut self, until: u64) {
+        self.pending.sort_unstable();
+        let settled = self.pending.partition_point(|(at, _)| *at <= until);
+        for (at, key) in self.pending.drain(..settled) {
+            let rate = i128::from(self.quota.per_second) * i128::from(at);
+            let account = self.accounts.entry(key).or_insert(Account {
+                calls: 0,
+                least: i128::MAX,
+                excess: 0,
+            });
+            let before = account.calls * 1_000_000 - rate;
+            account.least = account.least.min(before);
+            let allowed = i128::from(self.quota.capacity) * 1_000_000;
+            account.excess = account.excess.max(before + 1_000_000 - allowed - account.least);
+            account.calls += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extra_of(moments: &[u64]) -> Extra {
+        let quota = Quota {
+            capacity: 2,
+            per_second: 1,
+        };
+        let mut ledger = Ledger::new(quota);
+        for moment in moments {
+            ledger.admitted(7, *moment);
+            ledger.settle();
+        }
+        ledger.extra()
+    }
+
+    #[test]
+    fn what_the_quota_allows_is_nothing_extra() {
+        assert_eq!(extra_of(&[0, 0, 1_000_000, 2_000_000]).worst, 0);
+    }
+
+    #[test]
+    fn one_microsecond_too_early_is_one_call_extra() {
+        assert_eq!(extra_of(&[0, 0, 999_999]).worst, 1);
+    }
+
+    #[test]
+    fn a_burst_after_a_quiet_hour_counts_from_its_own_beginning() {
+        let hour = 3_600_000_000;
+        assert_eq!(
+            extra_of(&[0, hour, hour, hour, hour]),
+            Extra { worst: 2, total: 2 }
+        );
+    }
+
+    #[test]
+    fn the_order_of_writing_does_not_matter() {
+        assert_eq!(extra_of(&[1_000_000, 0, 2_000_000, 0]).worst, 0);
+    }
+}

@@ -1,0 +1,150 @@
+//! Callers: many tasks, several limiters as if they were several processes, many keys.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use limiter_core::{Limiter, Policy};
+use limiter_testing::RedisServer;
+use tokio::runtime::Runtime;
+
+use crate::bare;
+use crate::event::Event;
+use crate::lateness::Canary;
+use crate::run::Run;
+
+/// Longer than any call may take, however its deadline is set here.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
+
+/// Who calls, and how often.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) limiters: Vec<Limiter>,
+    pub(crate) policy: Policy,
+    /// Shared by all tasks; none: each call has a key of its own.
+    pub(crate) keys: u32,
+    pub(crate) tasks: usize,
+    /// Between two calls of a task.
+    pub(crate) pause: Duration,
+}
+
+impl Plan {
+    /// A load that a busy machine of two cores carries: some 1,500 calls a second on 40 keys.
+    pub(crate) fn usual(limiters: Vec<Limiter>, policy: Policy) -> Self {
+        Self {
+            limiters,
+            policy,
+            keys: 40,
+            tasks: 24,
+            pause: Duration::from_millis(15),
+        }
+    }
+
+    /// Gives each call a key of its own, so that the store can be asked what it was charged.
+    pub(crate) fn with_a_key_a_call(self) -> Self {
+        Self { keys: 0, ..self }
+    }
+}
+
+/// Calls that are being made.
+#[derive(Debug)]
+pub(crate) struct Load {
+    started: Instant,
+    shared: Arc<Shared>,
+    canary: Canary,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    over: AtomicBool,
+    calling: AtomicUsize,
+    events: Mutex<Vec<Event>>,
+    next_key: AtomicU32,
+}
+
+impl Load {
+    pub(crate) fn start(runtime: &Runtime, plan: &Plan) -> Self {
+        let shared = Arc::new(Shared::default());
+        for task in 0..plan.tasks {
+            let callers = Arc::new(Calling::new(&shared));
+            runtime.spawn(call(callers, plan.clone(), task));
+        }
+        Self {
+            started: Instant::now(),
+            shared,
+            canary: Canary::start(),
+        }
+    }
+
+    /// Takes what the machine does to a server into account.
+    pub(crate) fn watch(&self, server: &RedisServer) {
+        if let Some(pid) = bare::pid(server) {
+            self.canary.watch(pid);
+        }
+    }
+
+    /// What has been called since the last time.
+    pub(crate) fn take(&self) -> Run {
+        let mut events = self.shared.events();
+        let hung = self.shared.calling.load(Ordering::Relaxed);
+        Run::new(
+            self.started,
+            std::mem::take(&mut *events),
+            self.canary.take(),
+            hung,
+        )
+    }
+
+    /// Ends the calls. Those that do not end within their time are counted as hung.
+    pub(crate) fn stop(self) -> Run {
+        self.shared.over.store(true, Ordering::Relaxed);
+        let asked = Instant::now();
+        while self.shared.calling.load(Ordering::Relaxed) > 0 && asked.elapsed() < CALLS_END_WITHIN {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.take()
+    }
+}
+
+impl Shared {
+    fn events(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A task that has not ended, be it with a panic.
+#[derive(Debug)]
+struct Calling(Arc<Shared>);
+
+impl Calling {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.calling.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.calling.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn call(calling: Arc<Calling>, plan: Plan, task: usize) {
+    let shared = &calling.0;
+    let mut random = fastrand::Rng::with_seed(task as u64);
+    while !shared.over.load(Ordering::Relaxed) {
+        let place = random.usize(..plan.limiters.len());
+        let Some(limits) = plan.limiters.get(place) else {
+            return;
+        };
+        let key = match plan.keys {
+            0 => shared.next_key.fetch_add(1, Ordering::Relaxed),
+            keys => random.u32(..keys),
+        };
+        let asked = Instant::now();
+        let answer = limits.check(&plan.policy, key).await;
+        let event = Event::new(place, key, asked, &answer);
+        shared.events().push(event);
+        tokio::time::sleep(plan.pause).await;
+    }
+}

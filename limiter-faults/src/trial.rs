@@ -1,0 +1,222 @@
+//! One fault on trial: in a thread and a runtime of its own, with a bound on its time.
+
+use std::fmt;
+use std::panic;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use limiter_core::{LevelShape, Limiter, OnStoreFailure, Policy, PolicyBuilder};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::faults::Fault;
+use crate::ledger::Quota;
+use crate::report::{Report, Row};
+use crate::run::Run;
+
+/// How soon callers are decided for by the store again once it is back.
+pub(crate) const HEALTHY_WITHIN: Duration = Duration::from_millis(500);
+/// Of calls made later than that, one in so many may fail for reasons of the machine.
+const UNHEALTHY_ONE_IN: usize = 100;
+/// Whatever the machine does, no more than this.
+const UNHEALTHY_IN_ANY_CASE_ONE_IN: usize = 3;
+
+/// What most faults put under load: small enough that every key is limited all the time.
+pub(crate) const QUOTA: Quota = Quota {
+    capacity: 20,
+    per_second: 5,
+};
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// What a fault is tried with.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    pub(crate) quick: bool,
+    pub(crate) seed: u64,
+    pub(crate) report: Report,
+    pub(crate) runtime: Runtime,
+}
+
+/// Counts panics wherever they happen: a runtime swallows those of its tasks.
+pub(crate) fn count_panics() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        usual(info);
+    }));
+}
+
+/// Tries one fault, within its bound of time.
+pub(crate) fn run(fault: &'static Fault, quick: bool, seed: u64) -> Vec<Row> {
+    let (report, panics, started) = (
+        Report::of(fault.name),
+        PANICS.load(Ordering::Relaxed),
+        Instant::now(),
+    );
+    let (over, wait) = mpsc::channel();
+    let measured = report.clone();
+    let thread = thread::spawn(move || {
+        let trial = Trial::new(quick, seed, measured);
+        (fault.run)(&trial);
+        trial.runtime.shutdown_timeout(Duration::from_secs(5));
+        // Nobody listens any more after a hang.
+        let _ = over.send(());
+    });
+    let limit = fault.limit(quick);
+    let ended = wait.recv_timeout(limit);
+    // Disconnected: the thread has ended with a panic, which the hook has counted.
+    let hung = matches!(ended, Err(mpsc::RecvTimeoutError::Timeout));
+    if !hung {
+        let _ = thread.join();
+    }
+    let panics = PANICS.load(Ordering::Relaxed) - panics;
+    let figure = match (hung, panics) {
+        (true, _) => format!("hangs: not over after {limit:?}"),
+        (false, 0) => format!("over after {:.1} s, no panic", started.elapsed().as_secs_f64()),
+        (false, panics) => format!("{panics} panics"),
+    };
+    report.row(figure, "no panic, no hang", !hung && panics == 0);
+    report.rows()
+}
+
+impl Trial {
+    fn new(quick: bool, seed: u64, report: Report) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        Self {
+            quick,
+            seed,
+            report,
+            runtime: runtime.expect("threads for a runtime"),
+        }
+    }
+
+    /// What the short form takes, or the long one.
+    pub(crate) fn pick<T>(&self, quick: T, full: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Runs a future to its end.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Several limiters on one server, as if they were several processes, prepared.
+    pub(crate) fn limiters(&self, count: usize, url: &str) -> Vec<Limiter> {
+        let limiters: Vec<Limiter> = (0..count)
+            .map(|_| {
+                Limiter::redis(url)
+                    .namespace(namespace())
+                    .build()
+                    .expect("a valid limiter")
+            })
+            .collect();
+        self.prepare(&limiters);
+        limiters
+    }
+
+    pub(crate) fn prepare(&self, limiters: &[Limiter]) {
+        for limits in limiters {
+            self.wait(async { limits.ready().await })
+                .expect("a server that runs");
+        }
+    }
+
+    /// The gates on how a store comes back: soon, and for good.
+    pub(crate) fn judge_recovery(&self, run: &Run, back: Instant) {
+        let healed = run.healed(back);
+        let figure = match healed {
+            Some(span) => format!("healthy {} after the store", Shown(span.measured)),
+            None => "not healthy again".to_owned(),
+        };
+        let ok = healed.is_some_and(|span| span.fair <= HEALTHY_WITHIN);
+        self.report
+            .row(figure, format!("≤ {}", Shown(HEALTHY_WITHIN)), ok);
+        let asked = run.asked_from(back + HEALTHY_WITHIN);
+        let figure = format!(
+            "{} of {} later calls not decided by the store, {} without the machine's fault",
+            asked.unhealthy, asked.all, asked.unexcused
+        );
+        let back_for_good = asked.unexcused * UNHEALTHY_ONE_IN <= asked.all
+            && asked.unhealthy * UNHEALTHY_IN_ANY_CASE_ONE_IN < asked.all;
+        self.report
+            .row(figure, format!("≤ 1 in {UNHEALTHY_ONE_IN}"), back_for_good);
+    }
+
+    /// The gate on the time to decide while the store is out: over all of that time, and over its beginning, before most
+    /// calls are answered without asking.
+    pub(crate) fn judge_decision_time(&self, run: &Run, from: Instant, to: Instant) {
+        let most = Policy::DEFAULT_DEADLINE + Duration::from_millis(5);
+        let (all, first) = (
+            run.p99(from, to),
+            run.p99(from, to.min(from + Duration::from_secs(1))),
+        );
+        let figure = format!(
+            "p99 time to decide {} ({} in the first second, {} without the machine's own delays)",
+            Shown(all.measured),
+            Shown(first.measured),
+            Shown(first.fair)
+        );
+        let ok = all.fair.max(first.fair) <= most;
+        self.report.row(figure, format!("≤ {}", Shown(most)), ok);
+        self.judge_hung(run);
+    }
+
+    pub(crate) fn judge_hung(&self, run: &Run) {
+        self.report.at_most("calls hung", run.hung, 0);
+    }
+
+    /// The gate on what was admitted beyond the quota, in bursts under any one key.
+    pub(crate) fn judge_extra(&self, run: &Run, bursts: u64) {
+        let extra = run.extra(QUOTA);
+        let figure = format!(
+            "{} extra admitted under one key, {} under all",
+            extra.worst, extra.total
+        );
+        let most = bursts * QUOTA.capacity;
+        self.report.row(
+            figure,
+            format!("≤ {most} a key ({bursts} bursts)"),
+            extra.worst <= most,
+        );
+    }
+}
+
+/// The policy of [`QUOTA`], with the answer to an outage and the deadline that are the default.
+pub(crate) fn usual_policy() -> Policy {
+    usual_policy_named("load")
+}
+
+/// The same with state of its own.
+pub(crate) fn usual_policy_named(name: &str) -> Policy {
+    bucket(name).build().expect("a valid policy")
+}
+
+/// The same for calls that must not fail for want of time, and whose failures are to be seen.
+pub(crate) fn patient_policy() -> Policy {
+    let patient = bucket("load")
+        .deadline(Duration::from_secs(5))
+        .on_store_failure(OnStoreFailure::Error);
+    patient.build().expect("a valid policy")
+}
+
+fn bucket(name: &str) -> PolicyBuilder<LevelShape> {
+    Policy::token_bucket(name)
+        .capacity(QUOTA.capacity)
+        .rate(QUOTA.per_second)
+}
+
+/// The namespace of one trial: limiters of one trial share it.
+pub(crate) fn namespace() -> String {
+    format!("faults:{}", std::process::id())
+}
+
+/// A duration as people read it.
+pub(crate) struct Shown(pub(crate) Duration);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} ms", self.0.as_secs_f64() * 1_000.0)
+    }
+}
