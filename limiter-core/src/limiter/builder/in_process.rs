@@ -1,0 +1,73 @@
+//! Builds limiters whose state lives in this process.
+
+use super::MAX_WAITING;
+use crate::clock::{Clock, ManualClock};
+use crate::limiter::{Backend, Limiter};
+use crate::store::MemoryStore;
+
+/// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
+#[derive(Clone, Debug)]
+#[must_use = "a limiter exists once `build` has returned it"]
+pub struct InProcessBuilder {
+    clock: Clock,
+    max_keys: usize,
+    any_groups: bool,
+    max_waiting: usize,
+}
+
+impl Default for InProcessBuilder {
+    fn default() -> Self {
+        Self {
+            clock: Clock::System,
+            max_keys: 1_000_000,
+            any_groups: false,
+            max_waiting: MAX_WAITING,
+        }
+    }
+}
+
+impl InProcessBuilder {
+    /// Takes the time from a clock that a test moves. Default: the system's clock.
+    pub fn clock(self, clock: &ManualClock) -> Self {
+        Self {
+            clock: Clock::Manual(clock.clone()),
+            ..self
+        }
+    }
+
+    /// How many keys are kept at most, roughly: each of 64 shards keeps its part. A new key beyond it is answered with
+    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full). Default: 1,000,000.
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys, ..self }
+    }
+
+    /// Allows limits of different groups in one decision, which no cluster could decide. Default: refused, so that
+    /// tests in process see what a cluster would refuse.
+    pub fn standalone_only(self) -> Self {
+        Self {
+            any_groups: true,
+            ..self
+        }
+    }
+
+    /// How many calls may wait for permits at once, in all queues together. One more is told so
+    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)). Default: 10,000.
+    pub fn max_waiting(self, calls: usize) -> Self {
+        Self {
+            max_waiting: calls,
+            ..self
+        }
+    }
+
+    /// The limiter.
+    #[must_use]
+    pub fn build(self) -> Limiter {
+        let store = MemoryStore::new(self.clock.clone(), self.max_keys);
+        Limiter::new(
+            Backend::Memory(store),
+            self.clock,
+            self.any_groups,
+            self.max_waiting,
+        )
+    }
+}

@@ -1,0 +1,213 @@
+//! Builds limiters whose state lives in Redis.
+
+use std::num::NonZeroU32;
+
+use bb8_redis::{RedisConnectionManager, bb8::Pool};
+
+use super::MAX_WAITING;
+use crate::clock::{Clock, ManualClock};
+use crate::error::ConfigError;
+use crate::key::Namespace;
+use crate::limiter::{Backend, Limiter};
+use crate::policy::check_text;
+use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
+use crate::tier::{Guard, Replicas};
+
+const MAX_PREFIX_BYTES: usize = 64;
+
+/// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`],
+/// [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`].
+#[derive(Clone, Debug)]
+#[must_use = "a limiter exists once `build` has returned it"]
+pub struct RedisBuilder {
+    deployment: Deployment,
+    namespace: Option<String>,
+    prefix: String,
+    clock: Clock,
+    any_groups: bool,
+    replicas: Option<u32>,
+    max_local_keys: usize,
+    max_waiting: usize,
+}
+
+impl RedisBuilder {
+    fn new(topology: Topology) -> Self {
+        let prefix = String::new();
+        let deployment = Deployment {
+            topology,
+            certificates: Certificates::default(),
+            node: NodeSettings {
+                connections: 2,
+                max_in_flight: 4_096,
+            },
+        };
+        Self {
+            deployment,
+            namespace: None,
+            prefix,
+            clock: Clock::System,
+            any_groups: false,
+            replicas: None,
+            max_local_keys: 100_000,
+            max_waiting: MAX_WAITING,
+        }
+    }
+
+    pub(in crate::limiter) fn standalone(url: String) -> Self {
+        Self::new(Topology::Standalone(url))
+    }
+
+    pub(in crate::limiter) fn cluster(urls: Vec<String>) -> Self {
+        Self::new(Topology::Cluster(urls))
+    }
+
+    pub(in crate::limiter) fn sentinel(sentinels: Vec<String>, primary: String) -> Self {
+        Self::new(Topology::Sentinel { sentinels, primary })
+    }
+
+    pub(in crate::limiter) fn pool(pool: Pool<RedisConnectionManager>) -> Self {
+        Self::new(Topology::Pool(pool))
+    }
+
+    /// Whose limits these are, such as `prod:checkout`: the first part of every Redis key. Required. Replicas with the
+    /// same namespace share their limits.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self {
+            namespace: Some(namespace.into()),
+            ..self
+        }
+    }
+
+    /// Text in front of the namespace in every Redis key, as it stands, for servers that demand one (`~team:*` in an ACL).
+    /// Prefix and namespace together tell whose limits these are. Printable, without braces, at most 64 bytes. Default:
+    /// none.
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self {
+            prefix: prefix.into(),
+            ..self
+        }
+    }
+
+    /// Takes the time from a clock that a test moves, in place of the server's. Keys then live for an hour or longer,
+    /// since the server expires them by a clock of its own. Default: the server's clock.
+    pub fn clock(self, clock: &ManualClock) -> Self {
+        Self {
+            clock: Clock::Manual(clock.clone()),
+            ..self
+        }
+    }
+
+    /// Allows limits of different groups in one decision, which no cluster could decide. Default: refused.
+    pub fn standalone_only(self) -> Self {
+        Self {
+            any_groups: true,
+            ..self
+        }
+    }
+
+    /// How many connections are kept to each node. Calls share them without waiting for each other, so more than a few
+    /// gain nothing. Default: 2.
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.deployment.node.connections = connections;
+        self
+    }
+
+    /// How many calls may be on their way to one node at once. One more is not sent: the store gave no decision
+    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)), and the policy says what that means. Default: 4,096.
+    pub fn max_in_flight(mut self, calls: u32) -> Self {
+        self.deployment.node.max_in_flight = calls;
+        self
+    }
+
+    /// How many calls may wait for permits at once, in all queues of this process together. One more is told so
+    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)). Default: 10,000.
+    pub fn max_waiting(self, calls: usize) -> Self {
+        Self {
+            max_waiting: calls,
+            ..self
+        }
+    }
+
+    /// How many replicas share the limits, for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: they are
+    /// counted in Redis. Give it where replicas may start while Redis is out, since one that was never told how many there
+    /// are counts itself alone.
+    pub fn replicas(self, replicas: u32) -> Self {
+        Self {
+            replicas: Some(replicas),
+            ..self
+        }
+    }
+
+    /// The certificates, in PEM, of the authorities that sign for the servers, for `rediss://` URLs. Default: those that
+    /// the system trusts, which these replace.
+    #[cfg(feature = "tls")]
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.deployment.certificates.roots = Some(pem.into());
+        self
+    }
+
+    /// The certificate, in PEM and with what leads to its authority, that servers are shown which ask for one, and its
+    /// private key. Default: none.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.deployment.certificates.client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// How many keys are kept in this process for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local), roughly: of those that
+    /// it limits while Redis is out, and as many of which it remembers what Redis had left. A new key beyond the first is
+    /// answered with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full); one beyond the second starts from a whole share.
+    /// Default: 100,000.
+    pub fn max_local_keys(self, max_keys: usize) -> Self {
+        Self {
+            max_local_keys: max_keys,
+            ..self
+        }
+    }
+
+    /// The limiter. Dials nothing: it succeeds while Redis is down.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when the namespace is missing, a URL is malformed, no connections are allowed, or limits without
+    /// a common group are to be decided in a cluster.
+    pub fn build(self) -> Result<Limiter, ConfigError> {
+        let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
+        check_text("namespace", &namespace)?;
+        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+        if self.prefix.len() > MAX_PREFIX_BYTES || !self.prefix.bytes().all(plain) {
+            let expected = format!("at most {MAX_PREFIX_BYTES} printable ASCII bytes without braces");
+            return Err(ConfigError::invalid("prefix", &self.prefix, expected));
+        }
+        for (what, value) in [
+            ("connections", self.deployment.node.connections),
+            ("max_in_flight", self.deployment.node.max_in_flight),
+            ("replicas", self.replicas.unwrap_or(1)),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::invalid(what, value, "at least 1"));
+            }
+        }
+        if self.any_groups && matches!(self.deployment.topology, Topology::Cluster(_)) {
+            return Err(ConfigError::invalid(
+                "standalone_only",
+                "a cluster",
+                "a standalone server",
+            ));
+        }
+        let namespace = Namespace::new(&self.prefix, &namespace);
+        let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;
+        let replicas = Replicas::new(
+            self.replicas.and_then(NonZeroU32::new),
+            store.heart(),
+            self.clock.clone(),
+        );
+        let guard = Guard::new(store, replicas, self.clock.clone(), self.max_local_keys);
+        Ok(Limiter::new(
+            Backend::Redis(guard),
+            self.clock,
+            self.any_groups,
+            self.max_waiting,
+        ))
+    }
+}
