@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{fuzz, model, redis};
+use crate::{faults, fuzz, model, redis};
 
 /// One thing that can fail, and that can be run alone by its name.
 #[derive(Debug)]
@@ -82,6 +82,12 @@ pub(crate) const STEPS: &[Step] = &[
         purpose: "the documentation builds without a warning",
         work: Work::Cargo(&[&["doc", "--workspace", "--no-deps", "--all-features"]]),
         needs: Need::Nothing,
+    },
+    Step {
+        name: "faults",
+        purpose: "what breaks is survived; `cargo xtask faults` tries more, for longer",
+        work: Work::Chore(faults::run_in_ci),
+        needs: Need::Redis,
     },
     Step {
         name: "model",
