@@ -4,22 +4,26 @@
 mod support;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use limiter_core::{Ask, Key, Limiter, OnStoreFailure, Policy};
 use limiter_testing::{RedisCluster, RespValue};
-use support::{PATIENT, namespace};
+use support::{PATIENT, SLACK, namespace};
 
 const CAPACITY: u64 = 10_000;
 
 fn policy() -> Policy {
+    policy_of(PATIENT)
+}
+
+fn policy_of(deadline: Duration) -> Policy {
     // So slow that nothing comes back while a test runs.
     Policy::token_bucket("p")
         .capacity(CAPACITY)
         .rate("1/d")
-        .deadline(PATIENT)
+        .deadline(deadline)
         .on_store_failure(OnStoreFailure::Error)
         .build()
         .unwrap()
@@ -188,6 +192,53 @@ async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_tw
     }
 }
 
+/// One that falls silent hangs up on nobody: the calls run into their deadlines, and then find the breaker open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_primary_is_left_once_a_replica_has_taken_over() {
+    // How often a key is asked for: as on a busy server, and so seldom that no breaker opens.
+    for pause in [2, 700].map(Duration::from_millis) {
+        let cluster = RedisCluster::builder()
+            .replicas(1)
+            .arg("cluster-node-timeout", "1000")
+            .start();
+        let limits = Limiter::redis_cluster(cluster.urls())
+            .namespace(namespace())
+            .build()
+            .unwrap();
+        limits.ready().await.unwrap();
+        let key = (0..)
+            .map(|key: u32| key.to_string())
+            .find(|key| cluster.owner_of(cluster.slot_of(key)) == 0)
+            .unwrap();
+        let (settled, caller) = (Arc::new(OnceLock::new()), limits.clone());
+        let told = Arc::clone(&settled);
+        let answered = tokio::spawn(async move {
+            loop {
+                let asked = Instant::now();
+                let answer = caller.check(&policy_of(Duration::from_millis(100)), &key).await;
+                if answer.is_ok() && told.get().is_some_and(|settled| asked >= *settled) {
+                    return Instant::now();
+                }
+                tokio::time::sleep(pause).await;
+            }
+        });
+        let cluster = tokio::task::spawn_blocking(move || {
+            let old = cluster.primary_of(0);
+            old.pause();
+            cluster.await_fail_over(0, old);
+            settled.set(Instant::now()).unwrap();
+            (cluster, settled)
+        });
+        let (cluster, settled) = cluster.await.unwrap();
+        // What was on its way when that was settled, and one more, may be lost.
+        let healed = Duration::from_millis(500) + pause * 2 + SLACK;
+        let answered = tokio::time::timeout(healed * 2, answered).await.unwrap().unwrap();
+        let took = answered.saturating_duration_since(*settled.get().unwrap());
+        assert!(took < healed, "{took:?}, called every {pause:?}");
+        drop(cluster);
+    }
+}
+
 #[tokio::test]
 async fn redirections_are_really_met() {
     let cluster = RedisCluster::start();
@@ -271,7 +322,7 @@ async fn a_dead_node_fails_its_own_keys_and_no_others() {
         .find(|key| cluster_owner(&cluster, &key.to_string()) == dead)
         .unwrap();
     let before = told(0);
-    let asked = std::time::Instant::now();
+    let asked = Instant::now();
     while asked.elapsed() < Duration::from_millis(900) {
         assert!(limits.check(&policy, key).await.is_err());
         tokio::task::yield_now().await;

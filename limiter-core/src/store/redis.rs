@@ -16,6 +16,7 @@ mod script;
 mod sentinel;
 mod slots;
 mod tls;
+mod wait;
 mod wire;
 
 use std::sync::Arc;

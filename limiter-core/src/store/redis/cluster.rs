@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{self, ErrorKind, ServerErrorKind, Value};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::connection::Dialer;
@@ -12,8 +13,9 @@ use super::endpoint::Endpoint;
 use super::eviction;
 use super::learner::{ABANDONED_AFTER, Learner};
 use super::node::{Failure, Node, NodeSettings};
-use super::script::{Call, DECIDE};
+use super::script::Call;
 use super::slots::{Address, owners, redirected, slot};
+use super::wait::Wait;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 
 /// More redirections than this for one call mean that the nodes disagree.
@@ -63,6 +65,12 @@ impl Cluster {
     /// Runs the script on the node that owns the call's slot. A node's answer that the slot is elsewhere proves that
     /// nothing has run there, so it is followed; nothing else is ever sent again.
     pub(super) async fn run(&self, call: &Call) -> Result<Value, StoreError> {
+        // A node that falls silent answers nothing that would tell of its successor.
+        let overdue = || self.learn_soon();
+        call.wait().for_answer(self.follow(call), overdue).await
+    }
+
+    async fn follow(&self, call: &Call) -> Result<Value, StoreError> {
         let slot = slot(call.key());
         let mut asking = false;
         let mut address = self.owner(slot).await?;
@@ -70,11 +78,8 @@ impl Cluster {
             let error = match self.0.node(&address)?.try_run(call, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Unreachable(error)) => {
-                    if !matches!(
-                        error.kind(),
-                        StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded
-                    ) {
-                        // Its slots may have gone to a replica.
+                    // Its slots may have gone to a replica.
+                    if error.kind() != StoreErrorKind::Overloaded {
                         self.learn_soon();
                     }
                     return Err(error);
@@ -149,11 +154,15 @@ impl Cluster {
 
     /// Learns the map in a task, unless one is at it or the last one started less than `interval` ago.
     fn start_learning(&self, interval: Duration) {
+        // A call may be dropped outside of its runtime.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
         let Some(learning) = self.0.learner.start(interval, Instant::now()) else {
             return;
         };
         let cluster = self.clone();
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             // Its part of the task from the beginning, so that a task that never runs gives it back.
             let learning = learning;
             let result = cluster.0.ask_for_map().await;
@@ -176,12 +185,12 @@ impl Inner {
         for address in self.known() {
             let node = self.node(&address)?;
             asked.spawn(async move {
+                let wait = Wait::of(LEARN_WITHIN);
                 let answer = async {
                     let mut connection = node.connection(LEARN_WITHIN).await?;
                     let mut command = redis::cmd("CLUSTER");
                     command.arg("SLOTS");
-                    let call = Call::new(&DECIDE, Vec::new(), Vec::new(), LEARN_WITHIN);
-                    owners(&connection.send(command, false, &call).await?, &address.0)
+                    owners(&connection.send(command, false, &wait).await?, &address.0)
                 };
                 let too_late = || {
                     StoreError::new(

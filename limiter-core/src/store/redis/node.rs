@@ -98,14 +98,27 @@ impl Node {
                 detail,
             )));
         };
-        let attempt = Attempt {
-            pass: Some(pass),
-            call,
-            node: self,
-        };
-        let answer = self.exchange(call, asking).await;
-        attempt.ended(&answer);
+        let mut pass = Some(pass);
+        let overdue = || self.failed(pass.take());
+        let answer = call.wait().for_answer(self.exchange(call, asking), overdue).await;
+        match &answer {
+            Err(Failure::Unreachable(_)) => self.failed(pass),
+            Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
+            _ => self.answered(pass),
+        }
         answer
+    }
+
+    fn answered(&self, pass: Option<Pass<'_>>) {
+        if pass.is_some_and(Pass::answered) {
+            tracing::info!(node = %self, "Redis answers again");
+        }
+    }
+
+    fn failed(&self, pass: Option<Pass<'_>>) {
+        if pass.is_some_and(|pass| pass.failed(Instant::now())) {
+            tracing::warn!(node = %self, "Redis does not answer; it is asked again by one call at a time");
+        }
     }
 
     /// Connects, and has the script run once without keys, so that the server knows it and the permissions are known to
@@ -124,14 +137,14 @@ impl Node {
 
     async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
         let mut connection = self
-            .connection(call.deadline())
+            .connection(call.wait().deadline())
             .await
             .map_err(Failure::Unreachable)?;
-        let answer = connection.send(call.by_hash(), asking, call).await;
+        let answer = connection.send(call.by_hash(), asking, call.wait()).await;
         match answer {
             // Proof that nothing has run.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.send(call.by_text(), asking, call).await
+                connection.send(call.by_text(), asking, call.wait()).await
             }
             answer => answer,
         }
@@ -204,44 +217,6 @@ impl Inner {
             .error_sink(self.failures.boxed_clone())
             .connection_customizer(Box::new(Connected(Arc::clone(&self.breaker))))
             .build_unchecked(self.dialer.clone())
-    }
-}
-
-/// A call under way. Dropped at its deadline, it is a failure of the server; dropped earlier, it was cancelled.
-struct Attempt<'a> {
-    pass: Option<Pass<'a>>,
-    call: &'a Call,
-    node: &'a Node,
-}
-
-impl Attempt<'_> {
-    fn ended(mut self, answer: &Result<Value, Failure>) {
-        let Some(pass) = self.pass.take() else { return };
-        match answer {
-            Err(Failure::Unreachable(_)) => self.failed(pass),
-            Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
-            _ => {
-                if pass.answered() {
-                    tracing::info!(node = %self.node.0.dialer, "Redis answers again");
-                }
-            }
-        }
-    }
-
-    fn failed(&self, pass: Pass<'_>) {
-        if pass.failed(Instant::now()) {
-            tracing::warn!(node = %self.node.0.dialer, "Redis does not answer; it is asked again by one call at a time");
-        }
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if let Some(pass) = self.pass.take()
-            && self.call.is_overdue()
-        {
-            self.failed(pass);
-        }
     }
 }
 
