@@ -9,13 +9,15 @@ use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use bb8_redis::redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
 use super::endpoint::{Endpoint, Place};
 use super::health::Health;
+use super::jitter::varied;
+use super::names;
 
 /// How long a connection may take: name, socket, TLS and login together.
 pub(super) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -31,36 +33,50 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Opens a connection: the first of a few attempts to end, each begun when the one before it has been silent for a while.
-/// What was lost on the way while the network was out is never answered, and would keep everybody waiting until the timeout,
-/// though the server can be reached again.
+/// Opens a connection: the first of a few attempts to end, each begun when the ones before it have been silent for a
+/// while. What was lost on the way while the network was out is never answered, and would keep everybody waiting until the
+/// timeout, though the server can be reached again.
 pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
+    let addresses: Arc<[SocketAddr]> = match endpoint.address() {
+        Some(address) => {
+            let found = names::resolve(&address.0, address.1);
+            by(deadline, "the name of the host was not resolved", found)
+                .await?
+                .into()
+        }
+        None => Arc::default(),
+    };
     let mut attempts = JoinSet::new();
     loop {
-        let endpoint = endpoint.clone();
-        attempts.spawn(async move { attempt(&endpoint, deadline).await });
-        tokio::select! {
-            biased;
-            Some(ended) = attempts.join_next() => {
-                let aborted = |error| Err(io::Error::other(error).into());
-                return ended.unwrap_or_else(aborted);
-            }
-            () = tokio::time::sleep(NEXT_ATTEMPT_AFTER) => {}
+        let (endpoint, addresses) = (endpoint.clone(), Arc::clone(&addresses));
+        attempts.spawn(async move { attempt(&endpoint, &addresses, deadline).await });
+        let next = Instant::now() + varied(NEXT_ATTEMPT_AFTER);
+        while let Ok(ended) = timeout_at(next, attempts.join_next()).await {
+            let failed = match ended {
+                Some(Ok(Ok(connection))) => return Ok(connection),
+                Some(Ok(Err(error))) => error,
+                Some(Err(aborted)) => io::Error::other(aborted).into(),
+                None => io::Error::other("no attempt was made").into(),
+            };
+            return Err(failed);
         }
     }
 }
 
-async fn attempt(endpoint: &Endpoint, deadline: Instant) -> Result<Connection, RedisError> {
-    let address = match &endpoint.place {
+async fn attempt(
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<Connection, RedisError> {
+    let host = match &endpoint.place {
         Place::Unix(path) => {
             let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
             return log_in(stream, endpoint, deadline).await;
         }
-        Place::Tcp(address) => address,
+        Place::Tcp(address) => address.0.as_str(),
     };
-    let (host, port) = (address.0.as_str(), address.1);
-    let stream = by(deadline, "the host did not answer", reach(host, port)).await?;
+    let stream = by(deadline, "the host did not answer", reach(addresses)).await?;
     match &endpoint.tls {
         None => log_in(stream, endpoint, deadline).await,
         Some(tls) => {
@@ -77,7 +93,7 @@ async fn by<T, E: Into<RedisError>>(
     late: &str,
     step: impl Future<Output = Result<T, E>>,
 ) -> Result<T, RedisError> {
-    match tokio::time::timeout_at(deadline, step).await {
+    match timeout_at(deadline, step).await {
         Ok(done) => done.map_err(Into::into),
         Err(_) => {
             let late = format!("{late} within {} ms", DIAL_TIMEOUT.as_millis());
@@ -87,11 +103,8 @@ async fn by<T, E: Into<RedisError>>(
 }
 
 /// Tries all addresses of a host at once, and takes the first that answers.
-async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut tried = JoinSet::new();
-    for address in lookup_host((host, port)).await? {
-        tried.spawn(connect(address));
-    }
+async fn reach(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut tried: JoinSet<_> = addresses.iter().copied().map(connect).collect();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     while let Some(ended) = tried.join_next().await {
         match ended {
@@ -155,15 +168,14 @@ impl Drop for Driver {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tls::Certificates;
     use super::*;
 
     /// What the kernel says of the socket itself.
     #[tokio::test]
     async fn a_socket_sends_at_once_and_finds_out_when_its_other_end_is_gone() {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let stream = reach("localhost", listener.local_addr().unwrap().port())
-            .await
-            .unwrap();
+        let stream = reach(&[listener.local_addr().unwrap()]).await.unwrap();
         assert!(stream.nodelay().unwrap());
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap());
@@ -177,10 +189,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_without_an_address_or_a_listener_is_told() {
-        assert!(reach("no-such-host.invalid", 1).await.is_err());
+        assert_eq!(reach(&[]).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         assert_eq!(
-            reach("127.0.0.1", 1).await.unwrap_err().kind(),
+            reach(&[nobody]).await.unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
         );
+        let endpoint = |url| Endpoint::parse(url, &Certificates::default()).unwrap();
+        assert!(open(&endpoint("redis://no-such-host.invalid:1/")).await.is_err());
     }
 }

@@ -11,11 +11,11 @@ use bb8_redis::redis::{self, ErrorKind, ProtocolVersion, RedisError, Value};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::breaker::varied;
 use super::connection::Connection;
 use super::dial::{self, DIAL_TIMEOUT};
 use super::endpoint::{Endpoint, Place, unusable};
 use super::health::Health;
+use super::jitter::varied;
 use super::slots::Address;
 use super::tls::Certificates;
 use crate::error::ConfigError;
