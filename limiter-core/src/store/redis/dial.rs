@@ -33,9 +33,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Opens a connection: the first of a few attempts to end, each begun when the ones before it have been silent for a
+/// Opens a connection: the first of a few attempts to succeed, each begun when the ones before it have been silent for a
 /// while. What was lost on the way while the network was out is never answered, and would keep everybody waiting until the
-/// timeout, though the server can be reached again.
+/// timeout, though the server can be reached again. It has failed once no attempt is left.
 pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let addresses: Arc<[SocketAddr]> = match endpoint.address() {
@@ -48,6 +48,7 @@ pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> 
         None => Arc::default(),
     };
     let mut attempts = JoinSet::new();
+    let mut failure = None;
     loop {
         let (endpoint, addresses) = (endpoint.clone(), Arc::clone(&addresses));
         attempts.spawn(async move { attempt(&endpoint, &addresses, deadline).await });
@@ -57,9 +58,9 @@ pub(super) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> 
                 Some(Ok(Ok(connection))) => return Ok(connection),
                 Some(Ok(Err(error))) => error,
                 Some(Err(aborted)) => io::Error::other(aborted).into(),
-                None => io::Error::other("no attempt was made").into(),
+                None => return Err(failure.unwrap_or_else(|| io::Error::other("no attempt was made").into())),
             };
-            return Err(failed);
+            failure.get_or_insert(failed);
         }
     }
 }
@@ -168,6 +169,10 @@ impl Drop for Driver {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use limiter_testing::RedisServer;
+
     use super::super::tls::Certificates;
     use super::*;
 
@@ -197,5 +202,26 @@ mod tests {
         );
         let endpoint = |url| Endpoint::parse(url, &Certificates::default()).unwrap();
         assert!(open(&endpoint("redis://no-such-host.invalid:1/")).await.is_err());
+    }
+
+    /// The first is answered late, but it is answered; all the others are hung up on.
+    #[tokio::test]
+    async fn an_attempt_that_fails_does_not_end_one_that_may_succeed() {
+        let server = RedisServer::start();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let [behind, at] = [server.port(), listener.local_addr().unwrap().port()];
+        let url = server.url().replace(&behind.to_string(), &at.to_string());
+        thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            drop(listener.accept().unwrap());
+            drop(listener);
+            thread::sleep(Duration::from_millis(100));
+            let mut to = std::net::TcpStream::connect(("127.0.0.1", behind)).unwrap();
+            let (mut answers, mut from) = (to.try_clone().unwrap(), first.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut answers, &mut first));
+            io::copy(&mut from, &mut to)
+        });
+        let endpoint = Endpoint::parse(&url, &Certificates::default()).unwrap();
+        open(&endpoint).await.unwrap();
     }
 }
