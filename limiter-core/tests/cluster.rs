@@ -62,6 +62,35 @@ async fn a_silent_seed_does_not_keep_callers_from_the_others() {
     assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
 }
 
+#[test]
+fn urls_that_no_cluster_has_or_that_say_different_things_are_named() {
+    for (urls, message) in [
+        (
+            &["redis://h:1/3"] as &[&str],
+            "`redis://h:1/3`, expected no database, since a cluster has none but 0",
+        ),
+        (
+            &["unix:///run/redis.sock"],
+            "a host and a port of a cluster's node",
+        ),
+        (
+            &["redis://user:secret@a:1/", "redis://user:other@b:1/"],
+            "`redis://…@b:1/`, expected the user and the password of the first URL of the cluster",
+        ),
+        (
+            &["redis://user:secret@a:1/", "redis://b:1/"],
+            "`redis://b:1/`, expected the user",
+        ),
+    ] {
+        let builder = Limiter::redis_cluster(urls.iter().copied());
+        let told = builder.namespace("n").build().unwrap_err().to_string();
+        assert!(told.contains(message), "{told}");
+        assert!(!told.contains("secret") && !told.contains("other@"), "{told}");
+    }
+    let same = ["redis://user:secret@a:1/", "redis://user:secret@b:1/0"];
+    assert!(Limiter::redis_cluster(same).namespace("n").build().is_ok());
+}
+
 #[tokio::test]
 async fn limits_of_one_key_are_decided_in_one_slot_and_those_of_a_group_too() {
     let limits = limiter(RedisCluster::shared(), &namespace());

@@ -15,6 +15,7 @@ mod learner;
 mod names;
 mod node;
 mod script;
+mod seeds;
 mod sentinel;
 mod slots;
 mod tls;
@@ -134,8 +135,7 @@ impl RedisStore {
             }
             Topology::Pool(pool) => server(Dialer::Through(pool)),
             Topology::Cluster(urls) => {
-                let seeds = urls.iter().map(|url| Endpoint::parse(url, certificates));
-                Route::Cluster(Cluster::new(seeds.collect::<Result<_, _>>()?, settings)?)
+                Route::Cluster(Cluster::new(seeds::parse(&urls, certificates)?, settings)?)
             }
         };
         Ok(Self {
