@@ -14,6 +14,7 @@ mod jitter;
 mod learner;
 mod names;
 mod node;
+mod pools;
 mod script;
 mod seeds;
 mod sentinel;

@@ -8,16 +8,13 @@ use std::time::{Duration, Instant};
 
 use bb8_redis::bb8::{CustomizeConnection, ErrorSink, Pool, RunError};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, Semaphore};
 
 use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
+use super::pools::Pools;
 use super::script::Call;
 use crate::error::{StoreError, StoreErrorKind};
-
-/// Pools of more runtimes than this are not kept: some of them have ended.
-const MAX_RUNTIMES: usize = 64;
 
 /// One server. Cheap to clone.
 ///
@@ -30,9 +27,7 @@ pub(super) struct Node(Arc<Inner>);
 struct Inner {
     dialer: Dialer,
     settings: NodeSettings,
-    /// Connections live and die with the runtime in which they were dialled, so each runtime has a pool of its own. The
-    /// newest last.
-    pools: Mutex<Vec<(runtime::Id, Pool<Dialer>)>>,
+    pools: Pools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
@@ -65,7 +60,7 @@ impl Node {
         Self(Arc::new(Inner {
             dialer,
             settings,
-            pools: Mutex::default(),
+            pools: Pools::default(),
             failures: Arc::new(DialFailures::default()),
             breaker: Arc::new(Breaker::new()),
             in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
@@ -153,7 +148,7 @@ impl Node {
 
     /// A connection for a call of this deadline, dialled if there is no healthy one.
     pub(super) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
-        let pool = self.pool()?;
+        let pool = self.0.pools.current(|| self.0.new_pool())?;
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
             let failed = self.0.failures.happened.notified();
@@ -172,27 +167,6 @@ impl Node {
                 return Ok(connection.clone());
             }
         }
-    }
-
-    /// The pool of the current runtime.
-    fn pool(&self) -> Result<Pool<Dialer>, StoreError> {
-        let no_runtime = |_| {
-            StoreError::new(
-                StoreErrorKind::Connection,
-                "Redis can be asked in a Tokio runtime only",
-            )
-        };
-        let runtime = Handle::try_current().map_err(no_runtime)?.id();
-        let mut pools = self.0.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, pool)) = pools.iter().find(|(id, _)| *id == runtime) {
-            return Ok(pool.clone());
-        }
-        if pools.len() >= MAX_RUNTIMES {
-            pools.remove(0);
-        }
-        let pool = self.0.new_pool();
-        pools.push((runtime, pool.clone()));
-        Ok(pool)
     }
 }
 
