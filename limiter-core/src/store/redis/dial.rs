@@ -9,7 +9,9 @@ use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use bb8_redis::redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
@@ -28,6 +30,7 @@ const PIPELINE_BUFFER: usize = 1024;
 /// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose other end is gone is
 /// found out though nobody calls …
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+#[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// … once probes, or what was sent, stood without an acknowledgement for so long.
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
@@ -71,6 +74,7 @@ async fn attempt(
     deadline: Instant,
 ) -> Result<Connection, RedisError> {
     let host = match &endpoint.place {
+        #[cfg(unix)]
         Place::Unix(path) => {
             let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
             return log_in(stream, endpoint, deadline).await;
@@ -122,11 +126,10 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     // A call is one small packet, which must not wait for the acknowledgement of the one before.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(KEEPALIVE_AFTER)
-            .with_interval(KEEPALIVE_INTERVAL),
-    )?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
+    #[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
+    let keepalive = keepalive.with_interval(KEEPALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     Ok(stream)

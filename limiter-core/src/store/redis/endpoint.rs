@@ -1,6 +1,7 @@
 //! Where a server is, and how to log in there: what a URL says.
 
 use std::fmt;
+#[cfg(unix)]
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub(super) enum Place {
     /// Host and port.
     Tcp(Arc<(String, u16)>),
     /// The path of a socket.
+    #[cfg(unix)]
     Unix(PathBuf),
 }
 
@@ -51,6 +53,7 @@ impl Endpoint {
             .map_err(|error| unusable(url, format!("{example} ({error})")))?;
         let place = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Place::Tcp(Arc::new((host.clone(), *port))),
+            #[cfg(unix)]
             ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
             // TLS was dealt with above. Taken for something else, it would be left out.
             _ => return Err(unusable(url, example)),
@@ -72,6 +75,7 @@ impl Endpoint {
     pub(super) fn address(&self) -> Option<&Arc<(String, u16)>> {
         match &self.place {
             Place::Tcp(address) => Some(address),
+            #[cfg(unix)]
             Place::Unix(_) => None,
         }
     }
@@ -82,6 +86,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::Tcp(address) => write!(f, "{}:{}", address.0, address.1),
+            #[cfg(unix)]
             Place::Unix(path) => write!(f, "{}", path.display()),
         }
     }

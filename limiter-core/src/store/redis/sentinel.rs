@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connection::Connection;
 use super::dial::{self, DIAL_TIMEOUT};
-use super::endpoint::{Endpoint, Place, unusable};
+use super::endpoint::{Endpoint, unusable};
 use super::health::Health;
 use super::jitter::varied;
 use super::slots::Address;
@@ -59,7 +59,7 @@ impl Sentinel {
             });
         }
         let watched = Endpoint::parse(primary, certificates)?;
-        let Place::Tcp(named) = &watched.place else {
+        let Some(named) = watched.address() else {
             let expected = "the primary's name in place of a host, such as redis://name/0";
             return Err(unusable(primary, expected));
         };
