@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use limiter_core::{Ask, Key, Limiter, OnStoreFailure, Policy};
-use limiter_testing::{RedisCluster, RespValue};
+use limiter_testing::{Proxy, RedisCluster, RespValue};
 use support::{PATIENT, SLACK, namespace};
 
 const CAPACITY: u64 = 10_000;
@@ -50,12 +50,38 @@ async fn keys_are_spread_over_all_nodes_and_every_node_knows_the_script() {
     assert_eq!(owners.len(), 3);
 }
 
+/// One that was cut off goes on telling the map of its day.
+#[tokio::test]
+async fn the_nearest_node_does_not_decide_alone_who_owns_what() {
+    let cluster = RedisCluster::shared();
+    let mistaken = RedisCluster::builder().primaries(1).start();
+    let far: Vec<Proxy> = cluster
+        .nodes()
+        .iter()
+        .map(|node| Proxy::start(node.port()))
+        .collect();
+    let urls = far.iter().map(|proxy| {
+        proxy.set_delay(Duration::from_millis(5));
+        proxy.url()
+    });
+    let limits = Limiter::redis_cluster(mistaken.urls().into_iter().chain(urls))
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    for key in 0..30_u32 {
+        assert!(limits.check(&policy(), key).await.unwrap().is_allowed());
+    }
+    assert_eq!(mistaken.node(0).command(&["DBSIZE"]).integer(), 0);
+}
+
 #[tokio::test]
 async fn a_silent_seed_does_not_keep_callers_from_the_others() {
     let silent = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let mut seeds = vec![format!("redis://{}/", silent.local_addr().unwrap())];
-    seeds.extend(RedisCluster::shared().urls());
-    let limits = Limiter::redis_cluster(seeds)
+    let mut urls = RedisCluster::shared().urls();
+    let node = RedisCluster::shared().node(0).port().to_string();
+    let port = silent.local_addr().unwrap().port().to_string();
+    urls.insert(0, urls.first().unwrap().replace(&node, &port));
+    let limits = Limiter::redis_cluster(urls)
         .namespace(namespace())
         .build()
         .unwrap();

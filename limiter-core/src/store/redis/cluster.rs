@@ -1,12 +1,13 @@
 //! Redis Cluster: which node owns which slot, and how to follow it when that changes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{self, ErrorKind, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::connection::Dialer;
 use super::endpoint::Endpoint;
@@ -14,7 +15,7 @@ use super::eviction;
 use super::learner::{ABANDONED_AFTER, Learner};
 use super::node::{Failure, Node, NodeSettings};
 use super::script::Call;
-use super::slots::{Address, owners, redirected, slot};
+use super::slots::{Address, Owners, owners, redirected, slot};
 use super::wait::Wait;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 
@@ -26,6 +27,8 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 const LEARN_EVERY: Duration = Duration::from_millis(150);
 /// How long a node may take to tell the map.
 const LEARN_WITHIN: Duration = Duration::from_secs(1);
+/// How much longer the others may take, as long as most do not agree.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// A cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -43,8 +46,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Map {
     nodes: HashMap<Address, Node>,
-    /// By slot; empty until the map was learned.
-    owners: Vec<Option<Address>>,
+    /// Empty until the map was learned.
+    owners: Owners,
 }
 
 impl Cluster {
@@ -96,7 +99,7 @@ impl Cluster {
                     address = redirected(&error, &address)?;
                     asking = true;
                 }
-                ErrorKind::Server(ServerErrorKind::TryAgain) => tokio::time::sleep(TRY_AGAIN_AFTER).await,
+                ErrorKind::Server(ServerErrorKind::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
                 _ => {
                     if !matches!(error.kind(), ErrorKind::Extension) {
                         self.learn_soon();
@@ -138,10 +141,7 @@ impl Cluster {
             let mut next = self.0.learner.next();
             self.start_learning(Duration::ZERO);
             // Who was at it may have been abandoned; then somebody has to take his place.
-            if tokio::time::timeout(ABANDONED_AFTER, next.changed())
-                .await
-                .is_ok()
-            {
+            if timeout(ABANDONED_AFTER, next.changed()).await.is_ok() {
                 return next.borrow().clone();
             }
         }
@@ -179,42 +179,41 @@ impl Inner {
         look(&self.map.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks all known nodes at once, and takes the first answer.
+    /// Asks all known nodes at once, and takes the map that most of them tell, or tell within a moment of the first: one
+    /// that was cut off goes on telling an old one, and may be the nearest. The map itself does not say how old it is.
     async fn ask_for_map(&self) -> Result<(), StoreError> {
         let mut asked = JoinSet::new();
         for address in self.known() {
             let node = self.node(&address)?;
-            asked.spawn(async move {
-                let wait = Wait::of(LEARN_WITHIN);
-                let answer = async {
-                    let mut connection = node.connection(LEARN_WITHIN).await?;
-                    let mut command = redis::cmd("CLUSTER");
-                    command.arg("SLOTS");
-                    owners(&connection.send(command, false, &wait).await?, &address.0)
-                };
-                let too_late = || {
-                    StoreError::new(
-                        StoreErrorKind::Timeout,
-                        "no answer to CLUSTER SLOTS within a second",
-                    )
-                };
-                tokio::time::timeout(LEARN_WITHIN, answer)
-                    .await
-                    .unwrap_or_else(|_| Err(too_late()))
-            });
+            asked.spawn(async move { map_of(&node, &address).await });
         }
+        let majority = asked.len() / 2 + 1;
+        let mut maps: Vec<(Owners, usize)> = Vec::new();
         let mut last = StoreError::new(StoreErrorKind::Connection, "no node of the cluster is known");
-        while let Some(answer) = asked.join_next().await {
+        let mut until = tokio::time::Instant::now() + 2 * LEARN_WITHIN;
+        while maps.iter().all(|(_, number)| *number < majority)
+            && let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await
+        {
             match answer {
                 Ok(Ok(owners)) => {
-                    self.adopt(owners);
-                    return Ok(());
+                    until = until.min(tokio::time::Instant::now() + GRACE);
+                    match maps.iter_mut().find(|(told, _)| *told == owners) {
+                        Some((_, number)) => *number += 1,
+                        None => maps.push((owners, 1)),
+                    }
                 }
                 Ok(Err(error)) => last = error,
                 Err(_) => {}
             }
         }
-        Err(last)
+        // Of those that equally many tell, the first.
+        let (owners, _) = maps
+            .into_iter()
+            .rev()
+            .max_by_key(|(_, number)| *number)
+            .ok_or(last)?;
+        self.adopt(owners);
+        Ok(())
     }
 
     /// The seeds, then the nodes that were learned.
@@ -252,12 +251,33 @@ impl Inner {
 
     /// Replaces the map. Nodes that own nothing any more are let go, and their connections with them; seeds are kept, to
     /// be asked again.
-    fn adopt(&self, owners: Vec<Option<Address>>) {
-        self.map.write().unwrap_or_else(PoisonError::into_inner).owners = owners;
-        let mut kept = self.primaries();
-        kept.extend(self.seed_addresses());
-        kept.sort();
+    fn adopt(&self, owners: Owners) {
+        let kept: HashSet<Address> = owners
+            .iter()
+            .flatten()
+            .cloned()
+            .chain(self.seed_addresses())
+            .collect();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        map.nodes.retain(|address, _| kept.binary_search(address).is_ok());
+        map.owners = owners;
+        map.nodes.retain(|address, _| kept.contains(address));
     }
+}
+
+/// The map that a node tells.
+async fn map_of(node: &Node, address: &Address) -> Result<Owners, StoreError> {
+    let wait = Wait::of(LEARN_WITHIN);
+    let answer = async {
+        let mut connection = node.connection(LEARN_WITHIN).await?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        owners(&connection.send(command, false, &wait).await?, &address.0)
+    };
+    let too_late = |_| {
+        StoreError::new(
+            StoreErrorKind::Timeout,
+            "no answer to CLUSTER SLOTS within a second",
+        )
+    };
+    timeout(LEARN_WITHIN, answer).await.map_err(too_late)?
 }
