@@ -11,7 +11,6 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::connection::Dialer;
 use super::endpoint::Endpoint;
-use super::eviction;
 use super::learner::{ABANDONED_AFTER, Learner};
 use super::node::{Failure, Node, NodeSettings};
 use super::script::Call;
@@ -112,15 +111,11 @@ impl Cluster {
         Err(StoreError::new(StoreErrorKind::Refused, detail))
     }
 
-    /// Learns the map, and prepares every primary.
-    pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
+    /// Learns the map; the nodes that own slots.
+    pub(super) async fn primaries(&self) -> Result<Vec<Node>, StoreError> {
         self.learn().await?;
-        for address in self.0.primaries() {
-            let node = self.0.node(&address)?;
-            node.prepare(empty).await?;
-            eviction::look(&node).await;
-        }
-        Ok(())
+        let addresses: HashSet<Address> = self.0.read(|map| map.owners.iter().flatten().cloned().collect());
+        addresses.iter().map(|address| self.0.node(address)).collect()
     }
 
     async fn owner(&self, slot: u16) -> Result<Address, StoreError> {
@@ -217,23 +212,12 @@ impl Inner {
     }
 
     /// The seeds, then the nodes that were learned.
-    fn known(&self) -> Vec<Address> {
-        let mut known = self.seed_addresses();
-        self.read(|map| known.extend(map.nodes.keys().cloned()));
-        known.sort();
-        known.dedup();
-        known
+    fn known(&self) -> HashSet<Address> {
+        self.read(|map| self.seed_addresses().chain(map.nodes.keys()).cloned().collect())
     }
 
-    fn seed_addresses(&self) -> Vec<Address> {
-        self.seeds.iter().filter_map(Endpoint::address).cloned().collect()
-    }
-
-    fn primaries(&self) -> Vec<Address> {
-        let mut primaries: Vec<Address> = self.read(|map| map.owners.iter().flatten().cloned().collect());
-        primaries.sort();
-        primaries.dedup();
-        primaries
+    fn seed_addresses(&self) -> impl Iterator<Item = &Address> {
+        self.seeds.iter().filter_map(Endpoint::address)
     }
 
     /// The node at an address, reached with the settings of the first seed.
@@ -252,12 +236,8 @@ impl Inner {
     /// Replaces the map. Nodes that own nothing any more are let go, and their connections with them; seeds are kept, to
     /// be asked again.
     fn adopt(&self, owners: Owners) {
-        let kept: HashSet<Address> = owners
-            .iter()
-            .flatten()
-            .cloned()
-            .chain(self.seed_addresses())
-            .collect();
+        let own = owners.iter().flatten();
+        let kept: HashSet<Address> = own.chain(self.seed_addresses()).cloned().collect();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         map.owners = owners;
         map.nodes.retain(|address, _| kept.contains(address));

@@ -2,16 +2,16 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bb8_redis::bb8::{CustomizeConnection, ErrorSink, Pool, RunError};
+use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
+use super::dial_failures::DialFailures;
 use super::pools::Pools;
 use super::script::Call;
 use crate::error::{StoreError, StoreErrorKind};
@@ -32,8 +32,6 @@ struct Inner {
     breaker: Arc<Breaker>,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
     in_flight: Semaphore,
-    /// Whether it was said that this server evicts.
-    warned: AtomicBool,
 }
 
 /// How a node is used.
@@ -64,7 +62,6 @@ impl Node {
             failures: Arc::new(DialFailures::default()),
             breaker: Arc::new(Breaker::new()),
             in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
-            warned: AtomicBool::new(false),
         }))
     }
 
@@ -125,11 +122,6 @@ impl Node {
             .map_err(StoreError::from)
     }
 
-    /// True once.
-    pub(super) fn is_first_to_warn(&self) -> bool {
-        !self.0.warned.swap(true, Ordering::Relaxed)
-    }
-
     async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
         let mut connection = self
             .connection(call.wait().deadline())
@@ -151,7 +143,7 @@ impl Node {
         let pool = self.0.pools.current(|| self.0.new_pool())?;
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
-            let failed = self.0.failures.happened.notified();
+            let failed = self.0.failures.next();
             tokio::pin!(failed);
             failed.as_mut().enable();
             let connection = tokio::select! {
@@ -188,7 +180,7 @@ impl Inner {
             .idle_timeout(None)
             // Each call dials anew where none is left, and learns at once why it failed.
             .retry_connection(false)
-            .error_sink(self.failures.boxed_clone())
+            .error_sink(self.failures.sink())
             .connection_customizer(Box::new(Connected(Arc::clone(&self.breaker))))
             .build_unchecked(self.dialer.clone())
     }
@@ -208,45 +200,6 @@ impl CustomizeConnection<Connection, RedisError> for Connected {
     }
 }
 
-/// Why dialling failed, told to those who wait for a connection.
-#[derive(Debug, Default)]
-struct DialFailures {
-    happened: Notify,
-    last: Mutex<Option<RedisError>>,
-}
-
-impl DialFailures {
-    fn boxed_clone(self: &Arc<Self>) -> Box<dyn ErrorSink<RedisError>> {
-        Box::new(DialFailureSink(Arc::clone(self)))
-    }
-
-    fn last(&self, dialer: &Dialer) -> StoreError {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let error = StoreError::new(
-            StoreErrorKind::Connection,
-            format!("no connection to Redis at {dialer}"),
-        );
-        match last {
-            Some(cause) => error.with_source(cause),
-            None => error,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct DialFailureSink(Arc<DialFailures>);
-
-impl ErrorSink<RedisError> for DialFailureSink {
-    fn sink(&self, error: RedisError) {
-        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        self.0.happened.notify_waiters();
-    }
-
-    fn boxed_clone(&self) -> Box<dyn ErrorSink<RedisError>> {
-        self.0.boxed_clone()
-    }
-}
-
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
@@ -254,44 +207,4 @@ impl From<Failure> for StoreError {
             Failure::Answered(error) => error.into(),
         }
     }
-}
-
-impl From<RedisError> for StoreError {
-    fn from(error: RedisError) -> Self {
-        let (kind, detail) = match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved) => (
-                StoreErrorKind::Refused,
-                "the key is on another node: this is a Redis Cluster, expected Limiter::redis_cluster",
-            ),
-            _ if lacks_permission(&error) => (
-                StoreErrorKind::Refused,
-                "the Redis user lacks a permission that a limiter needs, see Limiter::redis",
-            ),
-            ErrorKind::Server(_) | ErrorKind::Extension => {
-                (StoreErrorKind::Refused, "Redis refused the call")
-            }
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => (
-                StoreErrorKind::Protocol,
-                "Redis answered with something unreadable",
-            ),
-            _ if error.is_timeout() => (StoreErrorKind::Timeout, "Redis did not answer in time"),
-            _ => (StoreErrorKind::Connection, "no connection to Redis"),
-        };
-        StoreError::new(kind, detail).with_source(error)
-    }
-}
-
-/// Whether the user may not do what was asked. Inside of a script each version says it in another way, and Redis 7.0 does
-/// not say which command it was.
-fn lacks_permission(error: &RedisError) -> bool {
-    let said = |detail: &str| {
-        let ways = [
-            "NOPERM",
-            "ACL failure",
-            "can't run this command",
-            "can't access at least one",
-        ];
-        ways.iter().any(|way| detail.contains(way))
-    };
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || error.detail().is_some_and(said)
 }
