@@ -105,6 +105,32 @@ fn several_runtimes_use_a_limiter_at_a_time() {
     assert!(received <= 3 * 2 + 1, "{received}");
 }
 
+/// As where each worker thread has a runtime of its own.
+#[test]
+fn runtimes_keep_their_connections_however_many_there_are() {
+    let server = RedisServer::start();
+    let builder = Limiter::redis(server.url()).namespace(namespace());
+    let limits = builder.connections(1).build().unwrap();
+    let runtimes: Vec<_> = (0..80)
+        .map(|_| {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+        })
+        .collect();
+    let round = || {
+        for runtime in &runtimes {
+            assert!(runtime.block_on(async { limits.check(&patient(), "k").await.is_ok() }));
+        }
+        connections_received(&server)
+    };
+    let first = round();
+    // This one to ask.
+    assert_eq!(round(), first + 1);
+    assert_eq!(round(), first + 2);
+}
+
 #[test]
 fn without_a_runtime_there_is_an_answer_and_no_panic_in_process() {
     let limits = Limiter::in_process().build();

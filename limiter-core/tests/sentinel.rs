@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use limiter_core::{Limiter, OnStoreFailure, Rejection, StoreErrorKind};
 use limiter_testing::{Proxy, RedisSentinel, RedisServer};
-use support::{SLACK, answers_again, namespace, patient, policy};
+use support::{SLACK, answers_again, bucket, namespace, patient, policy};
 
 fn limiter(watched: &RedisSentinel) -> Limiter {
     Limiter::redis_sentinel(watched.urls(), watched.primary_url())
@@ -75,27 +75,85 @@ async fn calls_are_decided_by_the_primary_of_that_name() {
     assert!(!told.contains("limits@"), "{told}");
 }
 
+fn limiter_at(urls: impl IntoIterator<Item = String>, primary: &str) -> Limiter {
+    let builder = Limiter::redis_sentinel(urls, primary);
+    builder.namespace(namespace()).connections(1).build().unwrap()
+}
+
 #[tokio::test]
-async fn sentinels_that_are_dead_or_silent_delay_nobody() {
+async fn a_minority_of_sentinels_that_is_dead_or_silent_delays_nobody() {
     let watched = RedisSentinel::start();
-    let (dead, silent) = (
-        &watched.sentinels()[0],
-        Proxy::start(watched.sentinels()[1].port()),
-    );
-    dead.kill();
+    let urls = watched.urls();
+    let silent = Proxy::start(watched.sentinels()[0].port());
     silent.set_black_hole(true);
-    let urls = [dead.url(), silent.url(), watched.sentinels()[2].url()];
-    let limits = Limiter::redis_sentinel(urls, watched.primary_url())
-        .namespace(namespace())
-        .build()
-        .unwrap();
-    let asked = Instant::now();
-    assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
-    assert!(
-        asked.elapsed() < Duration::from_millis(300) + SLACK,
-        "{:?}",
+    let first_answer = async |urls: Vec<String>| {
+        let limits = limiter_at(urls, &watched.primary_url());
+        let asked = Instant::now();
+        assert!(limits.check(&patient(), "k").await.unwrap().is_allowed());
         asked.elapsed()
-    );
+    };
+    let took = first_answer(vec![silent.url(), urls[1].clone(), urls[2].clone()]).await;
+    assert!(took < Duration::from_millis(300) + SLACK, "{took:?}");
+    watched.sentinels()[1].kill();
+    let took = first_answer(urls.clone()).await;
+    assert!(took < Duration::from_millis(300) + SLACK, "{took:?}");
+    // One of three is believed only after the others had their time.
+    let took = first_answer(vec![silent.url(), urls[1].clone(), urls[2].clone()]).await;
+    assert!(took >= Duration::from_millis(450), "{took:?}");
+    assert!(took < Duration::from_millis(1_300) + SLACK, "{took:?}");
+}
+
+/// Two that know better are farther away.
+#[tokio::test]
+async fn the_nearest_sentinel_does_not_decide_alone() {
+    let (old, new) = (RedisSentinel::start(), RedisSentinel::start());
+    // Its keys are there until the end.
+    let lasting = bucket("lasting", 10_000, "1/d");
+    let far: Vec<Proxy> = new.sentinels()[1..]
+        .iter()
+        .map(|sentinel| Proxy::start(sentinel.port()))
+        .collect();
+    let urls = || [old.sentinels()[0].url(), far[0].url(), far[1].url()];
+    let set_far = |refuse: bool| {
+        for proxy in &far {
+            proxy.refuse(refuse);
+            if refuse {
+                proxy.drop_connections();
+            }
+            // Each way.
+            proxy.set_delay(Duration::from_millis(65));
+        }
+    };
+    set_far(false);
+    let limits = limiter_at(urls(), &new.primary_url());
+    assert!(limits.check(&lasting, "k").await.unwrap().is_allowed());
+    assert_eq!((keys(old.primary()), keys(new.primary())), (0, 1));
+
+    // While it is alone it is believed, but no longer.
+    set_far(true);
+    let limits = limiter_at(urls(), &new.primary_url());
+    assert!(limits.check(&lasting, "k").await.unwrap().is_allowed());
+    assert_eq!((keys(old.primary()), keys(new.primary())), (1, 1));
+    set_far(false);
+    let told = Instant::now();
+    while keys(new.primary()) == 1 {
+        assert!(told.elapsed() < Duration::from_millis(1_500) + SLACK);
+        let _ = limits.check(&lasting, "k").await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    // Nor does it take callers away from where most have sent them.
+    set_far(true);
+    let before = keys(old.primary());
+    let alone = Instant::now();
+    for key in 0_u32.. {
+        assert!(limits.check(&lasting, key).await.unwrap().is_allowed());
+        if alone.elapsed() > Duration::from_secs(2) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(keys(old.primary()), before);
 }
 
 /// What callers see while another takes over: how long the longest time without a permit was, and whether one waited

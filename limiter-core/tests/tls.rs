@@ -51,6 +51,28 @@ async fn a_server_signed_for_by_the_given_authority_is_trusted() {
     answers_again(&limits, Duration::from_millis(500)).await;
 }
 
+/// However its scheme is written, a URL that asks for TLS gets it: without, a password would be told to everybody.
+#[tokio::test]
+async fn a_scheme_in_capitals_or_after_a_blank_is_a_scheme() {
+    let (server, authority) = (RedisServer::start(), Authority::new());
+    let identity = authority.server(&["localhost"]);
+    let Some(url) = serve(&server, &authority, &identity, false) else {
+        return;
+    };
+    for written in [
+        url.replace("rediss://", "REDISS://"),
+        format!(" {url}"),
+        url.replace("rediss://", "\tRediss://"),
+        url.replace("rediss://", "re\ndiss://"),
+        url.replace("rediss://", "ValkeyS://"),
+    ] {
+        let limits = limiter(&written, |builder| {
+            builder.root_certificate(authority.certificate())
+        });
+        assert!(limits.unwrap().check(&patient(), "k").await.unwrap().is_allowed());
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_nobody_trusted_signed_for_is_refused() {
     let (server, authority) = (RedisServer::start(), Authority::new());
@@ -191,6 +213,16 @@ fn what_cannot_be_used_is_named_when_the_limiter_is_built() {
         assert!(told.contains(message), "{told}");
         assert!(!told.contains("secret") && !told.contains("PRIVATE"), "{told}");
     }
+    let seeds = ["rediss://user:secret@a/", "redis://user:secret@b/"];
+    let built = Limiter::redis_cluster(seeds)
+        .root_certificate(root)
+        .namespace("n")
+        .build();
+    let told = built.unwrap_err().to_string();
+    assert!(
+        told.contains("`redis://…@b/`, expected rediss://, as the first URL of the cluster"),
+        "{told}"
+    );
     // The system's authorities stand where none is given.
     assert!(limiter(url, |builder| builder).is_ok());
 }

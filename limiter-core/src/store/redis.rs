@@ -4,18 +4,25 @@ mod breaker;
 mod cluster;
 mod connection;
 mod dial;
+mod dial_failures;
 mod endpoint;
 mod eviction;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod health;
 mod heart;
+mod jitter;
 mod learner;
+mod names;
 mod node;
+mod pools;
+mod refusal;
 mod script;
+mod seeds;
 mod sentinel;
 mod slots;
 mod tls;
+mod wait;
 mod wire;
 
 use std::sync::Arc;
@@ -33,6 +40,7 @@ use crate::request::{Request, Verdict};
 use cluster::Cluster;
 use connection::Dialer;
 use endpoint::Endpoint;
+use eviction::Eviction;
 pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
@@ -94,6 +102,7 @@ const READY_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct RedisStore {
     route: Route,
+    eviction: Eviction,
     namespace: Namespace,
     clock: Clock,
 }
@@ -131,12 +140,12 @@ impl RedisStore {
             }
             Topology::Pool(pool) => server(Dialer::Through(pool)),
             Topology::Cluster(urls) => {
-                let seeds = urls.iter().map(|url| Endpoint::parse(url, certificates));
-                Route::Cluster(Cluster::new(seeds.collect::<Result<_, _>>()?, settings)?)
+                Route::Cluster(Cluster::new(seeds::parse(&urls, certificates)?, settings)?)
             }
         };
         Ok(Self {
             route,
+            eviction: Eviction::default(),
             namespace,
             clock,
         })
@@ -186,14 +195,15 @@ impl Store for RedisStore {
 
     async fn ready(&self) -> Result<(), StoreError> {
         let empty = Call::new(&DECIDE, Vec::new(), wire::plan(&[], None), READY_WITHIN);
-        match &self.route {
-            Route::Standalone(node) => {
-                node.prepare(&empty).await?;
-                eviction::look(node).await;
-                Ok(())
-            }
-            Route::Cluster(cluster) => cluster.prepare(&empty).await,
+        let nodes = match &self.route {
+            Route::Standalone(node) => vec![node.clone()],
+            Route::Cluster(cluster) => cluster.primaries().await?,
+        };
+        for node in nodes {
+            node.prepare(&empty).await?;
+            self.eviction.look(&node).await;
         }
+        Ok(())
     }
 }
 

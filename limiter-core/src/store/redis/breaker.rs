@@ -5,10 +5,10 @@
 //! gives its place to another. Pauses vary by a quarter, so that replicas do not probe in step, and end when a connection
 //! has been made. A server that is back is therefore used again within 300 ms and the time that a connection takes.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use super::jitter::varied;
 use crate::sync::{Mutex, MutexGuard};
 
 const FAILURES_UNTIL_OPEN: u32 = 5;
@@ -130,12 +130,6 @@ impl Drop for Pass<'_> {
             }
         }
     }
-}
-
-/// The pause, longer by up to a quarter.
-pub(super) fn varied(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(()) % 256;
-    pause + pause * u32::try_from(random).unwrap_or(0) / 1024
 }
 
 #[cfg(all(test, shuttle))]

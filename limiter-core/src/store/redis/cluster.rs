@@ -1,19 +1,21 @@
 //! Redis Cluster: which node owns which slot, and how to follow it when that changes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{self, ErrorKind, ServerErrorKind, Value};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::connection::Dialer;
 use super::endpoint::Endpoint;
-use super::eviction;
 use super::learner::{ABANDONED_AFTER, Learner};
 use super::node::{Failure, Node, NodeSettings};
-use super::script::{Call, DECIDE};
-use super::slots::{Address, owners, redirected, slot};
+use super::script::Call;
+use super::slots::{Address, Owners, owners, redirected, slot};
+use super::wait::Wait;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 
 /// More redirections than this for one call mean that the nodes disagree.
@@ -24,6 +26,8 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 const LEARN_EVERY: Duration = Duration::from_millis(150);
 /// How long a node may take to tell the map.
 const LEARN_WITHIN: Duration = Duration::from_secs(1);
+/// How much longer the others may take, as long as most do not agree.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// A cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -41,8 +45,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Map {
     nodes: HashMap<Address, Node>,
-    /// By slot; empty until the map was learned.
-    owners: Vec<Option<Address>>,
+    /// Empty until the map was learned.
+    owners: Owners,
 }
 
 impl Cluster {
@@ -63,6 +67,12 @@ impl Cluster {
     /// Runs the script on the node that owns the call's slot. A node's answer that the slot is elsewhere proves that
     /// nothing has run there, so it is followed; nothing else is ever sent again.
     pub(super) async fn run(&self, call: &Call) -> Result<Value, StoreError> {
+        // A node that falls silent answers nothing that would tell of its successor.
+        let overdue = || self.learn_soon();
+        call.wait().for_answer(self.follow(call), overdue).await
+    }
+
+    async fn follow(&self, call: &Call) -> Result<Value, StoreError> {
         let slot = slot(call.key());
         let mut asking = false;
         let mut address = self.owner(slot).await?;
@@ -70,11 +80,8 @@ impl Cluster {
             let error = match self.0.node(&address)?.try_run(call, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Unreachable(error)) => {
-                    if !matches!(
-                        error.kind(),
-                        StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded
-                    ) {
-                        // Its slots may have gone to a replica.
+                    // Its slots may have gone to a replica.
+                    if error.kind() != StoreErrorKind::Overloaded {
                         self.learn_soon();
                     }
                     return Err(error);
@@ -91,7 +98,7 @@ impl Cluster {
                     address = redirected(&error, &address)?;
                     asking = true;
                 }
-                ErrorKind::Server(ServerErrorKind::TryAgain) => tokio::time::sleep(TRY_AGAIN_AFTER).await,
+                ErrorKind::Server(ServerErrorKind::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
                 _ => {
                     if !matches!(error.kind(), ErrorKind::Extension) {
                         self.learn_soon();
@@ -104,15 +111,11 @@ impl Cluster {
         Err(StoreError::new(StoreErrorKind::Refused, detail))
     }
 
-    /// Learns the map, and prepares every primary.
-    pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
+    /// Learns the map; the nodes that own slots.
+    pub(super) async fn primaries(&self) -> Result<Vec<Node>, StoreError> {
         self.learn().await?;
-        for address in self.0.primaries() {
-            let node = self.0.node(&address)?;
-            node.prepare(empty).await?;
-            eviction::look(&node).await;
-        }
-        Ok(())
+        let addresses: HashSet<Address> = self.0.read(|map| map.owners.iter().flatten().cloned().collect());
+        addresses.iter().map(|address| self.0.node(address)).collect()
     }
 
     async fn owner(&self, slot: u16) -> Result<Address, StoreError> {
@@ -133,10 +136,7 @@ impl Cluster {
             let mut next = self.0.learner.next();
             self.start_learning(Duration::ZERO);
             // Who was at it may have been abandoned; then somebody has to take his place.
-            if tokio::time::timeout(ABANDONED_AFTER, next.changed())
-                .await
-                .is_ok()
-            {
+            if timeout(ABANDONED_AFTER, next.changed()).await.is_ok() {
                 return next.borrow().clone();
             }
         }
@@ -149,11 +149,15 @@ impl Cluster {
 
     /// Learns the map in a task, unless one is at it or the last one started less than `interval` ago.
     fn start_learning(&self, interval: Duration) {
+        // A call may be dropped outside of its runtime.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
         let Some(learning) = self.0.learner.start(interval, Instant::now()) else {
             return;
         };
         let cluster = self.clone();
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             // Its part of the task from the beginning, so that a task that never runs gives it back.
             let learning = learning;
             let result = cluster.0.ask_for_map().await;
@@ -170,62 +174,50 @@ impl Inner {
         look(&self.map.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks all known nodes at once, and takes the first answer.
+    /// Asks all known nodes at once, and takes the map that most of them tell, or tell within a moment of the first: one
+    /// that was cut off goes on telling an old one, and may be the nearest. The map itself does not say how old it is.
     async fn ask_for_map(&self) -> Result<(), StoreError> {
         let mut asked = JoinSet::new();
         for address in self.known() {
             let node = self.node(&address)?;
-            asked.spawn(async move {
-                let answer = async {
-                    let mut connection = node.connection(LEARN_WITHIN).await?;
-                    let mut command = redis::cmd("CLUSTER");
-                    command.arg("SLOTS");
-                    let call = Call::new(&DECIDE, Vec::new(), Vec::new(), LEARN_WITHIN);
-                    owners(&connection.send(command, false, &call).await?, &address.0)
-                };
-                let too_late = || {
-                    StoreError::new(
-                        StoreErrorKind::Timeout,
-                        "no answer to CLUSTER SLOTS within a second",
-                    )
-                };
-                tokio::time::timeout(LEARN_WITHIN, answer)
-                    .await
-                    .unwrap_or_else(|_| Err(too_late()))
-            });
+            asked.spawn(async move { map_of(&node, &address).await });
         }
+        let majority = asked.len() / 2 + 1;
+        let mut maps: Vec<(Owners, usize)> = Vec::new();
         let mut last = StoreError::new(StoreErrorKind::Connection, "no node of the cluster is known");
-        while let Some(answer) = asked.join_next().await {
+        let mut until = tokio::time::Instant::now() + 2 * LEARN_WITHIN;
+        while maps.iter().all(|(_, number)| *number < majority)
+            && let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await
+        {
             match answer {
                 Ok(Ok(owners)) => {
-                    self.adopt(owners);
-                    return Ok(());
+                    until = until.min(tokio::time::Instant::now() + GRACE);
+                    match maps.iter_mut().find(|(told, _)| *told == owners) {
+                        Some((_, number)) => *number += 1,
+                        None => maps.push((owners, 1)),
+                    }
                 }
                 Ok(Err(error)) => last = error,
                 Err(_) => {}
             }
         }
-        Err(last)
+        // Of those that equally many tell, the first.
+        let (owners, _) = maps
+            .into_iter()
+            .rev()
+            .max_by_key(|(_, number)| *number)
+            .ok_or(last)?;
+        self.adopt(owners);
+        Ok(())
     }
 
     /// The seeds, then the nodes that were learned.
-    fn known(&self) -> Vec<Address> {
-        let mut known = self.seed_addresses();
-        self.read(|map| known.extend(map.nodes.keys().cloned()));
-        known.sort();
-        known.dedup();
-        known
+    fn known(&self) -> HashSet<Address> {
+        self.read(|map| self.seed_addresses().chain(map.nodes.keys()).cloned().collect())
     }
 
-    fn seed_addresses(&self) -> Vec<Address> {
-        self.seeds.iter().filter_map(Endpoint::address).cloned().collect()
-    }
-
-    fn primaries(&self) -> Vec<Address> {
-        let mut primaries: Vec<Address> = self.read(|map| map.owners.iter().flatten().cloned().collect());
-        primaries.sort();
-        primaries.dedup();
-        primaries
+    fn seed_addresses(&self) -> impl Iterator<Item = &Address> {
+        self.seeds.iter().filter_map(Endpoint::address)
     }
 
     /// The node at an address, reached with the settings of the first seed.
@@ -243,12 +235,29 @@ impl Inner {
 
     /// Replaces the map. Nodes that own nothing any more are let go, and their connections with them; seeds are kept, to
     /// be asked again.
-    fn adopt(&self, owners: Vec<Option<Address>>) {
-        self.map.write().unwrap_or_else(PoisonError::into_inner).owners = owners;
-        let mut kept = self.primaries();
-        kept.extend(self.seed_addresses());
-        kept.sort();
+    fn adopt(&self, owners: Owners) {
+        let own = owners.iter().flatten();
+        let kept: HashSet<Address> = own.chain(self.seed_addresses()).cloned().collect();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        map.nodes.retain(|address, _| kept.binary_search(address).is_ok());
+        map.owners = owners;
+        map.nodes.retain(|address, _| kept.contains(address));
     }
+}
+
+/// The map that a node tells.
+async fn map_of(node: &Node, address: &Address) -> Result<Owners, StoreError> {
+    let wait = Wait::of(LEARN_WITHIN);
+    let answer = async {
+        let mut connection = node.connection(LEARN_WITHIN).await?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        owners(&connection.send(command, false, &wait).await?, &address.0)
+    };
+    let too_late = |_| {
+        StoreError::new(
+            StoreErrorKind::Timeout,
+            "no answer to CLUSTER SLOTS within a second",
+        )
+    };
+    timeout(LEARN_WITHIN, answer).await.map_err(too_late)?
 }

@@ -12,8 +12,8 @@ use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 use super::dial::{self, Driver};
 use super::endpoint::Endpoint;
 use super::health::Health;
-use super::script::Call;
 use super::sentinel::Sentinel;
+use super::wait::Wait;
 
 /// Opens connections.
 #[derive(Clone)]
@@ -83,41 +83,26 @@ impl Connection {
         &mut self,
         command: Cmd,
         asking: bool,
-        call: &Call,
+        wait: &Wait,
     ) -> Result<Value, RedisError> {
-        let mut watch = Watch {
-            health: Arc::clone(&self.health),
-            call,
-            answered: false,
+        let (inner, health) = (&mut self.inner, &self.health);
+        health.asked();
+        let answer = async {
+            if asking {
+                let mut pipeline = Pipeline::with_capacity(2);
+                pipeline.cmd("ASKING").add_command(command);
+                let answers = inner.req_packed_commands(&pipeline, 0, 2).await;
+                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+            } else {
+                inner.req_packed_command(&command).await
+            }
         };
-        self.health.asked();
-        let answer = if asking {
-            let mut pipeline = Pipeline::with_capacity(2);
-            pipeline.cmd("ASKING").add_command(command);
-            let answers = self.inner.req_packed_commands(&pipeline, 0, 2).await;
-            answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
-        } else {
-            self.inner.req_packed_command(&command).await
-        }
-        .and_then(Value::extract_error);
-        watch.answered = true;
-        self.health.answered(&answer);
+        let answer = wait
+            .for_answer(answer, || health.timed_out(wait.deadline()))
+            .await;
+        let answer = answer.and_then(Value::extract_error);
+        health.answered(&answer);
         answer
-    }
-}
-
-/// Tells a call that ran into its deadline from one that was cancelled.
-struct Watch<'a> {
-    health: Arc<Health>,
-    call: &'a Call,
-    answered: bool,
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if !self.answered && self.call.is_overdue() {
-            self.health.timed_out(self.call.deadline());
-        }
     }
 }
 

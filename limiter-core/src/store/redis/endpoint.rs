@@ -1,12 +1,11 @@
 //! Where a server is, and how to log in there: what a URL says.
 
 use std::fmt;
+#[cfg(unix)]
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bb8_redis::redis::{
-    ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
-};
+use bb8_redis::redis::{self, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::tls::{Certificates, Tls};
 use crate::error::ConfigError;
@@ -24,6 +23,7 @@ pub(super) enum Place {
     /// Host and port.
     Tcp(Arc<(String, u16)>),
     /// The path of a socket.
+    #[cfg(unix)]
     Unix(PathBuf),
 }
 
@@ -31,25 +31,32 @@ impl Endpoint {
     /// What a URL says, with the settings that a limiter needs: RESP3, which tells at once when the server hangs up, and
     /// no CLIENT SETINFO, which a user would need a permission for.
     pub(super) fn parse(url: &str, certificates: &Certificates) -> Result<Self, ConfigError> {
-        let (plain, wants_tls) = without_tls(url)?;
-        let info = plain
-            .as_str()
-            .into_connection_info()
-            .map_err(|error| invalid_url(url, &error))?;
-        let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Place::Tcp(Arc::new((host.clone(), *port)))
+        let example = "a URL such as redis://host:6379/0";
+        let mut parsed = redis::parse_redis_url(url).ok_or_else(|| unusable(url, example))?;
+        // Of the parsed URL, since a scheme may be in capitals, or come after a blank.
+        let tls = match without_tls(parsed.scheme()) {
+            None => None,
+            Some(_) if parsed.fragment().is_some() => {
+                let expected = "no fragment, since a server's certificate is always verified";
+                return Err(unusable(url, expected));
             }
-            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
-            _ => return Err(unusable(url, "redis://host:6379/0")),
+            Some(plain) => {
+                // The client library is not asked for TLS, since it would read the system's certificates on each dial, and
+                // panics where a program has two providers of cryptography.
+                parsed.set_scheme(plain).map_err(|()| unusable(url, example))?;
+                let absent = || unusable(url, "redis://, or the feature `tls` of limiter-core");
+                Some(Tls::new(certificates)?.ok_or_else(absent)?)
+            }
         };
-        let tls = if wants_tls {
-            let Some(tls) = Tls::new(certificates)? else {
-                return Err(unusable(url, "redis://, or the feature `tls` of limiter-core"));
-            };
-            Some(tls)
-        } else {
-            None
+        let info = parsed
+            .into_connection_info()
+            .map_err(|error| unusable(url, format!("{example} ({error})")))?;
+        let place = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => Place::Tcp(Arc::new((host.clone(), *port))),
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
+            // TLS was dealt with above. Taken for something else, it would be left out.
+            _ => return Err(unusable(url, example)),
         };
         let login = info.redis_settings().clone();
         let login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
@@ -68,6 +75,7 @@ impl Endpoint {
     pub(super) fn address(&self) -> Option<&Arc<(String, u16)>> {
         match &self.place {
             Place::Tcp(address) => Some(address),
+            #[cfg(unix)]
             Place::Unix(_) => None,
         }
     }
@@ -78,6 +86,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::Tcp(address) => write!(f, "{}:{}", address.0, address.1),
+            #[cfg(unix)]
             Place::Unix(path) => write!(f, "{}", path.display()),
         }
     }
@@ -93,47 +102,69 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-const SECURE: [(&str, &str); 2] = [("rediss://", "redis://"), ("valkeys://", "valkey://")];
-
 /// Whether a URL asks for TLS.
 pub(super) fn wants_tls(url: &str) -> bool {
-    SECURE.iter().any(|(secure, _)| url.starts_with(secure))
+    redis::parse_redis_url(url).is_some_and(|url| without_tls(url.scheme()).is_some())
 }
 
-/// The URL under the scheme without TLS, and whether it had the one with TLS. The client library is not asked for TLS,
-/// since it would read the system's certificates on each dial, and panics where a program has two providers of cryptography.
-fn without_tls(url: &str) -> Result<(String, bool), ConfigError> {
-    let found = SECURE
-        .iter()
-        .find_map(|(secure, plain)| Some((plain, url.strip_prefix(secure)?)));
-    match found {
-        None => Ok((url.to_owned(), false)),
-        Some((_, rest)) if rest.contains('#') => Err(unusable(
-            url,
-            "no fragment, since a server's certificate is always verified",
-        )),
-        Some((plain, rest)) => Ok((format!("{plain}{rest}"), true)),
+/// What a scheme that asks for TLS is called without it.
+fn without_tls(scheme: &str) -> Option<&'static str> {
+    match scheme {
+        "rediss" => Some("redis"),
+        "valkeys" => Some("valkey"),
+        _ => None,
     }
 }
 
-fn invalid_url(url: &str, error: &RedisError) -> ConfigError {
-    unusable(url, format!("a URL such as redis://host:6379/0 ({error})"))
-}
-
 pub(super) fn unusable(url: &str, expected: impl Into<String>) -> ConfigError {
-    ConfigError::invalid("redis URL", without_credentials(url), expected)
+    ConfigError::invalid("redis URL", without_secrets(url), expected)
 }
 
-fn without_credentials(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => {
-            format!(
-                "{}…{}",
-                url.get(..scheme + 3).unwrap_or_default(),
-                url.get(at..).unwrap_or_default()
-            )
+/// Leaves out the credentials, and what else may hold some.
+fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = match url.find("://") {
+        Some(end) => url.split_at(end + 3),
+        None => ("", url),
+    };
+    let (place, more) = match rest.find(['?', '#']) {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    // Credentials may have begun before it.
+    if more.contains('@') {
+        return format!("{scheme}…");
+    }
+    let hidden = if place.contains('@') { "…" } else { "" };
+    let shown = place.rfind('@').and_then(|at| place.get(at..)).unwrap_or(place);
+    let kind = more.get(..1).unwrap_or_default();
+    let more = if more.is_empty() { "" } else { "…" };
+    format!("{scheme}{hidden}{shown}{kind}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_of_a_url_is_shown() {
+        for (url, shown) in [
+            ("redis://user:secret@h:1/x", "redis://…@h:1/x"),
+            ("redis://h:1/x", "redis://h:1/x"),
+            ("unix:///s?pass=secret&db=x", "unix:///s?…"),
+            ("redis://user:secret@h/x?password=secret", "redis://…@h/x?…"),
+            // Of these nobody knows where what begins.
+            ("redis://user:sec?ret@h/", "redis://…"),
+            ("redis://user:sec#ret@h/", "redis://…"),
+            ("unix:///s?pass=sec@ret", "unix://…"),
+            ("user:secret@h", "…@h"),
+            ("h?secret", "h?…"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+            let Err(error) = Endpoint::parse(url, &Certificates::default()) else {
+                continue;
+            };
+            let told = error.to_string();
+            assert!(told.contains(shown) && !told.contains("secret"), "{told}");
         }
-        (_, Some(at)) => format!("…{}", url.get(at..).unwrap_or_default()),
-        _ => url.to_owned(),
     }
 }

@@ -1,6 +1,8 @@
 //! Tells once where a server may drop live limits to make room. Every key of ours has a TTL, so any policy but
 //! `noeviction` takes them, and a limit whose key is gone starts anew.
 
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bb8_redis::redis::{self, RedisError};
@@ -10,21 +12,32 @@ use crate::error::StoreError;
 
 const WITHIN: Duration = Duration::from_millis(500);
 
-/// Looks at a node's memory settings, if the user may. Nothing depends on it.
-pub(super) async fn look(node: &Node) {
-    let told = tokio::time::timeout(WITHIN, settings(node)).await;
-    match told {
-        Ok(Ok(Some((maxmemory, policy)))) if node.is_first_to_warn() => {
-            tracing::warn!(
-                %node,
-                maxmemory,
-                maxmemory_policy = policy,
-                "Redis evicts live limits when its memory is full, and they start anew: expected maxmemory-policy noeviction"
-            );
+/// The nodes of which it was told.
+#[derive(Debug, Default)]
+pub(super) struct Eviction(Mutex<HashSet<String>>);
+
+impl Eviction {
+    /// Looks at a node's memory settings, if the user may. Nothing depends on it.
+    pub(super) async fn look(&self, node: &Node) {
+        let told = tokio::time::timeout(WITHIN, settings(node)).await;
+        match told {
+            Ok(Ok(Some((maxmemory, policy)))) if self.is_first(node) => {
+                tracing::warn!(
+                    %node,
+                    maxmemory,
+                    maxmemory_policy = policy,
+                    "Redis evicts live limits when its memory is full, and they start anew: expected maxmemory-policy noeviction"
+                );
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%node, %error, "INFO tells nothing about eviction"),
+            Err(_) => tracing::debug!(%node, "INFO was not answered in time"),
         }
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::debug!(%node, %error, "INFO tells nothing about eviction"),
-        Err(_) => tracing::debug!(%node, "INFO was not answered in time"),
+    }
+
+    fn is_first(&self, node: &Node) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert(node.to_string())
     }
 }
 

@@ -2,22 +2,19 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bb8_redis::bb8::{CustomizeConnection, ErrorSink, Pool, RunError};
+use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::runtime::{self, Handle};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
+use super::dial_failures::DialFailures;
+use super::pools::Pools;
 use super::script::Call;
 use crate::error::{StoreError, StoreErrorKind};
-
-/// Pools of more runtimes than this are not kept: some of them have ended.
-const MAX_RUNTIMES: usize = 64;
 
 /// One server. Cheap to clone.
 ///
@@ -30,15 +27,11 @@ pub(super) struct Node(Arc<Inner>);
 struct Inner {
     dialer: Dialer,
     settings: NodeSettings,
-    /// Connections live and die with the runtime in which they were dialled, so each runtime has a pool of its own. The
-    /// newest last.
-    pools: Mutex<Vec<(runtime::Id, Pool<Dialer>)>>,
+    pools: Pools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
     in_flight: Semaphore,
-    /// Whether it was said that this server evicts.
-    warned: AtomicBool,
 }
 
 /// How a node is used.
@@ -65,11 +58,10 @@ impl Node {
         Self(Arc::new(Inner {
             dialer,
             settings,
-            pools: Mutex::default(),
+            pools: Pools::default(),
             failures: Arc::new(DialFailures::default()),
             breaker: Arc::new(Breaker::new()),
             in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
-            warned: AtomicBool::new(false),
         }))
     }
 
@@ -98,14 +90,27 @@ impl Node {
                 detail,
             )));
         };
-        let attempt = Attempt {
-            pass: Some(pass),
-            call,
-            node: self,
-        };
-        let answer = self.exchange(call, asking).await;
-        attempt.ended(&answer);
+        let mut pass = Some(pass);
+        let overdue = || self.failed(pass.take());
+        let answer = call.wait().for_answer(self.exchange(call, asking), overdue).await;
+        match &answer {
+            Err(Failure::Unreachable(_)) => self.failed(pass),
+            Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
+            _ => self.answered(pass),
+        }
         answer
+    }
+
+    fn answered(&self, pass: Option<Pass<'_>>) {
+        if pass.is_some_and(Pass::answered) {
+            tracing::info!(node = %self, "Redis answers again");
+        }
+    }
+
+    fn failed(&self, pass: Option<Pass<'_>>) {
+        if pass.is_some_and(|pass| pass.failed(Instant::now())) {
+            tracing::warn!(node = %self, "Redis does not answer; it is asked again by one call at a time");
+        }
     }
 
     /// Connects, and has the script run once without keys, so that the server knows it and the permissions are known to
@@ -117,21 +122,16 @@ impl Node {
             .map_err(StoreError::from)
     }
 
-    /// True once.
-    pub(super) fn is_first_to_warn(&self) -> bool {
-        !self.0.warned.swap(true, Ordering::Relaxed)
-    }
-
     async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
         let mut connection = self
-            .connection(call.deadline())
+            .connection(call.wait().deadline())
             .await
             .map_err(Failure::Unreachable)?;
-        let answer = connection.send(call.by_hash(), asking, call).await;
+        let answer = connection.send(call.by_hash(), asking, call.wait()).await;
         match answer {
             // Proof that nothing has run.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.send(call.by_text(), asking, call).await
+                connection.send(call.by_text(), asking, call.wait()).await
             }
             answer => answer,
         }
@@ -140,10 +140,10 @@ impl Node {
 
     /// A connection for a call of this deadline, dialled if there is no healthy one.
     pub(super) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
-        let pool = self.pool()?;
+        let pool = self.0.pools.current(|| self.0.new_pool())?;
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
-            let failed = self.0.failures.happened.notified();
+            let failed = self.0.failures.next();
             tokio::pin!(failed);
             failed.as_mut().enable();
             let connection = tokio::select! {
@@ -159,27 +159,6 @@ impl Node {
                 return Ok(connection.clone());
             }
         }
-    }
-
-    /// The pool of the current runtime.
-    fn pool(&self) -> Result<Pool<Dialer>, StoreError> {
-        let no_runtime = |_| {
-            StoreError::new(
-                StoreErrorKind::Connection,
-                "Redis can be asked in a Tokio runtime only",
-            )
-        };
-        let runtime = Handle::try_current().map_err(no_runtime)?.id();
-        let mut pools = self.0.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, pool)) = pools.iter().find(|(id, _)| *id == runtime) {
-            return Ok(pool.clone());
-        }
-        if pools.len() >= MAX_RUNTIMES {
-            pools.remove(0);
-        }
-        let pool = self.0.new_pool();
-        pools.push((runtime, pool.clone()));
-        Ok(pool)
     }
 }
 
@@ -201,47 +180,9 @@ impl Inner {
             .idle_timeout(None)
             // Each call dials anew where none is left, and learns at once why it failed.
             .retry_connection(false)
-            .error_sink(self.failures.boxed_clone())
+            .error_sink(self.failures.sink())
             .connection_customizer(Box::new(Connected(Arc::clone(&self.breaker))))
             .build_unchecked(self.dialer.clone())
-    }
-}
-
-/// A call under way. Dropped at its deadline, it is a failure of the server; dropped earlier, it was cancelled.
-struct Attempt<'a> {
-    pass: Option<Pass<'a>>,
-    call: &'a Call,
-    node: &'a Node,
-}
-
-impl Attempt<'_> {
-    fn ended(mut self, answer: &Result<Value, Failure>) {
-        let Some(pass) = self.pass.take() else { return };
-        match answer {
-            Err(Failure::Unreachable(_)) => self.failed(pass),
-            Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
-            _ => {
-                if pass.answered() {
-                    tracing::info!(node = %self.node.0.dialer, "Redis answers again");
-                }
-            }
-        }
-    }
-
-    fn failed(&self, pass: Pass<'_>) {
-        if pass.failed(Instant::now()) {
-            tracing::warn!(node = %self.node.0.dialer, "Redis does not answer; it is asked again by one call at a time");
-        }
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if let Some(pass) = self.pass.take()
-            && self.call.is_overdue()
-        {
-            self.failed(pass);
-        }
     }
 }
 
@@ -259,45 +200,6 @@ impl CustomizeConnection<Connection, RedisError> for Connected {
     }
 }
 
-/// Why dialling failed, told to those who wait for a connection.
-#[derive(Debug, Default)]
-struct DialFailures {
-    happened: Notify,
-    last: Mutex<Option<RedisError>>,
-}
-
-impl DialFailures {
-    fn boxed_clone(self: &Arc<Self>) -> Box<dyn ErrorSink<RedisError>> {
-        Box::new(DialFailureSink(Arc::clone(self)))
-    }
-
-    fn last(&self, dialer: &Dialer) -> StoreError {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let error = StoreError::new(
-            StoreErrorKind::Connection,
-            format!("no connection to Redis at {dialer}"),
-        );
-        match last {
-            Some(cause) => error.with_source(cause),
-            None => error,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct DialFailureSink(Arc<DialFailures>);
-
-impl ErrorSink<RedisError> for DialFailureSink {
-    fn sink(&self, error: RedisError) {
-        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        self.0.happened.notify_waiters();
-    }
-
-    fn boxed_clone(&self) -> Box<dyn ErrorSink<RedisError>> {
-        self.0.boxed_clone()
-    }
-}
-
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
@@ -305,44 +207,4 @@ impl From<Failure> for StoreError {
             Failure::Answered(error) => error.into(),
         }
     }
-}
-
-impl From<RedisError> for StoreError {
-    fn from(error: RedisError) -> Self {
-        let (kind, detail) = match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved) => (
-                StoreErrorKind::Refused,
-                "the key is on another node: this is a Redis Cluster, expected Limiter::redis_cluster",
-            ),
-            _ if lacks_permission(&error) => (
-                StoreErrorKind::Refused,
-                "the Redis user lacks a permission that a limiter needs, see Limiter::redis",
-            ),
-            ErrorKind::Server(_) | ErrorKind::Extension => {
-                (StoreErrorKind::Refused, "Redis refused the call")
-            }
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => (
-                StoreErrorKind::Protocol,
-                "Redis answered with something unreadable",
-            ),
-            _ if error.is_timeout() => (StoreErrorKind::Timeout, "Redis did not answer in time"),
-            _ => (StoreErrorKind::Connection, "no connection to Redis"),
-        };
-        StoreError::new(kind, detail).with_source(error)
-    }
-}
-
-/// Whether the user may not do what was asked. Inside of a script each version says it in another way, and Redis 7.0 does
-/// not say which command it was.
-fn lacks_permission(error: &RedisError) -> bool {
-    let said = |detail: &str| {
-        let ways = [
-            "NOPERM",
-            "ACL failure",
-            "can't run this command",
-            "can't access at least one",
-        ];
-        ways.iter().any(|way| detail.contains(way))
-    };
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || error.detail().is_some_and(said)
 }

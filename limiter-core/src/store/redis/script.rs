@@ -1,10 +1,12 @@
 //! The script, and how it is called: by its hash, and by its text where the server does not know it.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bb8_redis::redis::{self, Cmd};
 use sha1::{Digest, Sha1};
+
+use super::wait::Wait;
 
 /// A script, and the hash by which a server knows it.
 #[derive(Debug)]
@@ -52,8 +54,7 @@ pub(super) struct Call {
     script: &'static Script,
     keys: Vec<String>,
     plan: Vec<u8>,
-    started: Instant,
-    deadline: Duration,
+    wait: Wait,
 }
 
 impl Call {
@@ -62,8 +63,7 @@ impl Call {
             script,
             keys,
             plan,
-            started: Instant::now(),
-            deadline,
+            wait: Wait::of(deadline),
         }
     }
 
@@ -83,14 +83,8 @@ impl Call {
     }
 
     /// How long the caller waits.
-    pub(super) fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// Whether the caller has stopped waiting because its time was up. Its timer was set a moment before this was made.
-    pub(super) fn is_overdue(&self) -> bool {
-        let moment = Duration::from_millis(1).min(self.deadline / 8);
-        self.started.elapsed() + moment >= self.deadline
+    pub(super) fn wait(&self) -> &Wait {
+        &self.wait
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {

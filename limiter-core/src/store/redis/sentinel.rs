@@ -9,18 +9,20 @@ use std::time::Duration;
 
 use bb8_redis::redis::{self, ErrorKind, ProtocolVersion, RedisError, Value};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::breaker::varied;
 use super::connection::Connection;
 use super::dial::{self, DIAL_TIMEOUT};
-use super::endpoint::{Endpoint, Place, unusable};
+use super::endpoint::{Endpoint, unusable};
 use super::health::Health;
+use super::jitter::varied;
 use super::slots::Address;
 use super::tls::Certificates;
 use crate::error::ConfigError;
 
-/// How much longer the others are waited for once one sentinel has answered.
+/// How long all sentinels are waited for …
+const PATIENCE: Duration = DIAL_TIMEOUT.saturating_mul(2);
+/// … and how much longer the others, once most have answered.
 const GRACE: Duration = Duration::from_millis(100);
 /// How often the sentinels are asked whether a connection still leads to the primary.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
@@ -36,6 +38,8 @@ pub(super) struct Sentinel {
 /// What sentinels answered.
 #[derive(Default)]
 struct Votes {
+    /// How many answered.
+    number: usize,
     /// Each address, by how many name it.
     named: Vec<(Address, usize)>,
     /// Whether one does not know the name.
@@ -55,7 +59,7 @@ impl Sentinel {
             });
         }
         let watched = Endpoint::parse(primary, certificates)?;
-        let Place::Tcp(named) = &watched.place else {
+        let Some(named) = watched.address() else {
             let expected = "the primary's name in place of a host, such as redis://name/0";
             return Err(unusable(primary, expected));
         };
@@ -73,9 +77,10 @@ impl Sentinel {
     }
 
     /// Dials the server that most sentinels name, or else another that one names, if it says of itself that it is the
-    /// primary. The answer of a majority is enough, so that a dead sentinel delays nothing.
+    /// primary. The answer of a majority is enough, so that a dead sentinel delays nothing; fewer are believed only after
+    /// the others had their time, since the nearest may be the one that was cut off.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Connection, RedisError> {
-        let majority = self.sentinels.len() / 2 + 1;
+        let majority = self.majority();
         let votes = self
             .ask_all(&mut Vec::new(), |votes| votes.most() >= majority)
             .await;
@@ -92,6 +97,10 @@ impl Sentinel {
         Err(failure.unwrap_or_else(|| self.no_primary(votes)))
     }
 
+    fn majority(&self) -> usize {
+        self.sentinels.len() / 2 + 1
+    }
+
     fn no_primary(&self, votes: Votes) -> RedisError {
         if votes.unknown {
             let detail = "the sentinels know no primary of this name";
@@ -101,7 +110,8 @@ impl Sentinel {
         RedisError::from((ErrorKind::Io, "no sentinel answers", why))
     }
 
-    /// Ends a connection once more sentinels name another server than name this one. Ends with the connection itself.
+    /// Ends a connection once most sentinels answer, and more name another server than name this one. Ends with the
+    /// connection itself.
     async fn watch(self: Arc<Self>, address: Address, watched: Weak<Health>) {
         let mut lines = Vec::new();
         loop {
@@ -111,7 +121,9 @@ impl Sentinel {
             }
             let votes = self.ask_all(&mut lines, |_| false).await;
             let first = votes.by_number().into_iter().next();
-            let Some(other) = first.filter(|first| votes.number(first) > votes.number(&address)) else {
+            let is_better =
+                |first: &Address| votes.number >= self.majority() && votes.of(first) > votes.of(&address);
+            let Some(other) = first.filter(is_better) else {
                 continue;
             };
             if let Some(health) = watched.upgrade() {
@@ -123,7 +135,7 @@ impl Sentinel {
     }
 
     /// Asks all sentinels at once, over the connections in `lines` where there are any, until the answers settle it, or
-    /// for a moment after the first.
+    /// for a moment after those of a majority.
     async fn ask_all(&self, lines: &mut Vec<Option<Connection>>, settled: impl Fn(&Votes) -> bool) -> Votes {
         let mut asked = JoinSet::new();
         lines.resize_with(self.sentinels.len(), || None);
@@ -132,16 +144,18 @@ impl Sentinel {
             asked.spawn(async move { (place, ask(&sentinel, line, &name).await) });
         }
         let mut votes = Votes::default();
-        let mut patience = 2 * DIAL_TIMEOUT;
+        let mut until = Instant::now() + PATIENCE;
         while !settled(&votes) {
-            let Ok(Some(ended)) = timeout(patience, asked.join_next()).await else {
+            let Ok(Some(ended)) = timeout_at(until, asked.join_next()).await else {
                 break;
             };
             let Ok((place, told)) = ended else { continue };
             match told {
                 Ok((line, told)) => {
-                    patience = GRACE;
                     votes.count(told);
+                    if votes.number == self.majority() {
+                        until = until.min(Instant::now() + GRACE);
+                    }
                     if let Some(kept) = lines.get_mut(place) {
                         *kept = Some(line);
                     }
@@ -155,6 +169,7 @@ impl Sentinel {
 
 impl Votes {
     fn count(&mut self, told: Option<Address>) {
+        self.number += 1;
         let Some(address) = told else {
             self.unknown = true;
             return;
@@ -165,7 +180,7 @@ impl Votes {
         }
     }
 
-    fn number(&self, address: &Address) -> usize {
+    fn of(&self, address: &Address) -> usize {
         let found = self.named.iter().find(|(named, _)| named == address);
         found.map_or(0, |(_, number)| *number)
     }

@@ -10,6 +10,8 @@ const SLOTS: u16 = 16_384;
 
 /// Host and port, as the cluster announces them.
 pub(super) type Address = Arc<(String, u16)>;
+/// Who owns each slot.
+pub(super) type Owners = Vec<Option<Address>>;
 
 /// The address to which an answer of the node at `asked` points.
 pub(super) fn redirected(error: &RedisError, asked: &Address) -> Result<Address, StoreError> {
@@ -36,7 +38,7 @@ fn known_host(host: &str, asked: &str) -> String {
 }
 
 /// Reads the answer to CLUSTER SLOTS: ranges of slots, each with its primary and then its replicas.
-pub(super) fn owners(answer: &Value, asked: &str) -> Result<Vec<Option<Address>>, StoreError> {
+pub(super) fn owners(answer: &Value, asked: &str) -> Result<Owners, StoreError> {
     let mut owners = vec![None; usize::from(SLOTS)];
     let ranges = answer.as_sequence().unwrap_or_default();
     let malformed = || StoreError::new(StoreErrorKind::Protocol, "a malformed answer to CLUSTER SLOTS");

@@ -1,0 +1,45 @@
+//! What an error of Redis means to who called a limiter.
+
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::{StoreError, StoreErrorKind};
+
+impl From<RedisError> for StoreError {
+    fn from(error: RedisError) -> Self {
+        let (kind, detail) = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => (
+                StoreErrorKind::Refused,
+                "the key is on another node: this is a Redis Cluster, expected Limiter::redis_cluster",
+            ),
+            _ if lacks_permission(&error) => (
+                StoreErrorKind::Refused,
+                "the Redis user lacks a permission that a limiter needs, see Limiter::redis",
+            ),
+            ErrorKind::Server(_) | ErrorKind::Extension => {
+                (StoreErrorKind::Refused, "Redis refused the call")
+            }
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => (
+                StoreErrorKind::Protocol,
+                "Redis answered with something unreadable",
+            ),
+            _ if error.is_timeout() => (StoreErrorKind::Timeout, "Redis did not answer in time"),
+            _ => (StoreErrorKind::Connection, "no connection to Redis"),
+        };
+        StoreError::new(kind, detail).with_source(error)
+    }
+}
+
+/// Whether the user may not do what was asked. Inside of a script each version says it in another way, and Redis 7.0 does
+/// not say which command it was.
+fn lacks_permission(error: &RedisError) -> bool {
+    let said = |detail: &str| {
+        let ways = [
+            "NOPERM",
+            "ACL failure",
+            "can't run this command",
+            "can't access at least one",
+        ];
+        ways.iter().any(|way| detail.contains(way))
+    };
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) || error.detail().is_some_and(said)
+}
