@@ -153,3 +153,40 @@ impl Clock {
         }
     }
 }
+
+/// Sees to it that something is told seldom: what comes and goes must not fill a log.
+#[cfg(feature = "redis")]
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(std::sync::atomic::AtomicU64);
+
+#[cfg(feature = "redis")]
+impl Seldom {
+    const EVERY: Duration = Duration::from_secs(10);
+
+    /// Whether it is time to tell it again.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        let last = self.0.load(Relaxed);
+        let now = now.as_micros().max(1);
+        let due = last == 0 || now.abs_diff(last) >= micros_ceil(Self::EVERY);
+        due && self.0.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_seldom_is_told_at_once_and_again_after_a_while() {
+        let (seldom, clock) = (Seldom::default(), ManualClock::new());
+        let told = [0, 1, 9, 10, 19, 20].map(|at| {
+            let clock = clock.clone();
+            clock.advance(Duration::from_secs(at));
+            let due = seldom.is_due(clock.now());
+            clock.step_back(Duration::from_secs(at));
+            due
+        });
+        assert_eq!(told, [true, false, false, true, false, true]);
+    }
+}

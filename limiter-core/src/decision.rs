@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::error::{ConfigError, StoreError};
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::policy::Policy;
 use crate::units::{Amount, Timestamp};
 
@@ -283,7 +283,13 @@ impl fmt::Display for Rejection {
             Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
             Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
             Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),
-            Self::Unavailable(_) => f.write_str("the rate limiter's store gave no answer"),
+            Self::Unavailable(error) => f.write_str(match error.kind() {
+                StoreErrorKind::ShutDown => "the rate limiter was shut down",
+                StoreErrorKind::Full => "the rate limiter holds as many keys as it may",
+                StoreErrorKind::Overloaded => "the rate limiter has as many calls as it may",
+                StoreErrorKind::Refused => "the rate limiter's store refused to answer",
+                _ => "the rate limiter's store gave no answer",
+            }),
         }
     }
 }

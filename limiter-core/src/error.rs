@@ -172,6 +172,17 @@ impl StoreError {
         self.kind
     }
 
+    /// The error with its causes, for a line of a log.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_causes(&self) -> impl fmt::Display {
+        let (mut told, mut cause) = (self.detail.to_string(), self.source());
+        while let Some(error) = cause {
+            told = format!("{told}: {error}");
+            cause = error.source();
+        }
+        told
+    }
+
     /// Whether the call may have been charged although no answer came.
     #[must_use]
     pub fn may_have_been_charged(&self) -> bool {

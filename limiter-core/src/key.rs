@@ -181,6 +181,11 @@ impl Namespace {
         format!("{}|replicas", self.0)
     }
 
+    /// Two Redis keys of one slot that belong to no limit.
+    pub(crate) fn trial_keys(&self) -> [String; 2] {
+        ["tb", "sw"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
+    }
+
     /// The Redis key of a limit's state. Policy name and group are escaped already.
     pub(crate) fn redis_key(
         &self,

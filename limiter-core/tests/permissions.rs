@@ -4,7 +4,7 @@
 mod support;
 
 use limiter_core::{Limiter, Policy, Rejection, StoreErrorKind};
-use limiter_testing::{RedisServer, acl};
+use limiter_testing::{RedisCluster, RedisServer, acl};
 use support::{bucket, funnel, window};
 
 /// Makes a user with these permissions on keys of the namespace `prod:checkout`, and a limiter that logs in as it.
@@ -131,10 +131,10 @@ async fn keys_of_other_namespaces_are_out_of_reach() {
         .namespace("prod:checkout2")
         .build()
         .unwrap();
-    limits.ready().await.unwrap();
     let Err(Rejection::Unavailable(error)) = limits.check(&bucket("p", 5, 1), "k").await else {
         panic!("the key is not the user's");
     };
+    assert_eq!(limits.ready().await.unwrap_err().kind(), error.kind());
     let told = format!("{error}: {}", std::error::Error::source(&error).unwrap());
     assert_eq!(error.kind(), StoreErrorKind::Refused);
     assert!(
@@ -155,4 +155,47 @@ async fn a_prefix_may_stand_before_the_namespace() {
         .build()
         .unwrap();
     does_everything(&limits).await.unwrap();
+}
+
+#[tokio::test]
+async fn ready_finds_out_that_no_call_could_be_decided() {
+    let server = RedisServer::start();
+    let script = acl::SCRIPT;
+    limiter(&server, script).ready().await.unwrap();
+    for missing in ["-get", "-set", "-time", "-eval", "-evalsha", "-del"] {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let permissions = [script, &[missing]].concat();
+        let error = limiter(&server, &permissions).ready().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Refused, "{missing}: {error}");
+    }
+    let elsewhere = [script, &["resetkeys", "~prod:other|*"]].concat();
+    let error = limiter(&server, &elsewhere).ready().await.unwrap_err();
+    assert!(error.to_string().contains("permission"), "{error}");
+}
+
+#[tokio::test]
+async fn ready_finds_out_that_a_server_takes_no_writes_or_is_one_of_a_cluster() {
+    let primary = RedisServer::start();
+    let replica = RedisServer::builder().replica_of(&primary).start();
+    let limits = |url: String| Limiter::redis(url).namespace("ns").build().unwrap();
+    let error = limits(replica.url()).ready().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+
+    let cluster = RedisCluster::shared();
+    let told = async |place| limits(cluster.node(place).url()).ready().await;
+    let mut elsewhere = 0;
+    for place in 0..3 {
+        elsewhere += i32::from(
+            told(place)
+                .await
+                .is_err_and(|error| error.to_string().contains("redis_cluster")),
+        );
+    }
+    assert!(elsewhere >= 2, "{elsewhere}");
+    let alone = Limiter::redis_cluster([primary.url_as("")])
+        .namespace("ns")
+        .build()
+        .unwrap();
+    let error = alone.ready().await.unwrap_err();
+    assert!(error.to_string().contains("no Redis Cluster"), "{error}");
 }

@@ -72,9 +72,9 @@
 //! |---|---|---|---|
 //! | limited | 429 | RESOURCE_EXHAUSTED | whole seconds, rounded up, never 0 |
 //! | a cost above the policy's quota | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
-//! | the store is out | 503 | UNAVAILABLE | none: nobody knows |
+//! | the store is out, the policy says `Local` (the default) | as its share says: the inner response, or 429 | the same | as limited |
 //! | the store is out, the policy says `Allow` | the inner response | the inner response | |
-//! | the store is out, the policy says `Deny` | 503 | UNAVAILABLE | none: nobody knows |
+//! | the store is out, the policy says `Deny` or `Error` | 503 | UNAVAILABLE | none: nobody knows |
 //! | a cost that cannot be used | 500 | INTERNAL | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!

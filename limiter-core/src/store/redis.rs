@@ -33,10 +33,12 @@ use bb8_redis::bb8::Pool;
 use bb8_redis::redis::Value;
 
 use super::Store;
+use crate::algorithm::Mode;
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::key::Namespace;
-use crate::request::{Request, Verdict};
+use crate::key::{Key, Namespace};
+use crate::policy::Policy;
+use crate::request::{Ask, Request, Verdict};
 use cluster::Cluster;
 use connection::Dialer;
 use endpoint::Endpoint;
@@ -203,6 +205,35 @@ impl Store for RedisStore {
             node.prepare(&empty).await?;
             self.eviction.look(&node).await;
         }
+        self.try_out().await
+    }
+}
+
+impl RedisStore {
+    /// Decides for a key that nobody has, charges it and forgets it again, so that permissions that do not suffice, and
+    /// servers that take no writes, are found out before a call meets them.
+    async fn try_out(&self) -> Result<(), StoreError> {
+        let invalid = |error: ConfigError| StoreError::new(StoreErrorKind::Protocol, error.to_string());
+        let level = Policy::token_bucket("ready")
+            .capacity(1)
+            .rate(1)
+            .build()
+            .map_err(invalid)?;
+        let window = Policy::sliding_window("ready")
+            .limit(1)
+            .window("1s")
+            .build()
+            .map_err(invalid)?;
+        let asks = [&level, &window].map(|policy| Ask::new(policy, Key::shared()));
+        let Ok(request) = Request::new(asks, Mode::Charge, true) else {
+            return Ok(());
+        };
+        // The window's ring is written at its end and read again by the second check.
+        for operation in [Operation::Check, Operation::Check, Operation::Reset] {
+            let plan = wire::plan(&[(&request, operation)], self.clock.injected());
+            let call = Call::new(&DECIDE, self.namespace.trial_keys().into(), plan, READY_WITHIN);
+            self.route.run(&call).await?;
+        }
         Ok(())
     }
 }
@@ -210,9 +241,6 @@ impl Store for RedisStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::Mode;
-    use crate::policy::Policy;
-    use crate::request::Ask;
     use crate::units::Timestamp;
     use limiter_testing::RedisServer;
 

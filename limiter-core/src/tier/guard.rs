@@ -8,6 +8,7 @@ use super::insurance::Insurance;
 use super::outage::without_store;
 use super::replicas::Replicas;
 use crate::clock::Clock;
+use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::OnStoreFailure;
@@ -26,6 +27,7 @@ pub(crate) struct Guard {
     insurance: Insurance,
     replicas: Replicas,
     clock: Clock,
+    told_full: Seldom,
     /// When the insurance last decided, in microseconds; 0 when it was not needed lately.
     insured_at: AtomicU64,
 }
@@ -37,6 +39,7 @@ impl Guard {
             insurance: Insurance::new(clock.clone(), max_keys),
             replicas,
             clock,
+            told_full: Seldom::default(),
             insured_at: AtomicU64::new(0),
         }
     }
@@ -64,8 +67,14 @@ impl Guard {
             return without_store(request, error, self.clock.now());
         }
         self.insurance_decides(&error);
-        let verdict = self.insurance.decide(request, self.replicas.count())?;
+        let verdict = self.insurance.decide(request, self.replicas.count());
+        let verdict = verdict.inspect_err(|error| {
+            if self.told_full.is_due(self.clock.now()) {
+                tracing::warn!(%error, "new keys are rejected while Redis is out");
+            }
+        })?;
         let mut decision = request.decision(verdict, Origin::Insurance);
+        tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
         decision.store_error = Some(error);
         Ok(decision)
     }
@@ -99,7 +108,7 @@ impl Guard {
     fn insurance_decides(&self, error: &StoreError) {
         let now = self.clock.now().as_micros();
         if self.insured_at.swap(now, Ordering::Relaxed) == 0 {
-            let replicas = self.replicas.count();
+            let (error, replicas) = (error.with_causes(), self.replicas.count());
             tracing::warn!(%error, replicas, "Redis gave no decision: those that it does not make are made in process, by this replica's share");
         }
     }

@@ -61,7 +61,7 @@ impl Insurance {
                 until: now.saturating_add(outcome.reset_after),
                 decided_at: verdict.decided_at.as_micros(),
             };
-            self.seen.note(self.store.hash(limit), left, now);
+            self.seen.note(self.store.hash(limit), left);
         }
     }
 

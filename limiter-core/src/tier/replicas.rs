@@ -154,7 +154,7 @@ impl Shared {
                 // In an outage others say enough.
                 let told = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
                 if told && !std::mem::replace(&mut counted.failing, true) {
-                    let count = counted.count.max(1);
+                    let (error, count) = (error.with_causes(), counted.count.max(1));
                     tracing::warn!(%error, count, "the replicas cannot be counted, which sets their shares while Redis is out");
                 }
                 Err(error)

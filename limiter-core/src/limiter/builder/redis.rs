@@ -69,8 +69,8 @@ impl RedisBuilder {
         Self::new(Topology::Pool(pool))
     }
 
-    /// Whose limits these are, such as `prod:checkout`: the first part of every Redis key. Required. Replicas with the
-    /// same namespace share their limits.
+    /// Whose limits these are, such as `prod:checkout`: the first part of every Redis key, where what is not plain ASCII stands
+    /// as `%20` does in URLs. Required. Replicas with the same namespace share their limits.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self {
             namespace: Some(namespace.into()),
@@ -114,6 +114,9 @@ impl RedisBuilder {
 
     /// How many calls may be on their way to one node at once. One more is not sent: the store gave no decision
     /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)), and the policy says what that means. Default: 4,096.
+    ///
+    /// Where a policy says [`Local`](crate::OnStoreFailure::Local), too small a number adds this replica's share to what Redis
+    /// admits.
     pub fn max_in_flight(mut self, calls: u32) -> Self {
         self.deployment.node.max_in_flight = calls;
         self
@@ -156,7 +159,7 @@ impl RedisBuilder {
 
     /// How many keys are kept in this process for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local), roughly: of those that
     /// it limits while Redis is out, and as many of which it remembers what Redis had left. A new key beyond the first is
-    /// answered with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full); one beyond the second starts from a whole share.
+    /// answered with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full); one beyond the second takes the place of those that were not heard of for longest, which start from a whole share.
     /// Default: 100,000.
     pub fn max_local_keys(self, max_keys: usize) -> Self {
         Self {
@@ -170,7 +173,8 @@ impl RedisBuilder {
     /// # Errors
     ///
     /// [`ConfigError`] when the namespace is missing, a URL is malformed, no connections are allowed, or limits without
-    /// a common group are to be decided in a cluster.
+    /// a common group are to be decided in a cluster. With a `rediss://` URL and no `root_certificate` it reads the system's
+    /// certificates, which blocks, and fails if there is none.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
         check_text("namespace", &namespace)?;

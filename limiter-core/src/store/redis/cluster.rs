@@ -162,7 +162,7 @@ impl Cluster {
             let learning = learning;
             let result = cluster.0.ask_for_map().await;
             if let Err(error) = &result {
-                tracing::warn!(%error, "could not learn which node owns which slot");
+                tracing::warn!(error = %error.with_causes(), "could not learn which node owns which slot");
             }
             learning.finish(result);
         });

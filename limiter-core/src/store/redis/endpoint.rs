@@ -31,7 +31,8 @@ impl Endpoint {
     /// What a URL says, with the settings that a limiter needs: RESP3, which tells at once when the server hangs up, and
     /// no CLIENT SETINFO, which a user would need a permission for.
     pub(super) fn parse(url: &str, certificates: &Certificates) -> Result<Self, ConfigError> {
-        let example = "a URL such as redis://host:6379/0";
+        let example =
+            "a URL such as redis://user:password@host:6379/0, with user and password percent-encoded";
         let mut parsed = redis::parse_redis_url(url).ok_or_else(|| unusable(url, example))?;
         // Of the parsed URL, since a scheme may be in capitals, or come after a blank.
         let tls = match without_tls(parsed.scheme()) {

@@ -14,6 +14,7 @@ use super::connection::{Connection, Dialer};
 use super::dial_failures::DialFailures;
 use super::pools::Pools;
 use super::script::Call;
+use crate::clock::{Clock, Seldom};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// One server. Cheap to clone.
@@ -30,6 +31,8 @@ struct Inner {
     pools: Pools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
+    told_out: Seldom,
+    told_back: Seldom,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
     in_flight: Semaphore,
 }
@@ -61,6 +64,8 @@ impl Node {
             pools: Pools::default(),
             failures: Arc::new(DialFailures::default()),
             breaker: Arc::new(Breaker::new()),
+            told_out: Seldom::default(),
+            told_back: Seldom::default(),
             in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
         }))
     }
@@ -102,13 +107,14 @@ impl Node {
     }
 
     fn answered(&self, pass: Option<Pass<'_>>) {
-        if pass.is_some_and(Pass::answered) {
+        if pass.is_some_and(Pass::answered) && self.0.told_back.is_due(Clock::System.now()) {
             tracing::info!(node = %self, "Redis answers again");
         }
     }
 
     fn failed(&self, pass: Option<Pass<'_>>) {
-        if pass.is_some_and(|pass| pass.failed(Instant::now())) {
+        if pass.is_some_and(|pass| pass.failed(Instant::now())) && self.0.told_out.is_due(Clock::System.now())
+        {
             tracing::warn!(node = %self, "Redis does not answer; it is asked again by one call at a time");
         }
     }

@@ -15,6 +15,15 @@ impl From<RedisError> for StoreError {
                 StoreErrorKind::Refused,
                 "the Redis user lacks a permission that a limiter needs, see Limiter::redis",
             ),
+            _ if error
+                .detail()
+                .is_some_and(|detail| detail.contains("cluster support disabled")) =>
+            {
+                (
+                    StoreErrorKind::Refused,
+                    "this is no Redis Cluster, expected Limiter::redis",
+                )
+            }
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 (StoreErrorKind::Refused, "Redis refused the call")
             }

@@ -5,8 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::HashTable;
 
 const SHARDS: usize = 64;
-/// A full shard is searched for what may go at most this often.
-const SEARCH_EVERY_MICROS: u64 = 10_000;
 
 /// What was left of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,50 +24,60 @@ const OVERTAKEN_MICROS: u64 = 1_000_000;
 
 /// A bounded table of them, by the hash of the limit's identity. Hashes are random and 64 bits wide, so that two limits of a
 /// full table share one once in billions of tables; the one would then start from what was left of the other.
+///
+/// What was noted last is kept: when the young half of a shard is full, it becomes the old one, and the old one goes.
 #[derive(Debug)]
 pub(super) struct Seen {
     shards: Box<[Mutex<Shard>]>,
-    max_per_shard: usize,
+    max_per_half: usize,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    entries: HashTable<(u64, Left)>,
-    searched_at: u64,
+    young: HashTable<(u64, Left)>,
+    old: HashTable<(u64, Left)>,
 }
 
 impl Seen {
+    /// Keeps so many at most, and the last half of so many surely.
     pub(super) fn new(max: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            max_per_shard: max.div_ceil(SHARDS),
+            max_per_half: max.div_ceil(2 * SHARDS),
         }
     }
 
-    /// Notes what is left. What a full table has no room for starts afresh.
-    pub(super) fn note(&self, hash: u64, left: Left, now: u64) {
+    /// Notes what is left.
+    pub(super) fn note(&self, hash: u64, left: Left) {
         let Some(mut shard) = self.shard(hash) else { return };
-        if let Some((_, noted)) = shard.entries.find_mut(hash, |(other, _)| *other == hash) {
-            let age = noted.decided_at.saturating_sub(left.decided_at);
-            if age == 0 || age > OVERTAKEN_MICROS {
-                *noted = left;
-            }
-        } else if left.until > now && shard.has_room(self.max_per_shard, now) {
-            shard.entries.insert_unique(hash, (hash, left), |(hash, _)| *hash);
+        let noted = shard.get(hash).map_or(0, |noted| noted.decided_at);
+        let age = noted.saturating_sub(left.decided_at);
+        if (1..=OVERTAKEN_MICROS).contains(&age) {
+            return;
         }
+        if let Some((_, noted)) = shard.young.find_mut(hash, |(other, _)| *other == hash) {
+            *noted = left;
+            return;
+        }
+        if shard.young.len() >= self.max_per_half {
+            shard.old = std::mem::take(&mut shard.young);
+        }
+        shard.young.insert_unique(hash, (hash, left), |(hash, _)| *hash);
     }
 
     /// What was noted, if any of it still holds.
     pub(super) fn get(&self, hash: u64, now: u64) -> Option<Left> {
-        let shard = self.shard(hash)?;
-        let (_, left) = shard.entries.find(hash, |(other, _)| *other == hash)?;
-        (left.until > now).then_some(*left)
+        let left = self.shard(hash)?.get(hash)?;
+        (left.until > now).then_some(left)
     }
 
     pub(super) fn forget(&self, hash: u64) {
         let Some(mut shard) = self.shard(hash) else { return };
-        if let Ok(entry) = shard.entries.find_entry(hash, |(other, _)| *other == hash) {
-            entry.remove();
+        let Shard { young, old } = &mut *shard;
+        for half in [young, old] {
+            if let Ok(entry) = half.find_entry(hash, |(other, _)| *other == hash) {
+                entry.remove();
+            }
         }
     }
 
@@ -82,12 +90,13 @@ impl Seen {
 }
 
 impl Shard {
-    fn has_room(&mut self, max: usize, now: u64) -> bool {
-        if self.entries.len() >= max && now.abs_diff(self.searched_at) >= SEARCH_EVERY_MICROS {
-            self.searched_at = now;
-            self.entries.retain(|(_, left)| left.until > now);
-        }
-        self.entries.len() < max
+    fn get(&self, hash: u64) -> Option<Left> {
+        let is_it = |(other, _): &(u64, Left)| *other == hash;
+        let (_, left) = self
+            .young
+            .find(hash, is_it)
+            .or_else(|| self.old.find(hash, is_it))?;
+        Some(*left)
     }
 }
 
@@ -108,17 +117,17 @@ mod tests {
     #[test]
     fn the_last_note_counts_while_it_holds_and_no_answer_that_was_overtaken() {
         let seen = Seen::new(100);
-        seen.note(7, left(3, 1_000), 0);
-        seen.note(7, left(2, 1_000), 0);
+        seen.note(7, left(3, 1_000));
+        seen.note(7, left(2, 1_000));
         assert_eq!(seen.get(7, 999), Some(left(2, 1_000)));
         assert_eq!(seen.get(7, 1_000), None);
         let decided_at = |decided_at| Left {
             decided_at,
             ..left(9, 1_000)
         };
-        seen.note(7, decided_at(4_999_999), 0);
+        seen.note(7, decided_at(4_999_999));
         assert_eq!(seen.get(7, 999), Some(left(2, 1_000)));
-        seen.note(7, decided_at(3_000_000), 0);
+        seen.note(7, decided_at(3_000_000));
         assert_eq!(
             seen.get(7, 999),
             Some(decided_at(3_000_000)),
@@ -129,24 +138,24 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_keeps_what_it_has_and_makes_room_when_that_is_over() {
-        let seen = Seen::new(SHARDS);
+    fn a_full_table_keeps_what_was_noted_last() {
+        let seen = Seen::new(64 * SHARDS);
         let hasher = RandomState::new();
-        for key in 0..10_000 {
-            seen.note(hasher.hash_one(key), left(1, 1_000_000), 0);
-        }
-        let count = |seen: &Seen| -> usize {
-            seen.shards
-                .iter()
-                .map(|shard| shard.lock().unwrap().entries.len())
-                .sum()
+        let kept = |keys: std::ops::Range<u32>| {
+            keys.filter(|key| seen.get(hasher.hash_one(key), 0).is_some())
+                .count()
         };
-        assert_eq!(count(&seen), SHARDS);
-        for key in 10_000..20_000 {
-            seen.note(hasher.hash_one(key), left(1, 3_000_000), 2_000_000);
+        for key in 0..100_000_u32 {
+            seen.note(hasher.hash_one(key), left(1, 1_000_000));
         }
-        assert_eq!(count(&seen), SHARDS);
-        let newer = (10_000..20_000).filter(|key| seen.get(hasher.hash_one(*key), 2_000_000).is_some());
-        assert_eq!(newer.count(), SHARDS);
+        let count: usize = seen
+            .shards
+            .iter()
+            .map(|shard| shard.lock().unwrap())
+            .map(|shard| shard.young.len() + shard.old.len())
+            .sum();
+        assert!((32 * SHARDS..=64 * SHARDS).contains(&count), "{count}");
+        assert_eq!(kept(99_000..100_000), 1_000);
+        assert_eq!(kept(0..90_000), 0);
     }
 }
