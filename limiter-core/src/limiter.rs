@@ -276,7 +276,8 @@ impl Limiter {
         match &self.inner.backend {
             Backend::Memory(store) => store.ready().await,
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.ready(PATIENCE).await,
+            // Once in a program's life: it need not make the caller's future large.
+            Backend::Redis(guard) => Box::pin(guard.ready(PATIENCE)).await,
         }
         .inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
     }
