@@ -1,8 +1,7 @@
 //! How many replicas share the limits: given by hand, or counted in Redis.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,6 +10,8 @@ use super::deadline::within;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::Heart;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};
 
 /// While the count changes, it is taken often; later it is enough to stay in it.

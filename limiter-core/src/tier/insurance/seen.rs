@@ -1,8 +1,10 @@
 //! What was left of each limit when the store was last heard about it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use hashbrown::HashTable;
+
+use crate::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
