@@ -5,6 +5,7 @@
     reason = "a command line talks on the terminal"
 )]
 
+mod bench;
 mod compiler;
 mod faults;
 mod fuzz;
@@ -34,6 +35,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("test", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::Lenient)),
         Some(("ci", rest)) => steps::run(&Options::parse(rest)?.plan(Strictness::DenyWarnings)),
         Some(("faults", rest)) => faults::run(rest),
+        Some(("bench", rest)) => bench::run(rest),
         Some(("fuzz", rest)) => fuzz::run(rest),
         Some(("model", rest)) => model::run(rest),
         Some(("supply-chain", rest)) => supply_chain::run(rest),
@@ -52,6 +54,8 @@ fn help() -> String {
          ci   [--only <step>] [-- <args>]   the same, with every warning an error\n\
          faults [--quick] [--json] [--only <fault>] [--list]\n\
          \x20                                   break what the limiter depends on, and measure what it promises\n\
+         bench [--quick] [--json] [--only <workload>] [--list]\n\
+         \x20                                   how fast decisions are, beside others'; without --quick it writes BENCHMARKS.md\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, the public API\n\

@@ -39,6 +39,7 @@ pub(crate) const STEPS: &[Step] = &[
         work: Work::Cargo(&[
             &["fmt", "--all", "--check"],
             &["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"],
+            &["fmt", "--check", "--manifest-path", "limiter-bench/Cargo.toml"],
         ]),
         needs: Need::Component("rustfmt", "fmt"),
     },

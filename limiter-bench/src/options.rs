@@ -1,0 +1,190 @@
+//! What is to be measured, and how it is told.
+
+use crate::contender::{Contender, Mode};
+use crate::exact;
+use crate::machine::Machine;
+use crate::memory::{self, Bytes};
+use crate::report::{self, Report};
+use crate::sample::{Series, Shared};
+use crate::stage::Stage;
+use crate::targets::{TARGETS, Target};
+use crate::workload::{Pace, WORKLOADS, Workload};
+
+pub(crate) const USAGE: &str = "limiter-bench [--json] [--quick] [--only <workload>]… [--list]";
+
+/// Not a workload, but measured with them.
+const MEMORY: &str = "memory";
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    json: bool,
+    quick: bool,
+    list: bool,
+    only: Vec<String>,
+}
+
+impl Options {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--json" => options.json = true,
+                "--quick" => options.quick = true,
+                "--list" => options.list = true,
+                "--only" => options
+                    .only
+                    .push(args.next().ok_or("--only expects a workload")?.clone()),
+                other => return Err(format!("unexpected `{other}`")),
+            }
+        }
+        let known = |name: &&String| *name == MEMORY || Workload::named(name).is_some();
+        match options.only.iter().find(|name| !known(name)) {
+            Some(unknown) => Err(format!("no workload `{unknown}`; --list names them")),
+            None => Ok(options),
+        }
+    }
+
+    /// Measures, and prints what was found; a full run writes it down as well.
+    pub(crate) fn run(&self) -> Result<(), String> {
+        let chosen = self.chosen();
+        if self.list {
+            for (workload, contenders) in chosen {
+                let names: Vec<_> = contenders.iter().map(|contender| contender.name()).collect();
+                println!("{:<20} {}: {}", workload.name, workload.what, names.join(", "));
+            }
+            println!("{MEMORY:<20} bytes a permit in Redis, bytes a key in process");
+            return Ok(());
+        }
+        let stage = Stage::default();
+        let machine = Machine::look(&stage);
+        eprintln!("{}", machine.told());
+        let mut all = Vec::new();
+        for (workload, contenders) in chosen {
+            let series = with_shared(measure(workload, &contenders, &stage, self.pace()), &all, &stage);
+            if self.json {
+                series
+                    .iter()
+                    .for_each(|series| println!("{}", report::json(series)));
+            }
+            all.extend(series);
+        }
+        let report = Report {
+            machine,
+            memory: self.memory(&stage),
+            series: all,
+        };
+        match self.json {
+            true => eprint!("{}", report.verdicts()),
+            false => print!("{}", report.text()),
+        }
+        if !self.quick && self.only.is_empty() {
+            report
+                .write()
+                .map_err(|error| format!("the report cannot be written: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn pace(&self) -> Pace {
+        if self.quick { Pace::QUICK } else { Pace::FULL }
+    }
+
+    /// A quick run of everything measures what the targets are about, with the contenders that they name.
+    fn chosen(&self) -> Vec<(&'static Workload, Vec<Contender>)> {
+        let contenders = |workload: &'static Workload| {
+            let targets = TARGETS.iter().filter(|target| target.workload == workload.name);
+            let needed: Vec<Contender> = targets.flat_map(Target::needs).collect();
+            let wanted =
+                |contender: &Contender| !self.quick || !self.only.is_empty() || needed.contains(contender);
+            let all = workload.contenders.iter().copied();
+            (workload, all.filter(wanted).collect::<Vec<_>>())
+        };
+        let named =
+            |workload: &&Workload| self.only.is_empty() || self.only.iter().any(|name| name == workload.name);
+        let chosen = WORKLOADS.iter().filter(named).map(contenders);
+        chosen.filter(|(_, contenders)| !contenders.is_empty()).collect()
+    }
+
+    fn memory(&self, stage: &Stage) -> Vec<Bytes> {
+        match (&self.only[..], self.quick) {
+            (only, _) if !only.is_empty() && !only.iter().any(|name| name == MEMORY) => Vec::new(),
+            (_, true) => memory::measure(stage, &[Contender::Ours, Contender::Governor]),
+            (_, false) => memory::measure(
+                stage,
+                &[Contender::Ours, Contender::Governor, Contender::TrypemaLocal],
+            ),
+        }
+    }
+}
+
+/// Rounds in which every contender has a turn, each round beginning with another one.
+fn measure(workload: &'static Workload, contenders: &[Contender], stage: &Stage, pace: Pace) -> Vec<Series> {
+    eprintln!("{}: {}", workload.name, workload.what);
+    let mut series: Vec<Series> = contenders
+        .iter()
+        .map(|&contender| Series {
+            workload,
+            contender,
+            turns: Vec::new(),
+            shared: None,
+        })
+        .collect();
+    for round in 0..pace.rounds {
+        for turn in 0..series.len() {
+            let place = (round + turn) % contenders.len();
+            let sample = workload.turn(contenders[place], stage, pace);
+            series[place].turns.push(sample);
+        }
+    }
+    series
+}
+
+/// Adds what four processes make of one limit, which is measured once for each contender and mode.
+fn with_shared(mut series: Vec<Series>, before: &[Series], stage: &Stage) -> Vec<Series> {
+    for series in &mut series {
+        let Some(mode) = series.workload.shared_mode() else {
+            continue;
+        };
+        let mode = if series.contender == Contender::Ours {
+            mode
+        } else {
+            Mode::Bucket
+        };
+        let known = before.iter().find(|other| {
+            let same = other.contender == series.contender && other.shared.is_some();
+            same && (series.contender != Contender::Ours || other.workload.shared_mode() == Some(mode))
+        });
+        let measured: Option<Shared> = known.and_then(|other| other.shared);
+        series.shared = measured.or_else(|| exact::shared(series.contender, mode, stage));
+    }
+    series
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str) -> Result<Options, String> {
+        Options::parse(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_workload_that_is_not_known_is_refused() {
+        assert!(parse("--only strict-10k-46").is_err_and(|message| message.contains("strict-10k-46")));
+        assert!(parse("--only").is_err() && parse("--fast").is_err());
+        assert!(parse("--only local-1 --only memory --quick").is_ok());
+    }
+
+    #[test]
+    fn a_quick_run_measures_what_the_targets_need_and_nothing_else() {
+        let chosen = parse("--quick").expect("valid").chosen();
+        let named = |name: &str| chosen.iter().find(|(workload, _)| workload.name == name);
+        assert!(named("zipf-64").is_none());
+        let (_, contenders) = named("strict-10k-64").expect("it has targets");
+        assert_eq!(
+            contenders[..],
+            [Contender::Ours, Contender::Incrby, Contender::ScriptMultiplexed]
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! What the figures are meant to reach. Nothing fails here: the table says what is met.
+
+use crate::contender::Contender::{self, Bare, Governor, Incrby, Ours, ScriptMultiplexed, TowerGovernor};
+use crate::memory::Bytes;
+use crate::sample::{Sample, Series};
+
+/// One target.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) workload: &'static str,
+    measure: Measure,
+}
+
+/// What has to be at least, or at most, so much.
+#[derive(Clone, Copy, Debug)]
+enum Measure {
+    /// Decisions a second, of the other's.
+    Throughput(Contender, f64),
+    /// The median call, of the other's.
+    Latency(Contender, f64),
+    /// Processor time of the server, in microseconds a decision.
+    ServerTime(f64),
+    /// Processor time of the callers, in nanoseconds a decision.
+    ClientTime(f64),
+    /// Time a decision, of the other's.
+    Time(Contender, f64),
+    /// Time a request beyond that without a layer, of the other's.
+    AddedTime(Contender, f64),
+}
+
+const fn target(workload: &'static str, measure: Measure) -> Target {
+    Target { workload, measure }
+}
+
+pub(crate) const TARGETS: &[Target] = &[
+    target("strict-10k-64", Measure::Throughput(Incrby, 0.65)),
+    target("strict-10k-64", Measure::Throughput(ScriptMultiplexed, 2.0)),
+    target("strict-10k-64", Measure::ServerTime(4.5)),
+    target("strict-10k-512", Measure::Throughput(Incrby, 0.65)),
+    target("strict-10k-512", Measure::Throughput(ScriptMultiplexed, 2.5)),
+    target("single-1", Measure::Latency(Incrby, 1.5)),
+    target("hot-512", Measure::Throughput(Incrby, 2.0)),
+    target("hot-denied-64", Measure::Throughput(Incrby, 20.0)),
+    target("hot-denied-64", Measure::ClientTime(250.0)),
+    target("lease-hot-64", Measure::Throughput(Incrby, 10.0)),
+    target("window-10k-64", Measure::Throughput(Incrby, 0.45)),
+    target("local-1", Measure::Time(Governor, 0.8)),
+    target("local-1-2t", Measure::Time(Governor, 0.8)),
+    target("local-10k", Measure::Time(Governor, 0.8)),
+    target("local-10k-2t", Measure::Time(Governor, 0.8)),
+    target("local-1m", Measure::Time(Governor, 0.8)),
+    target("local-1m-2t", Measure::Time(Governor, 0.8)),
+    target("layer-local", Measure::AddedTime(TowerGovernor, 0.8)),
+];
+
+/// A permit of a window in Redis, in bytes; a key in process: no more than governor's.
+const WINDOW_BYTES: f64 = 16.0;
+
+/// What was reached, beside what was meant to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) workload: String,
+    pub(crate) target: String,
+    pub(crate) reached: String,
+    pub(crate) met: bool,
+}
+
+impl Target {
+    /// Which contenders it needs.
+    pub(crate) fn needs(&self) -> Vec<Contender> {
+        match self.measure {
+            Measure::Throughput(other, _) | Measure::Latency(other, _) | Measure::Time(other, _) => {
+                vec![Ours, other]
+            }
+            Measure::AddedTime(other, _) => vec![Ours, other, Bare],
+            Measure::ServerTime(_) | Measure::ClientTime(_) => vec![Ours],
+        }
+    }
+
+    /// `None` when not all that it needs was measured.
+    pub(crate) fn verdict(&self, all: &[Series]) -> Option<Verdict> {
+        let of = |contender| {
+            let wanted =
+                |series: &&Series| series.workload.name == self.workload && series.contender == contender;
+            all.iter().find(wanted)
+        };
+        let (ours, rate) = (of(Ours)?, |sample: &Sample| sample.decisions_per_second);
+        let verdict = |target: String, reached: String, met| Verdict {
+            workload: self.workload.to_owned(),
+            target,
+            reached,
+            met,
+        };
+        Some(match self.measure {
+            Measure::Throughput(other, least) => {
+                let ratio = ours.ratio(of(other)?, rate);
+                verdict(
+                    format!("≥ {least} × {}", other.name()),
+                    format!("{ratio:.2} ×"),
+                    ratio >= least,
+                )
+            }
+            Measure::Latency(other, most) => {
+                let ratio = ours.ratio(of(other)?, |sample| sample.p50_us);
+                let target = format!("median call ≤ {most} × {}", other.name());
+                verdict(target, format!("{ratio:.2} ×"), ratio <= most)
+            }
+            Measure::ServerTime(most) => {
+                let spent = ours.known(|sample| sample.server_us)?;
+                verdict(
+                    format!("server ≤ {most} µs a decision"),
+                    format!("{spent:.2} µs"),
+                    spent <= most,
+                )
+            }
+            Measure::ClientTime(most) => {
+                let spent = ours.known(|sample| sample.client_us)? * 1_000.0;
+                verdict(
+                    format!("client ≤ {most} ns a decision"),
+                    format!("{spent:.0} ns"),
+                    spent <= most,
+                )
+            }
+            Measure::Time(other, most) => {
+                let ratio = of(other)?.ratio(ours, rate);
+                verdict(
+                    format!("time ≤ {most} × {}", other.name()),
+                    format!("{ratio:.2} ×"),
+                    ratio <= most,
+                )
+            }
+            Measure::AddedTime(other, most) => {
+                let (other, bare) = (of(other)?, of(Bare)?);
+                let added = |series: &Series| added_seconds(series, bare);
+                let ratio = added(ours) / added(other);
+                let target = format!("added time ≤ {most} × {}", other.contender.name());
+                verdict(target, format!("{ratio:.2} ×"), ratio <= most)
+            }
+        })
+    }
+}
+
+/// What a layer adds to a request.
+fn added_seconds(with: &Series, without: &Series) -> f64 {
+    let each = |sample: &Sample| 1.0 / sample.decisions_per_second;
+    let added = with
+        .turns
+        .iter()
+        .zip(&without.turns)
+        .map(|(with, without)| each(with) - each(without));
+    crate::sample::median(added)
+}
+
+/// How the figures of memory stand.
+pub(crate) fn memory(figures: &[Bytes]) -> Vec<Verdict> {
+    let governors = figures
+        .iter()
+        .find(|figure| figure.contender == Governor)
+        .map(|figure| figure.each);
+    let ours = figures.iter().filter(|figure| figure.contender == Ours);
+    ours.filter_map(|figure| {
+        let (limit, target) = match figure.what.contains("window") {
+            true => (WINDOW_BYTES, format!("≤ {WINDOW_BYTES} bytes")),
+            false => (governors?, format!("≤ {:.0} bytes, governor's", governors?)),
+        };
+        Some(Verdict {
+            workload: figure.what.clone(),
+            target,
+            reached: format!("{:.1} bytes", figure.each),
+            met: figure.each <= limit,
+        })
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    #[test]
+    fn every_target_is_about_a_workload_that_measures_it() {
+        for target in TARGETS {
+            let workload = Workload::named(target.workload).expect("the workload exists");
+            let missing = target
+                .needs()
+                .into_iter()
+                .find(|needed| !workload.contenders.contains(needed));
+            assert_eq!(missing, None, "{}", target.workload);
+        }
+    }
+}

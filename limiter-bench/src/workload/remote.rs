@@ -1,0 +1,213 @@
+//! Tasks that ask one after the other, each once it has its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Barrier;
+use tokio::task::{JoinHandle, consume_budget};
+
+use super::{Load, Pace};
+use crate::contender::{Contender, Decide, Guest, Mode, Setup, introduce};
+use crate::keys::{Order, Walk, names};
+use crate::latency::Latencies;
+use crate::sample::{Sample, us_each};
+use crate::stage::Stage;
+use crate::usage::{self, THREADS};
+
+const WARM: u8 = 0;
+const MEASURED: u8 = 1;
+const OVER: u8 = 2;
+
+/// Every one of so many keys is there before anything is measured; of more, the popular ones soon are.
+const FILLED: usize = 10_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a decision may take less than a microsecond, only each sixteenth is timed: the clock would be most of it.
+const SELDOM: u64 = 16;
+
+pub(super) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage, pace: Pace) -> Sample {
+    for server in stage.servers(load.place) {
+        server.command(&["FLUSHALL"]);
+    }
+    let runtime = runtime();
+    let setup = Setup {
+        address: stage.address(load.place),
+        prefix: format!("bench-{}-{name}", contender.name()),
+        quota: load.quota,
+        mode: load.mode,
+        limits: load.limits,
+        keys: names(load.spread.keys()),
+    };
+    let progress = Arc::new(Progress::default());
+    let tasks = Tasks {
+        progress: Arc::clone(&progress),
+        load: *load,
+    };
+    // Tasks are spawned on the runtime's threads; this one only waits.
+    let asked = runtime.block_on(introduce(contender, setup, tasks));
+    let handles = asked.unwrap_or_else(|| panic!("{} decides nothing in Redis", contender.name()));
+    progress.wait_until_filled(&handles);
+
+    thread::sleep(pace.warm_up);
+    let spent = || (usage::servers(stage.servers(load.place)), usage::client());
+    let before = spent();
+    let started = Instant::now();
+    progress.phase.store(MEASURED, Ordering::Relaxed);
+    thread::sleep(pace.window);
+    progress.phase.store(OVER, Ordering::Relaxed);
+    let took = started.elapsed();
+    let after = spent();
+
+    let tally = runtime.block_on(Tally::sum(handles));
+    // What a contender does in the background ends with its turn.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    tally.check(load, contender);
+    let mut sample = Sample::new(tally.decisions, took, &tally.latencies);
+    sample.server_us = Some(us_each(after.0.saturating_sub(before.0), tally.decisions));
+    let client = after
+        .1
+        .zip(before.1)
+        .map(|(after, before)| after.saturating_sub(before));
+    sample.client_us = client.map(|spent| us_each(spent, tally.decisions));
+    sample
+}
+
+/// As a program has it that says nothing: a worker for each processor.
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .thread_name(THREADS)
+        .enable_all()
+        .build()
+        .expect("threads can be had")
+}
+
+/// How far the tasks are, and how far they shall go.
+#[derive(Debug, Default)]
+struct Progress {
+    phase: AtomicU8,
+    /// Tasks that have asked for their part of the keys once.
+    filled: AtomicUsize,
+}
+
+impl Progress {
+    fn wait_until_filled(&self, tasks: &[JoinHandle<Tally>]) {
+        let begun = Instant::now();
+        while self.filled.load(Ordering::Relaxed) < tasks.len() {
+            let lost = tasks.iter().any(JoinHandle::is_finished) || begun.elapsed() > PATIENCE;
+            assert!(!lost, "a task does not get its answers");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Tasks {
+    progress: Arc<Progress>,
+    load: Load,
+}
+
+impl Guest for Tasks {
+    type Answer = Vec<JoinHandle<Tally>>;
+
+    async fn meet<D: Decide>(self, contender: D) -> Self::Answer {
+        let (contender, order) = (Arc::new(contender), Order::new(self.load.spread));
+        let (tasks, keys) = (self.load.tasks, self.load.spread.keys().min(FILLED));
+        let may_be_quick = self.load.denies() || self.load.mode == Mode::Leased;
+        let every = if may_be_quick { SELDOM } else { 1 };
+        let all_filled = Arc::new(Barrier::new(tasks));
+        let start = |task| {
+            let (contender, progress) = (Arc::clone(&contender), Arc::clone(&self.progress));
+            let all_filled = Arc::clone(&all_filled);
+            let (mine, walk) = ((task..keys).step_by(tasks), order.walk(task, tasks));
+            tokio::spawn(async move {
+                for key in mine {
+                    contender.decide(key).await;
+                }
+                progress.filled.fetch_add(1, Ordering::Relaxed);
+                // A pool may leave a task without a connection for as long as the others ask for one.
+                all_filled.wait().await;
+                ask(&*contender, walk, &progress.phase, every).await
+            })
+        };
+        (0..tasks).map(start).collect()
+    }
+}
+
+/// A decision counts if it was made within the time that is measured.
+async fn ask(contender: &impl Decide, mut walk: Walk, phase: &AtomicU8, every: u64) -> Tally {
+    let mut tally = Tally::new();
+    let mut asked = 0_u64;
+    loop {
+        let timed = asked.is_multiple_of(every).then(Instant::now);
+        let allowed = contender.decide(walk.next()).await;
+        asked += 1;
+        match phase.load(Ordering::Relaxed) {
+            WARM => {}
+            MEASURED => tally.record(allowed, timed),
+            _ => {
+                // One that is kept waiting to the end does not go unseen, though it is no decision of this time.
+                if let Some(asked) = timed {
+                    tally.latencies.record(asked.elapsed());
+                }
+                return tally;
+            }
+        }
+        // A decision made in memory is ready at once; the other tasks are to have their turns all the same.
+        consume_budget().await;
+    }
+}
+
+#[derive(Debug)]
+struct Tally {
+    decisions: u64,
+    admitted: u64,
+    latencies: Latencies,
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self {
+            decisions: 0,
+            admitted: 0,
+            latencies: Latencies::new(),
+        }
+    }
+
+    fn record(&mut self, allowed: bool, timed: Option<Instant>) {
+        self.decisions += 1;
+        self.admitted += u64::from(allowed);
+        if let Some(asked) = timed {
+            self.latencies.record(asked.elapsed());
+        }
+    }
+
+    async fn sum(tasks: Vec<JoinHandle<Self>>) -> Self {
+        let mut sum = Self::new();
+        for task in tasks {
+            let tally = task.await.expect("every call is decided");
+            sum.decisions += tally.decisions;
+            sum.admitted += tally.admitted;
+            sum.latencies.add(&tally.latencies);
+        }
+        sum
+    }
+
+    /// A figure is worth nothing if the answers were not those that the workload is about.
+    fn check(&self, load: &Load, contender: Contender) {
+        let Self {
+            decisions, admitted, ..
+        } = *self;
+        let name = contender.name();
+        assert!(decisions > 0, "{name} made no decision");
+        let expected = if load.denies() { 0 } else { decisions };
+        // Who forgets a little now and then is told by `admitted` beside `allowed`.
+        let off = admitted.abs_diff(expected) as f64 / decisions as f64;
+        assert!(
+            off < 0.01,
+            "{name} admitted {admitted} of {decisions} calls, not {expected}"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! The workloads.
+
+use std::time::Duration;
+
+use super::{AMPLE, Kind, Load, Workload};
+use crate::contender::Contender::{
+    self, AxumGovernor, Bare, ByHand, Governor, Incrby, Ours, ScriptBb8, ScriptMultiplexed, TowerGovernor,
+    TrypemaHybrid, TrypemaLocal, TrypemaRedis,
+};
+use crate::contender::{Mode, Quota};
+use crate::keys::Spread;
+use crate::stage::Place;
+
+const REDIS: &[Contender] = &[
+    Ours,
+    Incrby,
+    ScriptMultiplexed,
+    ScriptBb8,
+    TrypemaRedis,
+    TrypemaHybrid,
+];
+/// Where the others would need a set-up of their own.
+const PLAIN: &[Contender] = &[Ours, Incrby, ScriptMultiplexed];
+const POOLED: &[Contender] = &[Ours, Incrby, ScriptMultiplexed, ScriptBb8];
+const LOCAL: &[Contender] = &[Ours, Governor, TrypemaLocal];
+
+/// What is used once is denied for the rest of the day.
+const SPENT: Quota = Quota {
+    permits: 1,
+    seconds: 86_400,
+};
+const WINDOW: Quota = Quota {
+    permits: 100,
+    seconds: 1,
+};
+
+const STRICT: Load = Load {
+    spread: Spread::Even(10_000),
+    tasks: 64,
+    place: Place::Server,
+    quota: AMPLE,
+    mode: Mode::Bucket,
+    limits: 1,
+};
+const HOT: Load = Load {
+    spread: Spread::Even(1),
+    ..STRICT
+};
+
+pub(crate) const WORKLOADS: &[Workload] = &[
+    redis(
+        "single-1",
+        "10,000 keys, one task",
+        REDIS,
+        Load { tasks: 1, ..STRICT },
+    ),
+    redis("strict-10k-64", "10,000 keys, 64 tasks", REDIS, STRICT),
+    redis(
+        "strict-10k-512",
+        "10,000 keys, 512 tasks",
+        REDIS,
+        Load { tasks: 512, ..STRICT },
+    ),
+    redis("hot-64", "one key, 64 tasks", REDIS, HOT),
+    redis("hot-512", "one key, 512 tasks", REDIS, Load { tasks: 512, ..HOT }),
+    redis(
+        "hot-denied-64",
+        "one key that is denied, 64 tasks",
+        REDIS,
+        Load { quota: SPENT, ..HOT },
+    ),
+    redis(
+        "zipf-64",
+        "100,000 keys, some more popular, 64 tasks",
+        REDIS,
+        Load {
+            spread: Spread::Zipf(100_000),
+            ..STRICT
+        },
+    ),
+    redis(
+        "window-10k-64",
+        "exact windows, 10,000 keys, 64 tasks",
+        PLAIN,
+        Load {
+            quota: WINDOW,
+            mode: Mode::Window,
+            ..STRICT
+        },
+    ),
+    redis(
+        "multi-10k-64",
+        "three limits a decision, 10,000 keys, 64 tasks",
+        PLAIN,
+        Load { limits: 3, ..STRICT },
+    ),
+    redis(
+        "lease-hot-64",
+        "one key on a lease, 64 tasks",
+        REDIS,
+        Load {
+            mode: Mode::Leased,
+            ..HOT
+        },
+    ),
+    redis(
+        "cluster-10k-64",
+        "three nodes, 10,000 keys, 64 tasks",
+        PLAIN,
+        Load {
+            place: Place::Cluster,
+            ..STRICT
+        },
+    ),
+    local("local-1", "in process, one key, one thread", 1, 1),
+    local("local-1-2t", "in process, one key, two threads", 1, 2),
+    local("local-10k", "in process, 10,000 keys, one thread", 10_000, 1),
+    local("local-10k-2t", "in process, 10,000 keys, two threads", 10_000, 2),
+    local("local-1m", "in process, 1,000,000 keys, one thread", 1_000_000, 1),
+    local(
+        "local-1m-2t",
+        "in process, 1,000,000 keys, two threads",
+        1_000_000,
+        2,
+    ),
+    Workload {
+        name: "layer-local",
+        what: "requests through a layer that decides in process, one thread",
+        kind: Kind::Layer,
+        contenders: &[Ours, TowerGovernor, AxumGovernor, Bare],
+    },
+    Workload {
+        name: "macro-local",
+        what: "calls of an annotated function, in process, one thread",
+        kind: Kind::Macro,
+        contenders: &[Ours, ByHand, Governor],
+    },
+    redis(
+        "strict-10k-512-1ms",
+        "10,000 keys, 512 tasks, 1 ms in either direction",
+        POOLED,
+        delayed(1),
+    ),
+    redis(
+        "strict-10k-512-5ms",
+        "10,000 keys, 512 tasks, 5 ms in either direction",
+        POOLED,
+        delayed(5),
+    ),
+];
+
+const fn redis(
+    name: &'static str,
+    what: &'static str,
+    contenders: &'static [Contender],
+    load: Load,
+) -> Workload {
+    let kind = Kind::Remote(load);
+    Workload {
+        name,
+        what,
+        kind,
+        contenders,
+    }
+}
+
+const fn local(name: &'static str, what: &'static str, keys: usize, threads: usize) -> Workload {
+    let kind = Kind::Local { keys, threads };
+    Workload {
+        name,
+        what,
+        kind,
+        contenders: LOCAL,
+    }
+}
+
+const fn delayed(millis: u64) -> Load {
+    Load {
+        tasks: 512,
+        place: Place::Delayed(Duration::from_millis(millis)),
+        ..STRICT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_workload_has_its_reference() {
+        for (place, workload) in WORKLOADS.iter().enumerate() {
+            assert!(WORKLOADS[..place].iter().all(|other| other.name != workload.name));
+            assert!(
+                workload.contenders.contains(&workload.reference()),
+                "{}",
+                workload.name
+            );
+            assert_eq!(workload.contenders.first(), Some(&Ours), "{}", workload.name);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Runs the benchmark, a program in a workspace of its own.
+
+use crate::redis;
+use crate::steps::{cargo, root, target_dir};
+
+/// Builds it with optimisations, and passes the arguments on.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    redis::ensure()?;
+    let mut command = cargo();
+    command
+        .args(["run", "--quiet", "--release", "--manifest-path"])
+        .arg(root().join("limiter-bench/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target_dir())
+        .arg("--")
+        .args(args);
+    // Its rows are all that is printed: a program may read them.
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("the benchmark, {status}"))
+    }
+}
