@@ -14,7 +14,7 @@ use crate::{compiler, steps};
 pub(crate) const TARGETS: [&str; 5] = ["resp", "reply", "name", "policy", "trace"];
 
 const SECONDS: u32 = 60;
-const SECONDS_IN_CI: u32 = 10;
+const SECONDS_IN_CI: u32 = 6;
 /// Input that takes longer than this hangs.
 const TIMEOUT_SECONDS: u32 = 10;
 

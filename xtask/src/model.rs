@@ -1,6 +1,7 @@
-//! Runs the tests named `model` under the schedules of a model checker.
+//! Runs the tests named `model` under the schedules of a model checker. No part of CI, since all crates are compiled anew for
+//! them.
 
-use crate::steps::{self, Strictness, cargo, root, target_dir};
+use crate::steps::{self, cargo, root, target_dir};
 
 /// `cargo xtask model`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -22,9 +23,4 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         .env("CARGO_TARGET_DIR", target_dir().join("model"))
         .env("RUSTFLAGS", "--cfg shuttle");
     steps::succeed(command, "model")
-}
-
-/// The same, as a step.
-pub(crate) fn run_in_ci(_: Strictness) -> Result<(), String> {
-    run(&[])
 }

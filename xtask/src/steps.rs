@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{faults, fuzz, model, redis};
+use crate::{faults, fuzz, redis};
 
 /// One thing that can fail, and that can be run alone by its name.
 #[derive(Debug)]
@@ -89,12 +89,6 @@ pub(crate) const STEPS: &[Step] = &[
         purpose: "what breaks is survived; `cargo xtask faults` tries more, for longer",
         work: Work::Chore(faults::run_in_ci),
         needs: Need::Redis,
-    },
-    Step {
-        name: "model",
-        purpose: "locks and queues, under the schedules of a model checker",
-        work: Work::Chore(model::run_in_ci),
-        needs: Need::Nothing,
     },
     Step {
         name: "fuzz",
