@@ -299,12 +299,23 @@ async fn a_foreign_value_at_the_register_harms_nobody() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
     let name = format!("{namespace}|replicas");
     let policy = bucket(100, "100/s");
-    for (value, after) in [("RPUSH", 1), ("SET", 1)] {
+    for value in ["RPUSH", "SET"] {
         server.command(&["DEL", &name]);
         server.command(&[value, &name, "not ours"]);
         let limits = replica(&server, &namespace, &clock);
         use_up(&limits, &policy, "k", 3).await;
-        until_counted(&limits, after).await;
+        if value == "SET" {
+            // A register of another layout is begun anew.
+            let started = Instant::now();
+            while server.command(&["STRLEN", &name]).integer() != 17 {
+                assert!(started.elapsed() < secs(10), "no register");
+                tokio::time::sleep(support::millis(1)).await;
+            }
+        } else {
+            limits.shutdown(secs(10)).await;
+            assert_eq!(server.command(&["LLEN", &name]).integer(), 1, "it is left alone");
+        }
+        assert_eq!(limits.replicas(), 1);
     }
 }
 
