@@ -184,19 +184,24 @@ fn execute(plan: &Plan, step: &str, args: &[String]) -> Result<(), String> {
 }
 
 /// Shows a command, and runs it.
-pub(crate) fn succeed(mut command: Command, step: &str) -> Result<(), String> {
+pub(crate) fn succeed(command: Command, step: &str) -> Result<(), String> {
     let name = |word: &std::ffi::OsStr| Path::new(word).file_name().unwrap_or(word).display().to_string();
     let args = command.get_args().map(|arg| arg.display().to_string());
     let shown: Vec<_> = [name(command.get_program())].into_iter().chain(args).collect();
     let shown = shown.join(" ");
     println!("==> {step}: {shown}");
+    succeed_silently(command, &format!("`{shown}`"))
+}
+
+/// The same without a word of ours, for a program whose own output is read by another.
+pub(crate) fn succeed_silently(mut command: Command, what: &str) -> Result<(), String> {
     let status = command
         .status()
-        .map_err(|error| format!("cannot run `{shown}`: {error}"))?;
+        .map_err(|error| format!("cannot run {what}: {error}"))?;
     if status.success() {
         Ok(())
     } else {
-        Err(format!("`{shown}`, {status}"))
+        Err(format!("{what}, {status}"))
     }
 }
 

@@ -8,5 +8,5 @@ pub use in_process::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use redis::RedisBuilder;
 
-/// So many waiting calls hold a few megabytes.
+/// Calls that may wait at once, unless a builder says otherwise.
 const MAX_WAITING: usize = 10_000;
