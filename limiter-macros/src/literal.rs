@@ -28,10 +28,12 @@ pub(crate) enum Period {
     Computed(Expr),
 }
 
-/// A rate written as text.
+/// A rate written as text, as a reduced fraction.
 #[derive(Clone, Copy)]
 pub(crate) struct RateText {
+    /// Thousandths of a permit …
     pub(crate) thousandths: u64,
+    /// … per this many microseconds.
     pub(crate) micros: u64,
 }
 
@@ -96,7 +98,7 @@ impl Number {
         if negative {
             return refuse(format!("`{word}` is more than zero, such as `{example}`"));
         }
-        let Some(thousandths) = thousandths(&digits) else {
+        let Some(thousandths) = thousandths(&digits).and_then(|number| u64::try_from(number).ok()) else {
             let message = format!(
                 "`{word}` is a plain number with at most three decimals and below 10^16, such as `{example}`"
             );
@@ -174,37 +176,36 @@ impl RateText {
             } else {
                 duration(&format!("1{period}"))
             };
-            Some(Self {
-                thousandths: thousandths(&amount.trim().replace('_', ""))?,
-                micros: period?,
-            })
+            Some((thousandths(&amount.trim().replace('_', ""))?, period?))
         });
         match parsed {
             None => refuse(format!(
                 "`rate` is permits per time, such as \"10/s\", \"100/min\", \"7/3s\" or \"1/30d\", or a number per \
                  second, not {written:?}"
             )),
-            Some(Self { thousandths: 0, .. } | Self { micros: 0, .. }) => {
+            Some((0, _) | (_, 0)) => {
                 refuse("`rate` is more than zero permits in more than zero time".to_owned())
             }
-            Some(rate) => rate
-                .check()
-                .map_err(|message| syn::Error::new(literal.span(), message)),
+            Some((thousandths, micros)) => {
+                Self::exact(thousandths, micros).map_err(|message| syn::Error::new(literal.span(), message))
+            }
         }
     }
 
     /// Refuses what the exact arithmetic cannot hold.
-    pub(crate) fn check(self) -> Result<Self, String> {
-        let divisor = greatest_common_divisor(self.thousandths, self.micros);
-        if self.micros > MAX_SPAN
-            || self.thousandths / divisor >= MAX_RATE_PART
-            || self.micros / divisor >= MAX_RATE_PART
-        {
-            return Err("`rate` has no exact form: as a reduced fraction of thousandths of a permit to microseconds, \
-                        both parts stay below 2^42"
-                .to_owned());
+    pub(crate) fn exact(thousandths: u128, micros: u64) -> Result<Self, String> {
+        let divisor = greatest_common_divisor(thousandths, micros.into());
+        let part = |parts: u128| {
+            u64::try_from(parts / divisor)
+                .ok()
+                .filter(|part| *part < MAX_RATE_PART)
+        };
+        match (part(thousandths), part(micros.into())) {
+            (Some(thousandths), Some(reduced)) if micros <= MAX_SPAN => Ok(Self { thousandths, micros: reduced }),
+            _ => Err("`rate` has no exact form: as a reduced fraction of thousandths of a permit to microseconds, \
+                      both parts stay below 2^42"
+                .to_owned()),
         }
-        Ok(self)
     }
 }
 
@@ -213,7 +214,7 @@ fn not_finite(name: &Ident) -> bool {
 }
 
 /// `0.5` in thousandths.
-fn thousandths(digits: &str) -> Option<u64> {
+fn thousandths(digits: &str) -> Option<u128> {
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
     let decimals = decimals.trim_end_matches('0');
     let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -221,9 +222,8 @@ fn thousandths(digits: &str) -> Option<u64> {
         return None;
     }
     let whole: u64 = whole.parse().ok()?;
-    whole
-        .checked_mul(1_000)?
-        .checked_add(format!("{decimals:0<3}").parse().ok()?)
+    let decimals: u128 = format!("{decimals:0<3}").parse().ok()?;
+    Some(u128::from(whole) * 1_000 + decimals)
 }
 
 /// Thousandths as they are written: `0.5`.
@@ -268,7 +268,7 @@ fn unit_micros(unit: &str) -> Option<u64> {
     })
 }
 
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+fn greatest_common_divisor(a: u128, b: u128) -> u128 {
     if b == 0 {
         a.max(1)
     } else {
@@ -302,14 +302,10 @@ mod tests {
             "1e3",
             "007",
             "x",
-            "18446744073709551",
+            "18446744073709551615",
         ] {
             let expected = text.trim_end_matches('.').parse::<Amount>().ok();
-            assert_eq!(
-                thousandths(text).map(Amount::from_thousandths),
-                expected,
-                "{text}"
-            );
+            assert_eq!(thousandths(text), expected.map(Amount::as_thousandths), "{text}");
         }
         for text in [
             "7/3s",
@@ -326,6 +322,7 @@ mod tests {
             "-1/s",
             "5000000000/us",
             "0.001/60d1us",
+            "60857968597548750/d",
         ] {
             let read = RateText::read(&LitStr::new(text, Span::call_site())).ok();
             assert_eq!(read.is_some(), text.parse::<Rate>().is_ok(), "{text}");

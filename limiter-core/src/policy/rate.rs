@@ -1,6 +1,7 @@
 //! A rate as the exact fraction that the algorithms compute with.
 
 use std::fmt;
+use std::ops::Rem;
 use std::time::Duration;
 
 use crate::error::ConfigError;
@@ -52,19 +53,19 @@ impl Rate {
         if !period.as_nanos().is_multiple_of(1_000) {
             return Err(invalid("a period of whole microseconds"));
         }
-        let thousandths = u64::try_from(amount.as_thousandths()).map_err(|_| invalid("fewer permits"))?;
-        let micros = micros_ceil(period);
+        let (thousandths, micros) = (amount.as_thousandths(), u128::from(micros_ceil(period)));
         let divisor = greatest_common_divisor(thousandths, micros);
-        let rate = Self {
-            thousandths: thousandths / divisor,
-            micros: micros / divisor,
+        let part = |parts: u128| {
+            u64::try_from(parts / divisor)
+                .ok()
+                .filter(|part| *part < MAX_PART)
         };
-        if rate.thousandths >= MAX_PART || rate.micros >= MAX_PART {
-            return Err(invalid(
+        match (part(thousandths), part(micros)) {
+            (Some(thousandths), Some(micros)) => Ok(Self { thousandths, micros }),
+            _ => Err(invalid(
                 "a rate whose reduced fraction of thousandths to microseconds has parts below 2^42",
-            ));
+            )),
         }
-        Ok(rate)
     }
 
     /// `amount` permits every second.
@@ -82,7 +83,7 @@ impl Rate {
     /// This rate over so many times the period. Its period may be too long for the scripts, not for the algorithms here.
     #[cfg(feature = "redis")]
     pub(crate) fn slower(&self, times: u32) -> Self {
-        let divisor = greatest_common_divisor(self.thousandths, times.into());
+        let divisor = greatest_common_divisor(self.thousandths, u64::from(times));
         let micros = self.micros.saturating_mul(u64::from(times) / divisor);
         Self {
             thousandths: self.thousandths / divisor,
@@ -226,8 +227,11 @@ macro_rules! rate_from_number {
 }
 rate_from_number!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
 
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 {
+fn greatest_common_divisor<N>(a: N, b: N) -> N
+where
+    N: Copy + Default + PartialEq + Rem<Output = N>,
+{
+    if b == N::default() {
         a
     } else {
         greatest_common_divisor(b, a % b)
@@ -279,6 +283,8 @@ mod tests {
             ("4294967295.999/s", "4294967295999/16m40s"),
             ("0.001/50d", "1/50000d"),
             ("1.5/7us", "3/14us"),
+            // More permits than 64 bits count in thousandths, in a fraction that is small.
+            ("60857968597548750/d", "60857968597548750/d"),
         ] {
             let rate: Rate = text.parse().expect(text);
             assert_eq!(rate.to_string(), shown);

@@ -265,11 +265,7 @@ fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Ra
     };
     let amount = diagnostics.ok(Number::read(expr, "rate", "rate = 10", false))?;
     if let (Number::Literal(thousandths), Period::Literal(micros)) = (&amount, &period) {
-        let rate = RateText {
-            thousandths: *thousandths,
-            micros: *micros,
-        }
-        .check();
+        let rate = RateText::exact((*thousandths).into(), *micros);
         return diagnostics
             .ok(rate.map_err(|message| syn::Error::new(span, message)))
             .map(Rate::Text);

@@ -10,10 +10,10 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             ),
             ::limiter_core::__private::rate_per(
                 ::core::result::Result::Ok(
-                    ::limiter_core::__private::Amount::from_thousandths(10000u64),
+                    ::limiter_core::__private::Amount::from_thousandths(1u64),
                 ),
                 ::core::result::Result::Ok(
-                    ::limiter_core::__private::Duration::from_micros(1000000u64),
+                    ::limiter_core::__private::Duration::from_micros(100u64),
                 ),
             ),
             &::limiter_core::__private::Options {

@@ -11,10 +11,10 @@ async fn search() -> Result<(), Rejection> {
             ),
             ::limiter_core::__private::rate_per(
                 ::core::result::Result::Ok(
-                    ::limiter_core::__private::Amount::from_thousandths(7000u64),
+                    ::limiter_core::__private::Amount::from_thousandths(7u64),
                 ),
                 ::core::result::Result::Ok(
-                    ::limiter_core::__private::Duration::from_micros(3000000u64),
+                    ::limiter_core::__private::Duration::from_micros(3000u64),
                 ),
             ),
             &::limiter_core::__private::Options {

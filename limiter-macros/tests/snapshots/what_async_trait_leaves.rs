@@ -23,10 +23,10 @@ where
                 ),
                 ::limiter_core::__private::rate_per(
                     ::core::result::Result::Ok(
-                        ::limiter_core::__private::Amount::from_thousandths(1000u64),
+                        ::limiter_core::__private::Amount::from_thousandths(1u64),
                     ),
                     ::core::result::Result::Ok(
-                        ::limiter_core::__private::Duration::from_micros(1000000u64),
+                        ::limiter_core::__private::Duration::from_micros(1000u64),
                     ),
                 ),
                 &::limiter_core::__private::Options {
