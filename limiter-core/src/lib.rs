@@ -81,6 +81,7 @@ mod limiter;
 mod request;
 
 mod decision;
+mod identity;
 mod key;
 mod policy;
 

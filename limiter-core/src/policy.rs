@@ -20,6 +20,7 @@ pub use rate::Rate;
 pub(crate) use sliding_window::SlidingWindow;
 pub(crate) use token_bucket::TokenBucket;
 
+use crate::identity::{Identity, Prefix};
 use crate::units::Amount;
 
 /// A named limit: an algorithm with its parameters, and what to do when the store is out.
@@ -40,6 +41,8 @@ pub struct Policy(Arc<Inner>);
 
 struct Inner {
     name: Box<str>,
+    /// What the identities of its limits begin with.
+    identity: Prefix,
     /// The name, escaped for use in keys.
     #[cfg(feature = "redis")]
     escaped_name: Box<str>,
@@ -177,6 +180,11 @@ impl Policy {
     #[cfg(feature = "redis")]
     pub(crate) fn escaped_name(&self) -> &str {
         &self.0.escaped_name
+    }
+
+    /// What tells the limit of this key, in this group, from every other.
+    pub(crate) fn identity(&self, group: Option<&str>, key: &str) -> Identity {
+        self.0.identity.identity(group, key)
     }
 
     pub(crate) fn escaped_group(&self) -> Option<&str> {

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::algorithm::{Mode, Outcome};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
+use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
 use crate::units::{Amount, Timestamp};
@@ -71,6 +72,7 @@ pub(crate) struct Request<'a> {
 /// One limit of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit<'a> {
+    pub(crate) identity: Identity,
     pub(crate) policy: &'a Policy,
     pub(crate) key: Key<'a>,
     /// In the algorithm's own unit: thousandths, or whole permits for a window. Not above the quota.
@@ -85,16 +87,6 @@ impl Limit<'_> {
     fn tag(&self) -> &str {
         self.key.tag(self.policy.escaped_group())
     }
-
-    /// What tells its state from every other: algorithm, policy, group and key.
-    pub(crate) fn identity(&self) -> (&'static str, &str, Option<&str>, &str) {
-        (
-            self.policy.algorithm().code(),
-            self.policy.name(),
-            self.group(),
-            self.key.as_str(),
-        )
-    }
 }
 
 impl<'a> Request<'a> {
@@ -107,9 +99,11 @@ impl<'a> Request<'a> {
     ) -> Result<Self, Rejection> {
         let mut limits: SmallVec<[Limit<'a>; 1]> = SmallVec::new();
         for Ask { policy, key, cost } in asks {
+            let key = key.bounded();
             let limit = Limit {
+                identity: policy.identity(key.group(policy.escaped_group()), key.as_str()),
                 policy,
-                key: key.bounded(),
+                key,
                 cost: units(policy, cost?)?,
             };
             if let Some(first) = limits.first()
@@ -119,10 +113,7 @@ impl<'a> Request<'a> {
                 let (first, other) = (first.tag().to_owned(), limit.tag().to_owned());
                 return Err(Rejection::Config(ConfigError::DifferentGroups { first, other }));
             }
-            if limits
-                .iter()
-                .any(|earlier| earlier.identity() == limit.identity())
-            {
+            if limits.iter().any(|earlier| earlier.identity == limit.identity) {
                 let policy = limit.policy.name().to_owned();
                 return Err(Rejection::Config(ConfigError::RepeatedLimit { policy }));
             }
@@ -159,11 +150,8 @@ impl<'a> Request<'a> {
     }
 
     /// What waits in one queue: the same limits of the same keys.
-    pub(crate) fn queue(&self) -> Vec<String> {
-        self.limits
-            .iter()
-            .map(|limit| format!("{:?}", limit.identity()))
-            .collect()
+    pub(crate) fn queue(&self) -> SmallVec<[Identity; 2]> {
+        self.limits.iter().map(|limit| limit.identity).collect()
     }
 
     /// Whether it charges nothing, and is therefore always allowed.

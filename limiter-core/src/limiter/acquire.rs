@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Rejection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::identity::Identity;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::sync::{Arc, Mutex, MutexGuard};
@@ -133,7 +136,7 @@ pub(super) struct Queues {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    turns: HashMap<Vec<String>, Turn>,
+    turns: HashMap<SmallVec<[Identity; 2]>, Turn>,
     /// In all queues.
     count: usize,
 }
@@ -144,7 +147,7 @@ type Turn = Arc<tokio::sync::Mutex<()>>;
 /// A place in a queue.
 struct Place<'a> {
     queues: &'a Queues,
-    name: Vec<String>,
+    name: SmallVec<[Identity; 2]>,
     turn: Option<Turn>,
 }
 
@@ -154,7 +157,7 @@ impl Queues {
         Self { waiting, max }
     }
 
-    fn join(&self, name: Vec<String>) -> Result<Place<'_>, StoreError> {
+    fn join(&self, name: SmallVec<[Identity; 2]>) -> Result<Place<'_>, StoreError> {
         let mut waiting = self.lock();
         if waiting.count >= self.max {
             let detail = format!("{} calls wait for permits already", self.max);
@@ -199,7 +202,10 @@ mod model;
 
 #[cfg(test)]
 mod tests {
+    use smallvec::smallvec;
+
     use super::*;
+    use crate::identity::Prefix;
 
     #[tokio::test]
     async fn one_call_more_than_may_wait_is_told_so() {
@@ -231,8 +237,12 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
+                    let prefix = Prefix::new("tb", "p");
+                    let names: Vec<_> = (0..7)
+                        .map(|key| prefix.identity(None, &key.to_string()))
+                        .collect();
                     for name in 0..20_000 {
-                        drop(queues.join(vec![(name % 7).to_string()]).unwrap());
+                        drop(queues.join(smallvec![names[name % 7]]).unwrap());
                     }
                 });
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Algorithm, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
 use crate::error::ConfigError;
+use crate::identity::Prefix;
 use crate::key::escape_part;
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 
@@ -126,8 +127,10 @@ impl<S> PolicyBuilder<S> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
+        let algorithm = algorithm(self.shape)?;
         Ok(Policy(Arc::new(Inner {
-            algorithm: algorithm(self.shape)?,
+            identity: Prefix::new(algorithm.code(), &self.name),
+            algorithm,
             #[cfg(feature = "redis")]
             escaped_name: escape_part(&self.name).into(),
             name: self.name.into(),

@@ -6,16 +6,15 @@
 
 mod table;
 
-use std::hash::BuildHasher;
 use std::sync::PoisonError;
 
-use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use super::Store;
 use crate::algorithm::{self, Mode, Slot, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::identity::Identity;
 use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,7 +30,6 @@ const SWEEP_EVERY_MICROS: u64 = 1_000_000 / SHARDS as u64;
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     shards: Box<[Mutex<Table>]>,
-    hasher: DefaultHashBuilder,
     clock: Clock,
     max_keys_per_shard: usize,
     next_sweep_at: AtomicU64,
@@ -42,7 +40,6 @@ impl MemoryStore {
     pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: DefaultHashBuilder::default(),
             clock,
             max_keys_per_shard: max_keys.div_ceil(SHARDS),
             next_sweep_at: AtomicU64::new(0),
@@ -80,7 +77,7 @@ impl MemoryStore {
         let mut known: SmallVec<[bool; 2]> = SmallVec::new();
         for (number, (limit, place)) in request.limits.iter().zip(&places).enumerate() {
             let table = locks.table(place);
-            let state = table.take(place.hash, limit);
+            let state = table.take(place.identity);
             // What costs nothing stores nothing.
             full |= state.is_none() && limit.cost > 0 && !table.has_room(self.max_keys_per_shard, now);
             known.push(state.is_some());
@@ -105,9 +102,9 @@ impl MemoryStore {
 
         // A key without an entry gets one when it is charged.
         let charged = !full && mode == Mode::Charge && outcomes.iter().all(|outcome| outcome.fits);
-        for (((limit, place), state), known) in request.limits.iter().zip(&places).zip(states).zip(known) {
+        for ((place, state), known) in places.iter().zip(states).zip(known) {
             if known || charged {
-                locks.table(place).put(place.hash, limit, state, &self.hasher);
+                locks.table(place).put(place.identity, state);
             }
         }
         drop(locks);
@@ -121,24 +118,17 @@ impl MemoryStore {
         Ok(Verdict { decided_at, outcomes })
     }
 
-    /// What stands for a limit's identity within this store.
-    pub(crate) fn hash(&self, limit: &Limit<'_>) -> u64 {
-        self.hasher.hash_one(limit.identity())
-    }
-
     /// Forgets a limit's state.
     pub(crate) fn forget(&self, limit: &Limit<'_>) {
         let place = self.place(limit);
         let mut locks = self.lock(std::slice::from_ref(&place));
-        locks.table(&place).remove(place.hash, limit);
+        locks.table(&place).remove(place.identity);
     }
 
     fn place(&self, limit: &Limit<'_>) -> Place {
-        let hash = self.hash(limit);
-        // The table uses the low and the top seven bits; these lie between.
         Place {
-            hash,
-            shard: usize::try_from(hash >> 48).unwrap_or(0) % SHARDS,
+            identity: limit.identity,
+            shard: limit.identity.shard(SHARDS),
         }
     }
 
@@ -172,7 +162,7 @@ impl MemoryStore {
         }
         let number = self.next_swept.fetch_add(1, Ordering::Relaxed) % SHARDS;
         if let Some(Ok(mut shard)) = self.shards.get(number).map(Mutex::try_lock) {
-            shard.sweep(now, &self.hasher);
+            shard.sweep(now);
         }
     }
 
@@ -185,7 +175,7 @@ impl MemoryStore {
 /// Where a limit's state lives.
 #[derive(Debug)]
 struct Place {
-    hash: u64,
+    identity: Identity,
     shard: usize,
 }
 

@@ -16,6 +16,7 @@ mod learner;
 mod names;
 mod node;
 mod pools;
+mod question;
 mod refusal;
 mod script;
 mod seeds;
@@ -46,10 +47,10 @@ use eviction::Eviction;
 pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
-use script::{Call, DECIDE};
+use question::{Operation, Question};
+use script::Call;
 use sentinel::Sentinel;
 pub(crate) use tls::Certificates;
-use wire::Operation;
 
 /// Where Redis is.
 #[derive(Clone, Debug)]
@@ -164,20 +165,12 @@ impl RedisStore {
 
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
-        let keys = request.limits.iter().map(|limit| {
-            let policy = limit.policy;
-            self.namespace.redis_key(
-                policy.algorithm().code(),
-                policy.escaped_name(),
-                limit.group(),
-                &limit.key,
-            )
-        });
-        let plan = wire::plan(&[(request, operation)], self.clock.injected());
-        let call = Call::new(&DECIDE, keys.collect(), plan, request.deadline());
+        let question = Question::new(request, operation, &self.namespace);
+        let call = wire::call(&[(&question, 1)], self.clock.injected(), request.deadline());
         let reply = self.route.run(&call).await?;
-        let mut verdicts = wire::verdicts(&reply, &[request.limits.len()])?;
-        verdicts.pop().unwrap_or_else(|| {
+        let verdicts = wire::verdicts(&reply, &[(&question, 1)])?;
+        let verdict = verdicts.into_iter().flatten().next();
+        verdict.unwrap_or_else(|| {
             Err(StoreError::new(
                 StoreErrorKind::Protocol,
                 "a reply without a verdict",
@@ -196,7 +189,7 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        let empty = Call::new(&DECIDE, Vec::new(), wire::plan(&[], None), READY_WITHIN);
+        let empty = wire::call(&[], None, READY_WITHIN);
         let nodes = match &self.route {
             Route::Standalone(node) => vec![node.clone()],
             Route::Cluster(cluster) => cluster.primaries().await?,
@@ -230,8 +223,9 @@ impl RedisStore {
         };
         // The window's ring is written at its end and read again by the second check.
         for operation in [Operation::Check, Operation::Check, Operation::Reset] {
-            let plan = wire::plan(&[(&request, operation)], self.clock.injected());
-            let call = Call::new(&DECIDE, self.namespace.trial_keys().into(), plan, READY_WITHIN);
+            let mut question = Question::new(&request, operation, &self.namespace);
+            question.keys = self.namespace.trial_keys().into_iter().collect();
+            let call = wire::call(&[(&question, 1)], self.clock.injected(), READY_WITHIN);
             self.route.run(&call).await?;
         }
         Ok(())
@@ -258,22 +252,18 @@ mod tests {
         };
         let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
         let node = Node::new(Dialer::To(endpoint), settings);
-        let keys = requests
-            .iter()
-            .flat_map(|request| &request.limits)
-            .map(|limit| limit.policy.name().to_owned());
-        let plan: Vec<_> = requests
-            .iter()
-            .map(|request| (*request, Operation::Check))
-            .collect();
-        let call = Call::new(
-            &DECIDE,
-            keys.collect(),
-            wire::plan(&plan, Some(NOW)),
-            Duration::from_secs(5),
-        );
-        let counts: Vec<usize> = requests.iter().map(|request| request.limits.len()).collect();
-        wire::verdicts(&node.run(&call).await.unwrap(), &counts).unwrap()
+        let namespace = Namespace::new("", "");
+        let questions = requests.iter().map(|request| {
+            let mut question = Question::new(request, Operation::Check, &namespace);
+            let names = request.limits.iter().map(|limit| limit.policy.name().to_owned());
+            question.keys = names.collect();
+            question
+        });
+        let questions: Vec<_> = questions.collect();
+        let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
+        let call = wire::call(&items, Some(NOW), Duration::from_secs(5));
+        let verdicts = wire::verdicts(&node.run(&call).await.unwrap(), &items).unwrap();
+        verdicts.into_iter().flatten().collect()
     }
 
     #[tokio::test]

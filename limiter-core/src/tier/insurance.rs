@@ -61,14 +61,14 @@ impl Insurance {
                 until: now.saturating_add(outcome.reset_after),
                 decided_at: verdict.decided_at.as_micros(),
             };
-            self.seen.note(self.store.hash(limit), left);
+            self.seen.note(limit.identity.hash(), left);
         }
     }
 
     /// Forgets what was used and what was heard.
     pub(super) fn forget(&self, request: &Request<'_>) {
         for limit in &request.limits {
-            self.seen.forget(self.store.hash(limit));
+            self.seen.forget(limit.identity.hash());
             self.store.forget(limit);
         }
     }
@@ -104,7 +104,7 @@ impl Insurance {
 
     fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> Share {
         let whole = limit.policy.algorithm().share(replicas);
-        let left = self.seen.get(self.store.hash(limit), now).map(|left| Left {
+        let left = self.seen.get(limit.identity.hash(), now).map(|left| Left {
             remaining: left.remaining.div_ceil(u64::from(replicas)).min(whole.quota()),
             ..left
         });

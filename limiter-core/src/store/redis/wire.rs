@@ -1,12 +1,16 @@
 //! What goes to the script and what comes back; the layout is told in `lua/driver.lua`.
 
+use std::time::Duration;
+
 use bb8_redis::redis::Value;
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome};
+use super::question::Question;
+use super::script::{Call, DECIDE};
+use crate::algorithm::Outcome;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, Funnel, SlidingWindow, TokenBucket};
-use crate::request::{Request, Verdict};
+use crate::request::Verdict;
 use crate::units::Timestamp;
 
 /// The server expires keys by its own clock, so under an injected one they must not expire while a test runs.
@@ -15,35 +19,31 @@ const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 /// Integers of one limit's outcome in a reply.
 const OUTCOME_FIELDS: usize = 5;
 
-/// What is to be done with the limits of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Check = 0,
-    Peek = 1,
-    Reset = 2,
-}
+/// The answers to one question.
+pub(super) type Verdicts = SmallVec<[Result<Verdict, StoreError>; 1]>;
 
-impl From<Mode> for Operation {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Charge => Self::Check,
-            Mode::Peek | Mode::Refuse => Self::Peek,
-        }
-    }
-}
+/// A question, and how often it is asked in a row.
+pub(super) type Item<'a> = (&'a Question, usize);
 
-/// The script's argument for a list of decisions.
-pub(super) fn plan(decisions: &[(&Request<'_>, Operation)], injected: Option<Timestamp>) -> Vec<u8> {
-    let limits: usize = decisions.iter().map(|(request, _)| request.limits.len()).sum();
+/// The call that asks these questions, in this order; their keys lie in one slot.
+pub(super) fn call(items: &[Item<'_>], injected: Option<Timestamp>, deadline: Duration) -> Call {
+    let each = || {
+        items
+            .iter()
+            .flat_map(|(question, count)| std::iter::repeat_n(*question, *count))
+    };
+    let keys = each()
+        .flat_map(|question| question.keys.iter().cloned())
+        .collect();
     let mut plan = head(injected);
-    plan.reserve(2 + 2 * decisions.len() + 33 * limits);
+    let decisions: usize = items.iter().map(|(_, count)| count).sum();
     // Both counts are bounded where requests and batches are made, far below these integers' range.
-    plan.extend_from_slice(&u16::try_from(decisions.len()).unwrap_or(u16::MAX).to_le_bytes());
-    for (request, operation) in decisions {
-        plan.push(*operation as u8);
-        plan.push(u8::try_from(request.limits.len()).unwrap_or(u8::MAX));
-        for limit in &request.limits {
-            let (algorithm, numbers) = match *limit.policy.algorithm() {
+    plan.extend_from_slice(&u16::try_from(decisions).unwrap_or(u16::MAX).to_le_bytes());
+    for question in each() {
+        plan.push(question.operation as u8);
+        plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
+        for limit in &question.limits {
+            let (algorithm, numbers) = match limit.algorithm {
                 Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
                     (1, [capacity, rate.thousandths, rate.micros])
                 }
@@ -59,7 +59,7 @@ pub(super) fn plan(decisions: &[(&Request<'_>, Operation)], injected: Option<Tim
             }
         }
     }
-    plan
+    Call::new(&DECIDE, keys, plan, deadline)
 }
 
 /// What each script's argument begins with: the time, and the least TTL.
@@ -77,39 +77,37 @@ pub(super) fn head(injected: Option<Timestamp>) -> Vec<u8> {
     head
 }
 
-/// The verdicts of a reply, one for each decision, given the number of limits in each.
-pub(super) fn verdicts(
-    reply: &Value,
-    limits: &[usize],
-) -> Result<Vec<Result<Verdict, StoreError>>, StoreError> {
+/// The verdicts of a reply to these questions: for each, one for each time that it was asked.
+pub(super) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts>, StoreError> {
     let malformed = || StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed");
-    let Value::Array(items) = reply else {
+    let Value::Array(integers) = reply else {
         return Err(malformed());
     };
-    let mut numbers = SmallVec::<[u64; 16]>::with_capacity(items.len());
-    for item in items {
-        let Value::Int(number) = item else {
+    let mut numbers = SmallVec::<[u64; 16]>::with_capacity(integers.len());
+    for integer in integers {
+        let Value::Int(number) = integer else {
             return Err(malformed());
         };
         numbers.push(u64::try_from(*number).map_err(|_| malformed())?);
     }
     let (now, outcomes) = numbers.split_first().ok_or_else(malformed)?;
-    if outcomes.len() != limits.iter().sum::<usize>() * OUTCOME_FIELDS {
+    let limits = |(question, count): &Item<'_>| question.limits.len() * count;
+    if outcomes.len() != items.iter().map(limits).sum::<usize>() * OUTCOME_FIELDS {
         return Err(malformed());
     }
     let decided_at = Timestamp::from_micros(*now);
     let mut outcomes = outcomes.chunks_exact(OUTCOME_FIELDS);
-    Ok(limits
-        .iter()
-        .map(|count| {
-            // Every outcome is taken, also after one that failed, so that the next decision starts at its own.
-            let outcomes: Vec<_> = outcomes.by_ref().take(*count).map(outcome).collect();
-            let outcomes = outcomes
-                .into_iter()
-                .collect::<Result<SmallVec<[Outcome; 1]>, StoreError>>()?;
-            Ok(Verdict { decided_at, outcomes })
-        })
-        .collect())
+    let mut verdict = |limits: usize| {
+        // Every outcome is taken, also after one that failed, so that the next decision starts at its own.
+        let outcomes: Vec<_> = outcomes.by_ref().take(limits).map(outcome).collect();
+        let outcomes = outcomes
+            .into_iter()
+            .collect::<Result<SmallVec<[Outcome; 1]>, StoreError>>()?;
+        Ok(Verdict { decided_at, outcomes })
+    };
+    let verdicts =
+        |(question, count): &Item<'_>| (0..*count).map(|_| verdict(question.limits.len())).collect();
+    Ok(items.iter().map(verdicts).collect())
 }
 
 fn outcome(fields: &[u64]) -> Result<Outcome, StoreError> {

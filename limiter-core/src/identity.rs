@@ -1,0 +1,80 @@
+//! What tells the state of one limit from that of every other in this process: one number in place of four texts.
+//!
+//! It is a hash of 128 bits under a key of the process's own (SipHash-1-3, J.-P. Aumasson and D. J. Bernstein, 2012), made
+//! once a call. Two of a billion limits share one with a probability below 10^-20, and nobody who does not know the key can
+//! look for two that do, so whatever is kept by identity need not keep the texts.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::LazyLock;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// One limit: an algorithm, a policy's name, a group and a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Identity(u128);
+
+/// What the identities of a policy's limits have in common, computed once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefix(SipHasher13);
+
+impl Prefix {
+    pub(crate) fn new(algorithm: &'static str, policy: &str) -> Self {
+        static KEY: LazyLock<(u64, u64)> = LazyLock::new(|| {
+            let random = RandomState::new();
+            (random.hash_one(1), random.hash_one(2))
+        });
+        let mut hasher = SipHasher13::new_with_keys(KEY.0, KEY.1);
+        algorithm.hash(&mut hasher);
+        policy.hash(&mut hasher);
+        Self(hasher)
+    }
+
+    pub(crate) fn identity(&self, group: Option<&str>, key: &str) -> Identity {
+        let mut hasher = self.0;
+        if let Some(group) = group {
+            group.hash(&mut hasher);
+        }
+        key.hash(&mut hasher);
+        // Else a key in no group could be taken for one in a group that ends as it begins.
+        hasher.write_u8(group.is_some().into());
+        Identity(hasher.finish128().as_u128())
+    }
+}
+
+impl Identity {
+    /// Bits for a table that compares whole identities.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the lower half is as random as the whole"
+    )]
+    pub(crate) const fn hash(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// A number below `count`, of bits that [`hash`](Self::hash) does not have.
+    #[expect(clippy::cast_possible_truncation, reason = "below `count`")]
+    pub(crate) const fn shard(self, count: usize) -> usize {
+        ((self.0 >> 64) % count as u128) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_differs_makes_another_identity() {
+        let mut seen = std::collections::HashSet::new();
+        for algorithm in ["tb", "fn"] {
+            for policy in ["", "a", "ab"] {
+                for group in [None, Some(""), Some("a"), Some("b")] {
+                    for key in ["", "a", "b", "ab"] {
+                        let identity = Prefix::new(algorithm, policy).identity(group, key);
+                        assert!(seen.insert(identity), "{algorithm} {policy} {group:?} {key}");
+                        assert_eq!(identity, Prefix::new(algorithm, policy).identity(group, key));
+                    }
+                }
+            }
+        }
+    }
+}
