@@ -15,6 +15,8 @@ use smallvec::SmallVec;
 
 use crate::policy::Algorithm;
 use level::Level;
+#[cfg(feature = "redis")]
+pub(crate) use level::StoredLevel;
 use sliding_window::Ring;
 
 /// What is stored for one key under one policy.
