@@ -19,6 +19,8 @@ mod pools;
 mod question;
 mod refusal;
 mod reply;
+#[cfg(test)]
+mod run_tests;
 mod script;
 mod seeds;
 mod sentinel;

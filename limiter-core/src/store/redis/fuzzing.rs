@@ -18,13 +18,13 @@ pub(crate) fn verdicts(
 ) -> Result<Vec<Vec<Result<Verdict, StoreError>>>, StoreError> {
     let namespace = Namespace::new("", "fuzz");
     let question = |(request, times): &(Request<'_>, usize)| {
-        (
-            Question::new(request, Operation::Check, &namespace),
-            *times,
-        )
+        (Question::new(request, Operation::Check, &namespace), *times)
     };
     let questions: Vec<_> = requests.iter().map(question).collect();
-    let items: Vec<_> = questions.iter().map(|(question, times)| (question, *times)).collect();
+    let items: Vec<_> = questions
+        .iter()
+        .map(|(question, times)| (question, *times))
+        .collect();
     let verdicts = reply::verdicts(answer, &items)?;
     Ok(verdicts.into_iter().map(|verdicts| verdicts.into_vec()).collect())
 }
