@@ -349,7 +349,7 @@ impl Limiter {
                 Err(error) => without_store(request, error, self.inner.clock.now()),
             }),
             #[cfg(feature = "redis")]
-            Backend::Redis(_) => None,
+            Backend::Redis(guard) => guard.decide_now(request).map(Ok),
         }
     }
 
