@@ -65,7 +65,7 @@ struct Inner {
 enum Backend {
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
-    Redis(Guard),
+    Redis(Box<Guard>),
 }
 
 impl Limiter {

@@ -232,7 +232,7 @@ impl RedisBuilder {
         let clock = self.clock.clone();
         let guard = Guard::new(store, replicas, clock, self.deny_cache, self.max_local_keys);
         Ok(Limiter::new(
-            Backend::Redis(guard),
+            Backend::Redis(Box::new(guard)),
             self.clock,
             self.any_groups,
             self.max_waiting,

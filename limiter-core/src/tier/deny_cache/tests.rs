@@ -102,6 +102,7 @@ fn is_as_told(told: &Outcome, own: &Outcome, limit: &Limit<'_>, same_cost: bool)
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 fn what_is_answered_is_what_the_store_would_answer() {
     let funnel = Policy::funnel("f").capacity(9).rate("7/3s").build().unwrap();
     let policies = [
