@@ -41,6 +41,9 @@ pub struct LimitOutcome {
 pub enum Origin {
     /// A script in Redis.
     Redis,
+    /// This process, as Redis would: it denied the same a moment ago, and it is not time to ask again
+    /// ([`RedisBuilder::deny_cache`](crate::RedisBuilder::deny_cache)).
+    DenyCache,
     /// The store in this process.
     Memory,
     /// This process, by its share of the policy: the store was out ([`Local`](crate::OnStoreFailure::Local)).

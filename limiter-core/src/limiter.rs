@@ -65,7 +65,7 @@ struct Inner {
 enum Backend {
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
-    Redis(Guard),
+    Redis(Box<Guard>),
 }
 
 impl Limiter {
@@ -349,7 +349,7 @@ impl Limiter {
                 Err(error) => without_store(request, error, self.inner.clock.now()),
             }),
             #[cfg(feature = "redis")]
-            Backend::Redis(_) => None,
+            Backend::Redis(guard) => guard.decide_now(request).map(Ok),
         }
     }
 

@@ -8,9 +8,11 @@
 
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+#[cfg(all(feature = "redis", not(all(test, shuttle))))]
+pub(crate) use std::sync::{RwLock, RwLockWriteGuard};
 
 #[cfg(all(test, shuttle))]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, atomic};
 
 #[cfg(not(all(test, shuttle)))]
 pub(crate) use std::sync::Arc;

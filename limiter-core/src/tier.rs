@@ -2,6 +2,8 @@
 
 pub(crate) mod deadline;
 #[cfg(feature = "redis")]
+mod deny_cache;
+#[cfg(feature = "redis")]
 mod guard;
 #[cfg(feature = "redis")]
 mod insurance;

@@ -168,7 +168,8 @@ async fn a_demoted_server_is_left_for_the_one_behind_the_same_address() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_calls_neither_hang_the_connection_nor_break_it() {
     let server = RedisServer::start();
-    let limits = limiter(server.url());
+    let builder = Limiter::redis(server.url()).namespace(namespace());
+    let limits = builder.deny_cache(Duration::ZERO).build().unwrap();
     limits.ready().await.unwrap();
     let before = connections_received(&server);
     for _ in 0..500 {

@@ -39,7 +39,7 @@ async fn pure_steps_and_scripts_agree_on_random_traces() {
         workers.spawn(async move {
             let clock = ManualClock::new();
             let model = Subject::with_clock(Kind::Memory, clock.clone());
-            let redis = Subject::with_clock(Kind::Standalone, clock.clone());
+            let redis = Subject::always_asking(Kind::Standalone, clock.clone());
             let mut decided = [0_u64; 2];
             for number in (worker..traces).step_by(WORKERS) {
                 let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));

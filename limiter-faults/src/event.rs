@@ -25,6 +25,8 @@ pub(crate) struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Store,
+    /// The store, before this call: it denied, and its time is not over.
+    Before,
     Insurance,
     Nobody,
 }
@@ -84,7 +86,7 @@ impl Event {
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
-        self.by == By::Store
+        matches!(self.by, By::Store | By::Before)
     }
 
     pub(crate) fn has_code(&self, code: &str) -> bool {
@@ -96,6 +98,7 @@ impl By {
     fn of(origin: Origin) -> Self {
         match origin {
             Origin::Redis => Self::Store,
+            Origin::DenyCache => Self::Before,
             Origin::FailedOpen | Origin::FailedClosed => Self::Nobody,
             _ => Self::Insurance,
         }

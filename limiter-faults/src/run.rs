@@ -70,7 +70,7 @@ impl Run {
             let healthy = self
                 .events
                 .iter()
-                .filter(|event| event.limiter == limiter && event.is_healthy());
+                .filter(|event| event.limiter == limiter && event.by == By::Store);
             healthy.map(Event::answered).filter(|at| *at >= since).min()
         };
         let last = (0..=limiters)

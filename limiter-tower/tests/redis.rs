@@ -49,7 +49,8 @@ async fn replicas_share_one_limit() {
                     let response = service.ready().await.unwrap().call(request("ann"));
                     let response = response.await.unwrap();
                     let decision = response.extensions().get::<Decision>().unwrap();
-                    assert_eq!(decision.origin(), Origin::Redis);
+                    let known = decision.origin() == Origin::DenyCache && !decision.is_allowed();
+                    assert!(known || decision.origin() == Origin::Redis, "{decision:?}");
                     allowed += usize::from(response.status().is_success());
                 }
                 allowed

@@ -59,11 +59,11 @@ impl Decide for Ours {
     }
 }
 
-/// Whether the call is allowed, which must not be the insurance's word.
+/// Whether the call is allowed, in Redis' word: as it is, or as it was when it denied. It must not be the insurance's.
 fn by_the_store(decision: &Decision) -> bool {
     let origin = decision.origin();
     assert!(
-        origin == Origin::Redis,
+        matches!(origin, Origin::Redis | Origin::DenyCache),
         "decided by {origin:?}: {:?}",
         decision.store_error()
     );

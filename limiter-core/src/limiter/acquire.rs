@@ -105,7 +105,9 @@ async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Resu
         } else {
             clock.real(left().max(LATE_TIMER))
         };
-        let answer = if request.on_store_failure() == OnStoreFailure::Local {
+        let answer = if let Some(answer) = limiter.decide_now(request) {
+            answer
+        } else if request.on_store_failure() == OnStoreFailure::Local {
             limiter.decide(request, request.deadline().min(patience)).await
         } else {
             let asked = limiter.decide(request, request.deadline());

@@ -1,9 +1,11 @@
-//! Bounds the time that a decision in Redis may take, and has the insurance decide when Redis does not.
+//! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
+//! does not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::deadline::within;
+use super::deny_cache::DenyCache;
 use super::insurance::Insurance;
 use super::outage::without_store;
 use super::replicas::Replicas;
@@ -24,6 +26,7 @@ const CALM: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Guard {
     store: RedisStore,
+    denials: DenyCache,
     insurance: Insurance,
     replicas: Replicas,
     clock: Clock,
@@ -33,9 +36,17 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(store: RedisStore, replicas: Replicas, clock: Clock, max_keys: usize) -> Self {
+    /// Denials are kept for so long at most, and so many keys for when Redis is out.
+    pub(crate) fn new(
+        store: RedisStore,
+        replicas: Replicas,
+        clock: Clock,
+        keep_denials: Duration,
+        max_keys: usize,
+    ) -> Self {
         Self {
             store,
+            denials: DenyCache::new(clock.clone(), keep_denials),
             insurance: Insurance::new(clock.clone(), max_keys),
             replicas,
             clock,
@@ -44,15 +55,23 @@ impl Guard {
         }
     }
 
-    /// The answer to a request, within the deadline.
+    /// The denial that Redis would answer, if that is known.
+    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Option<Decision> {
+        let verdict = self.denials.answer(request)?;
+        Some(request.decision(verdict, Origin::DenyCache))
+    }
+
+    /// The answer of Redis to a request, within the deadline.
     pub(crate) async fn decide(
         &self,
         request: &Request<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
+        let submission = self.denials.submission(request);
         let error = match within(deadline, self.store.decide(request)).await {
             Ok(verdict) => {
+                self.denials.heard(request, &verdict, submission);
                 if insured {
                     let now = self.clock.now();
                     self.insurance.heard(request, &verdict, now);
@@ -81,6 +100,8 @@ impl Guard {
 
     /// Forgets what was used.
     pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        // However it ends: Redis may have forgotten without saying so.
+        let _forgetting = self.denials.forget(request);
         within(request.deadline(), self.store.reset(request)).await?;
         self.insurance.forget(request);
         Ok(())

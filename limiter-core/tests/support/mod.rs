@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use limiter_core::{
     Amount, ConfigError, Decision, Key, LimitOutcome, Limiter, ManualClock, OnStoreFailure, Policy, Rate,
+    RedisBuilder,
 };
 use limiter_testing::{RedisCluster, RedisServer, RespValue};
 
@@ -30,6 +31,9 @@ pub(crate) enum Kind {
     Cluster,
 }
 
+/// What a limiter has that is told nothing else.
+const DENY_CACHE: Duration = secs(1);
+
 /// A limiter with the clock that drives it.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
@@ -45,17 +49,24 @@ impl Subject {
     }
 
     pub(crate) fn with_clock(kind: Kind, clock: ManualClock) -> Self {
+        Self::with(kind, clock, DENY_CACHE)
+    }
+
+    /// One that asks Redis each time, whatever it knows.
+    pub(crate) fn always_asking(kind: Kind, clock: ManualClock) -> Self {
+        Self::with(kind, clock, Duration::ZERO)
+    }
+
+    fn with(kind: Kind, clock: ManualClock, deny_cache: Duration) -> Self {
         let namespace = namespace();
+        let configured = |builder: RedisBuilder| {
+            let builder = builder.namespace(&namespace).clock(&clock);
+            builder.deny_cache(deny_cache).build().unwrap()
+        };
         let limits = match kind {
             Kind::Memory => Limiter::in_process().clock(&clock).build(),
-            Kind::Standalone => {
-                let builder = Limiter::redis(RedisServer::shared().url());
-                builder.namespace(&namespace).clock(&clock).build().unwrap()
-            }
-            Kind::Cluster => {
-                let builder = Limiter::redis_cluster(RedisCluster::shared().urls());
-                builder.namespace(&namespace).clock(&clock).build().unwrap()
-            }
+            Kind::Standalone => configured(Limiter::redis(RedisServer::shared().url())),
+            Kind::Cluster => configured(Limiter::redis_cluster(RedisCluster::shared().urls())),
         };
         Self {
             kind,

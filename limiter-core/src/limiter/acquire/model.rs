@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::{check_dfs, check_random, future, thread};
+use smallvec::smallvec;
 
 use super::Queues;
+use crate::identity::Prefix;
 
 /// Some wait for their turn, one of them gives up after it has begun to wait, or before.
 fn come_and_go(waiters: usize) {
     let queues = Arc::new(Queues::new(waiters));
+    let name = Prefix::new("tb", "p").identity(None, "name");
     let (holding, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
             let (queues, holding, served) = (Arc::clone(&queues), Arc::clone(&holding), Arc::clone(&served));
             thread::spawn(move || {
-                let place = queues.join(vec!["name".to_owned()]).unwrap();
+                let place = queues.join(smallvec![name]).unwrap();
                 if number == 0 {
                     // Polled once at most: a caller whose time is over.
                     let mut turn = Box::pin(place.turn().lock());

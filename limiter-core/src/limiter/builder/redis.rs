@@ -1,6 +1,7 @@
 //! Builds limiters whose state lives in Redis.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use bb8_redis::{RedisConnectionManager, bb8::Pool};
 
@@ -15,6 +16,9 @@ use crate::tier::{Guard, Replicas};
 
 const MAX_PREFIX_BYTES: usize = 64;
 
+/// How long a reset elsewhere may remain unseen by a caller who is denied.
+const DENY_CACHE: Duration = Duration::from_secs(1);
+
 /// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`],
 /// [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`].
 #[derive(Clone, Debug)]
@@ -26,6 +30,7 @@ pub struct RedisBuilder {
     clock: Clock,
     any_groups: bool,
     replicas: Option<u32>,
+    deny_cache: Duration,
     max_local_keys: usize,
     max_waiting: usize,
 }
@@ -48,6 +53,7 @@ impl RedisBuilder {
             clock: Clock::System,
             any_groups: false,
             replicas: None,
+            deny_cache: DENY_CACHE,
             max_local_keys: 100_000,
             max_waiting: MAX_WAITING,
         }
@@ -131,6 +137,23 @@ impl RedisBuilder {
         }
     }
 
+    /// For how long at most a denial is answered in this process again, without asking Redis, to calls under the same limits
+    /// for the same cost or more. Default: one second. Zero asks Redis each time.
+    ///
+    /// Such a call is denied until the `retry_after` that Redis named, and told what Redis would tell; its
+    /// [`Origin`](crate::Origin) says `DenyCache`. A reset through this limiter or its clones, and a policy that changed, are
+    /// seen at once; a reset by another replica, which gives permits back sooner than Redis said, after so long at most.
+    /// In a window, where only Redis knows when the permits for a larger cost come back, that is asked for.
+    ///
+    /// Of 65,536 limits it is known at most that they deny; the others are asked for. With a [`clock`](Self::clock) that a test moves,
+    /// it is that clock that measures the time.
+    pub fn deny_cache(self, at_most: Duration) -> Self {
+        Self {
+            deny_cache: at_most,
+            ..self
+        }
+    }
+
     /// How many replicas share the limits, for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: they are
     /// counted in Redis. Give it where replicas may start while Redis is out, since one that was never told how many there
     /// are counts itself alone.
@@ -206,9 +229,10 @@ impl RedisBuilder {
             store.heart(),
             self.clock.clone(),
         );
-        let guard = Guard::new(store, replicas, self.clock.clone(), self.max_local_keys);
+        let clock = self.clock.clone();
+        let guard = Guard::new(store, replicas, clock, self.deny_cache, self.max_local_keys);
         Ok(Limiter::new(
-            Backend::Redis(guard),
+            Backend::Redis(Box::new(guard)),
             self.clock,
             self.any_groups,
             self.max_waiting,

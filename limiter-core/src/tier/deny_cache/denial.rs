@@ -1,0 +1,188 @@
+//! One denial, and what it says later on, of the same limits and other costs.
+
+use smallvec::SmallVec;
+
+use super::Submission;
+use crate::algorithm::Outcome;
+use crate::identity::Identity;
+use crate::policy::{Algorithm, Funnel, TokenBucket};
+use crate::request::{Limit, Request, Verdict};
+use crate::units::Timestamp;
+
+/// A decision that denied.
+#[derive(Debug)]
+pub(super) struct Denial {
+    limits: SmallVec<[Denied; 1]>,
+    submission: Submission,
+    /// From this moment of this process's clock on the store is asked.
+    until: u64,
+    /// The store's own time.
+    decided_at: Timestamp,
+}
+
+/// One limit of it, as it was asked for and as it was answered.
+#[derive(Debug)]
+struct Denied {
+    identity: Identity,
+    algorithm: Algorithm,
+    /// In the algorithm's own unit.
+    cost: u64,
+    outcome: Outcome,
+}
+
+/// What a denial means for a question.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The store would answer this.
+    Denied(Verdict),
+    /// Nothing.
+    Unknown,
+    /// Nothing, and the store's answer to the question may well make it untrue.
+    Superseded,
+}
+
+/// What a denial means for one limit of a question.
+enum Later {
+    Known(Outcome),
+    Unknown,
+    Superseded,
+}
+
+impl Denial {
+    /// What is to be kept of a verdict: nothing if it allows, or if the time for which it may be kept is over at once.
+    pub(super) fn new(
+        request: &Request<'_>,
+        verdict: &Verdict,
+        submission: Submission,
+        cap_micros: u64,
+    ) -> Option<Self> {
+        let denying = verdict.outcomes.iter().filter(|outcome| !outcome.fits);
+        let retry_after = denying.map(|outcome| outcome.retry_after).max()?;
+        let limits = request.limits.iter().zip(&verdict.outcomes);
+        Some(Self {
+            limits: limits
+                .map(|(limit, outcome)| Denied {
+                    identity: limit.identity,
+                    algorithm: *limit.policy.algorithm(),
+                    cost: limit.cost,
+                    outcome: *outcome,
+                })
+                .collect(),
+            submission,
+            until: submission.at.saturating_add(retry_after.min(cap_micros)),
+            decided_at: verdict.decided_at,
+        })
+    }
+
+    /// How many limits it is about.
+    pub(super) fn len(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// Whether it is about these limits, in this order.
+    pub(super) fn is_about(&self, request: &Request<'_>) -> bool {
+        let asked = request.limits.iter().map(|limit| limit.identity);
+        self.limits.iter().map(|denied| denied.identity).eq(asked)
+    }
+
+    /// Whether it is about the limits of another.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let others = other.limits.iter().map(|denied| denied.identity);
+        self.limits.iter().map(|denied| denied.identity).eq(others)
+    }
+
+    /// What the store would answer to a question about the same limits. A clock that has stepped back tells nothing.
+    pub(super) fn answer(&self, request: &Request<'_>, generation: u64, now: u64) -> Answer {
+        if !self.holds(generation, now) {
+            return Answer::Unknown;
+        }
+        let passed = now - self.submission.at;
+        let mut outcomes = SmallVec::new();
+        let mut unknown = false;
+        for (denied, limit) in self.limits.iter().zip(&request.limits) {
+            match denied.after(passed, limit) {
+                Later::Known(outcome) => outcomes.push(outcome),
+                Later::Unknown => unknown = true,
+                // Whatever is known of the others, the call may be charged.
+                Later::Superseded => return Answer::Superseded,
+            }
+        }
+        if unknown {
+            return Answer::Unknown;
+        }
+        Answer::Denied(Verdict {
+            decided_at: Timestamp::from_micros(self.decided_at.as_micros().saturating_add(passed)),
+            outcomes,
+        })
+    }
+
+    /// Whether it tells more than a later one: it was submitted later, or denied less, while it holds.
+    pub(super) fn outweighs(&self, other: &Self, now: u64) -> bool {
+        let pairs = || self.limits.iter().zip(&other.limits);
+        let denied_less = pairs()
+            .all(|(own, other)| own.algorithm == other.algorithm && own.cost <= other.cost)
+            && pairs().any(|(own, other)| own.cost < other.cost);
+        self.holds(other.submission.generation, now)
+            && (denied_less || self.submission.at > other.submission.at)
+    }
+
+    fn holds(&self, generation: u64, now: u64) -> bool {
+        self.submission.generation == generation && (self.submission.at..self.until).contains(&now)
+    }
+}
+
+impl Denied {
+    /// The outcome after some time, for another cost as well where that can be told.
+    fn after(&self, passed: u64, asked: &Limit<'_>) -> Later {
+        let outcome = &self.outcome;
+        if self.algorithm != *asked.policy.algorithm() || (!outcome.fits && asked.cost < self.cost) {
+            return Later::Superseded;
+        }
+        let left = |span: u64| span.saturating_sub(passed);
+        let retry_after = if !outcome.fits {
+            self.retry_after(asked.cost).map(left)
+        } else if asked.cost <= outcome.remaining {
+            Some(0)
+        } else {
+            None
+        };
+        let Some(retry_after) = retry_after else {
+            return Later::Unknown;
+        };
+        let (fits, reset_after) = (retry_after == 0, left(outcome.reset_after));
+        let least = if fits { asked.cost } else { 0 };
+        Later::Known(Outcome {
+            fits,
+            remaining: outcome.remaining.max(self.remaining(reset_after)).max(least),
+            retry_after,
+            reset_after,
+            expires_after: left(outcome.expires_after),
+        })
+    }
+
+    /// How long this cost, or a larger one, had to wait then. What a level lacks comes at its rate, so that is known to the
+    /// microsecond, and rounded up; the moments at which the permits of a window come back are not.
+    fn retry_after(&self, cost: u64) -> Option<u64> {
+        let told = self.outcome.retry_after;
+        match &self.algorithm {
+            _ if cost == self.cost => Some(told),
+            Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+                Some(told.saturating_add(rate.time_for(cost - self.cost, 0)))
+            }
+            Algorithm::SlidingWindow(_) => None,
+        }
+    }
+
+    /// What remains at least when nothing is used any more after this time. Of a level only that is missing which comes
+    /// back until then.
+    fn remaining(&self, reset_after: u64) -> u64 {
+        match &self.algorithm {
+            Algorithm::TokenBucket(TokenBucket { capacity, rate })
+            | Algorithm::Funnel(Funnel { capacity, rate }) => {
+                let (whole, part) = rate.accrue(reset_after, 0);
+                capacity.saturating_sub(whole + u64::from(part > 0))
+            }
+            Algorithm::SlidingWindow(_) => 0,
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The deny cache: what Redis denied is denied without asking it, as it would be, until its time.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use limiter_core::{Ask, Decision, Limiter, ManualClock, Origin, Policy, RedisBuilder};
+use limiter_testing::{Proxy, RedisServer};
+use support::{KEY, SLACK, bucket, left, micros, millis, namespace, secs, wait_of, window};
+
+/// A server, a limiter on it, and the clock that drives the limiter.
+struct House {
+    server: RedisServer,
+    limits: Limiter,
+    clock: ManualClock,
+    namespace: String,
+}
+
+impl House {
+    async fn new() -> Self {
+        Self::with(|builder| builder).await
+    }
+
+    async fn with(settings: impl FnOnce(RedisBuilder) -> RedisBuilder) -> Self {
+        let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+        let builder = Limiter::redis(server.url()).namespace(&namespace);
+        let limits = settings(builder.clock(&clock)).build().unwrap();
+        limits.ready().await.unwrap();
+        Self {
+            server,
+            limits,
+            clock,
+            namespace,
+        }
+    }
+
+    /// Another process, under the same limits.
+    fn replica(&self) -> Limiter {
+        let builder = Limiter::redis(self.server.url()).namespace(&self.namespace);
+        builder.clock(&self.clock).build().unwrap()
+    }
+
+    async fn call(&self, policy: &Policy) -> Decision {
+        self.limits.check(policy, KEY).await.unwrap()
+    }
+
+    async fn use_up(&self, policy: &Policy) {
+        let all = self.limits.check(policy, KEY).cost(policy.quota()).await;
+        assert!(all.unwrap().is_allowed());
+    }
+
+    /// How often the script has run.
+    fn asked(&self) -> u64 {
+        asked(&self.server)
+    }
+}
+
+fn asked(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+    line.and_then(|line| line.split_once("calls=")?.1.split_once(',')?.0.parse().ok())
+        .unwrap_or_default()
+}
+
+fn answered(decision: &Decision) -> (bool, Origin) {
+    (decision.is_allowed(), decision.origin())
+}
+
+const DENIED: (bool, Origin) = (false, Origin::Redis);
+const KNOWN: (bool, Origin) = (false, Origin::DenyCache);
+const ADMITTED: (bool, Origin) = (true, Origin::Redis);
+
+/// One policy of each algorithm, of which all was used, and one permit comes back after half a second.
+fn halves() -> [Policy; 3] {
+    [
+        bucket("bucket", 1, "2/s"),
+        support::funnel("funnel", 1, "2/s"),
+        window("window", 1, "500ms"),
+    ]
+}
+
+#[tokio::test]
+async fn a_denied_key_is_asked_for_at_its_time_and_not_before() {
+    let house = House::new().await;
+    for policy in halves() {
+        house.use_up(&policy).await;
+        let denied = house.call(&policy).await;
+        assert_eq!(answered(&denied), DENIED);
+        let (due, asked) = (house.clock.now().after(wait_of(&denied)), house.asked());
+        for passed in [0, 1, 99_999, 300_000, 99_999] {
+            house.clock.advance(micros(passed));
+            let known = house.call(&policy).await;
+            assert_eq!(answered(&known), KNOWN, "{policy}");
+            assert_eq!(known.decided_at(), house.clock.now());
+            assert_eq!(house.clock.now().after(wait_of(&known)), due);
+            assert_eq!(known.reset_after(), wait_of(&known));
+            let own = house.limits.peek(&policy, KEY).await.unwrap();
+            assert_eq!(own.origin(), Origin::Redis, "a peek asks");
+            assert_eq!(
+                (wait_of(&known), known.remaining(), left(&known)),
+                (wait_of(&own), own.remaining(), left(&own)),
+                "{policy}"
+            );
+        }
+        assert_eq!(house.asked(), asked + 5, "by the peeks alone");
+        house.clock.advance(micros(1));
+        assert_eq!(answered(&house.call(&policy).await), ADMITTED, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn other_keys_and_smaller_costs_are_asked_for() {
+    let house = House::new().await;
+    let policy = bucket("p", 5, "1/s");
+    for (cost, answer) in [
+        (4, ADMITTED),
+        (2, DENIED),
+        (3, KNOWN),
+        (1, ADMITTED),
+        (2, DENIED),
+        (2, KNOWN),
+    ] {
+        let decision = house.limits.check(&policy, KEY).cost(cost).await.unwrap();
+        assert_eq!(answered(&decision), answer, "{cost}");
+        if !decision.is_allowed() {
+            let own = house.limits.peek(&policy, KEY).cost(cost).await.unwrap();
+            assert_eq!(wait_of(&decision), wait_of(&own), "{cost}");
+        }
+    }
+    let other = house.limits.check(&policy, "other").cost(5).await.unwrap();
+    assert_eq!(answered(&other), ADMITTED);
+}
+
+#[tokio::test]
+async fn a_reset_here_is_seen_at_once_and_one_elsewhere_within_a_second() {
+    let house = House::new().await;
+    let (burst, daily) = (bucket("burst", 5, "1/min"), window("daily", 5, "1d"));
+    let both = || [&burst, &daily].map(|policy| Ask::new(policy, KEY).cost(5));
+    for policy in [&burst, &daily] {
+        house.use_up(policy).await;
+    }
+    let answer = async || answered(&house.limits.check_all(both()).await.unwrap());
+    assert_eq!([answer().await, answer().await], [DENIED, KNOWN]);
+    house.limits.clone().reset(&burst, KEY).await.unwrap();
+    assert_eq!(answer().await, DENIED, "the other limit still denies");
+    assert_eq!(answer().await, KNOWN);
+    house.limits.reset(&daily, KEY).await.unwrap();
+    assert_eq!(
+        [answer().await, answer().await, answer().await],
+        [ADMITTED, DENIED, KNOWN]
+    );
+
+    let replica = house.replica();
+    for policy in [&burst, &daily] {
+        replica.reset(policy, KEY).await.unwrap();
+    }
+    house.clock.advance(secs(1) - micros(1));
+    assert_eq!(answer().await, KNOWN);
+    house.clock.advance(micros(1));
+    assert_eq!(answer().await, ADMITTED);
+}
+
+#[tokio::test]
+async fn a_policy_that_changed_is_seen_at_once() {
+    let house = House::new().await;
+    let (before, after) = (window("p", 5, "1m"), window("p", 6, "1m"));
+    house.use_up(&before).await;
+    for (policy, answer) in [
+        (&before, DENIED),
+        (&before, KNOWN),
+        (&after, ADMITTED),
+        (&before, DENIED),
+        (&after, DENIED),
+        (&after, KNOWN),
+    ] {
+        assert_eq!(answered(&house.call(policy).await), answer, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn each_of_several_limits_is_told_as_redis_would() {
+    let house = House::new().await;
+    let (short, long, roomy) = (
+        bucket("s", 2, "4/s"),
+        window("l", 3, "700ms"),
+        bucket("r", 10, "1/h"),
+    );
+    let all = || [&short, &long, &roomy].map(|policy| Ask::new(policy, KEY));
+    for _ in 0..2 {
+        assert!(house.limits.check_all(all()).await.unwrap().is_allowed());
+        house.clock.advance(millis(1));
+    }
+    assert!(house.limits.check(&long, KEY).await.unwrap().is_allowed());
+    assert_eq!(answered(&house.limits.check_all(all()).await.unwrap()), DENIED);
+    // The bucket has a permit again before the window has.
+    for passed in [0, 100, 148, 1, 300, 147] {
+        house.clock.advance(millis(passed));
+        let known = house.limits.check_all(all()).await.unwrap();
+        let own = house.limits.peek_all(all()).await.unwrap();
+        assert_eq!((answered(&known), own.is_allowed()), (KNOWN, false));
+        for (known, own) in known.limits().iter().zip(own.limits()) {
+            assert_eq!(known.is_allowed(), own.is_allowed());
+            assert_eq!(known.retry_after(), own.retry_after());
+            assert_eq!(known.reset_after(), own.reset_after());
+            assert_eq!(known.expires_after(), own.expires_after());
+        }
+    }
+    house
+        .clock
+        .advance(wait_of(&house.limits.check_all(all()).await.unwrap()));
+    assert_eq!(answered(&house.limits.check_all(all()).await.unwrap()), ADMITTED);
+}
+
+#[tokio::test]
+async fn who_waits_is_served_at_the_moment_and_asks_no_more_than_once() {
+    let house = House::new().await;
+    for policy in halves() {
+        house.use_up(&policy).await;
+        let wait = wait_of(&house.call(&policy).await);
+        house.clock.advance(wait / 2);
+        let (due, asked) = (house.clock.now().after(wait / 2), house.asked());
+        let acquiring = house.limits.acquire(&policy, KEY).into_future();
+        tokio::pin!(acquiring);
+        // Known to be denied, so that it waits without asking.
+        let waits = tokio::time::timeout(Duration::ZERO, &mut acquiring).await;
+        assert!(waits.is_err(), "{policy}");
+        house.clock.advance(wait / 2 - micros(1));
+        assert!(
+            tokio::time::timeout(Duration::ZERO, &mut acquiring)
+                .await
+                .is_err()
+        );
+        assert_eq!(house.asked(), asked);
+        house.clock.advance(micros(1));
+        let permit = acquiring.await.unwrap();
+        assert_eq!(
+            (permit.origin(), permit.decided_at()),
+            (Origin::Redis, due),
+            "{policy}"
+        );
+        assert_eq!(house.asked(), asked + 1);
+    }
+}
+
+#[tokio::test]
+async fn it_is_kept_as_long_as_the_builder_says() {
+    for (kept, asked) in [(Duration::ZERO, 4), (millis(10), 2), (secs(60), 1)] {
+        let house = House::with(|builder| builder.deny_cache(kept)).await;
+        let policy = bucket("p", 1, "1/min");
+        house.use_up(&policy).await;
+        let before = house.asked();
+        for pause in [0, 1, 10, 1] {
+            house.clock.advance(millis(pause));
+            assert!(!house.call(&policy).await.is_allowed());
+        }
+        assert_eq!(house.asked() - before, asked, "{kept:?}");
+    }
+}
+
+/// Decided before the reset, heard of after it, where the two go by different connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denial_that_a_reset_overtakes_is_not_remembered() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = Limiter::redis(proxy.url())
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    let policy = bucket("p", 1, "1/h");
+    let mut overtaken = false;
+    for round in 0..20 {
+        let key = format!("key {round}");
+        assert!(limits.check(&policy, &key).await.unwrap().is_allowed());
+        let before = asked(&server);
+        proxy.set_delay(millis(300));
+        let slow = tokio::spawn({
+            let (limits, policy, key) = (limits.clone(), policy.clone(), key.clone());
+            async move { limits.check(&policy, &key).await.unwrap() }
+        });
+        while asked(&server) == before {
+            tokio::task::yield_now().await;
+        }
+        proxy.set_delay(Duration::ZERO);
+        limits.reset(&policy, &key).await.unwrap();
+        overtaken |= !slow.is_finished();
+        assert_eq!(answered(&slow.await.unwrap()), DENIED);
+        let fresh = limits.check(&policy, &key).await.unwrap();
+        assert_eq!(answered(&fresh), ADMITTED, "round {round}");
+        if overtaken {
+            break;
+        }
+    }
+    assert!(overtaken);
+}
+
+#[tokio::test]
+async fn by_the_servers_clock_nobody_waits_longer_than_told() {
+    let server = RedisServer::start();
+    let limits = support::limiter(server.url());
+    limits.ready().await.unwrap();
+    let policy = bucket("p", 1, "5/s");
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    let started = Instant::now();
+    let denied = limits.check(&policy, KEY).await.unwrap();
+    assert_eq!(answered(&denied), DENIED);
+    let (due, asked_before) = (denied.decided_at().after(wait_of(&denied)), asked(&server));
+    let mut known = 0;
+    let admitted = loop {
+        let decision = limits.check(&policy, KEY).await.unwrap();
+        if decision.is_allowed() {
+            break decision;
+        }
+        assert_eq!(decision.decided_at().after(wait_of(&decision)), due);
+        known += usize::from(decision.origin() == Origin::DenyCache);
+    };
+    assert!(admitted.decided_at() >= due);
+    assert!(started.elapsed() < millis(200) + SLACK);
+    assert!(known > 1_000, "{known}");
+    // The server's answer took a little while, by which this process asks again too early.
+    assert!(asked(&server) - asked_before < 100);
+}
