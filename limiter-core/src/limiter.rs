@@ -6,6 +6,7 @@ mod check;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -60,6 +61,8 @@ struct Inner {
     any_groups: bool,
     queues: Queues,
     closing: watch::Sender<bool>,
+    /// Says the same to calls that do not wait, without a lock.
+    closed: AtomicBool,
 }
 
 enum Backend {
@@ -304,6 +307,7 @@ impl Limiter {
     ///
     /// The limiter is shut down from the first poll on. What is dropped with the future is the wait for the rest.
     pub async fn shutdown(&self, deadline: Duration) {
+        self.inner.closed.store(true, Ordering::Release);
         self.inner.closing.send_replace(true);
         // Every waiter holds a receiver. One that is stuck is left behind at the deadline.
         let farewell = async {
@@ -325,6 +329,7 @@ impl Limiter {
                 any_groups,
                 queues: Queues::new(max_waiting),
                 closing,
+                closed: AtomicBool::new(false),
             }),
         }
     }
@@ -334,7 +339,7 @@ impl Limiter {
     }
 
     fn open(&self) -> Result<(), StoreError> {
-        if *self.inner.closing.borrow() {
+        if self.inner.closed.load(Ordering::Acquire) {
             Err(shut_down())
         } else {
             Ok(())

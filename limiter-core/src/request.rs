@@ -79,7 +79,44 @@ pub(crate) struct Limit<'a> {
     pub(crate) cost: u64,
 }
 
-impl Limit<'_> {
+impl<'a> Limit<'a> {
+    /// Checks one limit by itself, in the words of an ask.
+    pub(crate) fn of(ask: &'a Ask<'_>) -> Result<Self, Rejection> {
+        Self::new(ask.policy, Key::from(&ask.key), &ask.cost)
+    }
+
+    fn new(policy: &'a Policy, key: Key<'a>, cost: &Result<Amount, ConfigError>) -> Result<Self, Rejection> {
+        let key = key.bounded();
+        Ok(Self {
+            identity: policy.identity(key.group(policy.escaped_group()), key.as_str()),
+            policy,
+            key,
+            cost: match cost {
+                Ok(cost) => units(policy, *cost)?,
+                Err(error) => return Err(error.clone().into()),
+            },
+        })
+    }
+
+    /// What an outcome says of it.
+    fn outcome(&self, outcome: Outcome) -> LimitOutcome {
+        LimitOutcome {
+            policy: self.policy.clone(),
+            outcome,
+        }
+    }
+
+    /// The decision of this limit alone.
+    pub(crate) fn decision(&self, decided_at: Timestamp, outcome: Outcome, origin: Origin) -> Decision {
+        Decision {
+            allowed: outcome.fits,
+            limits: SmallVec::from_buf([self.outcome(outcome)]),
+            decided_at,
+            origin,
+            store_error: None,
+        }
+    }
+
     pub(crate) fn group(&self) -> Option<&str> {
         self.key.group(self.policy.escaped_group())
     }
@@ -99,13 +136,7 @@ impl<'a> Request<'a> {
     ) -> Result<Self, Rejection> {
         let mut limits: SmallVec<[Limit<'a>; 1]> = SmallVec::new();
         for Ask { policy, key, cost } in asks {
-            let key = key.bounded();
-            let limit = Limit {
-                identity: policy.identity(key.group(policy.escaped_group()), key.as_str()),
-                policy,
-                key,
-                cost: units(policy, cost?)?,
-            };
+            let limit = Limit::new(policy, key, &cost)?;
             if let Some(first) = limits.first()
                 && !any_groups
                 && first.tag() != limit.tag()
@@ -128,6 +159,12 @@ impl<'a> Request<'a> {
             )));
         }
         Ok(Self { limits, mode })
+    }
+
+    /// The question of one limit alone.
+    pub(crate) fn of(limit: Limit<'a>, mode: Mode) -> Self {
+        let limits = SmallVec::from_buf([limit]);
+        Self { limits, mode }
     }
 
     /// The shortest deadline of its policies.
@@ -165,17 +202,10 @@ impl<'a> Request<'a> {
             .limits
             .iter()
             .zip(verdict.outcomes)
-            .map(|(limit, outcome)| LimitOutcome {
-                policy: limit.policy.clone(),
-                allowed: outcome.fits,
-                remaining: limit.policy.amount(outcome.remaining),
-                retry_after: Duration::from_micros(outcome.retry_after),
-                reset_after: Duration::from_micros(outcome.reset_after),
-                expires_after: Duration::from_micros(outcome.expires_after),
-            })
+            .map(|(limit, outcome)| limit.outcome(outcome))
             .collect();
         Decision {
-            allowed: limits.iter().all(|limit| limit.allowed),
+            allowed: limits.iter().all(LimitOutcome::is_allowed),
             limits,
             decided_at: verdict.decided_at,
             origin,

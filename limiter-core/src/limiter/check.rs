@@ -6,10 +6,12 @@ use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
 
-use super::{Limiter, Mode};
-use crate::decision::{Decision, Rejection};
+use super::{Backend, Limiter, Mode};
+use crate::decision::{Decision, Origin, Rejection};
 use crate::error::ConfigError;
-use crate::request::{Ask, Request};
+use crate::request::{Ask, Limit, Request};
+use crate::store::MemoryStore;
+use crate::tier::outage::without_store;
 use crate::units::Amount;
 
 /// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
@@ -44,6 +46,27 @@ impl<'a> Check<'a> {
         self
     }
 
+    /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
+    fn at_once(&self) -> Option<Result<Decision, Rejection>> {
+        let inner = &*self.limiter.inner;
+        match (&inner.backend, self.asks.as_slice()) {
+            (Backend::Memory(store), [ask]) => Some(self.alone(store, ask)),
+            _ => None,
+        }
+    }
+
+    fn alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Decision, Rejection> {
+        self.limiter.open()?;
+        let limit = Limit::of(ask)?;
+        match store.decide_one(&limit, self.mode) {
+            Ok((decided_at, outcome)) => Ok(limit.decision(decided_at, outcome, Origin::Memory)),
+            Err(error) => {
+                let request = Request::of(limit, self.mode);
+                without_store(&request, error, self.limiter.inner.clock.now())
+            }
+        }
+    }
+
     pub(super) fn request(self) -> Result<Request<'a>, Rejection> {
         self.limiter.open()?;
         Request::new(self.asks, self.mode, self.limiter.inner.any_groups)
@@ -73,6 +96,10 @@ impl Future for Deciding<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Progress::Unasked(check) = &mut self.0 {
+            if let Some(answer) = check.as_ref().and_then(Check::at_once) {
+                *check = None;
+                return Poll::Ready(answer);
+            }
             #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
             let check = check.take().expect("a decision polled again after it was made");
             let limiter = check.limiter;
