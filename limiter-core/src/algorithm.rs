@@ -78,7 +78,9 @@ pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
                 None
             };
             let (level, outcome) = level::step(limit, stored, cost, now, mode);
-            *state = level.map_or(State::Absent, State::TokenBucket);
+            if let Some(level) = level {
+                *state = State::TokenBucket(level);
+            }
             outcome
         }
         Algorithm::Funnel(limit) => {
@@ -88,7 +90,9 @@ pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
                 None
             };
             let (level, outcome) = level::step(limit, stored, cost, now, mode);
-            *state = level.map_or(State::Absent, State::Funnel);
+            if let Some(level) = level {
+                *state = State::Funnel(level);
+            }
             outcome
         }
         Algorithm::SlidingWindow(limit) => sliding_window::step(limit, state, cost, now, mode),

@@ -146,7 +146,7 @@ impl Limiter {
     ///
     /// A call that is dropped while Redis is asked may have been charged. It is never charged twice.
     pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        self.check_all([Ask::new(policy, key)])
+        Check::alone(self, Ask::new(policy, key), Mode::Charge)
     }
 
     /// Asks for permits of several limits as one decision: all are charged, or none.
@@ -184,7 +184,7 @@ impl Limiter {
     ///
     /// As [`check`](Self::check).
     pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        self.peek_all([Ask::new(policy, key)])
+        Check::alone(self, Ask::new(policy, key), Mode::Peek)
     }
 
     /// Says what [`check_all`](Self::check_all) would answer now, and charges nothing.
@@ -227,7 +227,7 @@ impl Limiter {
     /// A waiter that is dropped leaves the queue, and the next takes its place. One that is dropped while Redis is asked
     /// on its behalf may have been charged.
     pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
-        self.acquire_all([Ask::new(policy, key)])
+        Acquire::new(self.check(policy, key))
     }
 
     /// Waits for permits of several limits, taken as one decision. See [`check_all`](Self::check_all).

@@ -27,7 +27,8 @@ const MAX_LIMITS: usize = 16;
 pub struct Ask<'a> {
     policy: &'a Policy,
     key: Key<'a>,
-    cost: Result<Amount, ConfigError>,
+    /// Boxed, so that the rare error does not make every ask large.
+    cost: Result<Amount, Box<ConfigError>>,
 }
 
 impl<'a> Ask<'a> {
@@ -44,7 +45,7 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         Self {
-            cost: cost.try_into().map_err(Into::into),
+            cost: cost.try_into().map_err(|error| Box::new(error.into())),
             ..self
         }
     }
@@ -52,7 +53,7 @@ impl<'a> Ask<'a> {
 
 impl Ask<'_> {
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
-        self.cost = cost;
+        self.cost = cost.map_err(Box::new);
     }
 }
 
@@ -85,7 +86,11 @@ impl<'a> Limit<'a> {
         Self::new(ask.policy, Key::from(&ask.key), &ask.cost)
     }
 
-    fn new(policy: &'a Policy, key: Key<'a>, cost: &Result<Amount, ConfigError>) -> Result<Self, Rejection> {
+    fn new(
+        policy: &'a Policy,
+        key: Key<'a>,
+        cost: &Result<Amount, Box<ConfigError>>,
+    ) -> Result<Self, Rejection> {
         let key = key.bounded();
         Ok(Self {
             identity: policy.identity(key.group(policy.escaped_group()), key.as_str()),
@@ -93,7 +98,7 @@ impl<'a> Limit<'a> {
             key,
             cost: match cost {
                 Ok(cost) => units(policy, *cost)?,
-                Err(error) => return Err(error.clone().into()),
+                Err(error) => return Err(Rejection::Config((**error).clone())),
             },
         })
     }

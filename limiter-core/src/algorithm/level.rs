@@ -43,7 +43,8 @@ impl Level {
     }
 }
 
-/// Takes a step, and says what is to be stored now.
+/// Takes a step, and says what is to be stored now, if that is anything else.
+#[inline]
 pub(super) fn step(
     meter: &impl Meter,
     stored: Option<Level>,
@@ -89,10 +90,11 @@ pub(super) fn step(
         reset_after,
         expires_after: level.keep_until.saturating_sub(now),
     };
-    (if written { Some(level) } else { stored }, outcome)
+    (written.then_some(level), outcome)
 }
 
 /// The quantity at `now`, read under the policy of this call.
+#[inline]
 fn view(meter: &impl Meter, stored: Option<Level>, now: u64) -> Level {
     let parts = meter.rate().micros;
     let Some(stored) = stored.filter(|stored| !stored.is_spent(now)) else {

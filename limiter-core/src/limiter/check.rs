@@ -32,6 +32,14 @@ impl<'a> Check<'a> {
         }
     }
 
+    pub(super) fn alone(limiter: &'a Limiter, ask: Ask<'a>, mode: Mode) -> Self {
+        Self {
+            limiter,
+            asks: SmallVec::from_buf([ask]),
+            mode,
+        }
+    }
+
     /// What the call costs, under each of its limits. Default: 1, or what each [`Ask`] says.
     ///
     /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets and funnels.
@@ -47,15 +55,17 @@ impl<'a> Check<'a> {
     }
 
     /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
+    #[inline]
     fn at_once(&self) -> Option<Result<Decision, Rejection>> {
         let inner = &*self.limiter.inner;
         match (&inner.backend, self.asks.as_slice()) {
-            (Backend::Memory(store), [ask]) => Some(self.alone(store, ask)),
+            (Backend::Memory(store), [ask]) => Some(self.decide_alone(store, ask)),
             _ => None,
         }
     }
 
-    fn alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Decision, Rejection> {
+    #[inline]
+    fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Decision, Rejection> {
         self.limiter.open()?;
         let limit = Limit::of(ask)?;
         match store.decide_one(&limit, self.mode) {
