@@ -31,7 +31,9 @@ impl Prefix {
         });
         let begun = |kind: &str| {
             let mut sip = Sip::new(KEY.0, KEY.1);
-            [kind, algorithm, policy].map(|text| sip.text(text));
+            for text in [kind, algorithm, policy] {
+                sip.text(text);
+            }
             sip
         };
         Self {

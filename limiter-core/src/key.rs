@@ -47,7 +47,7 @@ impl<'a> Key<'a> {
     /// Adds text as it stands, as the literal part of a key.
     #[must_use]
     pub fn text(self, text: &str) -> Key<'static> {
-        let mut key = self.into_owned();
+        let mut key = self.growing();
         push_escaped(key.text.to_mut(), text.as_bytes(), Colon::Plain);
         key
     }
@@ -55,7 +55,7 @@ impl<'a> Key<'a> {
     /// Adds a value that stays apart from what stands before and after it: its colons are escaped.
     #[must_use]
     pub fn part(self, value: impl Display) -> Key<'static> {
-        let mut key = self.into_owned();
+        let mut key = self.growing();
         #[expect(clippy::expect_used, reason = "as `to_string`: half a value is no key")]
         write!(Part(key.text.to_mut()), "{value}").expect("a `Display` that shows its value");
         key
@@ -80,10 +80,32 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// The key with nothing borrowed, and with room for the parts that most keys have.
+    fn growing(self) -> Key<'static> {
+        const ROOM: usize = 40;
+        let text = match self.text {
+            Cow::Owned(text) => text,
+            Cow::Borrowed(text) => {
+                let mut owned = String::with_capacity(text.len() + ROOM);
+                owned.push_str(text);
+                owned
+            }
+        };
+        Key {
+            text: Cow::Owned(text),
+            group: self.group.map(|group| Cow::Owned(group.into_owned())),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_bounded(&self) -> bool {
+        let is_short = |text: &str| text.len() <= MAX_PART_BYTES;
+        is_short(&self.text) && self.group.as_deref().is_none_or(is_short)
+    }
+
     /// The key with hashes in place of what is too long for a name.
     pub(crate) fn bounded(self) -> Self {
-        let is_short = |text: &str| text.len() <= MAX_PART_BYTES;
-        if is_short(&self.text) && self.group.as_deref().is_none_or(is_short) {
+        if self.is_bounded() {
             return self;
         }
         Self {
@@ -263,10 +285,12 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-fn is_plain(byte: u8, colon: Colon) -> bool {
+/// Whether all bytes are plain. Keys are short: to look at all of them is quicker than to stop at the first that is not.
+#[inline]
+fn are_plain(bytes: &[u8], colon: Colon) -> bool {
     #[expect(clippy::indexing_slicing, reason = "every byte has its class")]
-    let class = CLASSES[usize::from(byte)];
-    class & colon.plain() != 0
+    let is_plain = |byte: &u8| CLASSES[usize::from(*byte)] & colon.plain() != 0;
+    bytes.iter().fold(true, |all, byte| all & is_plain(byte))
 }
 
 /// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows when all are plain.
@@ -279,7 +303,7 @@ fn escape(bytes: &[u8], colon: Colon) -> Cow<'_, str> {
 
 /// The same for text, which need not be looked through twice.
 fn escape_text(text: &str, colon: Colon) -> Cow<'_, str> {
-    if text.bytes().all(|byte| is_plain(byte, colon)) {
+    if are_plain(text.as_bytes(), colon) {
         Cow::Borrowed(text)
     } else {
         Cow::Owned(escaped(text.as_bytes(), colon))
@@ -294,13 +318,14 @@ fn escaped(bytes: &[u8], colon: Colon) -> String {
 }
 
 fn push_escaped(escaped: &mut String, bytes: &[u8], colon: Colon) {
-    let is_all_plain = bytes.iter().all(|byte| is_plain(*byte, colon));
-    if let (true, Ok(text)) = (is_all_plain, std::str::from_utf8(bytes)) {
+    if are_plain(bytes, colon)
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
         escaped.push_str(text);
         return;
     }
     for byte in bytes {
-        if is_plain(*byte, colon) {
+        if are_plain(&[*byte], colon) {
             escaped.push(char::from(*byte));
         } else {
             // Writing to a String cannot fail.

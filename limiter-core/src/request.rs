@@ -52,6 +52,39 @@ impl<'a> Ask<'a> {
 }
 
 impl Ask<'_> {
+    /// What the store in this process needs to know of a limit that is decided alone: who it is and its cost in the
+    /// algorithm's own unit. The texts stay where they are.
+    #[inline]
+    pub(crate) fn charge(&self) -> Result<(Identity, u64), Rejection> {
+        let cost = units(self.policy, &self.cost)?;
+        let identity = if self.key.is_bounded() {
+            identity(self.policy, &self.key)
+        } else {
+            identity(self.policy, &Key::from(&self.key).bounded())
+        };
+        Ok((identity, cost))
+    }
+
+    /// The decision that an outcome of this limit alone means.
+    #[inline]
+    pub(crate) fn decision(&self, decided_at: Timestamp, outcome: Outcome, origin: Origin) -> Decision {
+        let limit = LimitOutcome {
+            policy: self.policy.clone(),
+            outcome,
+        };
+        Decision {
+            allowed: outcome.fits,
+            limits: SmallVec::from_buf([limit]),
+            decided_at,
+            origin,
+            store_error: None,
+        }
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        self.policy
+    }
+
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
         self.cost = cost.map_err(Box::new);
     }
@@ -81,11 +114,6 @@ pub(crate) struct Limit<'a> {
 }
 
 impl<'a> Limit<'a> {
-    /// Checks one limit by itself, in the words of an ask.
-    pub(crate) fn of(ask: &'a Ask<'_>) -> Result<Self, Rejection> {
-        Self::new(ask.policy, Key::from(&ask.key), &ask.cost)
-    }
-
     fn new(
         policy: &'a Policy,
         key: Key<'a>,
@@ -93,33 +121,11 @@ impl<'a> Limit<'a> {
     ) -> Result<Self, Rejection> {
         let key = key.bounded();
         Ok(Self {
-            identity: policy.identity(key.group(policy.escaped_group()), key.as_str()),
+            identity: identity(policy, &key),
             policy,
+            cost: units(policy, cost)?,
             key,
-            cost: match cost {
-                Ok(cost) => units(policy, *cost)?,
-                Err(error) => return Err(Rejection::Config((**error).clone())),
-            },
         })
-    }
-
-    /// What an outcome says of it.
-    fn outcome(&self, outcome: Outcome) -> LimitOutcome {
-        LimitOutcome {
-            policy: self.policy.clone(),
-            outcome,
-        }
-    }
-
-    /// The decision of this limit alone.
-    pub(crate) fn decision(&self, decided_at: Timestamp, outcome: Outcome, origin: Origin) -> Decision {
-        Decision {
-            allowed: outcome.fits,
-            limits: SmallVec::from_buf([self.outcome(outcome)]),
-            decided_at,
-            origin,
-            store_error: None,
-        }
     }
 
     pub(crate) fn group(&self) -> Option<&str> {
@@ -166,12 +172,6 @@ impl<'a> Request<'a> {
         Ok(Self { limits, mode })
     }
 
-    /// The question of one limit alone.
-    pub(crate) fn of(limit: Limit<'a>, mode: Mode) -> Self {
-        let limits = SmallVec::from_buf([limit]);
-        Self { limits, mode }
-    }
-
     /// The shortest deadline of its policies.
     pub(crate) fn deadline(&self) -> Duration {
         self.limits
@@ -207,7 +207,10 @@ impl<'a> Request<'a> {
             .limits
             .iter()
             .zip(verdict.outcomes)
-            .map(|(limit, outcome)| limit.outcome(outcome))
+            .map(|(limit, outcome)| LimitOutcome {
+                policy: limit.policy.clone(),
+                outcome,
+            })
             .collect();
         Decision {
             allowed: limits.iter().all(LimitOutcome::is_allowed),
@@ -226,23 +229,41 @@ pub(crate) struct Verdict {
     pub(crate) outcomes: SmallVec<[Outcome; 1]>,
 }
 
+#[inline]
+fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
+    policy.identity(key.group(policy.escaped_group()), key.as_str())
+}
+
 /// The cost in the algorithm's own unit, if it can ever fit.
-fn units(policy: &Policy, cost: Amount) -> Result<u64, Rejection> {
-    let quota = policy.quota();
-    if cost > quota {
-        return Err(Rejection::NeverFits {
-            policy: policy.clone(),
-            cost,
-            quota,
-        });
+#[inline]
+fn units(policy: &Policy, cost: &Result<Amount, Box<ConfigError>>) -> Result<u64, Rejection> {
+    let algorithm = policy.algorithm();
+    match cost {
+        Ok(cost) if matches!(algorithm, Algorithm::SlidingWindow(_)) => permits(policy, *cost),
+        Ok(cost) => match u64::try_from(cost.as_thousandths()) {
+            Ok(cost) if cost <= algorithm.quota() => Ok(cost),
+            _ => Err(never_fits(policy, *cost)),
+        },
+        Err(error) => Err(Rejection::Config((**error).clone())),
     }
-    match policy.algorithm() {
-        Algorithm::SlidingWindow(_) if !cost.is_whole() => {
-            let expected = format!("whole permits, as the sliding window `{}` counts", policy.name());
-            Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)))
-        }
-        Algorithm::SlidingWindow(_) => Ok(cost.whole()),
-        // A quota is at most 2^52 thousandths, and the cost is not above it.
-        _ => Ok(u64::try_from(cost.as_thousandths()).unwrap_or(u64::MAX)),
+}
+
+fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
+    if cost > window.quota() {
+        Err(never_fits(window, cost))
+    } else if !cost.is_whole() {
+        let expected = format!("whole permits, as the sliding window `{}` counts", window.name());
+        Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)))
+    } else {
+        Ok(cost.whole())
+    }
+}
+
+#[cold]
+fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
+    Rejection::NeverFits {
+        policy: policy.clone(),
+        cost,
+        quota: policy.quota(),
     }
 }

@@ -28,7 +28,7 @@ impl Sip {
     pub(super) fn text(&mut self, text: &str) {
         let (words, rest) = text.as_bytes().as_chunks();
         self.words(words);
-        self.word(rest_of(rest));
+        self.word(rest_of(text, rest));
         self.word(text.len() as u64);
         self.bytes += (words.len() + 2) * 8;
     }
@@ -40,7 +40,7 @@ impl Sip {
         self.words(words);
         // The lowest byte of the length ends the message; the absorbed part is the same for all texts that are compared.
         let len = (self.bytes + text.len()) as u64;
-        self.word(rest_of(rest) | len << 56);
+        self.word(rest_of(text, rest) | len << 56);
         self.v2 ^= 0xee;
         let low = self.output();
         self.v1 ^= 0xdd;
@@ -80,12 +80,18 @@ impl Sip {
     }
 }
 
-/// At most seven bytes, as the lower end of a word.
+/// What is left of a text after its whole words, at most seven bytes, as the lower end of a word.
 #[inline]
-fn rest_of(rest: &[u8]) -> u64 {
-    rest.iter()
-        .rev()
-        .fold(0, |word, byte| word << 8 | u64::from(*byte))
+fn rest_of(text: &str, rest: &[u8]) -> u64 {
+    match (rest.len(), text.as_bytes().last_chunk()) {
+        (0, _) => 0,
+        // The last eight bytes at once, without those that were in a word before.
+        (rest, Some(last)) => u64::from_le_bytes(*last) >> (64 - 8 * rest),
+        (_, None) => rest
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
 }
 
 #[cfg(test)]

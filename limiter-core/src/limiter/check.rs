@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::{Backend, Limiter, Mode};
 use crate::decision::{Decision, Origin, Rejection};
-use crate::error::ConfigError;
-use crate::request::{Ask, Limit, Request};
+use crate::error::{ConfigError, StoreError};
+use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
@@ -56,7 +56,7 @@ impl<'a> Check<'a> {
 
     /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
     #[inline]
-    fn at_once(&self) -> Option<Result<Decision, Rejection>> {
+    pub(crate) fn at_once(&self) -> Option<Result<Decision, Rejection>> {
         let inner = &*self.limiter.inner;
         match (&inner.backend, self.asks.as_slice()) {
             (Backend::Memory(store), [ask]) => Some(self.decide_alone(store, ask)),
@@ -67,14 +67,17 @@ impl<'a> Check<'a> {
     #[inline]
     fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Decision, Rejection> {
         self.limiter.open()?;
-        let limit = Limit::of(ask)?;
-        match store.decide_one(&limit, self.mode) {
-            Ok((decided_at, outcome)) => Ok(limit.decision(decided_at, outcome, Origin::Memory)),
-            Err(error) => {
-                let request = Request::of(limit, self.mode);
-                without_store(&request, error, self.limiter.inner.clock.now())
-            }
+        let (identity, cost) = ask.charge()?;
+        match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
+            Ok((decided_at, outcome)) => Ok(ask.decision(decided_at, outcome, Origin::Memory)),
+            Err(error) => self.without_store(error),
         }
+    }
+
+    #[cold]
+    fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
+        let request = self.clone().request()?;
+        without_store(&request, error, self.limiter.inner.clock.now())
     }
 
     pub(super) fn request(self) -> Result<Request<'a>, Rejection> {

@@ -69,12 +69,15 @@ impl MemoryStore {
     }
 
     /// Decides one limit at once, without a future, and with nothing allocated for a key that is there.
+    #[inline]
     pub(crate) fn decide_one(
         &self,
-        limit: &Limit<'_>,
+        identity: Identity,
+        algorithm: &Algorithm,
+        cost: u64,
         mode: Mode,
     ) -> Result<(Timestamp, Outcome), StoreError> {
-        self.or_make_room(|| self.one(limit, limit.policy.algorithm(), mode, |_, _| {}))
+        self.or_make_room(|| self.one(identity, algorithm, cost, mode, |_, _| {}))
     }
 
     /// Decides at once, without a future.
@@ -99,7 +102,7 @@ impl MemoryStore {
         match (request.limits.as_slice(), algorithms) {
             ([limit], [algorithm]) => {
                 let begin = |state: &mut State, now| begin(0, state, now);
-                let one = self.or_make_room(|| self.one(limit, algorithm, mode, begin));
+                let one = self.or_make_room(|| self.one(limit.identity, algorithm, limit.cost, mode, begin));
                 one.map(|(decided_at, outcome)| Verdict {
                     decided_at,
                     outcomes: smallvec![outcome],
@@ -110,28 +113,30 @@ impl MemoryStore {
     }
 
     /// Steps on the state of one limit, where it lies.
+    #[inline]
     fn one(
         &self,
-        limit: &Limit<'_>,
+        identity: Identity,
         algorithm: &Algorithm,
+        cost: u64,
         mode: Mode,
         begin: impl Fn(&mut State, Timestamp),
     ) -> Result<(Timestamp, Outcome), NoRoom> {
-        let mut table = self.lock(limit.identity);
+        let mut table = self.lock(identity);
         // Read within the lock, so that no two decisions on one key see time in another order than they are made.
         let decided_at = self.clock.now();
         let now = decided_at.as_micros();
-        let outcome = if let Some(state) = table.find(limit.identity) {
+        let outcome = if let Some(state) = table.find(identity) {
             begin(state, decided_at);
-            algorithm::step(algorithm, state, limit.cost, now, mode)
+            algorithm::step(algorithm, state, cost, now, mode)
         } else {
             let mut state = State::Absent;
             begin(&mut state, decided_at);
-            let outcome = algorithm::step(algorithm, &mut state, limit.cost, now, mode);
+            let outcome = algorithm::step(algorithm, &mut state, cost, now, mode);
             // What costs nothing stores nothing, and neither does a denial.
-            if outcome.fits && limit.cost > 0 && mode == Mode::Charge {
+            if outcome.fits && cost > 0 && mode == Mode::Charge {
                 self.reserve(1).ok_or(NoRoom(now))?;
-                table.insert(limit.identity, state);
+                table.insert(identity, state);
             }
             outcome
         };
@@ -208,17 +213,13 @@ impl MemoryStore {
 
     /// Makes room and decides once more, where there is none.
     fn or_make_room<T>(&self, decide: impl Fn() -> Result<T, NoRoom>) -> Result<T, StoreError> {
-        decide()
-            .or_else(|NoRoom(now)| {
+        match decide() {
+            Ok(decided) => Ok(decided),
+            Err(NoRoom(now)) => {
                 self.make_room(now);
-                decide()
-            })
-            .map_err(|NoRoom(_)| {
-                StoreError::new(
-                    StoreErrorKind::Full,
-                    "the store in memory holds as many keys as it may",
-                )
-            })
+                decide().map_err(|NoRoom(_)| full())
+            }
+        }
     }
 
     /// Counts so many keys more, if there may be.
@@ -337,6 +338,14 @@ impl Locks<'_> {
             .expect("a locked shard");
         table
     }
+}
+
+#[cold]
+fn full() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Full,
+        "the store in memory holds as many keys as it may",
+    )
 }
 
 /// Nothing that is done to a state can panic: it is arithmetic on bounded numbers.
