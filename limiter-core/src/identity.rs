@@ -64,7 +64,6 @@ impl Identity {
     }
 
     /// A number below `count`, of bits that [`hash`](Self::hash) does not have.
-    #[expect(clippy::cast_possible_truncation, reason = "below `count`")]
     pub(crate) const fn shard(self, count: usize) -> usize {
         ((self.0 >> 64) as u64 % count as u64) as usize
     }

@@ -270,6 +270,11 @@ const PLAIN: u8 = 1;
 const COLON: u8 = 2;
 
 /// The class of every byte; none for what is always escaped.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "computed by the compiler, for the numbers below 256"
+)]
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;

@@ -107,6 +107,10 @@ impl Amount {
 
     /// Whether this is a whole number of permits.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "where the upper half is empty, the lower is all of it"
+    )]
     pub const fn is_whole(self) -> bool {
         match self.thousandths >> 64 {
             0 => (self.thousandths as u64).is_multiple_of(1_000),

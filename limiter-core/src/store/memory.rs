@@ -40,7 +40,7 @@ pub(crate) struct MemoryStore {
     clock: Clock,
     max_keys: usize,
     /// How many there are, in all shards; counted before one is stored, and after one has gone.
-    keys: Apart<AtomicUsize>,
+    keys: Box<Apart<AtomicUsize>>,
     next_sweep_at: AtomicU64,
     next_swept: AtomicUsize,
     searched_at: AtomicU64,
@@ -61,7 +61,7 @@ impl MemoryStore {
             shards: (0..SHARDS).map(|_| Apart::default()).collect(),
             clock,
             max_keys,
-            keys: Apart::default(),
+            keys: Box::default(),
             next_sweep_at: AtomicU64::new(0),
             next_swept: AtomicUsize::new(0),
             searched_at: AtomicU64::new(0),
@@ -424,5 +424,45 @@ mod tests {
         assert!(store.decide_now(&ask(&policy, "0")).is_ok());
         clock.advance(Duration::from_secs(1));
         assert!(store.decide_now(&ask(&policy, "new")).is_ok());
+    }
+
+    #[test]
+    fn a_full_store_has_room_as_soon_as_one_key_of_whatever_shard_is_idle() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::new(Clock::Manual(clock.clone()), 1);
+        let policy = Policy::token_bucket("p")
+            .capacity(1)
+            .rate(1)
+            .build()
+            .expect("valid");
+        for key in 0..100 {
+            let (key, other) = (key.to_string(), format!("other than {key}"));
+            assert!(store.decide_now(&ask(&policy, &key)).is_ok(), "{key}");
+            assert!(store.decide_now(&ask(&policy, &other)).is_err(), "{other}");
+            clock.advance(Duration::from_secs(1));
+            assert_eq!(store.keys(), 1, "{key}");
+        }
+    }
+
+    #[test]
+    fn several_limits_find_room_for_all_of_them_or_store_nothing() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::new(Clock::Manual(clock.clone()), 3);
+        let [one, other] = ["one", "other"].map(|name| {
+            let policy = Policy::token_bucket(name).capacity(1).rate(1);
+            policy.build().expect("valid")
+        });
+        let both = |key| Request::new([Ask::new(&one, key), Ask::new(&other, key)], Mode::Charge, false);
+        let both = |key| store.decide_now(&both(key).expect("a valid request"));
+        assert!(both("ann").is_ok());
+        assert!(
+            both("bob").is_err(),
+            "there is room for one more key, not for two"
+        );
+        assert_eq!(store.keys(), 2);
+        let denied = both("ann").expect("decided");
+        assert!(denied.outcomes.iter().all(|outcome| !outcome.fits));
+        clock.advance(Duration::from_secs(1));
+        assert!(both("bob").is_ok());
     }
 }

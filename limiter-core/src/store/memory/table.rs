@@ -155,3 +155,62 @@ fn index(at: u32) -> usize {
 fn number(at: usize) -> u32 {
     at as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::algorithm::{Mode, step};
+    use crate::identity::Prefix;
+    use crate::policy::Policy;
+
+    #[test]
+    fn every_entry_is_found_while_others_come_and_go() {
+        let policy = Policy::token_bucket("p").capacity(9).rate(1).build();
+        let policy = policy.expect("valid");
+        let charged = |cost: u64| {
+            let mut state = State::Absent;
+            step(policy.algorithm(), &mut state, cost * 1_000, 1, Mode::Charge);
+            state
+        };
+        let left = |state: &mut State| step(policy.algorithm(), state, 0, 1, Mode::Peek).remaining;
+        let prefix = Prefix::new("tb", "p");
+        let identity = |key: u64| prefix.identity(None, &key.to_string());
+
+        let (mut table, mut model) = (Table::default(), BTreeMap::new());
+        let mut random = fastrand::Rng::with_seed(11);
+        for now in 0..20_000 {
+            let (key, cost) = (random.u64(..300), random.u64(1..9));
+            match random.u32(..10) {
+                0 => assert_eq!(table.remove(identity(key)), model.remove(&key).is_some()),
+                // Nothing is spent at this time.
+                1 => assert_eq!(table.sweep(1, random.usize(..20)).gone, 0),
+                2 if now % 500 == 0 => {
+                    // All are, ten seconds later.
+                    let swept = table.sweep(10_000_001, usize::MAX);
+                    let rest = table.sweep(10_000_001, usize::MAX);
+                    assert_eq!((swept.gone + rest.gone, rest.ended), (model.len(), true));
+                    model.clear();
+                }
+                _ => {
+                    if table.find(identity(key)).is_none() {
+                        table.insert(identity(key), charged(cost));
+                        model.insert(key, 9_000 - cost * 1_000);
+                    }
+                }
+            }
+            assert_eq!(table.len(), model.len());
+            let found = table.find(identity(key)).map(left);
+            assert_eq!(found, model.get(&key).copied(), "{key}");
+        }
+        for (key, remaining) in model {
+            assert_eq!(table.find(identity(key)).map(left), Some(remaining), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_entry_takes_one_cache_line() {
+        assert_eq!(size_of::<Entry>(), 64);
+    }
+}
