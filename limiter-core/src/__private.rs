@@ -18,10 +18,10 @@ pub use report::Reporter;
 
 use smallvec::SmallVec;
 
-use crate::context;
+use crate::context::{self, Current};
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::limiter::Limiter;
+use crate::limiter::{Check, Limiter};
 use crate::request::Ask;
 
 /// A policy, or why there is none.
@@ -195,6 +195,13 @@ impl<const N: usize> Guard<N> {
     }
 }
 
+/// The answer to a check, if it can be had without waiting: at once, and with nothing boxed. `None` asks nobody and charges
+/// nothing.
+#[must_use = "it may have been charged"]
+pub fn at_once(check: &Check<'_>) -> Option<Result<Decision, Rejection>> {
+    check.at_once()
+}
+
 /// A rejected call, and the number of the attribute whose fallback answers.
 #[derive(Debug)]
 pub struct Refused {
@@ -231,16 +238,17 @@ async fn decide<const N: usize>(guard: Guard<N>) -> Result<(), Refused> {
     } = guard;
     let by_first = |rejection| Refused { index: 0, rejection };
     let limiter = limiter
-        .map_or_else(context::current, Ok)
+        .map_or_else(context::current, |limiter| Ok(Current::OfTask(limiter)))
         .map_err(|error| by_first(error.into()))?;
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
 
-    let mut asks: SmallVec<[Ask<'_>; 1]> = SmallVec::with_capacity(N);
+    let mut asks: SmallVec<[Ask<'_>; 1]> = SmallVec::new();
     for (index, entry) in entries.iter().enumerate() {
         asks.push(entry.ask().map_err(|rejection| Refused { index, rejection })?);
     }
     let answer = match wait {
-        Some(up_to) => limiter.acquire_all(asks).up_to(up_to).await,
+        // Boxed, so that the calls which do not wait need not make room for it.
+        Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
         None => limiter.check_all(asks).await.and_then(Decision::require),
     };
     match answer {

@@ -27,7 +27,8 @@ pub(crate) enum State {
     Absent,
     TokenBucket(Level),
     Funnel(Level),
-    SlidingWindow(Ring),
+    /// Boxed, so that an entry of a table with buckets alone does not take a ring's room.
+    SlidingWindow(Box<Ring>),
 }
 
 impl State {
@@ -79,7 +80,9 @@ pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
                 None
             };
             let (level, outcome) = level::step(limit, stored, cost, now, mode);
-            *state = level.map_or(State::Absent, State::TokenBucket);
+            if let Some(level) = level {
+                *state = State::TokenBucket(level);
+            }
             outcome
         }
         Algorithm::Funnel(limit) => {
@@ -89,7 +92,9 @@ pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
                 None
             };
             let (level, outcome) = level::step(limit, stored, cost, now, mode);
-            *state = level.map_or(State::Absent, State::Funnel);
+            if let Some(level) = level {
+                *state = State::Funnel(level);
+            }
             outcome
         }
         Algorithm::SlidingWindow(limit) => sliding_window::step(limit, state, cost, now, mode),
@@ -106,13 +111,15 @@ pub(crate) struct Slot<'a> {
 
 /// Decides several limits as one: all are charged, or none.
 pub(crate) fn decide(slots: &mut [Slot<'_>], now: u64, mode: Mode) -> SmallVec<[Outcome; 1]> {
+    let alone = slots.len() == 1;
     let mut take = |mode| -> SmallVec<[Outcome; 1]> {
         slots
             .iter_mut()
             .map(|slot| step(slot.algorithm, slot.state, slot.cost, now, mode))
             .collect()
     };
-    if mode != Mode::Charge {
+    // One limit alone need not be asked first: it charges nothing where it denies.
+    if mode != Mode::Charge || alone {
         return take(mode);
     }
     let all_fit = take(Mode::Peek).iter().all(|outcome| outcome.fits);

@@ -111,8 +111,11 @@ impl Clock {
                     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     (Timestamp::from_micros(micros_ceil(since_epoch)), Instant::now())
                 });
-                let elapsed = u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX);
-                Timestamp::from_micros(moment.as_micros().saturating_add(elapsed))
+                let elapsed = instant.elapsed();
+                // In 64 bits: half a million years fit, and 128 take longer.
+                let micros = elapsed.as_secs().saturating_mul(1_000_000);
+                let micros = micros.saturating_add(elapsed.subsec_micros().into());
+                Timestamp::from_micros(moment.as_micros().saturating_add(micros))
             }
             Self::Manual(clock) => clock.now(),
         }

@@ -1,5 +1,6 @@
 //! Which limiter an annotated function uses when it does not name one.
 
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
@@ -54,10 +55,28 @@ pub(crate) fn current_needs_no_cluster() -> bool {
     })
 }
 
+/// The limiter of a call that names none. The global one is there for good: nobody has to count who uses it.
+#[derive(Debug)]
+pub(crate) enum Current {
+    OfTask(Limiter),
+    Global(&'static Limiter),
+}
+
+impl Deref for Current {
+    type Target = Limiter;
+
+    fn deref(&self) -> &Limiter {
+        match self {
+            Self::OfTask(limiter) => limiter,
+            Self::Global(limiter) => limiter,
+        }
+    }
+}
+
 /// The task's limiter, else the global one.
-pub(crate) fn current() -> Result<Limiter, StoreError> {
+pub(crate) fn current() -> Result<Current, StoreError> {
     if let Ok(limiter) = CURRENT.try_with(Limiter::clone) {
-        return Ok(limiter);
+        return Ok(Current::OfTask(limiter));
     }
     let nothing_installed = || {
         if cfg!(debug_assertions) {
@@ -71,7 +90,7 @@ pub(crate) fn current() -> Result<Limiter, StoreError> {
         }
     };
     match GLOBAL.get_or_init(nothing_installed) {
-        Global::Installed(limiter) | Global::InProcess(limiter) => Ok(limiter.clone()),
+        Global::Installed(limiter) | Global::InProcess(limiter) => Ok(Current::Global(limiter)),
         Global::None => Err(StoreError::new(
             StoreErrorKind::NotInstalled,
             "no limiter is installed: call limiter_core::install at start-up, or give the attribute a `limiter`",

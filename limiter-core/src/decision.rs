@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::Outcome;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::policy::Policy;
 use crate::units::{Amount, Timestamp};
@@ -28,11 +29,8 @@ pub struct Decision {
 #[derive(Clone, Debug)]
 pub struct LimitOutcome {
     pub(crate) policy: Policy,
-    pub(crate) allowed: bool,
-    pub(crate) remaining: Amount,
-    pub(crate) retry_after: Duration,
-    pub(crate) reset_after: Duration,
-    pub(crate) expires_after: Duration,
+    /// In the algorithm's own units: most callers look at nothing of it, so it is converted when they do.
+    pub(crate) outcome: Outcome,
 }
 
 /// Who decided.
@@ -71,7 +69,7 @@ impl Decision {
     /// The first limit that denies.
     #[must_use]
     pub fn denied_by(&self) -> Option<&LimitOutcome> {
-        self.limits.iter().find(|limit| !limit.allowed)
+        self.limits.iter().find(|limit| !limit.is_allowed())
     }
 
     /// Whole permits that could be admitted right after this decision: the least of its limits, 0 when nobody decided.
@@ -79,7 +77,7 @@ impl Decision {
     pub fn remaining(&self) -> u64 {
         self.limits
             .iter()
-            .map(|limit| limit.remaining.whole())
+            .map(|limit| limit.remaining().whole())
             .min()
             .unwrap_or(0)
     }
@@ -90,8 +88,8 @@ impl Decision {
     pub fn retry_after(&self) -> Option<Duration> {
         self.limits
             .iter()
-            .filter(|limit| !limit.allowed)
-            .map(|limit| limit.retry_after)
+            .filter(|limit| !limit.is_allowed())
+            .map(LimitOutcome::retry_after)
             .max()
     }
 
@@ -100,7 +98,7 @@ impl Decision {
     pub fn reset_after(&self) -> Duration {
         self.limits
             .iter()
-            .map(|limit| limit.reset_after)
+            .map(LimitOutcome::reset_after)
             .max()
             .unwrap_or_default()
     }
@@ -168,31 +166,31 @@ impl LimitOutcome {
     /// Whether this limit had room for its cost. The call is allowed when all of its limits have.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        self.allowed
+        self.outcome.fits
     }
 
     /// What could be admitted under this limit right after the decision.
     #[must_use]
     pub fn remaining(&self) -> Amount {
-        self.remaining
+        self.policy.amount(self.outcome.remaining)
     }
 
     /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it fits.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        self.retry_after
+        Duration::from_micros(self.outcome.retry_after)
     }
 
     /// Time until nothing is left of what was used.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        self.reset_after
+        Duration::from_micros(self.outcome.reset_after)
     }
 
     /// Time until the stored state equals absence, which is when the store lets go of it; zero when nothing is stored.
     #[must_use]
     pub fn expires_after(&self) -> Duration {
-        self.expires_after
+        Duration::from_micros(self.outcome.expires_after)
     }
 }
 

@@ -1,13 +1,15 @@
 //! What tells the state of one limit from that of every other in this process: one number in place of four texts.
 //!
-//! It is a hash of 128 bits under a key of the process's own (SipHash-1-3, J.-P. Aumasson and D. J. Bernstein, 2012), made
-//! once a call. Two of a billion limits share one with a probability below 10^-20, and nobody who does not know the key can
-//! look for two that do, so whatever is kept by identity need not keep the texts.
+//! It is a hash of 128 bits under a key of the process's own, made once a call. Two of a billion limits share one with a
+//! probability below 10^-20, and nobody who does not know the key can look for two that do, so whatever is kept by identity
+//! need not keep the texts.
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+mod sip;
+
+use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use sip::Sip;
 
 /// One limit: an algorithm, a policy's name, a group and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,7 +17,11 @@ pub(crate) struct Identity(u128);
 
 /// What the identities of a policy's limits have in common, computed once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prefix(SipHasher13);
+pub(crate) struct Prefix {
+    alone: Sip,
+    /// Begins otherwise, so that a key in no group is never taken for one in a group that ends as it begins.
+    grouped: Sip,
+}
 
 impl Prefix {
     pub(crate) fn new(algorithm: &'static str, policy: &str) -> Self {
@@ -23,21 +29,27 @@ impl Prefix {
             let random = RandomState::new();
             (random.hash_one(1), random.hash_one(2))
         });
-        let mut hasher = SipHasher13::new_with_keys(KEY.0, KEY.1);
-        algorithm.hash(&mut hasher);
-        policy.hash(&mut hasher);
-        Self(hasher)
+        let begun = |kind: &str| {
+            let mut sip = Sip::new(KEY.0, KEY.1);
+            for text in [kind, algorithm, policy] {
+                sip.text(text);
+            }
+            sip
+        };
+        Self {
+            alone: begun("alone"),
+            grouped: begun("grouped"),
+        }
     }
 
+    #[inline]
     pub(crate) fn identity(&self, group: Option<&str>, key: &str) -> Identity {
-        let mut hasher = self.0;
-        if let Some(group) = group {
-            group.hash(&mut hasher);
-        }
-        key.hash(&mut hasher);
-        // Else a key in no group could be taken for one in a group that ends as it begins.
-        hasher.write_u8(group.is_some().into());
-        Identity(hasher.finish128().as_u128())
+        let Some(group) = group else {
+            return Identity(self.alone.finish(key));
+        };
+        let mut sip = self.grouped;
+        sip.text(group);
+        Identity(sip.finish(key))
     }
 }
 
@@ -52,9 +64,8 @@ impl Identity {
     }
 
     /// A number below `count`, of bits that [`hash`](Self::hash) does not have.
-    #[expect(clippy::cast_possible_truncation, reason = "below `count`")]
     pub(crate) const fn shard(self, count: usize) -> usize {
-        ((self.0 >> 64) % count as u128) as usize
+        ((self.0 >> 64) as u64 % count as u64) as usize
     }
 }
 
@@ -65,10 +76,11 @@ mod tests {
     #[test]
     fn whatever_differs_makes_another_identity() {
         let mut seen = std::collections::HashSet::new();
+        let long = "x".repeat(8);
         for algorithm in ["tb", "fn"] {
-            for policy in ["", "a", "ab"] {
-                for group in [None, Some(""), Some("a"), Some("b")] {
-                    for key in ["", "a", "b", "ab"] {
+            for policy in ["", "a", "ab", &long] {
+                for group in [None, Some(""), Some("a"), Some("b"), Some(&long), Some("\0")] {
+                    for key in ["", "a", "b", "ab", "a\0", "\0", &long, "xxxxxxxx\0"] {
                         let identity = Prefix::new(algorithm, policy).identity(group, key);
                         assert!(seen.insert(identity), "{algorithm} {policy} {group:?} {key}");
                         assert_eq!(identity, Prefix::new(algorithm, policy).identity(group, key));

@@ -6,7 +6,7 @@
 //! identities therefore never share a name (but for a collision of 128 bits of SHA-256).
 
 use std::borrow::Cow;
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
@@ -47,14 +47,18 @@ impl<'a> Key<'a> {
     /// Adds text as it stands, as the literal part of a key.
     #[must_use]
     pub fn text(self, text: &str) -> Key<'static> {
-        self.append(&escape(text.as_bytes(), Colon::Plain))
+        let mut key = self.growing();
+        push_escaped(key.text.to_mut(), text.as_bytes(), Colon::Plain);
+        key
     }
 
     /// Adds a value that stays apart from what stands before and after it: its colons are escaped.
     #[must_use]
     pub fn part(self, value: impl Display) -> Key<'static> {
-        let value = value.to_string();
-        self.append(&escape(value.as_bytes(), Colon::Escaped))
+        let mut key = self.growing();
+        #[expect(clippy::expect_used, reason = "as `to_string`: half a value is no key")]
+        write!(Part(key.text.to_mut()), "{value}").expect("a `Display` that shows its value");
+        key
     }
 
     /// Puts the key into a group: keys of one group, of whatever policy, can be decided together, and lie in one slot
@@ -76,17 +80,34 @@ impl<'a> Key<'a> {
         }
     }
 
-    fn append(self, escaped: &str) -> Key<'static> {
-        let mut text = self.text.into_owned();
-        text.push_str(escaped);
+    /// The key with nothing borrowed, and with room for the parts that most keys have.
+    fn growing(self) -> Key<'static> {
+        const ROOM: usize = 40;
+        let text = match self.text {
+            Cow::Owned(text) => text,
+            Cow::Borrowed(text) => {
+                let mut owned = String::with_capacity(text.len() + ROOM);
+                owned.push_str(text);
+                owned
+            }
+        };
         Key {
             text: Cow::Owned(text),
             group: self.group.map(|group| Cow::Owned(group.into_owned())),
         }
     }
 
+    #[inline]
+    pub(crate) fn is_bounded(&self) -> bool {
+        let is_short = |text: &str| text.len() <= MAX_PART_BYTES;
+        is_short(&self.text) && self.group.as_deref().is_none_or(is_short)
+    }
+
     /// The key with hashes in place of what is too long for a name.
     pub(crate) fn bounded(self) -> Self {
+        if self.is_bounded() {
+            return self;
+        }
         Self {
             text: bounded(self.text),
             group: self.group.map(bounded),
@@ -120,19 +141,22 @@ impl<'a> From<&'a [u8]> for Key<'a> {
 
 impl<'a> From<&'a str> for Key<'a> {
     fn from(text: &'a str) -> Self {
-        text.as_bytes().into()
+        Self {
+            text: escape_text(text, Colon::Plain),
+            group: None,
+        }
     }
 }
 
 impl<'a> From<&&'a str> for Key<'a> {
     fn from(text: &&'a str) -> Self {
-        text.as_bytes().into()
+        (*text).into()
     }
 }
 
 impl<'a> From<&'a String> for Key<'a> {
     fn from(text: &'a String) -> Self {
-        text.as_bytes().into()
+        text.as_str().into()
     }
 }
 
@@ -222,28 +246,97 @@ enum Colon {
     Escaped,
 }
 
+/// Escapes a part of a key as it is displayed.
+struct Part<'a>(&'a mut String);
+
+impl fmt::Write for Part<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        push_escaped(self.0, text.as_bytes(), Colon::Escaped);
+        Ok(())
+    }
+}
+
+impl Colon {
+    /// The classes of bytes that stay as they are.
+    const fn plain(self) -> u8 {
+        match self {
+            Self::Plain => PLAIN | COLON,
+            Self::Escaped => PLAIN,
+        }
+    }
+}
+
+const PLAIN: u8 = 1;
+const COLON: u8 = 2;
+
+/// The class of every byte; none for what is always escaped.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "computed by the compiler, for the numbers below 256"
+)]
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'{' | b'}' | b'|' | b'%' | b'~' => 0,
+            b':' => COLON,
+            letter if letter.is_ascii_graphic() => PLAIN,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+/// Whether all bytes are plain. Keys are short: to look at all of them is quicker than to stop at the first that is not.
+#[inline]
+fn are_plain(bytes: &[u8], colon: Colon) -> bool {
+    #[expect(clippy::indexing_slicing, reason = "every byte has its class")]
+    let is_plain = |byte: &u8| CLASSES[usize::from(*byte)] & colon.plain() != 0;
+    bytes.iter().fold(true, |all, byte| all & is_plain(byte))
+}
+
 /// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows when all are plain.
 fn escape(bytes: &[u8], colon: Colon) -> Cow<'_, str> {
-    let plain = |byte: u8| match byte {
-        b':' => colon == Colon::Plain,
-        b'{' | b'}' | b'|' | b'%' | b'~' => false,
-        _ => byte.is_ascii_graphic(),
-    };
-    if bytes.iter().all(|byte| plain(*byte))
+    match std::str::from_utf8(bytes) {
+        Ok(text) => escape_text(text, colon),
+        Err(_) => Cow::Owned(escaped(bytes, colon)),
+    }
+}
+
+/// The same for text, which need not be looked through twice.
+fn escape_text(text: &str, colon: Colon) -> Cow<'_, str> {
+    if are_plain(text.as_bytes(), colon) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(escaped(text.as_bytes(), colon))
+    }
+}
+
+#[cold]
+fn escaped(bytes: &[u8], colon: Colon) -> String {
+    let mut escaped = String::with_capacity(bytes.len() * 3);
+    push_escaped(&mut escaped, bytes, colon);
+    escaped
+}
+
+fn push_escaped(escaped: &mut String, bytes: &[u8], colon: Colon) {
+    if are_plain(bytes, colon)
         && let Ok(text) = std::str::from_utf8(bytes)
     {
-        return Cow::Borrowed(text);
+        escaped.push_str(text);
+        return;
     }
-    let mut escaped = String::with_capacity(bytes.len() * 3);
     for byte in bytes {
-        if plain(*byte) {
+        if are_plain(&[*byte], colon) {
             escaped.push(char::from(*byte));
         } else {
             // Writing to a String cannot fail.
             let _ = write!(escaped, "%{byte:02X}");
         }
     }
-    Cow::Owned(escaped)
 }
 
 /// Keeps an escaped text of bounded length, and replaces a longer one by its hash.

@@ -6,6 +6,7 @@ mod check;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -60,6 +61,8 @@ struct Inner {
     any_groups: bool,
     queues: Queues,
     closing: watch::Sender<bool>,
+    /// Says the same to calls that do not wait, without a lock.
+    closed: AtomicBool,
 }
 
 enum Backend {
@@ -143,7 +146,7 @@ impl Limiter {
     ///
     /// A call that is dropped while Redis is asked may have been charged. It is never charged twice.
     pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        self.check_all([Ask::new(policy, key)])
+        Check::alone(self, Ask::new(policy, key), Mode::Charge)
     }
 
     /// Asks for permits of several limits as one decision: all are charged, or none.
@@ -181,7 +184,7 @@ impl Limiter {
     ///
     /// As [`check`](Self::check).
     pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        self.peek_all([Ask::new(policy, key)])
+        Check::alone(self, Ask::new(policy, key), Mode::Peek)
     }
 
     /// Says what [`check_all`](Self::check_all) would answer now, and charges nothing.
@@ -224,7 +227,7 @@ impl Limiter {
     /// A waiter that is dropped leaves the queue, and the next takes its place. One that is dropped while Redis is asked
     /// on its behalf may have been charged.
     pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
-        self.acquire_all([Ask::new(policy, key)])
+        Acquire::new(self.check(policy, key))
     }
 
     /// Waits for permits of several limits, taken as one decision. See [`check_all`](Self::check_all).
@@ -304,6 +307,7 @@ impl Limiter {
     ///
     /// The limiter is shut down from the first poll on. What is dropped with the future is the wait for the rest.
     pub async fn shutdown(&self, deadline: Duration) {
+        self.inner.closed.store(true, Ordering::Release);
         self.inner.closing.send_replace(true);
         // Every waiter holds a receiver. One that is stuck is left behind at the deadline.
         let farewell = async {
@@ -325,6 +329,7 @@ impl Limiter {
                 any_groups,
                 queues: Queues::new(max_waiting),
                 closing,
+                closed: AtomicBool::new(false),
             }),
         }
     }
@@ -334,7 +339,7 @@ impl Limiter {
     }
 
     fn open(&self) -> Result<(), StoreError> {
-        if *self.inner.closing.borrow() {
+        if self.inner.closed.load(Ordering::Acquire) {
             Err(shut_down())
         } else {
             Ok(())

@@ -27,7 +27,8 @@ const MAX_LIMITS: usize = 16;
 pub struct Ask<'a> {
     policy: &'a Policy,
     key: Key<'a>,
-    cost: Result<Amount, ConfigError>,
+    /// Boxed, so that the rare error does not make every ask large.
+    cost: Result<Amount, Box<ConfigError>>,
 }
 
 impl<'a> Ask<'a> {
@@ -44,15 +45,48 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         Self {
-            cost: cost.try_into().map_err(Into::into),
+            cost: cost.try_into().map_err(|error| Box::new(error.into())),
             ..self
         }
     }
 }
 
 impl Ask<'_> {
+    /// What the store in this process needs to know of a limit that is decided alone: who it is and its cost in the
+    /// algorithm's own unit. The texts stay where they are.
+    #[inline]
+    pub(crate) fn charge(&self) -> Result<(Identity, u64), Rejection> {
+        let cost = units(self.policy, &self.cost)?;
+        let identity = if self.key.is_bounded() {
+            identity(self.policy, &self.key)
+        } else {
+            identity(self.policy, &Key::from(&self.key).bounded())
+        };
+        Ok((identity, cost))
+    }
+
+    /// The decision that an outcome of this limit alone means.
+    #[inline]
+    pub(crate) fn decision(&self, decided_at: Timestamp, outcome: Outcome, origin: Origin) -> Decision {
+        let limit = LimitOutcome {
+            policy: self.policy.clone(),
+            outcome,
+        };
+        Decision {
+            allowed: outcome.fits,
+            limits: SmallVec::from_buf([limit]),
+            decided_at,
+            origin,
+            store_error: None,
+        }
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        self.policy
+    }
+
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
-        self.cost = cost;
+        self.cost = cost.map_err(Box::new);
     }
 }
 
@@ -79,7 +113,21 @@ pub(crate) struct Limit<'a> {
     pub(crate) cost: u64,
 }
 
-impl Limit<'_> {
+impl<'a> Limit<'a> {
+    fn new(
+        policy: &'a Policy,
+        key: Key<'a>,
+        cost: &Result<Amount, Box<ConfigError>>,
+    ) -> Result<Self, Rejection> {
+        let key = key.bounded();
+        Ok(Self {
+            identity: identity(policy, &key),
+            policy,
+            cost: units(policy, cost)?,
+            key,
+        })
+    }
+
     pub(crate) fn group(&self) -> Option<&str> {
         self.key.group(self.policy.escaped_group())
     }
@@ -99,13 +147,7 @@ impl<'a> Request<'a> {
     ) -> Result<Self, Rejection> {
         let mut limits: SmallVec<[Limit<'a>; 1]> = SmallVec::new();
         for Ask { policy, key, cost } in asks {
-            let key = key.bounded();
-            let limit = Limit {
-                identity: policy.identity(key.group(policy.escaped_group()), key.as_str()),
-                policy,
-                key,
-                cost: units(policy, cost?)?,
-            };
+            let limit = Limit::new(policy, key, &cost)?;
             if let Some(first) = limits.first()
                 && !any_groups
                 && first.tag() != limit.tag()
@@ -167,15 +209,11 @@ impl<'a> Request<'a> {
             .zip(verdict.outcomes)
             .map(|(limit, outcome)| LimitOutcome {
                 policy: limit.policy.clone(),
-                allowed: outcome.fits,
-                remaining: limit.policy.amount(outcome.remaining),
-                retry_after: Duration::from_micros(outcome.retry_after),
-                reset_after: Duration::from_micros(outcome.reset_after),
-                expires_after: Duration::from_micros(outcome.expires_after),
+                outcome,
             })
             .collect();
         Decision {
-            allowed: limits.iter().all(|limit| limit.allowed),
+            allowed: limits.iter().all(LimitOutcome::is_allowed),
             limits,
             decided_at: verdict.decided_at,
             origin,
@@ -191,23 +229,41 @@ pub(crate) struct Verdict {
     pub(crate) outcomes: SmallVec<[Outcome; 1]>,
 }
 
+#[inline]
+fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
+    policy.identity(key.group(policy.escaped_group()), key.as_str())
+}
+
 /// The cost in the algorithm's own unit, if it can ever fit.
-fn units(policy: &Policy, cost: Amount) -> Result<u64, Rejection> {
-    let quota = policy.quota();
-    if cost > quota {
-        return Err(Rejection::NeverFits {
-            policy: policy.clone(),
-            cost,
-            quota,
-        });
+#[inline]
+fn units(policy: &Policy, cost: &Result<Amount, Box<ConfigError>>) -> Result<u64, Rejection> {
+    let algorithm = policy.algorithm();
+    match cost {
+        Ok(cost) if matches!(algorithm, Algorithm::SlidingWindow(_)) => permits(policy, *cost),
+        Ok(cost) => match u64::try_from(cost.as_thousandths()) {
+            Ok(cost) if cost <= algorithm.quota() => Ok(cost),
+            _ => Err(never_fits(policy, *cost)),
+        },
+        Err(error) => Err(Rejection::Config((**error).clone())),
     }
-    match policy.algorithm() {
-        Algorithm::SlidingWindow(_) if !cost.is_whole() => {
-            let expected = format!("whole permits, as the sliding window `{}` counts", policy.name());
-            Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)))
-        }
-        Algorithm::SlidingWindow(_) => Ok(cost.whole()),
-        // A quota is at most 2^52 thousandths, and the cost is not above it.
-        _ => Ok(u64::try_from(cost.as_thousandths()).unwrap_or(u64::MAX)),
+}
+
+fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
+    if cost > window.quota() {
+        Err(never_fits(window, cost))
+    } else if !cost.is_whole() {
+        let expected = format!("whole permits, as the sliding window `{}` counts", window.name());
+        Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)))
+    } else {
+        Ok(cost.whole())
+    }
+}
+
+#[cold]
+fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
+    Rejection::NeverFits {
+        policy: policy.clone(),
+        cost,
+        quota: policy.quota(),
     }
 }

@@ -98,13 +98,24 @@ impl Amount {
     /// Whole permits, rounded down; `u64::MAX` for more than that.
     #[must_use]
     pub fn whole(self) -> u64 {
-        u64::try_from(self.thousandths / 1_000).unwrap_or(u64::MAX)
+        match u64::try_from(self.thousandths) {
+            // A division of 128 bits takes many times as long.
+            Ok(thousandths) => thousandths / 1_000,
+            Err(_) => u64::try_from(self.thousandths / 1_000).unwrap_or(u64::MAX),
+        }
     }
 
     /// Whether this is a whole number of permits.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "where the upper half is empty, the lower is all of it"
+    )]
     pub const fn is_whole(self) -> bool {
-        self.thousandths.is_multiple_of(1_000)
+        match self.thousandths >> 64 {
+            0 => (self.thousandths as u64).is_multiple_of(1_000),
+            _ => self.thousandths.is_multiple_of(1_000),
+        }
     }
 
     /// Whether this is no permit at all.

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use limiter_core::__private::Reporter;
-use limiter_core::{Allowed, Amount, Ask, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::__private::{Reporter, at_once};
+use limiter_core::{Allowed, Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
 /// What a layer limits by: the limiter, the policies of one decision, and the cost.
 #[derive(Clone, Debug)]
@@ -33,37 +33,74 @@ impl Limits {
 
     /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told.
     pub(crate) fn decide(self: Arc<Self>, key: Key<'static>) -> Deciding {
-        Deciding(Box::pin(async move {
-            let answer = self.ask(&key).await;
-            if let Err(rejection) = &answer {
-                self.reporter.report(rejection);
-            }
-            answer
-        }))
+        Deciding(Progress::Unasked(Some((self, key))))
     }
 
-    async fn ask(&self, key: &Key<'static>) -> Result<Decision, Rejection> {
+    /// The answer, if it takes no waiting.
+    fn at_once(&self, key: &Key<'static>) -> Option<Result<Decision, Rejection>> {
+        let check = match self.check(key) {
+            Ok(check) => check,
+            Err(rejection) => return Some(self.answer(Err(rejection))),
+        };
+        at_once(&check).map(|answer| self.answer(answer))
+    }
+
+    async fn ask(self: Arc<Self>, key: Key<'static>) -> Result<Decision, Rejection> {
+        let answer = match self.check(&key) {
+            Ok(check) => check.await,
+            Err(rejection) => Err(rejection),
+        };
+        self.answer(answer)
+    }
+
+    fn check<'a>(&'a self, key: &'a Key<'static>) -> Result<Check<'a>, Rejection> {
         let cost = self.cost.clone()?;
-        let asks = self
-            .policies
-            .iter()
-            .map(|policy| Ask::new(policy, key).cost(cost));
-        let decision = self.limiter.check_all(asks).await?;
-        decision.require().map(Allowed::into_decision)
+        Ok(match self.policies.as_slice() {
+            [policy] => self.limiter.check(policy, key).cost(cost),
+            policies => {
+                let asks = policies.iter().map(|policy| Ask::new(policy, key).cost(cost));
+                self.limiter.check_all(asks)
+            }
+        })
+    }
+
+    fn answer(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
+        let answer = decided.and_then(|decision| decision.require().map(Allowed::into_decision));
+        if let Err(rejection) = &answer {
+            self.reporter.report(rejection);
+        }
+        answer
     }
 }
 
 /// An owned decision that becomes a rejection when it denies.
-///
-/// The limiter's own future borrows the limiter, the policies and the key, and a `Service::Future` can borrow nothing:
-/// hence the box, one allocation a request. Nothing outside of this file knows of it.
-pub(crate) struct Deciding(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send>>);
+pub(crate) struct Deciding(Progress);
+
+enum Progress {
+    Unasked(Option<(Arc<Limits>, Key<'static>)>),
+    /// The limiter's own future borrows the limiter, the policies and the key, and a `Service::Future` can borrow nothing:
+    /// hence the box, where there is something to wait for.
+    Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send>>),
+}
 
 impl Future for Deciding {
     type Output = Result<Decision, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(context)
+        if let Progress::Unasked(question) = &mut self.0 {
+            #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
+            let (limits, key) = question
+                .take()
+                .expect("a decision polled again after it was made");
+            if let Some(answer) = limits.at_once(&key) {
+                return Poll::Ready(answer);
+            }
+            self.0 = Progress::Asked(Box::pin(limits.ask(key)));
+        }
+        match &mut self.0 {
+            Progress::Asked(answer) => answer.as_mut().poll(context),
+            Progress::Unasked(_) => Poll::Pending,
+        }
     }
 }
 

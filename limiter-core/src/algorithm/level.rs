@@ -92,7 +92,8 @@ impl Level {
     }
 }
 
-/// Takes a step, and says what is to be stored now.
+/// Takes a step, and says what is to be stored now, if that is anything else.
+#[inline]
 pub(super) fn step(
     meter: &impl Meter,
     stored: Option<Level>,
@@ -110,18 +111,19 @@ pub(super) fn step(
         meter.missing(level.amount, cost)
     };
     let retry_after = meter.rate().time_for(missing, level.remainder);
-    let idle_after = |level: &Level| meter.rate().time_for(meter.used(level.amount), level.remainder);
     let charged = missing == 0 && mode == Mode::Charge;
     let mut keep_until = level.keep_until;
     if charged {
-        if keep_until > now + idle_after(&level) {
+        let used = meter.used(level.amount);
+        let kept_for = keep_until.saturating_sub(now);
+        if meter.rate().takes_less(used, level.remainder, kept_for) {
             // It is kept for a larger or slower policy, from which this charge is missing too.
             keep_until = (keep_until + meter.rate().time_for(cost, 0)).min(now + MAX_EXACT);
         }
         level.amount = meter.charged(level.amount, cost);
     }
 
-    let reset_after = idle_after(&level);
+    let reset_after = meter.rate().time_for(meter.used(level.amount), level.remainder);
     keep_until = keep_until.max(now + reset_after);
     // A denial writes nothing else, unless the state would expire before the moment that the answer names (a slower
     // policy looks at what a faster one stored).
@@ -137,10 +139,11 @@ pub(super) fn step(
         reset_after,
         expires_after: level.keep_until.saturating_sub(now),
     };
-    (if written { Some(level) } else { stored }, outcome)
+    (written.then_some(level), outcome)
 }
 
 /// The quantity at `now`, read under the policy of this call.
+#[inline]
 fn view(meter: &impl Meter, stored: Option<Level>, now: u64) -> Level {
     let parts = meter.rate().micros;
     let Some(stored) = stored.filter(|stored| !stored.is_spent(now)) else {

@@ -95,7 +95,7 @@ pub(super) fn step(limit: &SlidingWindow, state: &mut State, cost: u64, now: u64
         };
         let outcome = step_ring(limit, &mut fresh, now, cost, mode);
         if mode == Mode::Charge {
-            *state = State::SlidingWindow(fresh);
+            *state = State::SlidingWindow(Box::new(fresh));
         }
         return outcome;
     };

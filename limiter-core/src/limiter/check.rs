@@ -6,10 +6,12 @@ use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
 
-use super::{Limiter, Mode};
-use crate::decision::{Decision, Rejection};
-use crate::error::ConfigError;
+use super::{Backend, Limiter, Mode};
+use crate::decision::{Decision, Origin, Rejection};
+use crate::error::{ConfigError, StoreError};
 use crate::request::{Ask, Request};
+use crate::store::MemoryStore;
+use crate::tier::outage::without_store;
 use crate::units::Amount;
 
 /// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
@@ -30,6 +32,14 @@ impl<'a> Check<'a> {
         }
     }
 
+    pub(super) fn alone(limiter: &'a Limiter, ask: Ask<'a>, mode: Mode) -> Self {
+        Self {
+            limiter,
+            asks: SmallVec::from_buf([ask]),
+            mode,
+        }
+    }
+
     /// What the call costs, under each of its limits. Default: 1, or what each [`Ask`] says.
     ///
     /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets and funnels.
@@ -42,6 +52,32 @@ impl<'a> Check<'a> {
             ask.set_cost(cost.clone());
         }
         self
+    }
+
+    /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
+    #[inline]
+    pub(crate) fn at_once(&self) -> Option<Result<Decision, Rejection>> {
+        let inner = &*self.limiter.inner;
+        match (&inner.backend, self.asks.as_slice()) {
+            (Backend::Memory(store), [ask]) => Some(self.decide_alone(store, ask)),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Decision, Rejection> {
+        self.limiter.open()?;
+        let (identity, cost) = ask.charge()?;
+        match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
+            Ok((decided_at, outcome)) => Ok(ask.decision(decided_at, outcome, Origin::Memory)),
+            Err(error) => self.without_store(error),
+        }
+    }
+
+    #[cold]
+    fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
+        let request = self.clone().request()?;
+        without_store(&request, error, self.limiter.inner.clock.now())
     }
 
     pub(super) fn request(self) -> Result<Request<'a>, Rejection> {
@@ -73,6 +109,10 @@ impl Future for Deciding<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Progress::Unasked(check) = &mut self.0 {
+            if let Some(answer) = check.as_ref().and_then(Check::at_once) {
+                *check = None;
+                return Poll::Ready(answer);
+            }
             #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
             let check = check.take().expect("a decision polled again after it was made");
             let limiter = check.limiter;
