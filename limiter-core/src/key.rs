@@ -5,14 +5,13 @@
 //! `|`, a brace or a control character; a part that would become too long is replaced by `~` and a hash. Two different
 //! identities therefore never share a name (but for a collision of 128 bits of SHA-256).
 
+mod escape;
+
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sha2::{Digest, Sha256};
-
-/// The longest escaped part; a longer one is hashed.
-const MAX_PART_BYTES: usize = 200;
+use escape::{Colon, MAX_PART_BYTES, bounded, escape, escape_text, push_escaped};
 
 /// Whose permits a call takes: a user, a tenant, an address, …
 ///
@@ -115,11 +114,13 @@ impl<'a> Key<'a> {
     }
 
     /// The escaped text.
+    #[inline]
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
     /// The group of a limit on this key: the key's own, else the policy's.
+    #[inline]
     pub(crate) fn group<'b>(&'b self, policys: Option<&'b str>) -> Option<&'b str> {
         self.group.as_deref().or(policys)
     }
@@ -140,6 +141,7 @@ impl<'a> From<&'a [u8]> for Key<'a> {
 }
 
 impl<'a> From<&'a str> for Key<'a> {
+    #[inline]
     fn from(text: &'a str) -> Self {
         Self {
             text: escape_text(text, Colon::Plain),
@@ -167,6 +169,7 @@ impl From<String> for Key<'_> {
 }
 
 impl<'a> From<&'a Key<'_>> for Key<'a> {
+    #[inline]
     fn from(key: &'a Key<'_>) -> Self {
         Self {
             text: Cow::Borrowed(&key.text),
@@ -239,13 +242,6 @@ pub(crate) fn escape_part(text: &str) -> String {
     bounded(escape(text.as_bytes(), Colon::Plain)).into_owned()
 }
 
-/// What becomes of a colon, with which people separate the parts of a key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Colon {
-    Plain,
-    Escaped,
-}
-
 /// Escapes a part of a key as it is displayed.
 struct Part<'a>(&'a mut String);
 
@@ -254,102 +250,6 @@ impl fmt::Write for Part<'_> {
         push_escaped(self.0, text.as_bytes(), Colon::Escaped);
         Ok(())
     }
-}
-
-impl Colon {
-    /// The classes of bytes that stay as they are.
-    const fn plain(self) -> u8 {
-        match self {
-            Self::Plain => PLAIN | COLON,
-            Self::Escaped => PLAIN,
-        }
-    }
-}
-
-const PLAIN: u8 = 1;
-const COLON: u8 = 2;
-
-/// The class of every byte; none for what is always escaped.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
-    reason = "computed by the compiler, for the numbers below 256"
-)]
-static CLASSES: [u8; 256] = {
-    let mut classes = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        classes[byte] = match byte as u8 {
-            b'{' | b'}' | b'|' | b'%' | b'~' => 0,
-            b':' => COLON,
-            letter if letter.is_ascii_graphic() => PLAIN,
-            _ => 0,
-        };
-        byte += 1;
-    }
-    classes
-};
-
-/// Whether all bytes are plain. Keys are short: to look at all of them is quicker than to stop at the first that is not.
-#[inline]
-fn are_plain(bytes: &[u8], colon: Colon) -> bool {
-    #[expect(clippy::indexing_slicing, reason = "every byte has its class")]
-    let is_plain = |byte: &u8| CLASSES[usize::from(*byte)] & colon.plain() != 0;
-    bytes.iter().fold(true, |all, byte| all & is_plain(byte))
-}
-
-/// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows when all are plain.
-fn escape(bytes: &[u8], colon: Colon) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => escape_text(text, colon),
-        Err(_) => Cow::Owned(escaped(bytes, colon)),
-    }
-}
-
-/// The same for text, which need not be looked through twice.
-fn escape_text(text: &str, colon: Colon) -> Cow<'_, str> {
-    if are_plain(text.as_bytes(), colon) {
-        Cow::Borrowed(text)
-    } else {
-        Cow::Owned(escaped(text.as_bytes(), colon))
-    }
-}
-
-#[cold]
-fn escaped(bytes: &[u8], colon: Colon) -> String {
-    let mut escaped = String::with_capacity(bytes.len() * 3);
-    push_escaped(&mut escaped, bytes, colon);
-    escaped
-}
-
-fn push_escaped(escaped: &mut String, bytes: &[u8], colon: Colon) {
-    if are_plain(bytes, colon)
-        && let Ok(text) = std::str::from_utf8(bytes)
-    {
-        escaped.push_str(text);
-        return;
-    }
-    for byte in bytes {
-        if are_plain(&[*byte], colon) {
-            escaped.push(char::from(*byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-}
-
-/// Keeps an escaped text of bounded length, and replaces a longer one by its hash.
-fn bounded(escaped: Cow<'_, str>) -> Cow<'_, str> {
-    if escaped.len() <= MAX_PART_BYTES {
-        return escaped;
-    }
-    let digest = Sha256::digest(escaped.as_bytes());
-    let mut hashed = String::from("~");
-    for byte in digest.iter().take(16) {
-        let _ = write!(hashed, "{byte:02x}");
-    }
-    Cow::Owned(hashed)
 }
 
 #[cfg(all(test, feature = "redis"))]
