@@ -5,10 +5,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::algorithm::Outcome;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::few::Few;
 use crate::policy::Policy;
 use crate::units::{Amount, Timestamp};
 
@@ -19,7 +18,7 @@ use crate::units::{Amount, Timestamp};
 #[must_use = "a denied decision must stop the call; `require` makes an error of it"]
 pub struct Decision {
     pub(crate) allowed: bool,
-    pub(crate) limits: SmallVec<[LimitOutcome; 1]>,
+    pub(crate) limits: Few<LimitOutcome>,
     pub(crate) decided_at: Timestamp,
     pub(crate) origin: Origin,
     pub(crate) store_error: Option<StoreError>,

@@ -93,6 +93,7 @@ mod store;
 mod tier;
 
 mod error;
+mod few;
 mod sync;
 
 #[cfg(feature = "axum")]

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::algorithm::{Mode, Outcome};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
+use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
@@ -27,17 +28,39 @@ const MAX_LIMITS: usize = 16;
 pub struct Ask<'a> {
     policy: &'a Policy,
     key: Key<'a>,
-    /// Boxed, so that the rare error does not make every ask large.
-    cost: Result<Amount, Box<ConfigError>>,
+    cost: Cost,
+}
+
+/// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask larger.
+#[derive(Clone, Debug)]
+enum Cost {
+    Thousandths(u64),
+    Other(Box<Result<Amount, ConfigError>>),
+}
+
+impl Cost {
+    const ONE: Self = Self::Thousandths(1_000);
+}
+
+impl From<Result<Amount, ConfigError>> for Cost {
+    #[inline]
+    fn from(cost: Result<Amount, ConfigError>) -> Self {
+        let thousandths = cost.as_ref().map(|cost| u64::try_from(cost.as_thousandths()));
+        match thousandths {
+            Ok(Ok(thousandths)) => Self::Thousandths(thousandths),
+            _ => Self::Other(Box::new(cost)),
+        }
+    }
 }
 
 impl<'a> Ask<'a> {
     /// Asks for one permit of `policy` for `key`.
+    #[inline]
     pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
         Self {
             policy,
             key: key.into(),
-            cost: Ok(Amount::ONE),
+            cost: Cost::ONE,
         }
     }
 
@@ -45,7 +68,7 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         Self {
-            cost: cost.try_into().map_err(|error| Box::new(error.into())),
+            cost: cost.try_into().map_err(Into::into).into(),
             ..self
         }
     }
@@ -74,7 +97,7 @@ impl Ask<'_> {
         };
         Decision {
             allowed: outcome.fits,
-            limits: SmallVec::from_buf([limit]),
+            limits: Few::One(limit),
             decided_at,
             origin,
             store_error: None,
@@ -86,7 +109,7 @@ impl Ask<'_> {
     }
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
-        self.cost = cost.map_err(Box::new);
+        self.cost = cost.into();
     }
 }
 
@@ -114,11 +137,7 @@ pub(crate) struct Limit<'a> {
 }
 
 impl<'a> Limit<'a> {
-    fn new(
-        policy: &'a Policy,
-        key: Key<'a>,
-        cost: &Result<Amount, Box<ConfigError>>,
-    ) -> Result<Self, Rejection> {
+    fn new(policy: &'a Policy, key: Key<'a>, cost: &Cost) -> Result<Self, Rejection> {
         let key = key.bounded();
         Ok(Self {
             identity: identity(policy, &key),
@@ -203,7 +222,7 @@ impl<'a> Request<'a> {
 
     /// The decision that a store's verdict means.
     pub(crate) fn decision(&self, verdict: Verdict, origin: Origin) -> Decision {
-        let limits: SmallVec<[LimitOutcome; 1]> = self
+        let limits: Few<LimitOutcome> = self
             .limits
             .iter()
             .zip(verdict.outcomes)
@@ -236,15 +255,18 @@ fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
 
 /// The cost in the algorithm's own unit, if it can ever fit.
 #[inline]
-fn units(policy: &Policy, cost: &Result<Amount, Box<ConfigError>>) -> Result<u64, Rejection> {
-    let algorithm = policy.algorithm();
-    match cost {
-        Ok(cost) if matches!(algorithm, Algorithm::SlidingWindow(_)) => permits(policy, *cost),
-        Ok(cost) => match u64::try_from(cost.as_thousandths()) {
-            Ok(cost) if cost <= algorithm.quota() => Ok(cost),
-            _ => Err(never_fits(policy, *cost)),
+fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {
+    match (cost, policy.algorithm()) {
+        (Cost::Thousandths(cost), Algorithm::SlidingWindow(_)) => {
+            permits(policy, Amount::from_thousandths(*cost))
+        }
+        (Cost::Thousandths(cost), level) if *cost <= level.quota() => Ok(*cost),
+        (Cost::Thousandths(cost), _) => Err(never_fits(policy, Amount::from_thousandths(*cost))),
+        (Cost::Other(cost), _) => match **cost {
+            // More than 64 bits hold.
+            Ok(cost) => Err(never_fits(policy, cost)),
+            Err(ref error) => Err(Rejection::Config(error.clone())),
         },
-        Err(error) => Err(Rejection::Config((**error).clone())),
     }
 }
 

@@ -1,14 +1,14 @@
 //! A check or a peek, from its words to its answer.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-use smallvec::SmallVec;
 
 use super::{Backend, Limiter, Mode};
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
+use crate::few::Few;
 use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
@@ -19,7 +19,7 @@ use crate::units::Amount;
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Check<'a> {
     pub(super) limiter: &'a Limiter,
-    asks: SmallVec<[Ask<'a>; 1]>,
+    asks: Few<Ask<'a>>,
     mode: Mode,
 }
 
@@ -32,10 +32,11 @@ impl<'a> Check<'a> {
         }
     }
 
+    #[inline]
     pub(super) fn alone(limiter: &'a Limiter, ask: Ask<'a>, mode: Mode) -> Self {
         Self {
             limiter,
-            asks: SmallVec::from_buf([ask]),
+            asks: Few::One(ask),
             mode,
         }
     }
@@ -48,8 +49,9 @@ impl<'a> Check<'a> {
         C: TryInto<Amount, Error: Into<ConfigError>>,
     {
         let cost = cost.try_into().map_err(Into::into);
-        for ask in &mut self.asks {
-            ask.set_cost(cost.clone());
+        match &mut self.asks {
+            Few::One(ask) => ask.set_cost(cost),
+            Few::Several(asks) => asks.iter_mut().for_each(|ask| ask.set_cost(cost.clone())),
         }
         self
     }
@@ -57,9 +59,14 @@ impl<'a> Check<'a> {
     /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
     #[inline]
     pub(crate) fn at_once(&self) -> Option<Result<Decision, Rejection>> {
-        let inner = &*self.limiter.inner;
-        match (&inner.backend, self.asks.as_slice()) {
-            (Backend::Memory(store), [ask]) => Some(self.decide_alone(store, ask)),
+        let (store, ask) = self.alone_in_memory()?;
+        Some(self.decide_alone(store, ask))
+    }
+
+    #[inline]
+    fn alone_in_memory(&self) -> Option<(&MemoryStore, &Ask<'a>)> {
+        match (&self.limiter.inner.backend, &self.asks) {
+            (Backend::Memory(store), Few::One(ask)) => Some((store, ask)),
             _ => None,
         }
     }
@@ -90,8 +97,9 @@ impl<'a> IntoFuture for Check<'a> {
     type Output = Result<Decision, Rejection>;
     type IntoFuture = Deciding<'a>;
 
+    #[inline]
     fn into_future(self) -> Deciding<'a> {
-        Deciding(Progress::Unasked(Some(self)))
+        Deciding(Progress::Unasked(self))
     }
 }
 
@@ -100,33 +108,50 @@ impl<'a> IntoFuture for Check<'a> {
 pub struct Deciding<'a>(Progress<'a>);
 
 enum Progress<'a> {
-    Unasked(Option<Check<'a>>),
+    Unasked(Check<'a>),
     Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
+    Answered,
 }
 
 impl Future for Deciding<'_> {
     type Output = Result<Decision, Rejection>;
 
+    /// In process the question is read where it lies, and the answer is written where the caller wants it: both are larger
+    /// than what is done with them takes time.
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Unasked(check) = &mut self.0 {
-            if let Some(answer) = check.as_ref().and_then(Check::at_once) {
-                *check = None;
-                return Poll::Ready(answer);
-            }
-            #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
-            let check = check.take().expect("a decision polled again after it was made");
-            let limiter = check.limiter;
-            let request = check.request()?;
-            if let Some(answer) = limiter.decide_now(&request) {
-                return Poll::Ready(answer);
-            }
-            let deadline = request.deadline();
-            self.0 = Progress::Asked(Box::pin(async move { limiter.decide(&request, deadline).await }));
+        if let Progress::Unasked(check) = &self.0
+            && let Some((store, ask)) = check.alone_in_memory()
+        {
+            let answer = check.decide_alone(store, ask);
+            self.0 = Progress::Answered;
+            return Poll::Ready(answer);
         }
-        match &mut self.0 {
-            Progress::Asked(answer) => answer.as_mut().poll(context),
-            Progress::Unasked(_) => Poll::Pending,
+        self.poll_elsewhere(context)
+    }
+}
+
+impl Deciding<'_> {
+    fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
+        #[expect(clippy::panic, reason = "as every future, this one ends once")]
+        let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
+            Progress::Unasked(check) => {
+                let limiter = check.limiter;
+                let request = check.request()?;
+                if let Some(answer) = limiter.decide_now(&request) {
+                    return Poll::Ready(answer);
+                }
+                let deadline = request.deadline();
+                Box::pin(async move { limiter.decide(&request, deadline).await })
+            }
+            Progress::Asked(asked) => asked,
+            Progress::Answered => panic!("a decision polled again after it was made"),
+        };
+        let answer = asked.as_mut().poll(context);
+        if answer.is_pending() {
+            self.0 = Progress::Asked(asked);
         }
+        answer
     }
 }
 

@@ -1,9 +1,8 @@
 //! The answer when the store has none and nothing decides in its place.
 
-use smallvec::SmallVec;
-
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
+use crate::few::Few;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::units::Timestamp;
@@ -29,7 +28,7 @@ pub(crate) fn without_store(
     };
     Ok(Decision {
         allowed,
-        limits: SmallVec::new(),
+        limits: Few::default(),
         decided_at: now,
         origin,
         store_error: Some(error),
