@@ -1,6 +1,7 @@
 //! Policies: what is limited, and how. A `Policy` that exists is valid.
 
 mod builder;
+mod divisor;
 mod funnel;
 mod rate;
 #[cfg(feature = "redis")]

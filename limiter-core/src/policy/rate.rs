@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Rem;
 use std::time::Duration;
 
+use super::divisor::Divisor;
 use crate::error::ConfigError;
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 
@@ -31,6 +32,9 @@ pub struct Rate {
     pub(crate) thousandths: u64,
     /// … per this many microseconds; the fraction is reduced.
     pub(crate) micros: u64,
+    /// Both again, for divisions.
+    by_thousandths: Divisor,
+    by_micros: Divisor,
 }
 
 impl Rate {
@@ -61,10 +65,19 @@ impl Rate {
                 .filter(|part| *part < MAX_PART)
         };
         match (part(thousandths), part(micros)) {
-            (Some(thousandths), Some(micros)) => Ok(Self { thousandths, micros }),
+            (Some(thousandths), Some(micros)) => Ok(Self::reduced(thousandths, micros)),
             _ => Err(invalid(
                 "a rate whose reduced fraction of thousandths to microseconds has parts below 2^42",
             )),
+        }
+    }
+
+    fn reduced(thousandths: u64, micros: u64) -> Self {
+        Self {
+            thousandths,
+            micros,
+            by_thousandths: Divisor::new(thousandths),
+            by_micros: Divisor::new(micros),
         }
     }
 
@@ -85,18 +98,16 @@ impl Rate {
     pub(crate) fn slower(&self, times: u32) -> Self {
         let divisor = greatest_common_divisor(self.thousandths, u64::from(times));
         let micros = self.micros.saturating_mul(u64::from(times) / divisor);
-        Self {
-            thousandths: self.thousandths / divisor,
-            micros,
-        }
+        Self::reduced(self.thousandths / divisor, micros)
     }
 
     /// Thousandths that come in `elapsed` microseconds on top of `remainder` (parts of a thousandth, of which
     /// [`micros`](Self::micros) make one), and the remainder that is left. Both are exact, so polling often loses
     /// nothing; beyond [`MAX_EXACT`] the amount stays there.
+    #[inline]
     pub(crate) fn accrue(&self, elapsed: u64, remainder: u64) -> (u64, u64) {
         let parts = u128::from(elapsed) * u128::from(self.thousandths) + u128::from(remainder);
-        let (whole, rest) = divide(parts, self.micros);
+        let (whole, rest) = divide(parts, self.by_micros, self.micros);
         if whole <= u128::from(MAX_EXACT) {
             (u64::try_from(whole).unwrap_or(MAX_EXACT), rest)
         } else {
@@ -106,11 +117,13 @@ impl Rate {
 
     /// The fewest microseconds after which [`accrue`](Self::accrue) gives at least `amount` thousandths; at most
     /// [`MAX_EXACT`].
+    #[inline]
     pub(crate) fn time_for(&self, amount: u64, remainder: u64) -> u64 {
         if amount == 0 {
             return 0;
         }
-        let (whole, rest) = divide(self.parts(amount, remainder), self.thousandths);
+        let parts = self.parts(amount, remainder);
+        let (whole, rest) = divide(parts, self.by_thousandths, self.thousandths);
         u64::try_from(whole).map_or(MAX_EXACT, |time| (time + u64::from(rest > 0)).min(MAX_EXACT))
     }
 
@@ -131,7 +144,7 @@ impl Rate {
         if parts == self.micros || parts == 0 {
             return remainder;
         }
-        let (converted, _) = divide(u128::from(remainder) * u128::from(self.micros), parts);
+        let converted = u128::from(remainder) * u128::from(self.micros) / u128::from(parts);
         u64::try_from(converted).unwrap_or(0)
     }
 }
@@ -241,15 +254,16 @@ macro_rules! rate_from_number {
 }
 rate_from_number!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
 
-/// Quotient and remainder. Nearly every product fits in 64 bits, where a division takes a third of the time.
-fn divide(parts: u128, by: u64) -> (u128, u64) {
-    match u64::try_from(parts) {
-        Ok(parts) => (u128::from(parts / by), parts % by),
-        Err(_) => {
-            let by = u128::from(by);
-            // Below the divisor, which has 64 bits.
-            (parts / by, u64::try_from(parts % by).unwrap_or(0))
-        }
+/// Quotient and remainder. Nearly every product fits in 64 bits; a division of 128 takes many times as long.
+#[inline]
+fn divide(parts: u128, divisor: Divisor, by: u64) -> (u128, u64) {
+    if let Ok(parts) = u64::try_from(parts) {
+        let (whole, rest) = divisor.divide(parts);
+        (u128::from(whole), rest)
+    } else {
+        let by = u128::from(by);
+        // Below the divisor, which has 64 bits.
+        (parts / by, u64::try_from(parts % by).unwrap_or(0))
     }
 }
 
@@ -278,7 +292,7 @@ mod tests {
             ("1/30d", 1, 2_592_000_000),
             ("100/min", 1, 600),
         ] {
-            assert_eq!(text.parse(), Ok(Rate { thousandths, micros }), "{text}");
+            assert_eq!(text.parse(), Ok(Rate::reduced(thousandths, micros)), "{text}");
         }
     }
 
@@ -288,7 +302,7 @@ mod tests {
         let mut number = || random.u64(..) >> random.u32(12..64);
         for _ in 0..100_000 {
             let (thousandths, micros) = (number().clamp(1, MAX_PART - 1), number().clamp(1, MAX_PART - 1));
-            let rate = Rate { thousandths, micros };
+            let rate = Rate::reduced(thousandths, micros);
             let (amount, elapsed, remainder) = (number(), number(), number() % micros);
             let parts = u128::from(elapsed) * u128::from(thousandths) + u128::from(remainder);
             let whole = parts / u128::from(micros);
