@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::algorithm::Outcome;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::few::Few;
-use crate::policy::Policy;
+use crate::policy::{Lent, Policy};
 use crate::units::{Amount, Timestamp};
 
 /// The answer to one call: allowed or denied, and where each of its limits stands.
@@ -27,7 +27,7 @@ pub struct Decision {
 /// One limit's part in a [`Decision`].
 #[derive(Clone, Debug)]
 pub struct LimitOutcome {
-    pub(crate) policy: Policy,
+    pub(crate) policy: Lent,
     /// In the algorithm's own units: most callers look at nothing of it, so it is converted when they do.
     pub(crate) outcome: Outcome,
 }
@@ -266,7 +266,7 @@ impl fmt::Display for Rejection {
             Self::Limited(decision) => {
                 f.write_str("rate limit reached")?;
                 if let Some(limit) = decision.denied_by() {
-                    write!(f, ": {}", limit.policy)?;
+                    write!(f, ": {}", limit.policy())?;
                 }
                 match decision.retry_after() {
                     Some(retry_after) => write!(f, ", retry after {retry_after:?}"),

@@ -3,6 +3,7 @@
 mod builder;
 mod divisor;
 mod funnel;
+mod purse;
 mod rate;
 #[cfg(feature = "redis")]
 mod share;
@@ -17,6 +18,7 @@ use std::time::Duration;
 pub(crate) use builder::check_text;
 pub use builder::{LevelShape, PolicyBuilder, SlidingWindowShape, Window};
 pub(crate) use funnel::Funnel;
+pub(crate) use purse::Lent;
 pub use rate::Rate;
 pub(crate) use sliding_window::SlidingWindow;
 pub(crate) use token_bucket::TokenBucket;

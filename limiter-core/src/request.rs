@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, OnStoreFailure, Policy};
+use crate::policy::{Algorithm, Lent, OnStoreFailure, Policy};
 use crate::units::{Amount, Timestamp};
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl Ask<'_> {
     #[inline]
     pub(crate) fn decision(&self, decided_at: Timestamp, outcome: Outcome, origin: Origin) -> Decision {
         let limit = LimitOutcome {
-            policy: self.policy.clone(),
+            policy: Lent::of(self.policy),
             outcome,
         };
         Decision {
@@ -227,7 +227,7 @@ impl<'a> Request<'a> {
             .iter()
             .zip(verdict.outcomes)
             .map(|(limit, outcome)| LimitOutcome {
-                policy: limit.policy.clone(),
+                policy: Lent::of(limit.policy),
                 outcome,
             })
             .collect();
