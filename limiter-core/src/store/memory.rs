@@ -122,9 +122,12 @@ impl MemoryStore {
         mode: Mode,
         begin: impl Fn(&mut State, Timestamp),
     ) -> Result<(Timestamp, Outcome), NoRoom> {
+        // Nobody waits for a lock while this one reads the clock, and no two decisions on one key see time in another order
+        // than they are made.
+        let before = self.clock.now();
         let mut table = self.lock(identity);
-        // Read within the lock, so that no two decisions on one key see time in another order than they are made.
-        let decided_at = self.clock.now();
+        let decided_at = self.clock.in_order(before, table.decided_at);
+        table.decided_at = decided_at;
         let now = decided_at.as_micros();
         let outcome = if let Some(state) = table.find(identity) {
             begin(state, decided_at);
@@ -153,8 +156,9 @@ impl MemoryStore {
         algorithms: &[Algorithm],
         begin: &impl Fn(usize, &mut State, Timestamp),
     ) -> Result<Verdict, NoRoom> {
+        let before = self.clock.now();
         let mut locks = self.lock_all(limits);
-        let decided_at = self.clock.now();
+        let decided_at = locks.decide_at(before, &self.clock);
         let now = decided_at.as_micros();
 
         let mut new = 0;
@@ -325,6 +329,16 @@ impl MemoryStore {
 struct Locks<'a>(SmallVec<[(usize, MutexGuard<'a, Table>); 2]>);
 
 impl Locks<'_> {
+    /// The moment of a decision on all of them.
+    fn decide_at(&mut self, before: Timestamp, clock: &Clock) -> Timestamp {
+        let last = self.0.iter().map(|(_, table)| table.decided_at).max();
+        let decided_at = clock.in_order(before, last.unwrap_or(before));
+        for (_, table) in &mut self.0 {
+            table.decided_at = decided_at;
+        }
+        decided_at
+    }
+
     fn table(&mut self, identity: Identity) -> &mut Table {
         let shard = identity.shard(SHARDS);
         #[expect(

@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 
 use crate::algorithm::State;
 use crate::identity::Identity;
+use crate::units::Timestamp;
 
 /// States by identity.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(super) struct Table {
     index: HashTable<u32>,
     /// How many entries the sweep has still to look at in this round, from the first on.
     unswept: usize,
+    /// When the last decision on one of them was made.
+    pub(super) decided_at: Timestamp,
 }
 
 /// 64 bytes.
