@@ -70,6 +70,7 @@ pub(crate) struct Outcome {
 }
 
 /// Takes one limit's step. A cost of zero is a peek, always allowed.
+#[inline]
 pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
     match algorithm {

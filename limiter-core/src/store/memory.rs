@@ -129,20 +129,18 @@ impl MemoryStore {
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
         let now = decided_at.as_micros();
-        let outcome = if let Some(state) = table.find(identity) {
-            begin(state, decided_at);
-            algorithm::step(algorithm, state, cost, now, mode)
-        } else {
-            let mut state = State::Absent;
-            begin(&mut state, decided_at);
-            let outcome = algorithm::step(algorithm, &mut state, cost, now, mode);
-            // What costs nothing stores nothing, and neither does a denial.
-            if outcome.fits && cost > 0 && mode == Mode::Charge {
-                self.reserve(1).ok_or(NoRoom(now))?;
-                table.insert(identity, state);
-            }
-            outcome
+        let mut absent = State::Absent;
+        let (state, is_new) = match table.find(identity) {
+            Some(state) => (state, false),
+            None => (&mut absent, true),
         };
+        begin(state, decided_at);
+        let outcome = algorithm::step(algorithm, state, cost, now, mode);
+        // What costs nothing stores nothing, and neither does a denial.
+        if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
+            self.reserve(1).ok_or(NoRoom(now))?;
+            table.insert(identity, absent);
+        }
         drop(table);
         self.sweep_some(now);
         Ok((decided_at, outcome))
@@ -216,13 +214,17 @@ impl MemoryStore {
     }
 
     /// Makes room and decides once more, where there is none.
+    #[inline]
     fn or_make_room<T>(&self, decide: impl Fn() -> Result<T, NoRoom>) -> Result<T, StoreError> {
-        match decide() {
-            Ok(decided) => Ok(decided),
-            Err(NoRoom(now)) => {
-                self.make_room(now);
-                decide().map_err(|NoRoom(_)| full())
+        let mut searched = false;
+        // A loop, so that what decides is in the code once, where it is asked for.
+        loop {
+            match decide() {
+                Ok(decided) => return Ok(decided),
+                Err(NoRoom(_)) if searched => return Err(full()),
+                Err(NoRoom(now)) => self.make_room(now),
             }
+            searched = true;
         }
     }
 
