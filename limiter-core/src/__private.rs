@@ -16,11 +16,10 @@ pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use report::Reporter;
 
-use smallvec::SmallVec;
-
 use crate::context::{self, Current};
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::few::Few;
 use crate::limiter::{Check, Limiter};
 use crate::request::Ask;
 
@@ -242,14 +241,19 @@ async fn decide<const N: usize>(guard: Guard<N>) -> Result<(), Refused> {
         .map_err(|error| by_first(error.into()))?;
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
 
-    let mut asks: SmallVec<[Ask<'_>; 1]> = SmallVec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        asks.push(entry.ask().map_err(|rejection| Refused { index, rejection })?);
-    }
+    let ask = |index: usize, entry| Entry::ask(entry).map_err(|rejection| Refused { index, rejection });
+    let asks = match entries.as_slice() {
+        [entry] => Few::One(ask(0, entry)?),
+        entries => Few::Several(
+            (entries.iter().enumerate())
+                .map(|(index, entry)| ask(index, entry))
+                .collect::<Result<_, _>>()?,
+        ),
+    };
     let answer = match wait {
         // Boxed, so that the calls which do not wait need not make room for it.
         Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
-        None => limiter.check_all(asks).await.and_then(Decision::require),
+        None => limiter.check_few(asks).await.and_then(Decision::require),
     };
     match answer {
         Ok(_) => Ok(()),

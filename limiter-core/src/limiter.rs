@@ -21,6 +21,7 @@ use crate::algorithm::Mode;
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::few::Few;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::{Ask, Request};
@@ -176,6 +177,10 @@ impl Limiter {
     /// As [`check`](Self::check).
     pub fn check_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
         Check::new(self, asks.into_iter().map(Into::into), Mode::Charge)
+    }
+
+    pub(crate) fn check_few<'a>(&'a self, asks: Few<Ask<'a>>) -> Check<'a> {
+        Check::of(self, asks, Mode::Charge)
     }
 
     /// Says what [`check`](Self::check) would answer now, and charges nothing.

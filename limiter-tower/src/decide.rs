@@ -56,6 +56,7 @@ impl Limits {
     fn check<'a>(&'a self, key: &'a Key<'static>) -> Result<Check<'a>, Rejection> {
         let cost = self.cost.clone()?;
         Ok(match self.policies.as_slice() {
+            [policy] if cost == Amount::ONE => self.limiter.check(policy, key),
             [policy] => self.limiter.check(policy, key).cost(cost),
             policies => {
                 let asks = policies.iter().map(|policy| Ask::new(policy, key).cost(cost));
@@ -65,6 +66,15 @@ impl Limits {
     }
 
     fn answer(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
+        match decided {
+            // As it is: a decision is large beside the time in which it is made.
+            Ok(decision) if decision.is_allowed() => Ok(decision),
+            other => self.rejected(other),
+        }
+    }
+
+    #[cold]
+    fn rejected(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
         let answer = decided.and_then(|decision| decision.require().map(Allowed::into_decision));
         if let Err(rejection) = &answer {
             self.reporter.report(rejection);

@@ -25,25 +25,23 @@ pub struct Check<'a> {
 
 impl<'a> Check<'a> {
     pub(super) fn new(limiter: &'a Limiter, asks: impl IntoIterator<Item = Ask<'a>>, mode: Mode) -> Self {
-        Self {
-            limiter,
-            asks: asks.into_iter().collect(),
-            mode,
-        }
+        Self::of(limiter, asks.into_iter().collect(), mode)
     }
 
     #[inline]
     pub(super) fn alone(limiter: &'a Limiter, ask: Ask<'a>, mode: Mode) -> Self {
-        Self {
-            limiter,
-            asks: Few::One(ask),
-            mode,
-        }
+        Self::of(limiter, Few::One(ask), mode)
+    }
+
+    #[inline]
+    pub(super) fn of(limiter: &'a Limiter, asks: Few<Ask<'a>>, mode: Mode) -> Self {
+        Self { limiter, asks, mode }
     }
 
     /// What the call costs, under each of its limits. Default: 1, or what each [`Ask`] says.
     ///
     /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets and funnels.
+    #[inline]
     pub fn cost<C>(mut self, cost: C) -> Self
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
