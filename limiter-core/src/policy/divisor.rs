@@ -23,10 +23,7 @@ impl Divisor {
 
     /// Quotient and remainder.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the upper half of a product of two numbers of 64 bits has 64"
-    )]
+    // The upper half of a product of two numbers of 64 bits has 64.
     pub(super) fn divide(self, dividend: u64) -> (u64, u64) {
         let quotient = ((u128::from(dividend) * u128::from(self.reciprocal)) >> 64) as u64;
         let remainder = dividend - quotient * self.by;

@@ -5,9 +5,9 @@
 //! about a microsecond. The number of keys is bounded; a new key beyond the bound is answered with
 //! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full).
 
+mod locks;
+mod sweep;
 mod table;
-
-use std::sync::PoisonError;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -21,17 +21,10 @@ use crate::request::{Limit, Request, Verdict};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
+use locks::lock;
 use table::Table;
 
 const SHARDS: usize = 64;
-/// A quarter of a million keys a second are looked at, if there are calls enough.
-const SWEEP_EVERY_MICROS: u64 = 250;
-/// So many keys are looked at by one call, in so many shards.
-const SWEPT_AT_ONCE: usize = 64;
-const SHARDS_AT_ONCE: usize = 4;
-/// A full store is searched for what may go at most this often, so that new keys cannot make it search all the time.
-const SEARCH_EVERY_MICROS: u64 = 1_000;
-const SEARCHED_AT_ONCE: usize = 1_024;
 
 /// State in this process.
 #[derive(Debug)]
@@ -250,71 +243,6 @@ impl MemoryStore {
         lock(&self.shards[identity.shard(SHARDS)].0)
     }
 
-    /// Locks the shards of these limits, always in ascending order, so that no two calls wait for each other.
-    fn lock_all(&self, limits: &[Limit<'_>]) -> Locks<'_> {
-        let shard = |limit: &Limit<'_>| limit.identity.shard(SHARDS);
-        let mut numbers: SmallVec<[usize; 2]> = limits.iter().map(shard).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        Locks(
-            numbers
-                .into_iter()
-                .filter_map(|number| Some((number, lock(&self.shards.get(number)?.0))))
-                .collect(),
-        )
-    }
-
-    /// Drops what has expired among the next keys, if it is time.
-    fn sweep_some(&self, now: u64) {
-        if self.is_due(&self.next_sweep_at, now, SWEEP_EVERY_MICROS) {
-            self.sweep(now, SHARDS_AT_ONCE, SWEPT_AT_ONCE);
-        }
-    }
-
-    #[cold]
-    fn make_room(&self, now: u64) {
-        if self.is_due(&self.searched_at, now, SEARCH_EVERY_MICROS) {
-            self.sweep(now, SHARDS, SEARCHED_AT_ONCE);
-        }
-    }
-
-    /// Whether the moment has come, for one caller alone; the next is then so much later.
-    fn is_due(&self, next: &AtomicU64, now: u64, every: u64) -> bool {
-        let due = next.load(Ordering::Relaxed);
-        // A clock that stepped back by more than that starts anew.
-        let early = now < due && due - now <= every;
-        !early
-            && next
-                .compare_exchange(
-                    due,
-                    now.saturating_add(every),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
-    }
-
-    /// Drops what has expired among so many keys at most, in so many shards that nobody is using.
-    fn sweep(&self, now: u64, shards: usize, keys: usize) {
-        let mut left = keys;
-        for _ in 0..shards {
-            let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
-            let mut ended = true;
-            if let Some(Ok(mut table)) = self.shards.get(number).map(|shard| shard.0.try_lock()) {
-                let swept = table.sweep(now, left);
-                self.release(swept.gone);
-                left -= swept.seen;
-                ended = swept.ended;
-            }
-            if ended {
-                self.next_swept.fetch_add(1, Ordering::Relaxed);
-            }
-            if left == 0 {
-                break;
-            }
-        }
-    }
-
     #[cfg(test)]
     fn keys(&self) -> usize {
         let stored = self.shards.iter().map(|shard| lock(&shard.0).len()).sum();
@@ -327,46 +255,12 @@ impl MemoryStore {
     }
 }
 
-/// The locked shards of one decision.
-struct Locks<'a>(SmallVec<[(usize, MutexGuard<'a, Table>); 2]>);
-
-impl Locks<'_> {
-    /// The moment of a decision on all of them.
-    fn decide_at(&mut self, before: Timestamp, clock: &Clock) -> Timestamp {
-        let last = self.0.iter().map(|(_, table)| table.decided_at).max();
-        let decided_at = clock.in_order(before, last.unwrap_or(before));
-        for (_, table) in &mut self.0 {
-            table.decided_at = decided_at;
-        }
-        decided_at
-    }
-
-    fn table(&mut self, identity: Identity) -> &mut Table {
-        let shard = identity.shard(SHARDS);
-        #[expect(
-            clippy::expect_used,
-            reason = "`lock_all` took the shard of every limit of the decision"
-        )]
-        let (_, table) = self
-            .0
-            .iter_mut()
-            .find(|(number, _)| *number == shard)
-            .expect("a locked shard");
-        table
-    }
-}
-
 #[cold]
 fn full() -> StoreError {
     StoreError::new(
         StoreErrorKind::Full,
         "the store in memory holds as many keys as it may",
     )
-}
-
-/// Nothing that is done to a state can panic: it is arithmetic on bounded numbers.
-fn lock(shard: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store for MemoryStore {
@@ -388,97 +282,4 @@ impl Store for MemoryStore {
 mod model;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
-    use crate::policy::Policy;
-    use crate::request::Ask;
-    use std::time::Duration;
-
-    fn ask<'a>(policy: &'a Policy, key: &'a str) -> Request<'a> {
-        Request::new([Ask::new(policy, key)], Mode::Charge, false).expect("a valid request")
-    }
-
-    #[test]
-    fn idle_keys_leave_by_themselves() {
-        let clock = ManualClock::new();
-        let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
-        let policy = Policy::token_bucket("p")
-            .capacity(5)
-            .rate(5)
-            .build()
-            .expect("valid");
-        for key in 0..10_000 {
-            store
-                .decide_now(&ask(&policy, &key.to_string()))
-                .expect("decided");
-        }
-        assert_eq!(store.keys(), 10_000);
-        for _ in 0..SHARDS * 4 {
-            clock.advance(Duration::from_millis(100));
-            store.decide_now(&ask(&policy, "busy")).expect("decided");
-        }
-        assert_eq!(store.keys(), 1);
-    }
-
-    #[test]
-    fn a_full_store_answers_a_new_key_with_full_and_serves_the_others() {
-        let clock = ManualClock::new();
-        let store = MemoryStore::new(Clock::Manual(clock.clone()), 640);
-        let policy = Policy::token_bucket("p")
-            .capacity(5)
-            .rate(5)
-            .build()
-            .expect("valid");
-        let refused = (0..10_000)
-            .filter(|key| {
-                let answer = store.decide_now(&ask(&policy, &key.to_string()));
-                answer.is_err_and(|error| error.kind() == StoreErrorKind::Full)
-            })
-            .count();
-        assert_eq!((store.keys(), refused), (640, 10_000 - 640));
-        assert!(store.decide_now(&ask(&policy, "0")).is_ok());
-        clock.advance(Duration::from_secs(1));
-        assert!(store.decide_now(&ask(&policy, "new")).is_ok());
-    }
-
-    #[test]
-    fn a_full_store_has_room_as_soon_as_one_key_of_whatever_shard_is_idle() {
-        let clock = ManualClock::new();
-        let store = MemoryStore::new(Clock::Manual(clock.clone()), 1);
-        let policy = Policy::token_bucket("p")
-            .capacity(1)
-            .rate(1)
-            .build()
-            .expect("valid");
-        for key in 0..100 {
-            let (key, other) = (key.to_string(), format!("other than {key}"));
-            assert!(store.decide_now(&ask(&policy, &key)).is_ok(), "{key}");
-            assert!(store.decide_now(&ask(&policy, &other)).is_err(), "{other}");
-            clock.advance(Duration::from_secs(1));
-            assert_eq!(store.keys(), 1, "{key}");
-        }
-    }
-
-    #[test]
-    fn several_limits_find_room_for_all_of_them_or_store_nothing() {
-        let clock = ManualClock::new();
-        let store = MemoryStore::new(Clock::Manual(clock.clone()), 3);
-        let [one, other] = ["one", "other"].map(|name| {
-            let policy = Policy::token_bucket(name).capacity(1).rate(1);
-            policy.build().expect("valid")
-        });
-        let both = |key| Request::new([Ask::new(&one, key), Ask::new(&other, key)], Mode::Charge, false);
-        let both = |key| store.decide_now(&both(key).expect("a valid request"));
-        assert!(both("ann").is_ok());
-        assert!(
-            both("bob").is_err(),
-            "there is room for one more key, not for two"
-        );
-        assert_eq!(store.keys(), 2);
-        let denied = both("ann").expect("decided");
-        assert!(denied.outcomes.iter().all(|outcome| !outcome.fits));
-        clock.advance(Duration::from_secs(1));
-        assert!(both("bob").is_ok());
-    }
-}
+mod tests;

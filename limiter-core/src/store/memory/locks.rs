@@ -1,0 +1,64 @@
+//! The locks of shards: one for a decision on one limit, several in one order for a decision on several.
+
+use std::sync::PoisonError;
+
+use smallvec::SmallVec;
+
+use super::table::Table;
+use super::{MemoryStore, SHARDS};
+use crate::clock::Clock;
+use crate::identity::Identity;
+use crate::request::Limit;
+use crate::sync::{Mutex, MutexGuard};
+use crate::units::Timestamp;
+
+impl MemoryStore {
+    /// Locks the shards of these limits, always in ascending order, so that no two calls wait for each other.
+    pub(super) fn lock_all(&self, limits: &[Limit<'_>]) -> Locks<'_> {
+        let shard = |limit: &Limit<'_>| limit.identity.shard(SHARDS);
+        let mut numbers: SmallVec<[usize; 2]> = limits.iter().map(shard).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Locks(
+            numbers
+                .into_iter()
+                .filter_map(|number| Some((number, lock(&self.shards.get(number)?.0))))
+                .collect(),
+        )
+    }
+}
+
+/// The locked shards of one decision.
+pub(super) struct Locks<'a>(SmallVec<[(usize, MutexGuard<'a, Table>); 2]>);
+
+impl Locks<'_> {
+    /// The moment of a decision on all of them.
+    pub(super) fn decide_at(&mut self, before: Timestamp, clock: &Clock) -> Timestamp {
+        let last = self.0.iter().map(|(_, table)| table.decided_at).max();
+        let decided_at = clock.in_order(before, last.unwrap_or(before));
+        for (_, table) in &mut self.0 {
+            table.decided_at = decided_at;
+        }
+        decided_at
+    }
+
+    pub(super) fn table(&mut self, identity: Identity) -> &mut Table {
+        let shard = identity.shard(SHARDS);
+        #[expect(
+            clippy::expect_used,
+            reason = "`lock_all` took the shard of every limit of the decision"
+        )]
+        let (_, table) = self
+            .0
+            .iter_mut()
+            .find(|(number, _)| *number == shard)
+            .expect("a locked shard");
+        table
+    }
+}
+
+/// Nothing that is done to a state can panic: it is arithmetic on bounded numbers.
+#[inline]
+pub(super) fn lock(shard: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
