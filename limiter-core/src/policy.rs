@@ -1,10 +1,10 @@
 //! Policies: what is limited, and how. A `Policy` that exists is valid.
 
 mod builder;
-mod divisor;
 mod funnel;
 mod purse;
 mod rate;
+mod reciprocal;
 #[cfg(feature = "redis")]
 mod share;
 mod sliding_window;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Rem;
 use std::time::Duration;
 
-use super::divisor::Divisor;
+use super::reciprocal::Reciprocal;
 use crate::error::ConfigError;
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 
@@ -32,9 +32,9 @@ pub struct Rate {
     pub(crate) thousandths: u64,
     /// … per this many microseconds; the fraction is reduced.
     pub(crate) micros: u64,
-    /// Both again, for divisions.
-    by_thousandths: Divisor,
-    by_micros: Divisor,
+    /// Both again, to divide by.
+    by_thousandths: Reciprocal,
+    by_micros: Reciprocal,
 }
 
 impl Rate {
@@ -76,8 +76,8 @@ impl Rate {
         Self {
             thousandths,
             micros,
-            by_thousandths: Divisor::new(thousandths),
-            by_micros: Divisor::new(micros),
+            by_thousandths: Reciprocal::of(thousandths),
+            by_micros: Reciprocal::of(micros),
         }
     }
 
@@ -256,9 +256,9 @@ rate_from_number!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
 
 /// Quotient and remainder. Nearly every product fits in 64 bits; a division of 128 takes many times as long.
 #[inline]
-fn divide(parts: u128, divisor: Divisor, by: u64) -> (u128, u64) {
+fn divide(parts: u128, reciprocal: Reciprocal, by: u64) -> (u128, u64) {
     if let Ok(parts) = u64::try_from(parts) {
-        let (whole, rest) = divisor.divide(parts);
+        let (whole, rest) = reciprocal.divide(parts, by);
         (u128::from(whole), rest)
     } else {
         let by = u128::from(by);

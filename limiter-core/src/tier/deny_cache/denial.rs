@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::Submission;
 use crate::algorithm::Outcome;
+use crate::few::Few;
 use crate::identity::Identity;
 use crate::policy::{Algorithm, Funnel, TokenBucket};
 use crate::request::{Limit, Request, Verdict};
@@ -12,7 +13,7 @@ use crate::units::Timestamp;
 /// A decision that denied.
 #[derive(Debug)]
 pub(super) struct Denial {
-    limits: SmallVec<[Denied; 1]>,
+    limits: Few<Denied>,
     submission: Submission,
     /// From this moment of this process's clock on the store is asked.
     until: u64,
@@ -118,7 +119,7 @@ impl Denial {
 
     /// Whether it tells more than a later one: it was submitted later, or denied less, while it holds.
     pub(super) fn outweighs(&self, other: &Self, now: u64) -> bool {
-        let pairs = || self.limits.iter().zip(&other.limits);
+        let pairs = || self.limits.iter().zip(other.limits.iter());
         let denied_less = pairs()
             .all(|(own, other)| own.algorithm == other.algorithm && own.cost <= other.cost)
             && pairs().any(|(own, other)| own.cost < other.cost);
