@@ -5,7 +5,9 @@ mod cluster;
 mod connection;
 mod dial;
 mod dial_failures;
+mod dispatcher;
 mod endpoint;
+mod errand;
 mod eviction;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -34,7 +36,6 @@ use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
-use bb8_redis::redis::Value;
 
 use super::Store;
 use crate::algorithm::Mode;
@@ -45,15 +46,17 @@ use crate::policy::Policy;
 use crate::request::{Ask, Request, Verdict};
 use cluster::Cluster;
 use connection::Dialer;
+use dispatcher::Part;
 use endpoint::Endpoint;
+use errand::{Decision, Errand};
 use eviction::Eviction;
 pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
 use question::{Operation, Question};
-use script::Call;
 use sentinel::Sentinel;
 pub(crate) use tls::Certificates;
+use wait::Wait;
 
 /// Where Redis is.
 #[derive(Clone, Debug)]
@@ -121,10 +124,10 @@ enum Route {
 }
 
 impl Route {
-    async fn run(&self, call: &Call) -> Result<Value, StoreError> {
+    async fn run<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         match self {
-            Self::Standalone(node) => node.run(call).await,
-            Self::Cluster(cluster) => cluster.run(call).await,
+            Self::Standalone(node) => Ok(errand.run(node, Part::default()).await?),
+            Self::Cluster(cluster) => cluster.run(errand).await,
         }
     }
 }
@@ -137,7 +140,7 @@ impl RedisStore {
     ) -> Result<Self, ConfigError> {
         deployment.check()?;
         let (certificates, settings) = (&deployment.certificates, deployment.node);
-        let server = |dialer| Route::Standalone(Node::new(dialer, settings));
+        let server = |dialer| Route::Standalone(Node::new(dialer, settings, clock.clone()));
         let route = match deployment.topology {
             Topology::Standalone(url) => server(Dialer::To(Endpoint::parse(&url, certificates)?)),
             Topology::Sentinel { sentinels, primary } => {
@@ -145,9 +148,11 @@ impl RedisStore {
                 server(Dialer::Primary(Arc::new(sentinel)))
             }
             Topology::Pool(pool) => server(Dialer::Through(pool)),
-            Topology::Cluster(urls) => {
-                Route::Cluster(Cluster::new(seeds::parse(&urls, certificates)?, settings)?)
-            }
+            Topology::Cluster(urls) => Route::Cluster(Cluster::new(
+                seeds::parse(&urls, certificates)?,
+                settings,
+                clock.clone(),
+            )?),
         };
         Ok(Self {
             route,
@@ -168,17 +173,11 @@ impl RedisStore {
 
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
-        let question = Question::new(request, operation, &self.namespace);
-        let call = wire::call(&[(&question, 1)], self.clock.injected(), request.deadline());
-        let answer = self.route.run(&call).await?;
-        let verdicts = reply::verdicts(&answer, &[(&question, 1)])?;
-        let verdict = verdicts.into_iter().flatten().next();
-        verdict.unwrap_or_else(|| {
-            Err(StoreError::new(
-                StoreErrorKind::Protocol,
-                "a reply without a verdict",
-            ))
-        })
+        let decision = Decision {
+            question: Question::new(request, operation, &self.namespace),
+            wait: Wait::of(request.deadline()),
+        };
+        self.route.run(&decision).await
     }
 }
 
@@ -228,8 +227,8 @@ impl RedisStore {
         for operation in [Operation::Check, Operation::Check, Operation::Reset] {
             let mut question = Question::new(&request, operation, &self.namespace);
             question.keys = self.namespace.trial_keys().into_iter().collect();
-            let call = wire::call(&[(&question, 1)], self.clock.injected(), READY_WITHIN);
-            self.route.run(&call).await?;
+            let wait = Wait::of(READY_WITHIN);
+            self.route.run(&Decision { question, wait }).await?;
         }
         Ok(())
     }
@@ -254,7 +253,7 @@ mod tests {
             max_in_flight: 1,
         };
         let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
-        let node = Node::new(Dialer::To(endpoint), settings);
+        let node = Node::new(Dialer::To(endpoint), settings, Clock::System);
         let namespace = Namespace::new("", "");
         let questions = requests.iter().map(|request| {
             let mut question = Question::new(request, Operation::Check, &namespace);
@@ -265,7 +264,7 @@ mod tests {
         let questions: Vec<_> = questions.collect();
         let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
         let call = wire::call(&items, Some(NOW), Duration::from_secs(5));
-        let verdicts = reply::verdicts(&node.run(&call).await.unwrap(), &items).unwrap();
+        let verdicts = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
         verdicts.into_iter().flatten().collect()
     }
 

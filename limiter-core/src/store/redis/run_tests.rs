@@ -56,7 +56,7 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
         connections: 1,
         max_in_flight: 1,
     };
-    let node = Node::new(Dialer::To(endpoint), settings);
+    let node = Node::new(Dialer::To(endpoint), settings, Clock::System);
     let clock = ManualClock::new();
     let model = MemoryStore::new(Clock::Manual(clock.clone()), 1_000);
     let namespace = Namespace::new("", "limits");
@@ -89,7 +89,7 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
         let question = Question::new(&request, mode.into(), &namespace);
         let items = [(&question, times)];
         let call = wire::call(&items, Some(clock.now()), Duration::from_secs(5));
-        let told = reply::verdicts(&node.run(&call).await.unwrap(), &items).unwrap();
+        let told = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
         for (number, told) in told.into_iter().flatten().enumerate() {
             let expected = model.decide_now(&request).unwrap();
             let told = told.unwrap();
@@ -102,7 +102,7 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
         if random.u8(..40) == 0 {
             let question = Question::new(&request, Operation::Reset, &namespace);
             let call = wire::call(&[(&question, 2)], Some(clock.now()), Duration::from_secs(5));
-            node.run(&call).await.unwrap();
+            node.try_run(&call, false).await.unwrap();
             request.limits.iter().for_each(|limit| model.forget(limit));
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use bb8_redis::redis::{self, Cmd};
+use bb8_redis::redis::{self, Cmd, ErrorKind, RedisError, ServerErrorKind};
 use sha1::{Digest, Sha1};
 
 use super::wait::Wait;
@@ -56,6 +56,11 @@ impl Script {
                 .collect()
         })
     }
+}
+
+/// Whether a server says that it does not know the script, which proves that nothing has run.
+pub(super) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 /// One call of a script.
