@@ -174,7 +174,7 @@ impl RedisStore {
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
         let decision = Decision {
-            question: Question::new(request, operation, &self.namespace),
+            question: Arc::new(Question::new(request, operation, &self.namespace)),
             wait: Wait::of(request.deadline()),
         };
         self.route.run(&decision).await
@@ -228,6 +228,7 @@ impl RedisStore {
             let mut question = Question::new(&request, operation, &self.namespace);
             question.keys = self.namespace.trial_keys().into_iter().collect();
             let wait = Wait::of(READY_WITHIN);
+            let question = Arc::new(question);
             self.route.run(&Decision { question, wait }).await?;
         }
         Ok(())

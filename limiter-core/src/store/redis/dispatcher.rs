@@ -90,7 +90,7 @@ impl Lane {
     }
 
     /// Lets a call go by itself if nobody is on the way, else has it wait with the others.
-    pub(super) fn enter(self: &Arc<Self>, part: Part, question: &Question, wait: Wait) -> Entered {
+    pub(super) fn enter(self: &Arc<Self>, part: Part, question: &Arc<Question>, wait: Wait) -> Entered {
         let mut state = self.lock();
         if state.taken == 0 && !state.starting && state.queue.is_empty() {
             state.taken = 1;

@@ -1,5 +1,7 @@
 //! What is to be done on the node that owns a slot, whichever that is.
 
+use std::sync::Arc;
+
 use super::dispatcher::Part;
 use super::node::{Failure, Node};
 use super::question::Question;
@@ -25,7 +27,7 @@ pub(super) trait Errand: Sync {
 /// A decision, which may travel with others.
 #[derive(Debug)]
 pub(super) struct Decision {
-    pub(super) question: Question,
+    pub(super) question: Arc<Question>,
     pub(super) wait: Wait,
 }
 
@@ -46,7 +48,7 @@ impl Errand for Decision {
 }
 
 /// A call of a script that travels alone.
-impl Errand for Call {
+impl Errand for Call<'_> {
     type Answer = bb8_redis::redis::Value;
 
     fn slot(&self) -> u16 {

@@ -19,7 +19,7 @@ use super::question::Question;
 use super::reply;
 use super::script::{Call, is_unknown};
 use super::wait::Wait;
-use super::wire;
+use super::wire::{self, Item};
 use crate::clock::{Clock, Seldom};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::request::Verdict;
@@ -87,7 +87,7 @@ impl Node {
     pub(super) async fn decide(
         &self,
         part: Part,
-        question: &Question,
+        question: &Arc<Question>,
         wait: &Wait,
     ) -> Result<Verdict, Failure> {
         let _place = self.place()?;
@@ -106,7 +106,7 @@ impl Node {
         question: &Question,
         wait: &Wait,
     ) -> Result<Verdict, Failure> {
-        let items = [(question, 1)];
+        let items: [Item<'_>; 1] = [(question, 1)];
         let call = wire::call(&items, self.injected(), wait.deadline());
         let reply = self.run_alone(&call, part.asking).await?;
         slot.answered();
@@ -124,12 +124,12 @@ impl Node {
 
     /// Runs a script, unless the breaker is open or too many calls are in flight; `asking` on behalf of a slot that is
     /// moving here.
-    pub(super) async fn try_run(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
+    pub(super) async fn try_run(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let _place = self.place()?;
         self.run_alone(call, asking).await
     }
 
-    async fn run_alone(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
+    async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let mut pass = Some(self.admit()?);
         let overdue = || self.failed(pass.take());
         let answer = call.wait().for_answer(self.exchange(call, asking), overdue).await;
@@ -175,14 +175,14 @@ impl Node {
 
     /// Connects, and has the script run once without keys, so that the server knows it and the permissions are known to
     /// suffice.
-    pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
+    pub(super) async fn prepare(&self, empty: &Call<'_>) -> Result<(), StoreError> {
         self.exchange(empty, false)
             .await
             .map(|_| ())
             .map_err(StoreError::from)
     }
 
-    async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
+    async fn exchange(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let mut connection = self
             .connection(call.wait().deadline())
             .await

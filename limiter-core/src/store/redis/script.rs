@@ -1,5 +1,6 @@
 //! The script, and how it is called: by its hash, and by its text where the server does not know it.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -65,18 +66,23 @@ pub(super) fn is_unknown(error: &RedisError) -> bool {
 
 /// One call of a script.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct Call<'a> {
     script: &'static Script,
-    keys: Vec<String>,
+    keys: Vec<Cow<'a, str>>,
     plan: Vec<u8>,
     wait: Wait,
 }
 
-impl Call {
-    pub(super) fn new(script: &'static Script, keys: Vec<String>, plan: Vec<u8>, deadline: Duration) -> Self {
+impl<'a> Call<'a> {
+    pub(super) fn new<K: Into<Cow<'a, str>>>(
+        script: &'static Script,
+        keys: impl IntoIterator<Item = K>,
+        plan: Vec<u8>,
+        deadline: Duration,
+    ) -> Self {
         Self {
             script,
-            keys,
+            keys: keys.into_iter().map(Into::into).collect(),
             plan,
             wait: Wait::of(deadline),
         }
@@ -94,7 +100,7 @@ impl Call {
 
     /// The first key; all of them lie in one slot.
     pub(super) fn key(&self) -> &str {
-        self.keys.first().map_or("", String::as_str)
+        self.keys.first().map_or("", |key| key)
     }
 
     /// How long the caller waits.
@@ -104,11 +110,11 @@ impl Call {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        command
-            .arg(script)
-            .arg(self.keys.len())
-            .arg(&self.keys)
-            .arg(&self.plan);
+        command.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&**key);
+        }
+        command.arg(&self.plan);
         command
     }
 }

@@ -14,8 +14,8 @@ const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 pub(super) type Item<'a> = (&'a Question, usize);
 
 /// The call that asks these questions, in this order; their keys lie in one slot.
-pub(super) fn call(items: &[Item<'_>], injected: Option<Timestamp>, deadline: Duration) -> Call {
-    let keys = items.iter().flat_map(|(question, _)| &question.keys).cloned();
+pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline: Duration) -> Call<'a> {
+    let keys = items.iter().flat_map(|(question, _)| &question.keys);
     let limits: usize = items.iter().map(|(question, _)| question.limits.len()).sum();
     let mut plan = head(injected);
     plan.reserve(2 + 4 * items.len() + 33 * limits);
@@ -41,7 +41,7 @@ pub(super) fn call(items: &[Item<'_>], injected: Option<Timestamp>, deadline: Du
             }
         }
     }
-    Call::new(&DECIDE, keys.collect(), plan, deadline)
+    Call::new(&DECIDE, keys, plan, deadline)
 }
 
 fn count(count: usize) -> u16 {

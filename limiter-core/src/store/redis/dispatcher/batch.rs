@@ -13,11 +13,12 @@ use tokio::time::timeout_at;
 use super::super::connection::Connection;
 use super::super::node::{Failure, Node};
 use super::super::reply;
-use super::super::script::{Call, is_unknown};
+use super::super::script::is_unknown;
 use super::super::wait::Wait;
 use super::super::wire::{self, Item};
 use super::Start;
 use super::queue::Entry;
+use crate::units::Timestamp;
 
 /// So often the other tasks may run once a moment has come, before it is taken for true that no answer has: it may lie in
 /// the socket of a process that stood still.
@@ -145,10 +146,10 @@ async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<Connecti
     if entries.is_empty() {
         return Outcome::Unasked;
     }
-    let groups = groups(node, entries, deadline);
-    match send(&mut connection, groups, Naming::Hash).await {
+    let now = node.injected();
+    match send(&mut connection, groups(entries), Naming::Hash, now).await {
         // Proof that nothing has run.
-        Ok(unknown) if !unknown.is_empty() => match send(&mut connection, unknown, Naming::Text).await {
+        Ok(unknown) if !unknown.is_empty() => match send(&mut connection, unknown, Naming::Text, now).await {
             Ok(_) => Outcome::Answered,
             Err(outcome) => outcome,
         },
@@ -169,10 +170,16 @@ async fn send(
     connection: &mut Connection,
     groups: Vec<Group>,
     naming: Naming,
+    now: Option<Timestamp>,
 ) -> Result<Vec<Group>, Outcome> {
-    let command = |group: &Group| match naming {
-        Naming::Hash => (group.call.by_hash(), group.asking),
-        Naming::Text => (group.call.by_text(), group.asking),
+    let command = |group: &Group| {
+        // The batch has moments of its own, for each caller's deadline.
+        let call = wire::call(&items(&group.entries), now, Duration::MAX);
+        let command = match naming {
+            Naming::Hash => call.by_hash(),
+            Naming::Text => call.by_text(),
+        };
+        (command, group.asking)
     };
     let answers = match connection.send_all(groups.iter().map(command).collect()).await {
         Ok(answers) => answers,
@@ -202,13 +209,11 @@ async fn send(
 struct Group {
     entries: Vec<Entry>,
     asking: bool,
-    call: Call,
 }
 
-/// The entries by the part of the node's keys, each part's in their order, at one moment.
-fn groups(node: &Node, mut entries: Vec<Entry>, deadline: Duration) -> Vec<Group> {
+/// The entries by the part of the node's keys, each part's in their order.
+fn groups(mut entries: Vec<Entry>) -> Vec<Group> {
     entries.sort_by_key(|entry| entry.part);
-    let now = node.injected();
     let mut groups = Vec::new();
     let mut entries = entries.into_iter().peekable();
     while let Some(first) = entries.next() {
@@ -217,12 +222,9 @@ fn groups(node: &Node, mut entries: Vec<Entry>, deadline: Duration) -> Vec<Group
         while let Some(next) = entries.next_if(|entry| entry.part == part) {
             group.push(next);
         }
-        let call = wire::call(&items(&group), now, deadline);
-        let (entries, asking) = (group, part.asking);
         groups.push(Group {
-            entries,
-            asking,
-            call,
+            entries: group,
+            asking: part.asking,
         });
     }
     groups
@@ -252,7 +254,7 @@ impl Group {
 fn items(entries: &[Entry]) -> Vec<Item<'_>> {
     entries
         .iter()
-        .map(|entry| (&entry.question, entry.callers.len()))
+        .map(|entry| (&*entry.question, entry.callers.len()))
         .collect()
 }
 

@@ -1,6 +1,7 @@
 //! What waits to be asked, in order of arrival; who asks the same as somebody before shares that one's entry.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Slot;
@@ -41,7 +42,7 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) part: Part,
-    pub(super) question: Question,
+    pub(super) question: Arc<Question>,
     /// In order of arrival.
     pub(super) callers: SmallVec<[Caller; 1]>,
 }
@@ -70,14 +71,19 @@ impl Queue {
     }
 
     /// Adds one who asks; the other end of what he is answered through.
-    pub(super) fn push(&mut self, part: Part, question: &Question, wait: Wait) -> oneshot::Receiver<Answer> {
+    pub(super) fn push(
+        &mut self,
+        part: Part,
+        question: &Arc<Question>,
+        wait: Wait,
+    ) -> oneshot::Receiver<Answer> {
         let (answer, told) = oneshot::channel();
         let caller = Caller { wait, answer };
         match self.same(part, question) {
             Some(entry) => entry.callers.push(caller),
             None => self.append(Entry {
                 part,
-                question: question.clone(),
+                question: Arc::clone(question),
                 callers: smallvec![caller],
             }),
         }

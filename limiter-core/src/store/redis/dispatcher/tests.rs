@@ -11,17 +11,17 @@ use crate::store::redis::question::Operation;
 use crate::units::Timestamp;
 
 /// Asks for so many permits for each of these keys.
-pub(super) fn check(limits: &[(&str, u64)]) -> Question {
+pub(super) fn check(limits: &[(&str, u64)]) -> Arc<Question> {
     question(limits, Operation::Check)
 }
 
-fn question(limits: &[(&str, u64)], operation: Operation) -> Question {
+fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<Question> {
     let policy = Policy::token_bucket("p").capacity(10).rate(1).build().unwrap();
     let asks = limits
         .iter()
         .map(|(key, cost)| Ask::new(&policy, *key).cost(*cost));
     let request = Request::new(asks, Mode::Charge, true).unwrap();
-    Question::new(&request, operation, &Namespace::new("", "n"))
+    Arc::new(Question::new(&request, operation, &Namespace::new("", "n")))
 }
 
 /// A verdict of which one can tell where it came from.
