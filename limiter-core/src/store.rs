@@ -18,6 +18,13 @@ pub(crate) trait Store: Send + Sync {
     /// Dropping the future leaves it open whether the request was charged; it is never charged twice.
     fn decide(&self, request: &Request<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
+    /// Gives back what each limit of the request costs, as far as it was used, and says how they stand then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`decide`](Self::decide).
+    fn refund(&self, request: &Request<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
+
     /// Forgets the state of every limit of the request.
     fn reset(&self, request: &Request<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 

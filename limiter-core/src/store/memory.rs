@@ -118,6 +118,23 @@ impl MemoryStore {
         Ok(Verdict { decided_at, outcomes })
     }
 
+    /// Gives back at once, without a future.
+    pub(crate) fn refund_now(&self, request: &Request<'_>) -> Verdict {
+        let decided_at = self.clock.now();
+        let refund = |limit: &Limit<'_>| {
+            let place = self.place(limit);
+            let mut locks = self.lock(std::slice::from_ref(&place));
+            let table = locks.table(&place);
+            let mut state = table.take(place.identity).unwrap_or_default();
+            let now = decided_at.as_micros();
+            let outcome = algorithm::refund(limit.policy.algorithm(), &mut state, limit.cost, now);
+            table.put(place.identity, state);
+            outcome
+        };
+        let outcomes = request.limits.iter().map(refund).collect();
+        Verdict { decided_at, outcomes }
+    }
+
     /// Forgets a limit's state.
     pub(crate) fn forget(&self, limit: &Limit<'_>) {
         let place = self.place(limit);
@@ -205,6 +222,10 @@ fn lock(shard: &Mutex<Table>) -> MutexGuard<'_, Table> {
 impl Store for MemoryStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
         self.decide_now(request)
+    }
+
+    async fn refund(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        Ok(self.refund_now(request))
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

@@ -1,5 +1,6 @@
 //! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
 
+mod account;
 mod breaker;
 mod cluster;
 mod connection;
@@ -40,6 +41,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
 use crate::request::{Ask, Request, Verdict};
+pub(crate) use account::{Account, Lender, Lending};
 use cluster::Cluster;
 use connection::Dialer;
 use endpoint::Endpoint;
@@ -163,6 +165,12 @@ impl RedisStore {
         )
     }
 
+    /// From which this replica borrows.
+    pub(crate) fn lender(&self) -> Lender {
+        let namespace = self.namespace.clone();
+        Lender::new(self.route.clone(), self.clock.clone(), namespace)
+    }
+
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
         let question = Question::new(request, operation, &self.namespace);
@@ -182,6 +190,11 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
         self.answer(request, request.mode.into()).await
+    }
+
+    async fn refund(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        let call = account::refund(request, &self.namespace, self.clock.injected());
+        account::refunded(&self.route.run(&call).await?, request)
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

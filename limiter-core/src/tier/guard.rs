@@ -79,6 +79,15 @@ impl Guard {
         Ok(decision)
     }
 
+    /// Gives back what was used.
+    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        let verdict = within(request.deadline(), self.store.refund(request)).await?;
+        if request.on_store_failure() == OnStoreFailure::Local {
+            self.insurance.heard(request, &verdict, self.clock.now());
+        }
+        Ok(())
+    }
+
     /// Forgets what was used.
     pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
         within(request.deadline(), self.store.reset(request)).await?;

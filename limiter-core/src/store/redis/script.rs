@@ -25,6 +25,17 @@ pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/driver.lua"),
 ));
 
+/// Gives back and lends.
+pub(super) static ACCOUNT: Script = Script::new(concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/level.lua"),
+    include_str!("lua/lent.lua"),
+    include_str!("lua/token_bucket.lua"),
+    include_str!("lua/funnel.lua"),
+    include_str!("lua/sliding_window.lua"),
+    include_str!("lua/account.lua"),
+));
+
 /// Counts replicas.
 pub(super) static HEARTBEAT: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),

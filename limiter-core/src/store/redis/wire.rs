@@ -17,7 +17,7 @@ use crate::units::Timestamp;
 const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 
 /// Integers of one limit's outcome in a reply.
-const OUTCOME_FIELDS: usize = 5;
+pub(super) const OUTCOME_FIELDS: usize = 5;
 
 /// The answers to one question.
 pub(super) type Verdicts = SmallVec<[Result<Verdict, StoreError>; 1]>;
@@ -43,15 +43,7 @@ pub(super) fn call(items: &[Item<'_>], injected: Option<Timestamp>, deadline: Du
         plan.push(question.operation as u8);
         plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
         for limit in &question.limits {
-            let (algorithm, numbers) = match limit.algorithm {
-                Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
-                    (1, [capacity, rate.thousandths, rate.micros])
-                }
-                Algorithm::Funnel(Funnel { capacity, rate }) => {
-                    (2, [capacity, rate.thousandths, rate.micros])
-                }
-                Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
-            };
+            let (algorithm, numbers) = parameters(&limit.algorithm);
             plan.push(algorithm);
             plan.extend_from_slice(&limit.cost.to_le_bytes());
             for number in numbers {
@@ -60,6 +52,17 @@ pub(super) fn call(items: &[Item<'_>], injected: Option<Timestamp>, deadline: Du
         }
     }
     Call::new(&DECIDE, keys, plan, deadline)
+}
+
+/// An algorithm's number, and its parameters.
+pub(super) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
+    match *algorithm {
+        Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
+            (1, [capacity, rate.thousandths, rate.micros])
+        }
+        Algorithm::Funnel(Funnel { capacity, rate }) => (2, [capacity, rate.thousandths, rate.micros]),
+        Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
+    }
 }
 
 /// What each script's argument begins with: the time, and the least TTL.
@@ -79,17 +82,7 @@ pub(super) fn head(injected: Option<Timestamp>) -> Vec<u8> {
 
 /// The verdicts of a reply to these questions: for each, one for each time that it was asked.
 pub(super) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts>, StoreError> {
-    let malformed = || StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed");
-    let Value::Array(integers) = reply else {
-        return Err(malformed());
-    };
-    let mut numbers = SmallVec::<[u64; 16]>::with_capacity(integers.len());
-    for integer in integers {
-        let Value::Int(number) = integer else {
-            return Err(malformed());
-        };
-        numbers.push(u64::try_from(*number).map_err(|_| malformed())?);
-    }
+    let numbers = integers(reply)?;
     let (now, outcomes) = numbers.split_first().ok_or_else(malformed)?;
     let limits = |(question, count): &Item<'_>| question.limits.len() * count;
     if outcomes.len() != items.iter().map(limits).sum::<usize>() * OUTCOME_FIELDS {
@@ -110,7 +103,23 @@ pub(super) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts
     Ok(items.iter().map(verdicts).collect())
 }
 
-fn outcome(fields: &[u64]) -> Result<Outcome, StoreError> {
+/// A reply of integers, none of them negative.
+pub(super) fn integers(reply: &Value) -> Result<SmallVec<[u64; 16]>, StoreError> {
+    let Value::Array(integers) = reply else {
+        return Err(malformed());
+    };
+    let number = |integer: &Value| match integer {
+        Value::Int(number) => u64::try_from(*number).map_err(|_| malformed()),
+        _ => Err(malformed()),
+    };
+    integers.iter().map(number).collect()
+}
+
+fn malformed() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed")
+}
+
+pub(super) fn outcome(fields: &[u64]) -> Result<Outcome, StoreError> {
     let failed = |kind, detail: &str| Err(StoreError::new(kind, detail));
     match *fields {
         // Whoever waits would ask again at once, and for ever.
