@@ -330,8 +330,8 @@ impl Limiter {
         }
     }
 
-    /// Ends all waits with [`Rejection::Unavailable`], waits until the waiters have left, and lets the other replicas know
-    /// that this one has, at most until the deadline. Calls that come later are rejected likewise.
+    /// Ends all waits with [`Rejection::Unavailable`], waits until the waiters have left, gives back what was borrowed, and lets
+    /// the other replicas know that this one has left, at most until the deadline. Calls that come later are rejected likewise.
     ///
     /// # Cancel safety
     ///
@@ -382,7 +382,7 @@ impl Limiter {
                 Err(error) => without_store(request, error, self.inner.clock.now()),
             }),
             #[cfg(feature = "redis")]
-            Backend::Redis(_) => None,
+            Backend::Redis(guard) => guard.decide_now(request).map(Ok),
         }
     }
 

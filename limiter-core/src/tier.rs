@@ -5,6 +5,8 @@ pub(crate) mod deadline;
 mod guard;
 #[cfg(feature = "redis")]
 mod insurance;
+#[cfg(feature = "redis")]
+mod lease;
 pub(crate) mod outage;
 #[cfg(feature = "redis")]
 mod replicas;

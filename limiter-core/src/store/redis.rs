@@ -41,7 +41,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
 use crate::request::{Ask, Request, Verdict};
-pub(crate) use account::{Account, Lender, Lending};
+pub(crate) use account::{Account, Lender};
 use cluster::Cluster;
 use connection::Dialer;
 use endpoint::Endpoint;

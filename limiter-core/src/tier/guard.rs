@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::deadline::within;
 use super::insurance::Insurance;
+use super::lease::Leases;
 use super::outage::without_store;
 use super::replicas::Replicas;
 use crate::clock::Clock;
@@ -24,6 +25,7 @@ const CALM: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Guard {
     store: RedisStore,
+    leases: Leases,
     insurance: Insurance,
     replicas: Replicas,
     clock: Clock,
@@ -35,6 +37,7 @@ pub(crate) struct Guard {
 impl Guard {
     pub(crate) fn new(store: RedisStore, replicas: Replicas, clock: Clock, max_keys: usize) -> Self {
         Self {
+            leases: Leases::new(store.lender(), clock.clone()),
             store,
             insurance: Insurance::new(clock.clone(), max_keys),
             replicas,
@@ -44,21 +47,34 @@ impl Guard {
         }
     }
 
+    /// The answer to a request that what is borrowed covers.
+    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Option<Decision> {
+        self.leases.decide(request)
+    }
+
     /// The answer to a request, within the deadline.
     pub(crate) async fn decide(
         &self,
         request: &Request<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
+        if let Some(decision) = self.decide_now(request) {
+            return Ok(decision);
+        }
         let insured = request.on_store_failure() == OnStoreFailure::Local;
-        let error = match within(deadline, self.store.decide(request)).await {
-            Ok(verdict) => {
+        let answer = match self.leases.ask(request) {
+            Some(asked) => within(deadline, asked).await,
+            None => within(deadline, self.store.decide(request)).await,
+        };
+        let error = match answer {
+            Ok(mut verdict) => {
                 if insured {
                     let now = self.clock.now();
                     self.insurance.heard(request, &verdict, now);
                     self.replicas.keep_counting(now);
                     self.store_decided(now);
                 }
+                self.leases.complete(request, &mut verdict);
                 return Ok(request.decision(verdict, Origin::Redis));
             }
             Err(error) => error,
@@ -90,7 +106,10 @@ impl Guard {
 
     /// Forgets what was used.
     pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        // Before, lest it be spent; and again, since more may have been lent in the meantime.
+        self.leases.forget(request);
         within(request.deadline(), self.store.reset(request)).await?;
+        self.leases.forget(request);
         self.insurance.forget(request);
         Ok(())
     }
@@ -109,9 +128,9 @@ impl Guard {
         self.replicas.count()
     }
 
-    /// Leaves the other replicas their shares.
+    /// Leaves the other replicas their shares, and what was borrowed.
     pub(crate) async fn leave(&self) {
-        self.replicas.leave().await;
+        tokio::join!(self.replicas.leave(), self.leases.leave());
     }
 
     fn insurance_decides(&self, error: &StoreError) {

@@ -328,12 +328,12 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
         );
         let (_, second) = algorithm::lend(&algorithm, &mut state, &ask, NOW + 600_000);
         assert_eq!(second.epoch, loan.epoch.wrapping_add(1));
-        assert_eq!((second.amount, second.life), (2_500, 900_000));
+        assert_eq!((second.amount, second.life), (2_000, 900_000));
         // Given back, it is there at once.
         let report = Report {
             epoch: second.epoch,
             spent: 500,
-            returned: 2_000,
+            returned: 1_500,
         };
         let ask = Borrowing {
             epoch: 1,

@@ -154,3 +154,6 @@ fn read(reply: &Value, limits: usize) -> Result<(Timestamp, Answers), StoreError
 fn malformed() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed")
 }
+
+#[cfg(test)]
+mod tests;

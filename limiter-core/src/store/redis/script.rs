@@ -19,6 +19,7 @@ pub(super) struct Script {
 pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
     include_str!("lua/level.lua"),
+    include_str!("lua/lent.lua"),
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/funnel.lua"),
     include_str!("lua/sliding_window.lua"),

@@ -6,6 +6,9 @@
 
 local LEVEL = '<BBI8I8I8I8I8'
 local LEVEL_BYTES = 42
+-- With what is lent of it (see lent.lua).
+local LENT_BYTES = 74
+local view_lent
 
 -- Reads a level as of now: the amount as it was stored, what has come back since, the remainder. Returns the outcome that
 -- says why it cannot be read.
@@ -17,6 +20,9 @@ local function view_level(limit, algorithm)
     return failure
   end
   if #value ~= LEVEL_BYTES then
+    if #value == LENT_BYTES then
+      return view_lent(limit, algorithm, value)
+    end
     return UNKNOWN_LAYOUT
   end
   local layout, stored, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)

@@ -83,7 +83,9 @@ function sliding_window.wait(limit)
   if nth > limit.count then
     return 0
   end
-  return max(0, moment(limit, nth) + limit.window - limit.ring_now)
+  local at = moment(limit, nth)
+  -- In a window that reaches back before the epoch lies every moment but zero, which stands for a permit given back.
+  return at > 0 and max(0, at + limit.window - limit.ring_now) or 0
 end
 
 -- The header as it is stored.
@@ -136,7 +138,7 @@ local function charge_ring(limit)
 end
 
 function sliding_window.settle(limit, charge, keep, ttl)
-  local used = later_than(limit, limit.ring_now - limit.window)
+  local used = later_than(limit, max(0, limit.ring_now - limit.window))
   local fresh = not limit.stored
   local stamps
   if charge then
@@ -144,7 +146,7 @@ function sliding_window.settle(limit, charge, keep, ttl)
     stamps = charge_ring(limit)
   end
   local reset = 0
-  if limit.count > 0 then
+  if limit.count > 0 and limit.newest > 0 then
     reset = max(0, limit.newest + limit.window - limit.ring_now)
   end
   local keep_until = max(limit.keep_until, limit.ring_now + reset)
