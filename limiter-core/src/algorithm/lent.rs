@@ -14,6 +14,9 @@ use super::{Mode, Outcome, State};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
+/// Loans are whole permits.
+const PERMIT: u64 = 1_000;
+
 /// A level, and what is lent of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lent {
@@ -358,9 +361,13 @@ fn borrow(
     };
     let charged = if fits { ask.cost } else { 0 };
     look.lent.level.amount = meter.charged(look.lent.level.amount, charged);
-    // Some is left for those who ask for themselves, and for other holders.
-    let some = if fits { look.lent.remaining(meter) / 2 } else { 0 };
-    let loan = look.lent.lend(meter, ask.want.min(some), ask.epoch);
+    // Some is left for those who ask for themselves, and for other holders; and fractions of a permit would lie about.
+    let some = if fits {
+        ask.want.min(look.lent.remaining(meter) / 2)
+    } else {
+        0
+    };
+    let loan = look.lent.lend(meter, some - some % PERMIT, ask.epoch);
     let taken = charged + loan.amount;
     let settled = look.settle(meter, algorithm, state, taken, (heard || taken > 0, true));
     let outcome = Outcome {

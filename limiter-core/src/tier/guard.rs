@@ -62,9 +62,12 @@ impl Guard {
             return Ok(decision);
         }
         let insured = request.on_store_failure() == OnStoreFailure::Local;
-        let answer = match self.leases.ask(request) {
-            Some(asked) => within(deadline, asked).await,
-            None => within(deadline, self.store.decide(request)).await,
+        let (answer, held) = match self.leases.ask(request) {
+            Some(asked) => (within(deadline, asked).await, u64::MAX),
+            None => {
+                let held = self.leases.held(request);
+                (within(deadline, self.store.decide(request)).await, held)
+            }
         };
         let error = match answer {
             Ok(mut verdict) => {
@@ -74,7 +77,7 @@ impl Guard {
                     self.replicas.keep_counting(now);
                     self.store_decided(now);
                 }
-                self.leases.complete(request, &mut verdict);
+                self.leases.complete(request, &mut verdict, held);
                 return Ok(request.decision(verdict, Origin::Redis));
             }
             Err(error) => error,

@@ -31,8 +31,8 @@ use wallet::Wallet;
 const SHARDS: usize = 16;
 /// Of more limits than this nothing is borrowed. They are decided by the store.
 const MAX_WALLETS: usize = 4_096;
-/// How often the wallets are looked through.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The wallets are looked through once in a sixteenth of a lease, within these bounds.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(250)];
 /// A task that looks after the wallets and has not shown itself for so long lives in a runtime that is gone.
 const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 
@@ -162,13 +162,20 @@ impl Leases {
         })
     }
 
-    /// Adds what is held here to what the store says is left.
-    pub(super) fn complete(&self, request: &Request<'_>, verdict: &mut Verdict) {
-        let Some(limit) = leasable(request) else { return };
+    /// What is borrowed of the limit of a request, and not spent.
+    pub(super) fn held(&self, request: &Request<'_>) -> u64 {
+        let Some(limit) = leasable(request) else { return 0 };
         let now = self.shared.clock.now().as_micros();
         let mut shard = self.shared.shard(limit.identity);
         let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
-        let held = entry.map_or(0, |entry| entry.wallet.held(now));
+        entry.map_or(0, |entry| entry.wallet.held(now))
+    }
+
+    /// Adds what is held here to what the store says is left: no more than was `held_before`, since what was borrowed in the
+    /// meantime the store may have counted as left.
+    pub(super) fn complete(&self, request: &Request<'_>, verdict: &mut Verdict, held_before: u64) {
+        let Some(limit) = leasable(request) else { return };
+        let held = self.held(request).min(held_before);
         if let [outcome] = &mut *verdict.outcomes {
             outcome.remaining = outcome.remaining.saturating_add(held);
             if request.mode == Mode::Peek && held >= limit.cost {
@@ -239,7 +246,7 @@ async fn look_after(shared: Arc<Shared>, task: u32, mut closing: watch::Receiver
         shared
             .due
             .store(now.after(ABANDONED_AFTER).as_micros(), Ordering::Relaxed);
-        let errands = shared.stale(now);
+        let (errands, pause) = shared.stale(now);
         let mut running = JoinSet::new();
         for errand in errands {
             let shared = Arc::clone(&shared);
@@ -263,7 +270,7 @@ async fn look_after(shared: Arc<Shared>, task: u32, mut closing: watch::Receiver
                 running.join_all().await;
                 return;
             }
-            () = shared.clock.sleep(now, PAUSE) => {}
+            () = shared.clock.sleep(now, pause) => {}
         }
     }
 }
@@ -334,12 +341,17 @@ impl Shared {
         }
     }
 
-    /// The questions that give back what is not needed; forgets wallets that are of no use.
-    fn stale(&self, now: Timestamp) -> Vec<Errand> {
+    /// The questions that give back what is not needed, and when to look again; forgets wallets that are of no use.
+    fn stale(&self, now: Timestamp) -> (Vec<Errand>, Duration) {
+        let [shortest, mut pause] = PAUSES;
         let mut errands = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
             shard.retain(|entry| !entry.wallet.is_idle(now.as_micros()));
+            let leases = shard.iter().filter_map(|entry| entry.account.policy.lease());
+            pause = leases
+                .fold(pause, |pause, lease| pause.min(lease / 16))
+                .max(shortest);
             for entry in shard
                 .iter_mut()
                 .filter(|entry| entry.wallet.is_stale(now.as_micros()))
@@ -347,7 +359,7 @@ impl Shared {
                 errands.extend(entry.farewell(now));
             }
         }
-        errands
+        (errands, pause)
     }
 
     fn drain(&self) -> Vec<Entry> {

@@ -101,12 +101,11 @@ impl Wallet {
         if cost > 0 {
             self.spent_at = now;
         }
-        let covers = self.held(now) > 0 && cost == 0;
         Borrowing {
             cost,
             want: self.want.max(cost),
             epoch: self.epoch(),
-            report: self.report(!covers, now),
+            report: self.report(cost > 0, now),
         }
     }
 

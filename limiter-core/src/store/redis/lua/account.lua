@@ -46,10 +46,10 @@ local function heed(meter, spent, returned, number)
   return returned + spent > 0
 end
 
--- Lends at most half of what is left: some is for those who ask for themselves, and for other holders.
+-- Lends whole permits, at most half of what is left: some is for those who ask for themselves, and for other holders.
 local function lend(meter, want, epoch)
   local account = meter.account
-  local amount = min(want, floor(left(meter, account) / 2))
+  local amount = floor(min(want, left(meter, account) / 2) / 1000) * 1000
   if amount == 0 then
     return 0, 0, 0
   end
