@@ -9,21 +9,19 @@ const SLOTS: usize = 16_384;
 /// An answer in the shapes that the decoders look for, with anything in them.
 #[derive(Arbitrary, Debug)]
 pub enum Answer {
-    /// Numbers, as the script answers.
+    /// Bytes, as the script answers.
     Script {
-        /// The moment, then five numbers for each limit.
-        numbers: Vec<i64>,
-        /// An element that is something else.
-        odd: Option<(u8, Tree)>,
-        /// How many limits each decision has.
-        limits: Vec<u8>,
+        /// All of them.
+        bytes: Vec<u8>,
+        /// How many limits each question has, and how often it was asked.
+        questions: Vec<(u8, u8)>,
     },
-    /// A reply that is well formed.
+    /// An answer that is well formed.
     Outcomes {
         /// The moment.
         now: u64,
-        /// What each limit of the one decision answers.
-        outcomes: Vec<(u8, [u64; 4])>,
+        /// How often each question was asked and granted, and what is told of its limits.
+        questions: Vec<(u8, u8, Vec<Told>)>,
     },
     /// The map of a cluster.
     Slots(Vec<Range>),
@@ -36,6 +34,19 @@ pub enum Answer {
     },
     /// Anything else.
     Any(Tree),
+}
+
+/// What is told of one limit.
+#[derive(Arbitrary, Debug)]
+pub enum Told {
+    /// A level, or a window: so many numbers.
+    Numbers(Vec<u64>),
+    /// A level that may have been stored: amount, remainder, parts, how long ago, for how long.
+    Level(u32, u16, u16, i32, u32),
+    /// That there is nothing to tell.
+    Nothing,
+    /// That it cannot be read.
+    Unreadable(u8),
 }
 
 /// A range of slots.
@@ -95,30 +106,22 @@ impl Answer {
     /// Decodes the answer.
     pub fn check(self) {
         match self {
-            Self::Script { numbers, odd, limits } => {
-                let mut items: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
-                if let Some((place, tree)) = odd
-                    && let Some(item) = items.get_mut(usize::from(place))
-                {
-                    *item = tree.into();
-                }
-                let limits: Vec<usize> = limits
-                    .into_iter()
-                    .map(|count| 1 + usize::from(count) % 16)
-                    .collect();
-                check_decisions(&Value::Array(items), &limits);
+            Self::Script { bytes, questions } => {
+                let question = |(limits, times): (u8, u8)| (1 + usize::from(limits) % 16, usize::from(times));
+                let questions: Vec<_> = questions.into_iter().map(question).collect();
+                check_decisions(&Value::BulkString(bytes), &questions);
             }
-            Self::Outcomes { now, outcomes } => {
-                let number = |number: u64| Value::Int((number >> 1).cast_signed());
-                let outcomes = &outcomes[..outcomes.len().min(16)];
-                let mut items = vec![number(now)];
-                for (fits, numbers) in outcomes {
-                    items.push(Value::Int(i64::from(fits % 5)));
-                    items.extend(numbers.iter().copied().map(number));
+            Self::Outcomes { now, questions } => {
+                let now = now >> 12;
+                let mut bytes = now.to_le_bytes().to_vec();
+                for (_, granted, limits) in &questions {
+                    write_answer(&mut bytes, now, u16::from(*granted), limits);
                 }
-                if !outcomes.is_empty() {
-                    check_decisions(&Value::Array(items), &[outcomes.len()]);
-                }
+                let question = |(times, _, limits): &(u8, u8, Vec<Told>)| {
+                    (limits.len().clamp(1, 16), usize::from(*times))
+                };
+                let questions: Vec<_> = questions.iter().map(question).collect();
+                check_decisions(&Value::BulkString(bytes), &questions);
             }
             Self::Slots(ranges) => {
                 check_owners(&Value::Array(ranges.into_iter().map(Range::value).collect()))
@@ -147,21 +150,67 @@ pub fn check_bytes(bytes: &[u8]) {
 }
 
 fn check_value(value: Value) {
-    for limits in [&[1][..], &[2], &[1, 2]] {
-        check_decisions(&value, limits);
+    for questions in [&[(1, 1)][..], &[(2, 1)], &[(1, 3)], &[(1, 1), (2, 2)]] {
+        check_decisions(&value, questions);
     }
     check_owners(&value);
     check_redirection(value);
 }
 
-fn check_decisions(reply: &Value, limits: &[usize]) {
-    let policy = Policy::token_bucket("p").capacity(5).rate(1).build();
-    match fuzzing::decisions(reply, &policy.expect("valid"), limits) {
-        Ok(decisions) => decisions
-            .into_iter()
-            .filter_map(Result::ok)
-            .for_each(check_decision),
-        Err(error) => assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}"),
+fn check_decisions(answer: &Value, questions: &[(usize, usize)]) {
+    let bucket = Policy::token_bucket("p").capacity(5).rate(1).build();
+    let window = Policy::sliding_window("p").limit(5).window("1s").build();
+    for policy in [bucket, window] {
+        match fuzzing::decisions(answer, &policy.expect("valid"), questions) {
+            Ok(answers) => answers.into_iter().filter_map(Result::ok).for_each(check_answers),
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}"),
+        }
+    }
+}
+
+/// Those who ask first are granted first.
+fn check_answers(decisions: Vec<Decision>) {
+    assert!(
+        decisions.is_sorted_by_key(|decision| !decision.is_allowed()),
+        "{decisions:?}"
+    );
+    decisions.into_iter().for_each(check_decision);
+}
+
+/// An answer as the script writes it, if what is told of each limit is of the right length.
+fn write_answer(bytes: &mut Vec<u8>, now: u64, granted: u16, limits: &[Told]) {
+    let limits = &limits[..limits.len().min(16)];
+    bytes.extend(granted.to_le_bytes());
+    let found = |told: &Told| {
+        if let Told::Unreadable(found) = told {
+            *found
+        } else {
+            0
+        }
+    };
+    bytes.extend(limits.iter().map(found));
+    if limits.iter().any(|told| found(told) != 0) {
+        return;
+    }
+    for told in limits {
+        let numbers = match told {
+            Told::Numbers(numbers) => numbers.clone(),
+            Told::Level(amount, remainder, parts, age, life) => {
+                let at = now.saturating_add_signed(-i64::from(*age));
+                let rest = [
+                    (*remainder).into(),
+                    (*parts).into(),
+                    at,
+                    at.saturating_add((*life).into()),
+                ];
+                [u64::from(*amount)].into_iter().chain(rest).collect()
+            }
+            Told::Nothing | Told::Unreadable(_) => Vec::new(),
+        };
+        let head: &[u8] = if numbers.len() == 5 { &[1, 1] } else { &[] };
+        bytes.push(u8::try_from(head.len() + 8 * numbers.len()).unwrap_or(u8::MAX));
+        bytes.extend(head);
+        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     }
 }
 

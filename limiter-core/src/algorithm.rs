@@ -16,8 +16,13 @@ use smallvec::SmallVec;
 
 use crate::policy::Algorithm;
 use lent::Lent;
+#[cfg(feature = "redis")]
+pub(crate) use lent::StoredLoans;
+#[cfg(any(feature = "redis", test))]
 pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;
+#[cfg(feature = "redis")]
+pub(crate) use level::StoredLevel;
 use sliding_window::Ring;
 
 /// What is stored for one key under one policy.

@@ -25,23 +25,28 @@ pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<Str
         .collect())
 }
 
-/// What the script's reply to several decisions means, each on so many limits of one policy.
+/// What the script's answer to several questions means: on so many limits of one policy each, asked so many times. The
+/// decisions of one question stand together.
 pub fn decisions(
-    reply: &Value,
+    answer: &Value,
     policy: &Policy,
-    limits: &[usize],
-) -> Result<Vec<Result<Decision, StoreError>>, StoreError> {
-    let verdicts = decoding::verdicts(reply, limits)?;
-    assert_eq!(verdicts.len(), limits.len(), "one verdict for each decision");
-    let decision = |(verdict, count): (Result<_, StoreError>, &usize)| {
-        let keys: Vec<_> = (0..*count).map(|number| number.to_string()).collect();
-        let asks = keys.iter().map(|key| Ask::new(policy, key));
+    questions: &[(usize, usize)],
+) -> Result<Vec<Result<Vec<Decision>, StoreError>>, StoreError> {
+    let request = |(limits, times): &(usize, usize)| {
+        let keys: Vec<_> = (0..*limits).map(|number| number.to_string()).collect();
+        let asks = keys.into_iter().map(|key| Ask::new(policy, key));
         let request = Request::new(asks, Mode::Charge, true);
         #[expect(clippy::expect_used, reason = "the fuzzer is to see it")]
         let request = request.expect("1 to 16 limits");
-        let decision = request.decision(verdict?, Origin::Redis);
-        assert_eq!(decision.limits().len(), *count, "one outcome for each limit");
-        Ok(decision)
+        (request, *times)
     };
-    Ok(verdicts.into_iter().zip(limits).map(decision).collect())
+    let requests: Vec<_> = questions.iter().map(request).collect();
+    let verdicts = decoding::verdicts(answer, &requests)?;
+    assert_eq!(verdicts.len(), requests.len(), "answers to each question");
+    let decisions = |(verdicts, (request, times)): (Vec<Result<_, StoreError>>, &(Request<'_>, usize))| {
+        assert_eq!(verdicts.len(), *times, "an answer for each time");
+        let decision = |verdict: Result<_, StoreError>| Ok(request.decision(verdict?, Origin::Redis));
+        verdicts.into_iter().map(decision).collect()
+    };
+    Ok(verdicts.into_iter().zip(&requests).map(decisions).collect())
 }

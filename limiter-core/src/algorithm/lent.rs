@@ -135,13 +135,13 @@ impl Lent {
         meter.without(self.loans.total()).remaining(self.level.amount)
     }
 
-    /// Takes a report into account: whether it said anything new.
-    fn heed(&mut self, meter: &impl Meter, report: Report) -> bool {
+    /// Takes a report into account: how much came back, if it said anything new.
+    fn heed(&mut self, meter: &impl Meter, report: Report) -> Option<u64> {
         let loans = &mut self.loans;
         let lent = match loans.number.wrapping_sub(report.epoch) {
             0 => &mut loans.current,
             1 => &mut loans.previous,
-            _ => return false,
+            _ => return None,
         };
         let returned = report.returned.min(*lent);
         let spent = report.spent.min(*lent - returned);
@@ -150,7 +150,7 @@ impl Lent {
         self.level.amount = meter.given_back(amount, returned);
         // A policy that shrank has less room than what was lent under the one before.
         self.forward(meter, self.level.at);
-        returned + spent > 0
+        (returned + spent > 0).then_some(returned)
     }
 
     fn lend(&mut self, meter: &impl Meter, amount: u64, epoch: u64) -> Loan {
@@ -194,6 +194,39 @@ impl Loans {
     /// When what is lent now counts as spent.
     fn last_end(&self) -> u64 {
         self.since + 2 * self.epoch
+    }
+}
+
+/// What is lent of a level, as a store outside of this process keeps it.
+#[cfg(feature = "redis")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredLoans {
+    pub(crate) current: u64,
+    pub(crate) previous: u64,
+    pub(crate) since: u64,
+    pub(crate) epoch: u32,
+    pub(crate) number: u32,
+}
+
+#[cfg(feature = "redis")]
+impl StoredLoans {
+    /// The state of a level of which so much is lent, if these are numbers of loans.
+    pub(crate) fn state(self, level: &State) -> Option<State> {
+        let (State::TokenBucket(level) | State::Funnel(level)) = *level else {
+            return None;
+        };
+        let is_sound = self.current <= MAX_EXACT
+            && self.previous <= MAX_EXACT
+            && self.since <= level.at
+            && self.epoch > 0;
+        let loans = Loans {
+            current: self.current,
+            previous: self.previous,
+            since: self.since,
+            epoch: self.epoch.into(),
+            number: self.number,
+        };
+        is_sound.then(|| State::Lent(Box::new(Lent { level, loans })))
     }
 }
 
@@ -255,6 +288,17 @@ impl Look {
         }
     }
 
+    /// What was lent came back: it is not missing from any policy any more.
+    fn came_back(&mut self, meter: &impl Meter, returned: u64) {
+        let level = &mut self.lent.level;
+        let sooner = level
+            .keep_until
+            .saturating_sub(meter.rate().time_for(returned, 0));
+        let idle_at = self.lent.level.at + self.lent.idle_after(meter);
+        self.lent.level.keep_until = sooner.max(idle_at);
+        self.for_others = sooner > idle_at;
+    }
+
     /// The outcome after what was done to the level, which is stored if that `changed` it or if it has to be mended. `taken`
     /// was taken from it.
     fn settle(
@@ -268,17 +312,13 @@ impl Look {
         let Lent { level, loans } = self.lent;
         let (now, kept) = (level.at, level.keep_until);
         let reset_after = self.lent.idle_after(meter);
-        let mut keep_until = now + reset_after;
-        if self.for_others || !changed {
-            // What is taken is missing from the other policy too, and begins to come back when the last loan ends.
-            let missing_until = if taken > 0 && self.for_others {
-                let from = kept.max(if loans.total() > 0 { loans.last_end() } else { 0 });
-                (from + meter.rate().time_for(taken, 0)).min(now + MAX_EXACT)
-            } else {
-                kept
-            };
-            keep_until = keep_until.max(missing_until);
+        let mut keep_until = kept;
+        if taken > 0 && self.for_others {
+            // It is missing from the other policy too, and begins to come back when the last loan ends.
+            let from = kept.max(if loans.total() > 0 { loans.last_end() } else { 0 });
+            keep_until = (from + meter.rate().time_for(taken, 0)).min(now + MAX_EXACT);
         }
+        keep_until = keep_until.max(now + reset_after);
         let mended = may_mend && self.is_stored && (self.is_ahead || keep_until > kept);
         if changed || mended {
             self.lent.level.keep_until = keep_until;
@@ -336,11 +376,18 @@ fn give_back(meter: &impl Meter, algorithm: &Algorithm, state: &mut State, amoun
     let level = &mut look.lent.level;
     let left = meter.without(look.lent.loans.total());
     let used = left.used(level.amount);
-    level.amount = left.recovered(level.amount, amount.min(used));
-    if level.amount == left.idle() {
+    let refunded = amount.min(used);
+    if refunded == 0 {
+        return;
+    }
+    level.amount = left.recovered(level.amount, refunded);
+    if refunded == used {
         level.remainder = 0;
     }
-    look.settle(meter, algorithm, state, 0, (amount.min(used) > 0, false));
+    if !look.for_others {
+        level.keep_until = now;
+    }
+    look.settle(meter, algorithm, state, 0, (true, false));
 }
 
 #[cfg(any(feature = "redis", test))]
@@ -353,6 +400,9 @@ fn borrow(
 ) -> (Outcome, Loan) {
     let mut look = Look::at(meter, state, now);
     let heard = look.lent.heed(meter, ask.report);
+    if let Some(returned) = heard {
+        look.came_back(meter, returned);
+    }
     let fits = look.lent.fits(meter, ask.cost);
     let retry_after = if fits {
         0
@@ -369,7 +419,13 @@ fn borrow(
     };
     let loan = look.lent.lend(meter, some - some % PERMIT, ask.epoch);
     let taken = charged + loan.amount;
-    let settled = look.settle(meter, algorithm, state, taken, (heard || taken > 0, true));
+    let settled = look.settle(
+        meter,
+        algorithm,
+        state,
+        taken,
+        (heard.is_some() || taken > 0, true),
+    );
     let outcome = Outcome {
         fits,
         retry_after,

@@ -3,7 +3,11 @@
 //! It is stored as it stood at one moment and brought forward on use, as in J. Turner, "New directions in communications"
 //! (1986), with a remainder in place of rounding.
 
+#[cfg(feature = "redis")]
+use super::State;
 use super::{Mode, Outcome};
+#[cfg(feature = "redis")]
+use crate::policy::Algorithm;
 use crate::policy::Rate;
 use crate::units::MAX_EXACT;
 
@@ -43,6 +47,51 @@ pub(super) trait Meter: Sized {
     fn given_back(&self, amount: u64, by: u64) -> u64;
     /// The amount after so much of what was lent was spent.
     fn spent(&self, amount: u64, by: u64) -> u64;
+}
+
+/// The numbers of a level as a store outside of this process keeps them.
+#[cfg(feature = "redis")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredLevel {
+    pub(crate) amount: u64,
+    pub(crate) remainder: u64,
+    pub(crate) parts: u64,
+    pub(crate) at: u64,
+    pub(crate) keep_until: u64,
+}
+
+#[cfg(feature = "redis")]
+impl StoredLevel {
+    /// The state that they describe under an algorithm, if they are those of a level.
+    pub(crate) fn state(self, algorithm: &Algorithm) -> Option<State> {
+        let Self {
+            amount,
+            remainder,
+            parts,
+            at,
+            keep_until,
+        } = self;
+        if amount > MAX_EXACT
+            || remainder >= parts
+            || parts > MAX_EXACT
+            || at > keep_until
+            || keep_until > 2 * MAX_EXACT
+        {
+            return None;
+        }
+        let level = Level {
+            amount,
+            remainder,
+            parts,
+            at,
+            keep_until,
+        };
+        match algorithm {
+            Algorithm::TokenBucket(_) => Some(State::TokenBucket(level)),
+            Algorithm::Funnel(_) => Some(State::Funnel(level)),
+            Algorithm::SlidingWindow(_) => None,
+        }
+    }
 }
 
 impl Level {

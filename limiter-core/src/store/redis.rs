@@ -19,6 +19,9 @@ mod node;
 mod pools;
 mod question;
 mod refusal;
+mod reply;
+#[cfg(test)]
+mod run_tests;
 mod script;
 mod seeds;
 mod sentinel;
@@ -175,8 +178,8 @@ impl RedisStore {
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
         let question = Question::new(request, operation, &self.namespace);
         let call = wire::call(&[(&question, 1)], self.clock.injected(), request.deadline());
-        let reply = self.route.run(&call).await?;
-        let verdicts = wire::verdicts(&reply, &[(&question, 1)])?;
+        let answer = self.route.run(&call).await?;
+        let verdicts = reply::verdicts(&answer, &[(&question, 1)])?;
         let verdict = verdicts.into_iter().flatten().next();
         verdict.unwrap_or_else(|| {
             Err(StoreError::new(
@@ -275,7 +278,7 @@ mod tests {
         let questions: Vec<_> = questions.collect();
         let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
         let call = wire::call(&items, Some(NOW), Duration::from_secs(5));
-        let verdicts = wire::verdicts(&node.run(&call).await.unwrap(), &items).unwrap();
+        let verdicts = reply::verdicts(&node.run(&call).await.unwrap(), &items).unwrap();
         verdicts.into_iter().flatten().collect()
     }
 

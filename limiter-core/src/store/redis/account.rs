@@ -3,7 +3,7 @@
 use bb8_redis::redis::Value;
 
 use super::script::{ACCOUNT, Call};
-use super::{Route, wire};
+use super::{Route, reply, wire};
 use crate::algorithm::{Borrowing, Loan, Outcome};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -15,7 +15,9 @@ use crate::units::Timestamp;
 const REFUND: u8 = 0;
 const LEND: u8 = 1;
 
-/// Integers that a loan adds to an outcome.
+/// Integers of an outcome.
+const OUTCOME_FIELDS: usize = 5;
+/// Integers that a loan adds to it.
 const LOAN_FIELDS: usize = 3;
 
 /// Lends permits. Cheap to clone, and outlives the call that began.
@@ -133,22 +135,51 @@ fn push(plan: &mut Vec<u8>, operation: u8, algorithm: &Algorithm, ask: &Borrowin
 type Answers = Vec<Result<(Outcome, Loan), StoreError>>;
 
 fn read(reply: &Value, limits: usize) -> Result<(Timestamp, Answers), StoreError> {
-    let numbers = wire::integers(reply)?;
+    let numbers = integers(reply)?;
     let (now, answers) = numbers.split_first().ok_or_else(malformed)?;
-    let fields = wire::OUTCOME_FIELDS + LOAN_FIELDS;
+    let fields = OUTCOME_FIELDS + LOAN_FIELDS;
     if answers.len() != limits * fields {
         return Err(malformed());
     }
     let answer = |fields: &[u64]| {
-        let (outcome, loan) = fields.split_at(wire::OUTCOME_FIELDS);
+        let (outcome, loan) = fields.split_at(OUTCOME_FIELDS);
         let &[amount, epoch, life] = loan else {
             return Err(malformed());
         };
         let epoch = u32::try_from(epoch).map_err(|_| malformed())?;
-        Ok((wire::outcome(outcome)?, Loan { amount, epoch, life }))
+        Ok((read_outcome(outcome)?, Loan { amount, epoch, life }))
     };
     let answers = answers.chunks_exact(fields).map(answer).collect();
     Ok((Timestamp::from_micros(*now), answers))
+}
+
+/// Integers, none of them negative.
+fn integers(reply: &Value) -> Result<Vec<u64>, StoreError> {
+    let Value::Array(integers) = reply else {
+        return Err(malformed());
+    };
+    let number = |integer: &Value| match integer {
+        Value::Int(number) => u64::try_from(*number).map_err(|_| malformed()),
+        _ => Err(malformed()),
+    };
+    integers.iter().map(number).collect()
+}
+
+fn read_outcome(fields: &[u64]) -> Result<Outcome, StoreError> {
+    match *fields {
+        // Whoever waits would ask again at once, and for ever.
+        [1, _, 0, ..] => Err(malformed()),
+        [fits @ (0 | 1), remaining, retry_after, reset_after, expires_after] => Ok(Outcome {
+            fits: fits == 0,
+            remaining,
+            retry_after,
+            reset_after,
+            expires_after,
+        }),
+        [2, ..] => Err(reply::unreadable_as(reply::WRONG_TYPE)?),
+        [3, ..] => Err(reply::unreadable_as(reply::UNKNOWN_LAYOUT)?),
+        _ => Err(malformed()),
+    }
 }
 
 fn malformed() -> StoreError {

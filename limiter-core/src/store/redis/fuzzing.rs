@@ -4,17 +4,29 @@ use std::sync::Arc;
 
 use bb8_redis::redis::{RedisError, Value};
 
-use super::{slots, wire};
+use super::question::{Operation, Question};
+use super::{reply, slots};
 use crate::error::StoreError;
-use crate::request::Verdict;
+use crate::key::Namespace;
+use crate::request::{Request, Verdict};
 
 type Owner = Option<(String, u16)>;
 
 pub(crate) fn verdicts(
-    reply: &Value,
-    limits: &[usize],
-) -> Result<Vec<Result<Verdict, StoreError>>, StoreError> {
-    wire::verdicts(reply, limits)
+    answer: &Value,
+    requests: &[(Request<'_>, usize)],
+) -> Result<Vec<Vec<Result<Verdict, StoreError>>>, StoreError> {
+    let namespace = Namespace::new("", "fuzz");
+    let question = |(request, times): &(Request<'_>, usize)| {
+        (Question::new(request, Operation::Check, &namespace), *times)
+    };
+    let questions: Vec<_> = requests.iter().map(question).collect();
+    let items: Vec<_> = questions
+        .iter()
+        .map(|(question, times)| (question, *times))
+        .collect();
+    let verdicts = reply::verdicts(answer, &items)?;
+    Ok(verdicts.into_iter().map(|verdicts| verdicts.into_vec()).collect())
 }
 
 /// Who owns each slot, by an answer to CLUSTER SLOTS.

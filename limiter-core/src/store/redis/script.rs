@@ -15,24 +15,33 @@ pub(super) struct Script {
     hash: OnceLock<String>,
 }
 
-/// Decides. Algorithms come before the driver, which names them.
+/// Decides.
+///
+/// A script begins anew with each call, so every function in it costs time even where it is not called. What few decisions
+/// need therefore stands in one function, which sees nothing of what is around it and is called when it is first needed.
 pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
-    include_str!("lua/level.lua"),
+    include_str!("lua/wire.lua"),
+    include_str!("lua/moment.lua"),
+    "local function new_deciders(now, least_ttl)\n",
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/wire.lua"),
+    include_str!("lua/exact.lua"),
     include_str!("lua/lent.lua"),
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/funnel.lua"),
+    include_str!("lua/level.lua"),
     include_str!("lua/sliding_window.lua"),
+    include_str!("lua/decide.lua"),
+    "end\n",
     include_str!("lua/driver.lua"),
 ));
 
 /// Gives back and lends.
 pub(super) static ACCOUNT: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
-    include_str!("lua/level.lua"),
+    include_str!("lua/wire.lua"),
+    include_str!("lua/moment.lua"),
+    include_str!("lua/exact.lua"),
     include_str!("lua/lent.lua"),
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/funnel.lua"),
     include_str!("lua/sliding_window.lua"),
     include_str!("lua/account.lua"),
 ));
@@ -40,6 +49,7 @@ pub(super) static ACCOUNT: Script = Script::new(concat!(
 /// Counts replicas.
 pub(super) static HEARTBEAT: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
+    include_str!("lua/moment.lua"),
     include_str!("lua/heartbeat.lua"),
 ));
 

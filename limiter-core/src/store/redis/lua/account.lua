@@ -1,32 +1,28 @@
 -- Gives back what was used, and lends of buckets and funnels: each limit by itself.
 --
 -- KEYS: the key of each limit, in order.
--- ARGV[1], binary, little-endian:
---   now (8: microseconds, 0 for the server's time), least TTL in milliseconds (4), number of limits (1); then for each limit:
+-- ARGV[1] goes on with the number of limits (1); then for each limit:
 --   operation (1: 0 refund, 1 lend), algorithm (1), cost (8: what is given back, or what is charged beside the loan), three
 --   numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and 0); then, of no account to a
 --   refund: what is to be lent at most (8), how long an epoch lasts (8), what was spent (8) and what comes back (8) of what
 --   was lent in an epoch, and its number (4).
--- Reply, integers: the moment in microseconds; then for each limit: outcome, remaining, retry, reset, expiry as in
---   driver.lua, what was lent, its epoch, and the time after which it counts as spent.
+-- Reply, integers: the moment in microseconds; then for each limit: outcome (0 fits, 1 denies, 2 a value of another type, 3 an
+--   unknown layout), remaining, retry, reset, expiry (microseconds from now), what was lent, its epoch, and the time after
+--   which it counts as spent.
 
 local LEND = 1
 
-local plan = ARGV[1]
-local now, least_ttl, count, position = unpack('<I8I4B', plan)
-if now == 0 then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-
-local function ttl(span)
-  return max(least_ttl, floor((span + 999) / 1000) + 1)
-end
+local FITS, DENIES = 0, 1
 
 local function refund_level(meter, amount)
   local account = meter.account
   local given = min(amount, room(meter, account))
-  recover(meter, account, given, account.remainder)
+  if given > 0 then
+    recover(meter, account, given, account.remainder)
+    if not meter.others then
+      account.keep_until = now
+    end
+  end
   return given > 0
 end
 
@@ -41,9 +37,16 @@ local function heed(meter, spent, returned, number)
   returned = min(returned, account[lent])
   spent = min(spent, account[lent] - returned)
   account[lent] = account[lent] - returned - spent
-  account.amount = account.amount + (meter.funnel and spent or returned)
+  account.amount = account.amount + (meter.algorithm == TOKEN_BUCKET and returned or spent)
   recover(meter, account, 0, account.remainder)
-  return returned + spent > 0
+  if returned + spent == 0 then
+    return false
+  end
+  -- What came back is not missing from any policy any more.
+  local sooner = max(0, account.keep_until - time_for(meter.rate, meter.per, returned, 0))
+  local idle_at = now + time_until(meter, account)
+  account.keep_until, meter.others = max(sooner, idle_at), sooner > idle_at
+  return true
 end
 
 -- Lends whole permits, at most half of what is left: some is for those who ask for themselves, and for other holders.
@@ -57,71 +60,72 @@ local function lend(meter, want, epoch)
     account.current, account.previous = 0, 0
     account.since, account.epoch, account.number = account.at, epoch, account.at % 4294967296
   end
-  if not meter.funnel then
+  if meter.algorithm == TOKEN_BUCKET then
     account.amount = account.amount - amount
   end
   account.current = account.current + amount
   return amount, account.number, account.since + 2 * account.epoch - account.at
 end
 
--- The oldest permits of a window get the moment of the one before them, which has left it.
+-- The oldest permits of a window get the moment of the one before them, which has left it. Returns how the ring was found.
 local function refund_window(limit, amount)
-  local failure = sliding_window.view(limit)
-  if failure or not limit.stored then
-    return failure
-  end
-  local live = later_than(limit, max(0, limit.ring_now - limit.window))
+  local found = view_ring(limit)
+  local ring, live = limit.ring, limit.used
   local given = min(amount, live)
-  if given == 0 then
-    return
+  if found ~= READABLE or given == 0 then
+    return found
   end
-  local before = live < limit.count and moment(limit, live + 1) or 0
-  local first = limit.head - live
+  local before = live < ring.count and moment(ring, live + 1) or 0
+  local first = ring.head - live
   if first < 0 then
-    first = first + limit.count
+    first = first + ring.count
   end
-  local newest = given == live and before or limit.newest
-  limit.keep_until = limit.keep_until - (limit.newest - newest)
-  limit.newest = newest
-  if limit.keep_until <= limit.ring_now then
+  if given == live then
+    ring.keep_until, ring.newest = ring.keep_until - (ring.newest - before), before
+  end
+  limit.used = live - given
+  if ring.keep_until <= ring.now then
     call('DEL', limit.key)
-  else
-    local stamps = repeated(pack('<I8', before), given)
-    local straight = min(given, limit.count - first)
-    call('SETRANGE', limit.key, HEADER_BYTES + 8 * first, string.sub(stamps, 1, 8 * straight))
-    if straight < given then
-      call('SETRANGE', limit.key, HEADER_BYTES, string.sub(stamps, 8 * straight + 1))
-    end
-    call('SETRANGE', limit.key, 0, header(limit))
-    call('PEXPIRE', limit.key, ttl(limit.keep_until - limit.ring_now))
+    ring.newest = 0
+    return READABLE
   end
-  return sliding_window.view(limit)
+  local stamps = repeated(pack('<I8', before), given)
+  local straight = min(given, ring.count - first)
+  call('SETRANGE', limit.key, format('%d', HEADER_BYTES + 8 * first), string.sub(stamps, 1, 8 * straight))
+  if straight < given then
+    call('SETRANGE', limit.key, format('%d', HEADER_BYTES), string.sub(stamps, 8 * straight + 1))
+  end
+  write_header(ring)
+  return READABLE
 end
 
-local reply = { now }
+local reply, filled = { now }, 1
+local limits
+limits, position = unpack('<B', plan, position)
 
-for i = 1, count do
-  local operation, kind, cost, first, second, third, want, epoch, spent, returned, number
-  operation, kind, cost, first, second, third, want, epoch, spent, returned, number, position =
+for i = 1, limits do
+  local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number
+  operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number, position =
     unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
-  local limit = { key = KEYS[i], now = now, kind = kind, funnel = kind == FUNNEL, cost = 0 }
-  limit.capacity, limit.rate, limit.per, limit.limit, limit.window = first, second, third, first, second
-  local outcome, remaining, wait, reset, expiry = FITS, 0, 0, 0, 0
+  local limit = { key = KEYS[i], algorithm = algorithm }
+  local found, outcome, remaining, wait_for, reset, expiry = READABLE, FITS, 0, 0, 0, 0
   local lent, lent_in, life = 0, 0, 0
-  if kind == SLIDING_WINDOW then
-    outcome = refund_window(limit, cost) or FITS
-    if outcome == FITS then
-      remaining, reset, expiry = sliding_window.settle(limit, false, false, ttl)
+  if algorithm == SLIDING_WINDOW then
+    limit.limit, limit.window, limit.used = first, second, 0
+    found = refund_window(limit, cost)
+    if found == READABLE then
+      remaining, reset = max(0, first - limit.used), window_left(limit.ring, second)
+      expiry = max(0, limit.ring.keep_until - limit.ring.now)
     end
   else
-    local value, failure = read('GET', limit.key)
-    outcome = failure or view_account(limit, value, now) or FITS
-    if outcome == FITS then
+    limit.capacity, limit.rate, limit.per = first, second, third
+    found = view_account(limit, try('GET', limit.key))
+    if found == READABLE then
       local changed, taken
       if operation == LEND then
-        changed = heed(limit, spent, returned, number)
+        changed, taken = heed(limit, spent, returned, number), 0
         if cost > 0 and missing(limit, limit.account, cost) > 0 then
-          outcome, wait, taken = DENIES, time_until(limit, limit.account, cost), 0
+          outcome, wait_for = DENIES, time_until(limit, limit.account, cost)
         else
           charge_account(limit, cost)
           lent, lent_in, life = lend(limit, want, epoch)
@@ -129,13 +133,18 @@ for i = 1, count do
         end
         changed = changed or taken > 0
       else
-        taken, changed = 0, refund_level(limit, cost)
+        changed, taken = refund_level(limit, cost), 0
       end
-      remaining, reset, expiry = settle_account(limit, taken, changed, operation == LEND, ttl)
+      remaining = left(limit, limit.account)
+      reset, expiry = settle_account(limit, taken, 1, changed, operation == LEND)
     end
   end
-  for _, number_of_reply in ipairs({ outcome, remaining, wait, reset, expiry, lent, lent_in, life }) do
-    reply[#reply + 1] = number_of_reply
+  if found ~= READABLE then
+    outcome = found + 1
+  end
+  for _, number_told in ipairs({ outcome, remaining, wait_for, reset, expiry, lent, lent_in, life }) do
+    filled = filled + 1
+    reply[filled] = number_told
   end
 end
 

@@ -1,8 +1,7 @@
 -- Counts the replicas that share the limits of a namespace. A script of its own.
 --
 -- KEYS[1]: the register.
--- ARGV[1], binary, little-endian: now (8: microseconds, 0 for the server's time), least TTL in milliseconds (4), the
---   replica's id (8), how long it counts from now on (8: microseconds, 0 when it leaves).
+-- ARGV[1] goes on with the replica's id (8), and how long it counts from now on (8: microseconds, 0 when it leaves).
 -- Reply: the number of replicas, at most MAX_REPLICAS.
 -- Stored: layout (1), then for each replica its id (8) and the moment until which it counts (8: microseconds).
 -- TTL: until the last of them counts no more.
@@ -10,16 +9,11 @@
 local MAX_REPLICAS = 1024
 local LONGEST_LIFE = 30000000
 
-local now, least_ttl, position = unpack('<I8I4', ARGV[1])
 local id = string.sub(ARGV[1], position, position + 7)
 local life = unpack('<I8', ARGV[1], position + 8)
-if now == 0 then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
 
-local register, failure = read('GET', KEYS[1])
-if failure then
+local register = try('GET', KEYS[1])
+if type(register) == 'table' then
   return redis.error_reply('WRONGTYPE the register of replicas holds a value of another type')
 end
 local kept, count, last = {}, 0, now

@@ -4,9 +4,9 @@
 --   thousandths), when the current epoch began (8) and how long it lasts (4, microseconds), its number (4).
 -- TTL: until keep_until, as for every level.
 --
--- A `meter` has capacity, rate and per, and is a funnel or not; an `account` has what is stored, as numbers.
+-- A `meter` is a limit with its key, algorithm, capacity, rate and per; an `account` has what is stored, as numbers.
 
-local LENT = '<BBI8I8I8I8I8I8I8I8I4I4'
+local LENT, LENT_BYTES = '<BBI8I8I8I8I8I8I8I8I4I4', 74
 
 local function lent_total(account)
   return account.current + account.previous
@@ -14,7 +14,7 @@ end
 
 -- What can come back before the epoch ends.
 local function room(meter, account)
-  if meter.funnel then
+  if meter.algorithm ~= TOKEN_BUCKET then
     return account.amount
   end
   return max(0, meter.capacity - lent_total(account)) - account.amount
@@ -22,14 +22,14 @@ end
 
 -- What has to come back before `cost` fits.
 local function missing(meter, account, cost)
-  if meter.funnel then
+  if meter.algorithm ~= TOKEN_BUCKET then
     return max(0, account.amount + cost - max(0, meter.capacity - lent_total(account)))
   end
   return max(0, cost - account.amount)
 end
 
 local function left(meter, account)
-  if meter.funnel then
+  if meter.algorithm ~= TOKEN_BUCKET then
     return max(0, meter.capacity - lent_total(account) - account.amount)
   end
   return account.amount
@@ -38,7 +38,7 @@ end
 -- Gives back so much of what is used and not lent, as time does.
 local function recover(meter, account, by, remainder)
   local idle
-  if meter.funnel then
+  if meter.algorithm ~= TOKEN_BUCKET then
     idle = 0
     account.amount = max(0, account.amount - by)
   else
@@ -57,7 +57,7 @@ end
 
 -- Ends the current epoch: what was lent in the one before is spent.
 local function turn(meter, account)
-  if meter.funnel then
+  if meter.algorithm ~= TOKEN_BUCKET then
     account.amount = account.amount + account.previous
   end
   account.current, account.previous = 0, account.current
@@ -81,31 +81,35 @@ local function time_until(meter, account, cost)
   end
 end
 
--- The account as it stands at `now`. Returns the outcome that says why it cannot be read.
-local function view_account(meter, value, now)
-  local account = { amount = meter.funnel and 0 or meter.capacity, remainder = 0, at = now, keep_until = now,
-    current = 0, previous = 0, since = 0, epoch = 0, number = 0 }
+-- Reads a value, which may be none, as the account that it is now. Returns how it was found.
+local function view_account(meter, value)
+  local account = {
+    amount = meter.algorithm == TOKEN_BUCKET and meter.capacity or 0, remainder = 0, at = now, keep_until = now,
+    current = 0, previous = 0, since = 0, epoch = 0, number = 0,
+  }
   meter.account, meter.stored, meter.ahead, meter.others = account, false, false, false
   if not value then
-    return
+    return READABLE
   end
-  local layout, kind, amount, remainder, parts, at, keep_until
+  local layout, algorithm, amount, remainder, parts, at, keep_until
   local current, previous, since, epoch, number = 0, 0, 0, 0, 0
   if #value == LEVEL_BYTES then
-    layout, kind, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)
+    layout, algorithm, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)
   elseif #value == LENT_BYTES then
-    layout, kind, amount, remainder, parts, at, keep_until, current, previous, since, epoch, number = unpack(LENT, value)
-    if since > at or epoch == 0 or current + previous > MAX then
+    layout, algorithm, amount, remainder, parts, at, keep_until, current, previous, since, epoch, number =
+      unpack(LENT, value)
+    if since > at or epoch == 0 or current > MAX or previous > MAX then
       return UNKNOWN_LAYOUT
     end
   else
-    return UNKNOWN_LAYOUT
+    return failure_of(value, 'GET', meter.key)
   end
-  if layout ~= LAYOUT or kind ~= meter.kind or remainder >= parts or at > keep_until or keep_until > EXACT then
+  if layout ~= LAYOUT or algorithm ~= meter.algorithm or amount > MAX or remainder >= parts or parts > MAX
+    or at > keep_until or keep_until > EXACT then
     return UNKNOWN_LAYOUT
   end
   if now >= keep_until then
-    return
+    return READABLE
   end
   -- Time that ran back moves the whole state back.
   local back = max(0, at - now)
@@ -119,66 +123,52 @@ local function view_account(meter, value, now)
   end
   forward(meter, account, now)
   meter.others = account.keep_until > now + time_until(meter, account)
+  return READABLE
 end
 
--- To be called after what was done to an account, of which `taken` was taken. It is stored if that `changed` it, or if it
--- has to be mended. Returns what is left, the time until nothing is used, and its life.
-local function settle_account(meter, taken, changed, may_mend, ttl)
+-- To be called after what was done to an account, of which `taken` was taken so many times. It is stored if that `changed`
+-- it, or if it has to be mended. Returns the time until nothing is used, and its life.
+local function settle_account(meter, taken, times, changed, may_mend)
   local account = meter.account
-  local now, kept = account.at, account.keep_until
+  local kept = account.keep_until
   local reset = time_until(meter, account)
-  local keep_until = now + reset
-  if meter.others or not changed then
-    if taken > 0 and meter.others then
-      -- What is taken is missing from the other policy too, and begins to come back when the last loan ends.
-      local from = kept
-      if lent_total(account) > 0 then
-        from = max(from, account.since + 2 * account.epoch)
-      end
-      kept = min(from + time_for(meter.rate, meter.per, taken, 0), now + MAX)
-    end
-    keep_until = max(keep_until, kept)
+  local keep_until = kept
+  if taken * times > 0 and meter.others then
+    -- It is missing from the other policy too, and begins to come back when the last loan ends.
+    local from = lent_total(account) > 0 and max(kept, account.since + 2 * account.epoch) or kept
+    keep_until = min(from + times * time_for(meter.rate, meter.per, taken, 0), now + MAX)
   end
-  if changed or (may_mend and meter.stored and (meter.ahead or keep_until > account.keep_until)) then
+  keep_until = max(keep_until, now + reset)
+  if changed or (may_mend and meter.stored and (meter.ahead or keep_until > kept)) then
     account.keep_until = keep_until
-    local life = ttl(keep_until - now)
     if keep_until <= now then
       call('DEL', meter.key)
-    elseif lent_total(account) > 0 then
-      call('SET', meter.key, pack(LENT, LAYOUT, meter.kind, account.amount, account.remainder, meter.per, now, keep_until,
-        account.current, account.previous, account.since, account.epoch, account.number), 'PX', life)
     else
-      call('SET', meter.key, pack(LEVEL, LAYOUT, meter.kind, account.amount, account.remainder, meter.per, now,
-        keep_until), 'PX', life)
+      local value = pack(LEVEL, LAYOUT, meter.algorithm, account.amount, account.remainder, meter.per, now, keep_until)
+      if lent_total(account) > 0 then
+        value = pack(LENT, LAYOUT, meter.algorithm, account.amount, account.remainder, meter.per, now, keep_until,
+          account.current, account.previous, account.since, account.epoch, account.number)
+      end
+      call('SET', meter.key, value, 'PX', ttl(keep_until - now))
     end
   end
-  return left(meter, account), reset, max(0, account.keep_until - now)
+  return reset, max(0, account.keep_until - now)
 end
 
--- Charges an account.
 local function charge_account(meter, cost)
   local account = meter.account
-  account.amount = meter.funnel and account.amount + cost or account.amount - cost
+  account.amount = account.amount + (meter.algorithm == TOKEN_BUCKET and -cost or cost)
 end
 
--- What a decision does with a level of which something is lent, in place of what it does with others.
-local lent = {}
-
-function view_lent(limit, algorithm, value)
-  limit.kind, limit.funnel, limit.algorithm = algorithm, algorithm == 2, lent
-  -- What a bucket or a funnel goes on to look at.
-  limit.amount, limit.recovered = 0, 0
-  return view_account(limit, value, limit.now)
+-- What a decision does in place of `view_level` where something is lent.
+local function view_lent(limit)
+  local found = view_account(limit, limit.value)
+  limit.used = limit.capacity - left(limit, limit.account)
+  return found
 end
 
-function lent.wait(limit)
-  local account = limit.account
-  return missing(limit, account, limit.cost) > 0 and time_until(limit, account, limit.cost) or 0
-end
-
-function lent.settle(limit, charge, keep, ttl)
-  if charge then
-    charge_account(limit, limit.cost)
-  end
-  return settle_account(limit, charge and limit.cost or 0, charge, keep, ttl)
+-- And in place of `settle_level`.
+local function settle_lent(limit, granted)
+  charge_account(limit, granted * limit.cost)
+  settle_account(limit, limit.cost, granted, granted > 0, true)
 end

@@ -1,63 +1,69 @@
--- A quantity that moves at a rate: the tokens of a bucket, the level of a funnel. The twin of algorithm/level.rs.
+-- A quantity that moves at a rate: the token bucket and the funnel. The twin of algorithm/level.rs.
 --
--- Stored, 42 bytes: layout (1), algorithm (1), then as 8-byte integers: amount in thousandths, remainder and the parts it
---   is counted in, moment in microseconds, keep_until in microseconds.
+-- Parameters: capacity in thousandths; rate as thousandths per microseconds (a reduced fraction).
+-- Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers: amount in thousandths (a
+--   bucket's tokens, a funnel's level), remainder and the parts it is counted in, moment in microseconds, keep_until in
+--   microseconds.
+--   Where some of it is lent, 32 bytes more; see lent.lua.
 -- TTL: until keep_until, from when on the state equals absence.
 
-local LEVEL = '<BBI8I8I8I8I8'
-local LEVEL_BYTES = 42
--- With what is lent of it (see lent.lua).
-local LENT_BYTES = 74
-local view_lent
-
--- Reads a level as of now: the amount as it was stored, what has come back since, the remainder. Returns the outcome that
--- says why it cannot be read.
-local function view_level(limit, algorithm)
-  local now = limit.now
-  limit.stored, limit.ahead, limit.remainder, limit.keep_until = false, false, 0, now
-  local value, failure = read('GET', limit.key)
+-- Reads a level as of now: what is used, the remainder, keep_until, whether the stored moment is ahead of the clock; and the
+-- value itself, false where there is none. Returns how it was found.
+local function view_level(limit)
+  local value = try('GET', limit.key)
+  limit.value = value
   if not value then
-    return failure
+    return READABLE
+  end
+  if #value == LENT_BYTES then
+    return view_lent(limit)
   end
   if #value ~= LEVEL_BYTES then
-    if #value == LENT_BYTES then
-      return view_lent(limit, algorithm, value)
-    end
-    return UNKNOWN_LAYOUT
+    return failure_of(value, 'GET', limit.key)
   end
-  local layout, stored, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)
-  if layout ~= LAYOUT or stored ~= algorithm or remainder >= parts or at > keep_until or keep_until > EXACT then
+  local layout, algorithm, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)
+  if layout ~= LAYOUT or algorithm ~= limit.algorithm or amount > MAX or remainder >= parts or parts > MAX
+    or at > keep_until or keep_until > EXACT then
     return UNKNOWN_LAYOUT
   end
   if now >= keep_until then
-    return
+    return READABLE
   end
-  limit.stored, limit.amount = true, amount
-  remainder = convert(remainder, parts, limit.per)
-  limit.recovered, limit.remainder = accrue(limit.rate, limit.per, max(0, now - at), remainder)
-  -- Time that ran back moves the whole state back.
   limit.ahead = now < at
+  -- Time that ran back moves the whole state back.
   limit.keep_until = keep_until - max(0, at - now)
+  local back
+  back, remainder = accrue(limit.rate, limit.per, max(0, now - at), convert(remainder, parts, limit.per))
+  local used = (algorithm == TOKEN_BUCKET and limit.capacity - amount or amount) - back
+  if used > 0 then
+    limit.used, limit.remainder = used, remainder
+  end
+  return READABLE
 end
 
--- To be called before a charge; `used` is what has to come back until nothing is used. Where the level is kept for a larger
--- or slower policy, the charge is missing from that too.
-local function keep_for_others(limit, used)
-  if limit.keep_until > limit.now + time_for(limit.rate, limit.per, used, limit.remainder) then
-    local longer = limit.keep_until + time_for(limit.rate, limit.per, limit.cost, 0)
-    limit.keep_until = min(longer, limit.now + MAX)
+-- Charges what was granted, and stores the level where it is to be stored: a denial writes only what has to be mended.
+-- Returns what its outcomes follow from.
+local function settle_level(limit, granted, _, keep)
+  if limit.account then
+    if keep then
+      settle_lent(limit, granted)
+    end
+    return limit.value
   end
-end
-
--- Stores the level where it is to be stored; returns the time until nothing of it is used, and its life.
-local function settle_level(limit, algorithm, used, charge, keep, ttl)
-  local now = limit.now
-  local reset = time_for(limit.rate, limit.per, used, limit.remainder)
-  local keep_until = max(limit.keep_until, now + reset)
-  if charge or (keep and limit.stored and (limit.ahead or keep_until > limit.keep_until)) then
-    limit.keep_until = keep_until
-    local value = pack(LEVEL, LAYOUT, algorithm, limit.amount, limit.remainder, limit.per, now, keep_until)
-    call('SET', limit.key, value, 'PX', ttl(keep_until - now))
+  local rate, per = limit.rate, limit.per
+  if keep then
+    local keep_until = limit.keep_until
+    if granted > 0 and keep_until > now + time_for(rate, per, limit.used, limit.remainder) then
+      -- It is kept for a larger or slower policy, from which the charge is missing too.
+      keep_until = min(keep_until + granted * time_for(rate, per, limit.cost, 0), now + MAX)
+    end
+    local used = limit.used + granted * limit.cost
+    keep_until = max(keep_until, now + time_for(rate, per, used, limit.remainder))
+    if granted > 0 or (limit.value and (limit.ahead or keep_until > limit.keep_until)) then
+      local amount = limit.algorithm == TOKEN_BUCKET and limit.capacity - used or used
+      local value = pack(LEVEL, LAYOUT, limit.algorithm, amount, limit.remainder, per, now, keep_until)
+      call('SET', limit.key, value, 'PX', ttl(keep_until - now))
+    end
   end
-  return reset, limit.keep_until - now
+  return limit.value or ''
 end

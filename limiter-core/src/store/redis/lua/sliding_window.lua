@@ -6,70 +6,49 @@
 --   is written), count (4: moments written, at most size), skew (8: added to the clock's time, so that the ring's own time
 --   never runs back), newest (8: the newest moment), keep_until (8: in the ring's time).
 -- TTL: until keep_until, from when on the state equals absence (an empty ring).
+--
+-- A moment of 0 stands for a permit that was given back: no window has it, not even one that reaches back before the epoch.
+--
+-- The beginning of the value is read with the header; of the rest, only what is looked at. More at a time would be fewer
+-- commands but slower, since a long string is dear in Lua: to make one of a kilobyte takes as long as three commands. For the
+-- same reason a moment and the header are written by a command each, rather than the value as a whole.
 
-local SLIDING_WINDOW = 3
-local HEADER = '<BBI2I4I4I4I8I8I8'
-local HEADER_BYTES = 40
--- Rings up to this size are read whole: one command in place of one for each probe of the bisection.
-local WHOLE_BYTES = HEADER_BYTES + 8 * 128
+local HEADER, HEADER_BYTES = '<BBI2I4I4I4I8I8I8', 40
+local START_BYTES = HEADER_BYTES + 8 * 16
+local LAST_OF_START = format('%d', START_BYTES - 1)
 
-local sliding_window = {}
-
-function sliding_window.view(limit)
-  local key, now = limit.key, limit.now
-  limit.stored, limit.ahead = false, false
-  limit.size, limit.head, limit.count, limit.skew, limit.newest = limit.limit, 0, 0, 0, 0
-  limit.ring_now, limit.keep_until = now, now
-
-  local start, failure = read('GETRANGE', key, 0, WHOLE_BYTES - 1)
-  if not start then
-    return failure
-  end
-  if start == '' then
-    -- No key, or an empty string, which is not ours.
-    return call('EXISTS', key) == 1 and UNKNOWN_LAYOUT or nil
-  end
-  if #start < HEADER_BYTES then
-    return UNKNOWN_LAYOUT
-  end
-  local layout, algorithm, _, size, head, count, skew, newest, keep_until = unpack(HEADER, start)
-  if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size
-    or (count < size and head ~= count) or newest > keep_until or keep_until > EXACT then
-    return UNKNOWN_LAYOUT
-  end
-  local bytes = HEADER_BYTES + 8 * count
-  if bytes > #start and (#start < WHOLE_BYTES or bytes > call('STRLEN', key)) then
-    return UNKNOWN_LAYOUT
-  end
-  if now + skew >= keep_until then
-    return
-  end
-  limit.stored, limit.start = true, start
-  limit.size, limit.head, limit.count, limit.newest, limit.keep_until = size, head, count, newest, keep_until
-  limit.ahead = now + skew < newest
-  limit.skew = limit.ahead and newest - now or skew
-  limit.ring_now = now + limit.skew
+-- Bytes of a ring, counted from 0.
+local function bytes(ring, first, last)
+  return call('GETRANGE', ring.key, format('%d', first), format('%d', last))
 end
 
 -- The nth newest moment, counted from 1; n is at most count.
-local function moment(limit, n)
-  local index = limit.head - n
+local function moment(ring, n)
+  local index = ring.head - n
   if index < 0 then
-    index = index + limit.count
+    index = index + ring.count
   end
   local offset = HEADER_BYTES + 8 * index
-  if offset + 8 <= #limit.start then
-    return (unpack('<I8', limit.start, offset + 1))
+  if offset + 8 <= #ring.start then
+    return (unpack('<I8', ring.start, offset + 1))
   end
-  return (unpack('<I8', call('GETRANGE', limit.key, offset, offset + 7)))
+  return (unpack('<I8', bytes(ring, offset, offset + 7)))
 end
 
--- How many moments are later than `edge`. Moments never decrease, so this bisects.
-local function later_than(limit, edge)
-  local later, not_later = 0, limit.count + 1
+-- How many moments are later than `edge`. Moments never decrease, so this bisects, but first looks at both ends: mostly all
+-- of them are later, or none.
+local function later_than(ring, edge)
+  local count = ring.count
+  if count == 0 or ring.newest <= edge then
+    return 0
+  end
+  if moment(ring, count) > edge then
+    return count
+  end
+  local later, not_later = 1, count
   while not_later - later > 1 do
     local middle = floor((later + not_later) / 2)
-    if moment(limit, middle) > edge then
+    if moment(ring, middle) > edge then
       later = middle
     else
       not_later = middle
@@ -78,87 +57,136 @@ local function later_than(limit, edge)
   return later
 end
 
-function sliding_window.wait(limit)
+-- Reads a ring as of now: its header, and the permits in the window. Returns how it was found.
+local function view_ring(limit)
+  local key = limit.key
+  local start = try('GETRANGE', key, '0', LAST_OF_START)
+  local length = #start
+  local ring
+  if length >= HEADER_BYTES then
+    local layout, algorithm, _, size, head, count, skew, newest, keep_until = unpack(HEADER, start)
+    if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size
+      or (count < size and head ~= count) or newest > keep_until or keep_until > EXACT then
+      return UNKNOWN_LAYOUT
+    end
+    local complete = HEADER_BYTES + 8 * count
+    if complete > length and (length < START_BYTES or complete > call('STRLEN', key)) then
+      return UNKNOWN_LAYOUT
+    end
+    if now + skew < keep_until then
+      local ahead = now + skew < newest
+      if ahead then
+        skew = newest - now
+      end
+      ring = {
+        key = key, start = start, size = size, head = head, count = count, skew = skew, newest = newest,
+        keep_until = keep_until, now = now + skew, ahead = ahead,
+      }
+      limit.used = later_than(ring, max(0, ring.now - limit.window))
+    end
+  elseif start ~= '' or call('EXISTS', key) == 1 then
+    -- An empty string is not ours.
+    return failure_of(start, 'GETRANGE', key, '0', LAST_OF_START)
+  end
+  limit.ring = ring or {
+    key = key, start = false, size = limit.limit, head = 0, count = 0, skew = 0, newest = 0,
+    keep_until = now, now = now, ahead = false,
+  }
+  return READABLE
+end
+
+-- Time until the cost fits, after so many permits were given now.
+local function wait(limit, ring, given)
   local nth = limit.limit - limit.cost + 1
-  if nth > limit.count then
+  if limit.cost == 0 or nth > ring.count + given then
     return 0
   end
-  local at = moment(limit, nth)
-  -- In a window that reaches back before the epoch lies every moment but zero, which stands for a permit given back.
-  return at > 0 and max(0, at + limit.window - limit.ring_now) or 0
+  if nth <= given then
+    return limit.window
+  end
+  local at = moment(ring, nth - given)
+  return at > 0 and max(0, at + limit.window - ring.now) or 0
 end
 
 -- The header as it is stored.
-local function header(limit)
-  return pack(HEADER, LAYOUT, SLIDING_WINDOW, 0, limit.size, limit.head, limit.count, limit.skew, limit.newest,
-    limit.keep_until)
-end
-
--- Lays the moments out oldest first, with room for `limit.limit` of them.
-local function grow(limit)
-  if limit.count == limit.size and limit.head > 0 then
-    local split = HEADER_BYTES + 8 * limit.head
-    local newer = call('GETRANGE', limit.key, HEADER_BYTES, split - 1)
-    local older = call('GETRANGE', limit.key, split, HEADER_BYTES + 8 * limit.size - 1)
-    call('SETRANGE', limit.key, HEADER_BYTES, older .. newer)
-  end
-  limit.head, limit.size = limit.count, limit.limit
+local function header(ring)
+  return pack(HEADER, LAYOUT, SLIDING_WINDOW, 0, ring.size, ring.head, ring.count, ring.skew, ring.newest,
+    ring.keep_until)
 end
 
 -- `text`, `times` over. By blocks, since string.rep goes piece by piece.
 local function repeated(text, times)
-  local blocks, rest = divide(times, 1024)
+  local blocks = floor(times / 1024)
+  local rest = string.rep(text, times - 1024 * blocks)
   if blocks == 0 then
-    return string.rep(text, rest)
+    return rest
   end
-  return string.rep(string.rep(text, 1024), blocks) .. string.rep(text, rest)
+  return string.rep(string.rep(text, 1024), blocks) .. rest
 end
 
-local function charge_ring(limit)
-  local cost = limit.cost
-  local stamps = repeated(pack('<I8', limit.ring_now), cost)
-  if limit.count > 0 then
+-- Lays the moments out oldest first, with room for `size` of them.
+local function grow(ring, size)
+  if ring.count == ring.size and ring.head > 0 then
+    local split = HEADER_BYTES + 8 * ring.head
+    local newer = bytes(ring, HEADER_BYTES, split - 1)
+    local older = bytes(ring, split, HEADER_BYTES + 8 * ring.size - 1)
+    call('SETRANGE', ring.key, format('%d', HEADER_BYTES), older .. newer)
+  end
+  ring.head, ring.size = ring.count, size
+end
+
+-- Writes the header, and has the key live as long as the ring.
+local function write_header(ring)
+  call('SETRANGE', ring.key, '0', header(ring))
+  call('PEXPIRE', ring.key, ttl(ring.keep_until - ring.now))
+end
+
+-- Gives so many permits now.
+local function charge_ring(limit, ring, permits)
+  local key, at = ring.key, ring.now
+  if ring.count > 0 then
     -- The longest window that has used the ring travels along: what is granted now counts in it too.
-    limit.keep_until = limit.keep_until + limit.ring_now - limit.newest
+    ring.keep_until = ring.keep_until + at - ring.newest
   end
-  if limit.stored then
-    if limit.limit > limit.size then
-      grow(limit)
-    end
-    local first = min(cost, limit.size - limit.head)
-    call('SETRANGE', limit.key, HEADER_BYTES + 8 * limit.head, string.sub(stamps, 1, 8 * first))
-    if first < cost then
-      call('SETRANGE', limit.key, HEADER_BYTES, string.sub(stamps, 8 * first + 1))
-    end
+  ring.newest, ring.keep_until = at, max(ring.keep_until, at + limit.window)
+  local stamps = pack('<I8', at)
+  if permits > 1 then
+    stamps = repeated(stamps, permits)
   end
-  limit.head = (limit.head + cost) % limit.size
-  limit.count = min(limit.size, limit.count + cost)
-  limit.newest = limit.ring_now
-  return stamps
+  if ring.start and limit.limit > ring.size then
+    grow(ring, limit.limit)
+  end
+  local head, size = ring.head, ring.size
+  ring.head, ring.count = (head + permits) % size, min(size, ring.count + permits)
+  if not ring.start then
+    call('SET', key, header(ring) .. stamps, 'PX', ttl(ring.keep_until - at))
+    return
+  end
+  local first = min(permits, size - head)
+  call('SETRANGE', key, format('%d', HEADER_BYTES + 8 * head), first < permits and string.sub(stamps, 1, 8 * first) or stamps)
+  if first < permits then
+    call('SETRANGE', key, format('%d', HEADER_BYTES), string.sub(stamps, 8 * first + 1))
+  end
+  write_header(ring)
 end
 
-function sliding_window.settle(limit, charge, keep, ttl)
-  local used = later_than(limit, max(0, limit.ring_now - limit.window))
-  local fresh = not limit.stored
-  local stamps
-  if charge then
-    used = used + limit.cost
-    stamps = charge_ring(limit)
+-- Time until the newest permit leaves the window.
+local function window_left(ring, window)
+  return ring.newest > 0 and max(0, ring.newest + window - ring.now) or 0
+end
+
+-- Charges what was granted, and stores the ring where it is to be stored: a denial writes only what has to be mended.
+-- Returns what its outcomes follow from.
+local function settle_ring(limit, granted, times, keep)
+  local ring, window, permits = limit.ring, limit.window, granted * limit.cost
+  local retry = granted < times and wait(limit, ring, permits) or 0
+  local reset = window_left(ring, window)
+  if permits > 0 then
+    charge_ring(limit, ring, permits)
+    reset = window
+  elseif keep and ring.start and (ring.ahead or ring.now + reset > ring.keep_until) then
+    ring.keep_until = max(ring.keep_until, ring.now + reset)
+    write_header(ring)
   end
-  local reset = 0
-  if limit.count > 0 and limit.newest > 0 then
-    reset = max(0, limit.newest + limit.window - limit.ring_now)
-  end
-  local keep_until = max(limit.keep_until, limit.ring_now + reset)
-  if charge or (keep and limit.stored and (limit.ahead or keep_until > limit.keep_until)) then
-    limit.keep_until = keep_until
-    local life = ttl(keep_until - limit.ring_now)
-    if fresh then
-      call('SET', limit.key, header(limit) .. stamps, 'PX', life)
-    else
-      call('SETRANGE', limit.key, 0, header(limit))
-      call('PEXPIRE', limit.key, life)
-    end
-  end
-  return max(0, limit.limit - used), reset, limit.keep_until - limit.ring_now
+  return pack('<I8I8I8I8', limit.used, retry, reset, ring.keep_until - ring.now)
 end

@@ -1,0 +1,70 @@
+-- Takes one decision, on limits of every kind and with numbers of every size.
+
+-- Reads a limit as of now, and how often its cost fits. Returns how it was found, and the lesser of that and `times`.
+local function view(limit, quota, times)
+  local found = (limit.algorithm == SLIDING_WINDOW and view_ring or view_level)(limit)
+  if limit.cost == 0 or found ~= READABLE then
+    return found, times
+  end
+  return found, max(0, min(times, floor((quota - limit.used) / limit.cost)))
+end
+
+local function settle(limit, granted, times, operation)
+  local keep = operation == CHECK and limit.cost > 0
+  return (limit.algorithm == SLIDING_WINDOW and settle_ring or settle_level)(limit, granted, times, keep)
+end
+
+local function new_limit(key, algorithm, cost, first, second, third)
+  if algorithm == SLIDING_WINDOW then
+    return { key = key, algorithm = algorithm, cost = cost, limit = first, window = second, used = 0, ring = false }
+  end
+  return {
+    key = key, algorithm = algorithm, cost = cost, capacity = first, rate = second, per = third,
+    value = false, used = 0, remainder = 0, keep_until = now, ahead = false,
+  }
+end
+
+-- Decides on one limit. Returns how often it was granted, how it was found, and what its outcomes follow from.
+local function decide_one(operation, times, key, algorithm, cost, first, second, third)
+  local limit = new_limit(key, algorithm, cost, first, second, third)
+  local found, granted = view(limit, first, times)
+  if found ~= READABLE then
+    return 0, found
+  end
+  granted = operation == CHECK and granted or 0
+  return granted, found, settle(limit, granted, times, operation)
+end
+
+-- Decides on several limits, or forgets them. The first of them is given; the others stand at `position` of the plan, and
+-- their keys come after so many. Returns the answer, and where the next decision begins.
+local function decide_all(position, key, count, operation, times, ...)
+  local limits, ways, granted, readable = {}, {}, times, operation ~= RESET
+  local algorithm, cost, first, second, third = ...
+  for i = 1, count do
+    if i > 1 then
+      algorithm, cost, first, second, third, position = unpack('<BI8I8I8I8', plan, position)
+    end
+    local name, found = KEYS[key + i], READABLE
+    if operation == RESET then
+      call('DEL', name)
+    else
+      limits[i] = new_limit(name, algorithm, cost, first, second, third)
+      found, granted = view(limits[i], first, granted)
+      readable = readable and found == READABLE
+    end
+    ways[i] = string.char(found)
+  end
+  if operation ~= CHECK or not readable then
+    granted = 0
+  end
+  local answer = { pack('<I2', granted), table.concat(ways) }
+  if readable then
+    for i = 1, count do
+      local told = settle(limits[i], granted, times, operation)
+      answer[i + 2] = string.char(#told) .. told
+    end
+  end
+  return table.concat(answer), position, key + count
+end
+
+return decide_one, decide_all

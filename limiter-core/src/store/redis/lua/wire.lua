@@ -1,0 +1,24 @@
+-- What the script is asked and what it answers. The twin of wire.rs.
+--
+-- A list of decisions, each a list of limits, asked so many times in a row: each time all limits are charged, or none.
+--
+-- KEYS: the key of each limit, in order.
+-- ARGV[1] goes on with the number of decisions (2); then for each decision: operation (1: 0 check, 1 peek, 2 reset), number
+--   of limits (1), times (2); then for each limit: algorithm (1), cost (8), and three numbers (8 each): capacity, thousandths
+--   and microseconds of the rate, or limit, window and 0.
+-- Reply, a string in binary, little-endian: the moment of the decisions (8: microseconds); then for each decision: how many
+--   of the times were granted, which are the first ones (2); how each limit was found (1 each: 0 readable, 1 a value of another
+--   type, 2 an unknown layout); then, unless one of them is not readable or it is a reset, for each limit what its outcomes
+--   follow from, the length first (1):
+--     of a level the value as it was stored, of no bytes if there was none;
+--     of a window numbers of 8 bytes: the permits in it before, microseconds until the cost fits after what was granted,
+--     until nothing is used any more, and until the state equals absence.
+
+local CHECK, RESET = 0, 2
+local TOKEN_BUCKET, SLIDING_WINDOW = 1, 3
+-- How a limit was found.
+local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT = 0, 1, 2
+-- A stored level; see level.lua.
+local LEVEL, LEVEL_BYTES = '<BBI8I8I8I8I8', 42
+
+local plan = ARGV[1]

@@ -1,0 +1,240 @@
+//! What comes back from the script; the layout is told in `lua/wire.lua`.
+//!
+//! The script says how often a question was granted, and of each level what was stored before. The numbers of an answer
+//! follow from that by the algorithm itself, so that the script need not compute them, and a run of equal questions is
+//! answered one by one though it was decided as one.
+
+use bb8_redis::redis::Value;
+use smallvec::{SmallVec, smallvec};
+
+use super::question::{Asked, Operation, Question};
+use super::wire::Item;
+use crate::algorithm::{Mode, Outcome, State, StoredLevel, StoredLoans, step};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::policy::{Algorithm, SlidingWindow};
+use crate::request::Verdict;
+use crate::units::{MAX_EXACT, Timestamp};
+
+/// The answers to one question, one for each time that it was asked.
+pub(super) type Verdicts = SmallVec<[Result<Verdict, StoreError>; 1]>;
+
+/// How a limit was found.
+const READABLE: u8 = 0;
+pub(super) const WRONG_TYPE: u8 = 1;
+pub(super) const UNKNOWN_LAYOUT: u8 = 2;
+
+/// The answers to these questions.
+pub(super) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts>, StoreError> {
+    let Value::BulkString(bytes) = reply else {
+        return Err(malformed());
+    };
+    let mut reader = Reader(bytes);
+    let now = Some(reader.number()?).filter(|now| *now <= MAX_EXACT);
+    let now = now.ok_or_else(malformed)?;
+    let verdicts = items
+        .iter()
+        .map(|(question, times)| answers(&mut reader, question, *times, now));
+    let verdicts = verdicts.collect::<Result<_, _>>()?;
+    if reader.0.is_empty() {
+        Ok(verdicts)
+    } else {
+        Err(malformed())
+    }
+}
+
+/// The answers to one question.
+fn answers(
+    reader: &mut Reader<'_>,
+    question: &Question,
+    times: usize,
+    now: u64,
+) -> Result<Verdicts, StoreError> {
+    let granted = usize::from(u16::from_le_bytes(reader.array()?));
+    if granted > times {
+        return Err(malformed());
+    }
+    let found = reader.take(question.limits.len())?;
+    if let Some(unreadable) = found.iter().find(|found| **found != READABLE) {
+        return Ok(smallvec![Err(unreadable_as(*unreadable)?); times]);
+    }
+    let decided_at = Timestamp::from_micros(now);
+    if question.operation == Operation::Reset {
+        let outcomes = smallvec![Outcome { fits: true, ..Outcome::default() }; question.limits.len()];
+        return Ok(smallvec![Ok(Verdict { decided_at, outcomes }); times]);
+    }
+    let told = question.limits.iter().map(|asked| Told::read(reader, asked));
+    let mut told = told.collect::<Result<SmallVec<[Told; 1]>, _>>()?;
+    let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
+        let limits = question.limits.iter().zip(&mut told);
+        let outcomes: SmallVec<[Outcome; 1]> = limits
+            .map(|(asked, told)| told.outcome(asked, before, now, mode))
+            .collect();
+        // Script and algorithm agree, or one of them is not what this program was built with.
+        let fits = outcomes.iter().all(|outcome| outcome.fits);
+        match mode {
+            Mode::Charge if !fits => Err(malformed()),
+            Mode::Refuse if fits => Err(malformed()),
+            _ => Ok(Verdict { decided_at, outcomes }),
+        }
+    };
+    let mut verdicts = Verdicts::new();
+    for before in 0..granted {
+        verdicts.push(Ok(take(before, Mode::Charge)?));
+    }
+    if granted < times {
+        let mode = if question.operation == Operation::Check {
+            Mode::Refuse
+        } else {
+            Mode::Peek
+        };
+        // What is not granted changes nothing, so the rest are told the same.
+        let verdict = take(granted, mode)?;
+        verdicts.extend(std::iter::repeat_n(Ok(verdict), times - granted));
+    }
+    Ok(verdicts)
+}
+
+/// What was told of a limit.
+enum Told {
+    /// What was stored.
+    Level(State),
+    /// What its outcomes are made of.
+    Window {
+        /// Permits in the window before the first was granted.
+        used: u64,
+        /// Microseconds until the cost fits, after all that was granted.
+        retry_after: u64,
+        reset_after: u64,
+        expires_after: u64,
+    },
+}
+
+impl Told {
+    fn read(reader: &mut Reader<'_>, asked: &Asked) -> Result<Self, StoreError> {
+        let length = usize::from(reader.array::<1>()?[0]);
+        let mut reader = Reader(reader.take(length)?);
+        let told = match asked.algorithm {
+            Algorithm::SlidingWindow(_) => {
+                let [used, retry_after, reset_after, expires_after] = reader.numbers()?;
+                let numbers = [used, retry_after, reset_after, expires_after];
+                if numbers.iter().any(|number| *number > 2 * MAX_EXACT) {
+                    return Err(malformed());
+                }
+                Self::Window {
+                    used,
+                    retry_after,
+                    reset_after,
+                    expires_after,
+                }
+            }
+            _ if length == 0 => Self::Level(State::Absent),
+            _ => {
+                // The layout, which the script knows, and the algorithm, which was asked for.
+                reader.take(2)?;
+                let [amount, remainder, parts, at, keep_until] = reader.numbers()?;
+                let stored = StoredLevel {
+                    amount,
+                    remainder,
+                    parts,
+                    at,
+                    keep_until,
+                };
+                let mut state = stored.state(&asked.algorithm).ok_or_else(malformed)?;
+                if !reader.0.is_empty() {
+                    let [current, previous, since] = reader.numbers()?;
+                    let [epoch, number] = [reader.array()?, reader.array()?].map(u32::from_le_bytes);
+                    let loans = StoredLoans {
+                        current,
+                        previous,
+                        since,
+                        epoch,
+                        number,
+                    };
+                    state = loans.state(&state).ok_or_else(malformed)?;
+                }
+                Self::Level(state)
+            }
+        };
+        if reader.0.is_empty() {
+            Ok(told)
+        } else {
+            Err(malformed())
+        }
+    }
+
+    /// The outcome for one who asks after so many were granted.
+    fn outcome(&mut self, asked: &Asked, before: usize, now: u64, mode: Mode) -> Outcome {
+        match (self, &asked.algorithm) {
+            (
+                Self::Window {
+                    used,
+                    retry_after,
+                    reset_after,
+                    expires_after,
+                },
+                Algorithm::SlidingWindow(SlidingWindow { limit, .. }),
+            ) => {
+                let granted = before as u64 + u64::from(mode == Mode::Charge);
+                let retry_after = if mode == Mode::Charge { 0 } else { *retry_after };
+                Outcome {
+                    fits: retry_after == 0,
+                    remaining: limit.saturating_sub(used.saturating_add(granted.saturating_mul(asked.cost))),
+                    retry_after,
+                    reset_after: *reset_after,
+                    expires_after: *expires_after,
+                }
+            }
+            (Self::Level(state), algorithm) => step(algorithm, state, asked.cost, now, mode),
+            (Self::Window { .. }, _) => Outcome::default(),
+        }
+    }
+}
+
+fn malformed() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed")
+}
+
+/// What it means that a limit was found so.
+pub(super) fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
+    let (kind, detail) = match found {
+        WRONG_TYPE => (
+            StoreErrorKind::WrongType,
+            "the key contains a value of another type",
+        ),
+        UNKNOWN_LAYOUT => (
+            StoreErrorKind::UnknownLayout,
+            "the key contains a value of an unknown layout",
+        ),
+        _ => return Err(malformed()),
+    };
+    Ok(StoreError::new(kind, detail))
+}
+
+/// What is left of a reply.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], StoreError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or_else(malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn number(&mut self) -> Result<u64, StoreError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn numbers<const N: usize>(&mut self) -> Result<[u64; N], StoreError> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = self.number()?;
+        }
+        Ok(numbers)
+    }
+}
