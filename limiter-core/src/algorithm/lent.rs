@@ -47,7 +47,7 @@ pub(crate) struct Borrowing {
     pub(crate) want: u64,
     /// How long an epoch lasts where nothing is lent yet; in microseconds, not 0.
     pub(crate) epoch: u64,
-    /// What became of what it has borrowed.
+    /// What became of what it has borrowed, under the same policy.
     pub(crate) report: Report,
 }
 
