@@ -42,7 +42,10 @@ impl<'a> IntoFuture for Refund<'a> {
                 return Ok(());
             }
             match &inner.backend {
-                Backend::Memory(store) => drop(store.refund_now(&request)),
+                Backend::Memory(store) => request
+                    .limits
+                    .iter()
+                    .for_each(|limit| drop(store.refund_now(limit))),
                 #[cfg(feature = "redis")]
                 Backend::Redis(guard) => guard.refund(&request).await?,
             }

@@ -119,19 +119,16 @@ impl MemoryStore {
     }
 
     /// Gives back at once, without a future.
-    pub(crate) fn refund_now(&self, request: &Request<'_>) -> Verdict {
+    pub(crate) fn refund_now(&self, limit: &Limit<'_>) -> Verdict {
+        let place = self.place(limit);
+        let mut locks = self.lock(std::slice::from_ref(&place));
         let decided_at = self.clock.now();
-        let refund = |limit: &Limit<'_>| {
-            let place = self.place(limit);
-            let mut locks = self.lock(std::slice::from_ref(&place));
-            let table = locks.table(&place);
-            let mut state = table.take(place.identity).unwrap_or_default();
-            let now = decided_at.as_micros();
-            let outcome = algorithm::refund(limit.policy.algorithm(), &mut state, limit.cost, now);
-            table.put(place.identity, state);
-            outcome
-        };
-        let outcomes = request.limits.iter().map(refund).collect();
+        let table = locks.table(&place);
+        let mut state = table.take(place.identity).unwrap_or_default();
+        let now = decided_at.as_micros();
+        let outcome = algorithm::refund(limit.policy.algorithm(), &mut state, limit.cost, now);
+        table.put(place.identity, state);
+        let outcomes = [outcome].into_iter().collect();
         Verdict { decided_at, outcomes }
     }
 
@@ -224,8 +221,8 @@ impl Store for MemoryStore {
         self.decide_now(request)
     }
 
-    async fn refund(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
-        Ok(self.refund_now(request))
+    async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+        Ok(self.refund_now(limit))
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

@@ -43,7 +43,7 @@ use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
-use crate::request::{Ask, Request, Verdict};
+use crate::request::{Ask, Limit, Request, Verdict};
 pub(crate) use account::{Account, Lender};
 use cluster::Cluster;
 use connection::Dialer;
@@ -195,9 +195,10 @@ impl Store for RedisStore {
         self.answer(request, request.mode.into()).await
     }
 
-    async fn refund(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
-        let call = account::refund(request, &self.namespace, self.clock.injected());
-        account::refunded(&self.route.run(&call).await?, request)
+    async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+        let injected = self.clock.injected();
+        let call = account::refund(limit, &self.namespace, injected, limit.policy.deadline());
+        account::refunded(&self.route.run(&call).await?, limit)
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

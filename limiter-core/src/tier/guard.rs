@@ -100,7 +100,10 @@ impl Guard {
 
     /// Gives back what was used.
     pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<(), StoreError> {
-        let verdict = within(request.deadline(), self.store.refund(request)).await?;
+        let [limit] = &*request.limits else {
+            return Ok(());
+        };
+        let verdict = within(request.deadline(), self.store.refund(limit)).await?;
         if request.on_store_failure() == OnStoreFailure::Local {
             self.insurance.heard(request, &verdict, self.clock.now());
         }

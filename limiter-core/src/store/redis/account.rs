@@ -1,24 +1,22 @@
 //! Refunds and loans: what the second script is asked, and what it answers; the layout is told in `lua/account.lua`.
 
+use std::time::Duration;
+
 use bb8_redis::redis::Value;
 
+use super::reply::{self, Reader, Told, malformed};
 use super::script::{ACCOUNT, Call};
-use super::{Route, reply, wire};
-use crate::algorithm::{Borrowing, Loan, Outcome};
+use super::{Route, wire};
+use crate::algorithm::{self, Borrowing, Loan, Mode, Outcome, Report};
 use crate::clock::Clock;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::key::Namespace;
 use crate::policy::{Algorithm, Policy};
-use crate::request::{Limit, Request, Verdict};
+use crate::request::{Limit, Verdict};
 use crate::units::Timestamp;
 
 const REFUND: u8 = 0;
 const LEND: u8 = 1;
-
-/// Integers of an outcome.
-const OUTCOME_FIELDS: usize = 5;
-/// Integers that a loan adds to it.
-const LOAN_FIELDS: usize = 3;
 
 /// Lends permits. Cheap to clone, and outlives the call that began.
 #[derive(Clone, Debug)]
@@ -64,51 +62,61 @@ impl Lender {
     ///
     /// Dropping the future leaves it open whether something was lent or charged; neither is ever done twice.
     pub(crate) async fn lend(&self, account: &Account, ask: &Borrowing) -> Result<Lending, StoreError> {
-        let mut plan = wire::head(self.clock.injected());
-        plan.push(1);
-        push(&mut plan, LEND, account.policy.algorithm(), ask);
+        let algorithm = account.policy.algorithm();
+        let plan = plan(LEND, algorithm, ask, self.clock.injected());
         let call = Call::new(
             &ACCOUNT,
             vec![account.key.clone()],
             plan,
             account.policy.deadline(),
         );
-        let (decided_at, mut outcomes) = read(&self.route.run(&call).await?, 1)?;
-        match outcomes.pop() {
-            Some(outcome) => {
-                let (outcome, loan) = outcome?;
-                let outcomes = [outcome].into_iter().collect();
-                let verdict = Verdict { decided_at, outcomes };
-                Ok(Lending { verdict, loan })
-            }
-            None => Err(malformed()),
-        }
-    }
-}
-
-/// The call that gives back what each limit of the request costs.
-pub(super) fn refund(request: &Request<'_>, namespace: &Namespace, injected: Option<Timestamp>) -> Call {
-    let keys = request.limits.iter().map(|limit| key(limit, namespace)).collect();
-    let mut plan = wire::head(injected);
-    plan.push(u8::try_from(request.limits.len()).unwrap_or(u8::MAX));
-    for limit in &request.limits {
-        let ask = Borrowing {
-            cost: limit.cost,
-            ..Borrowing::default()
+        let reply = Reply::read(&self.route.run(&call).await?, algorithm)?;
+        let Told::Level(mut state) = reply.told else {
+            return Err(malformed());
         };
-        push(&mut plan, REFUND, limit.policy.algorithm(), &ask);
+        let (outcome, loan) = algorithm::lend(algorithm, &mut state, ask, reply.now);
+        // Script and algorithm agree, or one of them is not what this program was built with.
+        if loan.amount != reply.lent {
+            return Err(malformed());
+        }
+        Ok(Lending {
+            verdict: verdict(outcome, reply.now),
+            loan,
+        })
     }
-    Call::new(&ACCOUNT, keys, plan, request.deadline())
 }
 
-/// How the limits stand after a refund.
-pub(super) fn refunded(reply: &Value, request: &Request<'_>) -> Result<Verdict, StoreError> {
-    let (decided_at, outcomes) = read(reply, request.limits.len())?;
-    let outcomes = outcomes.into_iter().map(|outcome| Ok(outcome?.0));
-    Ok(Verdict {
-        decided_at,
-        outcomes: outcomes.collect::<Result<_, StoreError>>()?,
-    })
+/// The call that gives back what a limit costs.
+pub(super) fn refund(
+    limit: &Limit<'_>,
+    namespace: &Namespace,
+    injected: Option<Timestamp>,
+    deadline: Duration,
+) -> Call {
+    let ask = Borrowing {
+        cost: limit.cost,
+        ..Borrowing::default()
+    };
+    let plan = plan(REFUND, limit.policy.algorithm(), &ask, injected);
+    Call::new(&ACCOUNT, vec![key(limit, namespace)], plan, deadline)
+}
+
+/// How the limit stands after a refund.
+pub(super) fn refunded(reply: &Value, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+    let algorithm = limit.policy.algorithm();
+    let mut reply = Reply::read(reply, algorithm)?;
+    let outcome = match &mut reply.told {
+        Told::Level(state) => algorithm::refund(algorithm, state, limit.cost, reply.now),
+        window @ Told::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
+    };
+    Ok(verdict(outcome, reply.now))
+}
+
+fn verdict(outcome: Outcome, now: u64) -> Verdict {
+    Verdict {
+        decided_at: Timestamp::from_micros(now),
+        outcomes: [outcome].into_iter().collect(),
+    }
 }
 
 fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
@@ -116,74 +124,46 @@ fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
     namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
 }
 
-fn push(plan: &mut Vec<u8>, operation: u8, algorithm: &Algorithm, ask: &Borrowing) {
-    let (code, numbers) = wire::parameters(algorithm);
+fn plan(operation: u8, algorithm: &Algorithm, ask: &Borrowing, injected: Option<Timestamp>) -> Vec<u8> {
+    let mut plan = wire::head(injected);
+    let (code, [first, second, third]) = wire::parameters(algorithm);
     plan.extend_from_slice(&[operation, code]);
-    plan.extend_from_slice(&ask.cost.to_le_bytes());
-    for number in numbers {
+    let Report {
+        epoch,
+        spent,
+        returned,
+    } = ask.report;
+    for number in [
+        ask.cost, first, second, third, ask.want, ask.epoch, spent, returned,
+    ] {
         plan.extend_from_slice(&number.to_le_bytes());
     }
-    let Borrowing {
-        want, epoch, report, ..
-    } = ask;
-    for number in [*want, *epoch, report.spent, report.returned] {
-        plan.extend_from_slice(&number.to_le_bytes());
-    }
-    plan.extend_from_slice(&report.epoch.to_le_bytes());
+    plan.extend_from_slice(&epoch.to_le_bytes());
+    plan
 }
 
-type Answers = Vec<Result<(Outcome, Loan), StoreError>>;
+/// What the script says.
+struct Reply {
+    now: u64,
+    lent: u64,
+    told: Told,
+}
 
-fn read(reply: &Value, limits: usize) -> Result<(Timestamp, Answers), StoreError> {
-    let numbers = integers(reply)?;
-    let (now, answers) = numbers.split_first().ok_or_else(malformed)?;
-    let fields = OUTCOME_FIELDS + LOAN_FIELDS;
-    if answers.len() != limits * fields {
-        return Err(malformed());
-    }
-    let answer = |fields: &[u64]| {
-        let (outcome, loan) = fields.split_at(OUTCOME_FIELDS);
-        let &[amount, epoch, life] = loan else {
+impl Reply {
+    fn read(reply: &Value, algorithm: &Algorithm) -> Result<Self, StoreError> {
+        let Value::BulkString(bytes) = reply else {
             return Err(malformed());
         };
-        let epoch = u32::try_from(epoch).map_err(|_| malformed())?;
-        Ok((read_outcome(outcome)?, Loan { amount, epoch, life }))
-    };
-    let answers = answers.chunks_exact(fields).map(answer).collect();
-    Ok((Timestamp::from_micros(*now), answers))
-}
-
-/// Integers, none of them negative.
-fn integers(reply: &Value) -> Result<Vec<u64>, StoreError> {
-    let Value::Array(integers) = reply else {
-        return Err(malformed());
-    };
-    let number = |integer: &Value| match integer {
-        Value::Int(number) => u64::try_from(*number).map_err(|_| malformed()),
-        _ => Err(malformed()),
-    };
-    integers.iter().map(number).collect()
-}
-
-fn read_outcome(fields: &[u64]) -> Result<Outcome, StoreError> {
-    match *fields {
-        // Whoever waits would ask again at once, and for ever.
-        [1, _, 0, ..] => Err(malformed()),
-        [fits @ (0 | 1), remaining, retry_after, reset_after, expires_after] => Ok(Outcome {
-            fits: fits == 0,
-            remaining,
-            retry_after,
-            reset_after,
-            expires_after,
-        }),
-        [2, ..] => Err(reply::unreadable_as(reply::WRONG_TYPE)?),
-        [3, ..] => Err(reply::unreadable_as(reply::UNKNOWN_LAYOUT)?),
-        _ => Err(malformed()),
+        let mut reader = Reader(bytes);
+        let now = reader.moment()?;
+        let [found] = reader.array()?;
+        if found != reply::READABLE {
+            return Err(reply::unreadable_as(found)?);
+        }
+        let lent = reader.number()?;
+        let told = Told::read(&mut reader, algorithm)?;
+        Ok(Self { now, lent, told })
     }
-}
-
-fn malformed() -> StoreError {
-    StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed")
 }
 
 #[cfg(test)]

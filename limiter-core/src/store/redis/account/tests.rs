@@ -1,15 +1,13 @@
 //! The scripts and the pure functions answer alike: under one clock, random histories of charges, loans, reports and refunds.
 
-use std::time::Duration;
-
 use fastrand::Rng;
 use limiter_testing::RedisServer;
 
 use super::*;
-use crate::algorithm::{self, Mode, Report, State};
+use crate::algorithm::State;
 use crate::clock::ManualClock;
 use crate::policy::Rate;
-use crate::request::Ask;
+use crate::request::{Ask, Request};
 use crate::store::Store;
 use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
 
@@ -121,7 +119,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
             }
             4..6 => {
                 let outcome = algorithm::refund(algorithm, &mut model, cost, now);
-                (outcome, redis.refund(&request).await.unwrap())
+                (outcome, redis.refund(&request.limits[0]).await.unwrap())
             }
             _ if kind == 2 => continue,
             _ => {

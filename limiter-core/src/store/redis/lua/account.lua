@@ -1,18 +1,16 @@
--- Gives back what was used, and lends of buckets and funnels: each limit by itself.
+-- Gives back what was used, or lends of a bucket or a funnel.
 --
--- KEYS: the key of each limit, in order.
--- ARGV[1] goes on with the number of limits (1); then for each limit:
---   operation (1: 0 refund, 1 lend), algorithm (1), cost (8: what is given back, or what is charged beside the loan), three
---   numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and 0); then, of no account to a
---   refund: what is to be lent at most (8), how long an epoch lasts (8), what was spent (8) and what comes back (8) of what
---   was lent in an epoch, and its number (4).
--- Reply, integers: the moment in microseconds; then for each limit: outcome (0 fits, 1 denies, 2 a value of another type, 3 an
---   unknown layout), remaining, retry, reset, expiry (microseconds from now), what was lent, its epoch, and the time after
---   which it counts as spent.
+-- KEYS[1]: the limit's key.
+-- ARGV[1] goes on with: operation (1: 0 refund, 1 lend), algorithm (1), cost (8: what is given back, or what is charged beside
+--   the loan), three numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and 0); then, of
+--   no account to a refund: what is to be lent at most (8), how long an epoch lasts (8), what was spent (8) and what comes back
+--   (8) of what was lent in an epoch, and its number (4).
+-- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
+--   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level the value as it was
+--   stored; of a window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
+--   equals absence (8 each).
 
 local LEND = 1
-
-local FITS, DENIES = 0, 1
 
 local function refund_level(meter, amount)
   local account = meter.account
@@ -54,7 +52,7 @@ local function lend(meter, want, epoch)
   local account = meter.account
   local amount = floor(min(want, left(meter, account) / 2) / 1000) * 1000
   if amount == 0 then
-    return 0, 0, 0
+    return 0
   end
   if lent_total(account) == 0 then
     account.current, account.previous = 0, 0
@@ -64,7 +62,7 @@ local function lend(meter, want, epoch)
     account.amount = account.amount - amount
   end
   account.current = account.current + amount
-  return amount, account.number, account.since + 2 * account.epoch - account.at
+  return amount
 end
 
 -- The oldest permits of a window get the moment of the one before them, which has left it. Returns how the ring was found.
@@ -99,53 +97,40 @@ local function refund_window(limit, amount)
   return READABLE
 end
 
-local reply, filled = { now }, 1
-local limits
-limits, position = unpack('<B', plan, position)
+local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number =
+  unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
+local limit = { key = KEYS[1], algorithm = algorithm, used = 0 }
+local found, lent, told
 
-for i = 1, limits do
-  local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number
-  operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number, position =
-    unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
-  local limit = { key = KEYS[i], algorithm = algorithm }
-  local found, outcome, remaining, wait_for, reset, expiry = READABLE, FITS, 0, 0, 0, 0
-  local lent, lent_in, life = 0, 0, 0
-  if algorithm == SLIDING_WINDOW then
-    limit.limit, limit.window, limit.used = first, second, 0
-    found = refund_window(limit, cost)
-    if found == READABLE then
-      remaining, reset = max(0, first - limit.used), window_left(limit.ring, second)
-      expiry = max(0, limit.ring.keep_until - limit.ring.now)
-    end
-  else
-    limit.capacity, limit.rate, limit.per = first, second, third
-    found = view_account(limit, try('GET', limit.key))
-    if found == READABLE then
-      local changed, taken
-      if operation == LEND then
-        changed, taken = heed(limit, spent, returned, number), 0
-        if cost > 0 and missing(limit, limit.account, cost) > 0 then
-          outcome, wait_for = DENIES, time_until(limit, limit.account, cost)
-        else
-          charge_account(limit, cost)
-          lent, lent_in, life = lend(limit, want, epoch)
-          taken = cost + lent
-        end
-        changed = changed or taken > 0
-      else
-        changed, taken = refund_level(limit, cost), 0
+if algorithm == SLIDING_WINDOW then
+  limit.limit, limit.window = first, second
+  found = refund_window(limit, cost)
+  if found == READABLE then
+    local ring = limit.ring
+    told = pack('<I8I8I8I8', limit.used, 0, window_left(ring, second), max(0, ring.keep_until - ring.now))
+  end
+else
+  limit.capacity, limit.rate, limit.per = first, second, third
+  local value = try('GET', limit.key)
+  found = view_account(limit, value)
+  if found == READABLE then
+    local changed, taken = false, 0
+    if operation ~= LEND then
+      changed = refund_level(limit, cost)
+    else
+      changed = heed(limit, spent, returned, number)
+      if missing(limit, limit.account, cost) == 0 or cost == 0 then
+        charge_account(limit, cost)
+        lent = lend(limit, want, epoch)
+        taken = cost + lent
       end
-      remaining = left(limit, limit.account)
-      reset, expiry = settle_account(limit, taken, 1, changed, operation == LEND)
     end
-  end
-  if found ~= READABLE then
-    outcome = found + 1
-  end
-  for _, number_told in ipairs({ outcome, remaining, wait_for, reset, expiry, lent, lent_in, life }) do
-    filled = filled + 1
-    reply[filled] = number_told
+    settle_account(limit, taken, 1, changed or taken > 0, operation == LEND)
+    told = value or ''
   end
 end
 
-return reply
+if found ~= READABLE then
+  return pack('<I8B', now, found)
+end
+return pack('<I8BI8B', now, found, lent or 0, #told) .. told
