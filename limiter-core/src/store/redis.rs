@@ -1,5 +1,6 @@
 //! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
 
+mod account;
 mod breaker;
 mod cluster;
 mod connection;
@@ -43,7 +44,8 @@ use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
-use crate::request::{Ask, Request, Verdict};
+use crate::request::{Ask, Limit, Request, Verdict};
+pub(crate) use account::{Account, Lender};
 use cluster::Cluster;
 use connection::Dialer;
 use dispatcher::Part;
@@ -171,6 +173,12 @@ impl RedisStore {
         )
     }
 
+    /// From which this replica borrows.
+    pub(crate) fn lender(&self) -> Lender {
+        let namespace = self.namespace.clone();
+        Lender::new(self.route.clone(), self.clock.clone(), namespace)
+    }
+
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
         let decision = Decision {
@@ -184,6 +192,12 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
         self.answer(request, request.mode.into()).await
+    }
+
+    async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+        let injected = self.clock.injected();
+        let call = account::refund(limit, &self.namespace, injected, limit.policy.deadline());
+        account::refunded(&self.route.run(&call).await?, limit)
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

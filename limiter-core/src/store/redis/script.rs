@@ -28,11 +28,23 @@ pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
     include_str!("lua/wire.lua"),
     include_str!("lua/exact.lua"),
+    include_str!("lua/lent.lua"),
     include_str!("lua/level.lua"),
     include_str!("lua/sliding_window.lua"),
     include_str!("lua/decide.lua"),
     "end\n",
     include_str!("lua/driver.lua"),
+));
+
+/// Gives back and lends.
+pub(super) static ACCOUNT: Script = Script::new(concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/wire.lua"),
+    include_str!("lua/moment.lua"),
+    include_str!("lua/exact.lua"),
+    include_str!("lua/lent.lua"),
+    include_str!("lua/sliding_window.lua"),
+    include_str!("lua/account.lua"),
 ));
 
 /// Counts replicas.

@@ -26,15 +26,7 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
         for limit in &question.limits {
-            let (algorithm, numbers) = match limit.algorithm {
-                Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
-                    (1, [capacity, rate.thousandths, rate.micros])
-                }
-                Algorithm::Funnel(Funnel { capacity, rate }) => {
-                    (2, [capacity, rate.thousandths, rate.micros])
-                }
-                Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
-            };
+            let (algorithm, numbers) = parameters(&limit.algorithm);
             plan.push(algorithm);
             for number in [limit.cost].into_iter().chain(numbers) {
                 plan.extend_from_slice(&number.to_le_bytes());
@@ -42,6 +34,17 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         }
     }
     Call::new(&DECIDE, keys, plan, deadline)
+}
+
+/// An algorithm's number, and its parameters.
+pub(super) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
+    match *algorithm {
+        Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
+            (1, [capacity, rate.thousandths, rate.micros])
+        }
+        Algorithm::Funnel(Funnel { capacity, rate }) => (2, [capacity, rate.thousandths, rate.micros]),
+        Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
+    }
 }
 
 fn count(count: usize) -> u16 {

@@ -7,6 +7,8 @@
 --   never runs back), newest (8: the newest moment), keep_until (8: in the ring's time).
 -- TTL: until keep_until, from when on the state equals absence (an empty ring).
 --
+-- A moment of 0 stands for a permit that was given back: no window has it, not even one that reaches back before the epoch.
+--
 -- Up to 128 moments are read with the header: as much more as two looks at a moment would take, of which a search takes
 -- several. They are not written back as one value, since a string of that size is dear to put together in Lua.
 
@@ -83,7 +85,7 @@ local function view_ring(limit)
         key = key, start = start, size = size, head = head, count = count, skew = skew, newest = newest,
         keep_until = keep_until, now = now + skew, ahead = ahead,
       }
-      limit.used = later_than(ring, ring.now - limit.window)
+      limit.used = later_than(ring, max(0, ring.now - limit.window))
     end
   elseif start ~= '' or call('EXISTS', key) == 1 then
     -- An empty string is not ours.
@@ -105,7 +107,8 @@ local function wait(limit, ring, given)
   if nth <= given then
     return limit.window
   end
-  return max(0, moment(ring, nth - given) + limit.window - ring.now)
+  local at = moment(ring, nth - given)
+  return at > 0 and max(0, at + limit.window - ring.now) or 0
 end
 
 -- The header as it is stored.
@@ -170,12 +173,17 @@ local function charge_ring(limit, ring, permits)
   write_header(ring)
 end
 
+-- Time until the newest permit leaves the window.
+local function window_left(ring, window)
+  return ring.newest > 0 and max(0, ring.newest + window - ring.now) or 0
+end
+
 -- Charges what was granted, and stores the ring where it is to be stored: a denial writes only what has to be mended.
 -- Returns what its outcomes follow from.
 local function settle_ring(limit, granted, times, keep)
   local ring, window, permits = limit.ring, limit.window, granted * limit.cost
   local retry = granted < times and wait(limit, ring, permits) or 0
-  local reset = ring.count > 0 and max(0, ring.newest + window - ring.now) or 0
+  local reset = window_left(ring, window)
   if permits > 0 then
     charge_ring(limit, ring, permits)
     reset = window
