@@ -67,15 +67,12 @@ impl Guard {
         Some(request.decision(verdict, Origin::DenyCache))
     }
 
-    /// The answer of Redis to a request, within the deadline.
+    /// The answer of Redis to a request that cannot be decided at once, within the deadline.
     pub(crate) async fn decide(
         &self,
         request: &Request<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
-        if let Some(decision) = self.decide_now(request) {
-            return Ok(decision);
-        }
         let insured = request.on_store_failure() == OnStoreFailure::Local;
         let submission = self.denials.submission(request);
         let (answer, held) = match self.leases.ask(request) {
