@@ -228,17 +228,18 @@ impl RedisStore {
             .rate(1)
             .build()
             .map_err(invalid)?;
-        let window = Policy::sliding_window("ready")
-            .limit(1)
-            .window("1s")
-            .build()
-            .map_err(invalid)?;
-        let asks = [&level, &window].map(|policy| Ask::new(policy, Key::shared()));
-        let Ok(request) = Request::new(asks, Mode::Charge, true) else {
-            return Ok(());
-        };
-        // The window's ring is written at its end and read again by the second check.
-        for operation in [Operation::Check, Operation::Check, Operation::Reset] {
+        // The second is denied, but has the ring live longer, for which something in it is written again.
+        for (window, operation) in [
+            ("1s", Operation::Check),
+            ("1m", Operation::Check),
+            ("1m", Operation::Reset),
+        ] {
+            let window = Policy::sliding_window("ready").limit(1).window(window).build();
+            let window = window.map_err(invalid)?;
+            let asks = [&level, &window].map(|policy| Ask::new(policy, Key::shared()));
+            let Ok(request) = Request::new(asks, Mode::Charge, true) else {
+                return Ok(());
+            };
             let mut question = Question::new(&request, operation, &self.namespace);
             question.keys = self.namespace.trial_keys().into_iter().collect();
             let wait = Wait::of(READY_WITHIN);

@@ -16,12 +16,18 @@ pub(super) type Item<'a> = (&'a Question, usize);
 /// The call that asks these questions, in this order; their keys lie in one slot.
 pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline: Duration) -> Call<'a> {
     let keys = items.iter().flat_map(|(question, _)| &question.keys);
-    let limits: usize = items.iter().map(|(question, _)| question.limits.len()).sum();
     let mut plan = head(injected);
-    plan.reserve(2 + 4 * items.len() + 33 * limits);
+    // Questions that ask the same of different keys stand there once.
+    let runs =
+        || items.chunk_by(|(one, times), (next, next_times)| times == next_times && one.is_alike(next));
     // Counts are bounded where requests and batches are made, far below these integers' range.
-    plan.extend_from_slice(&count(items.len()).to_le_bytes());
-    for (question, times) in items {
+    plan.extend_from_slice(&count(runs().count()).to_le_bytes());
+    for run in runs() {
+        let Some((question, times)) = run.first() else {
+            continue;
+        };
+        plan.reserve(6 + 33 * question.limits.len());
+        plan.extend_from_slice(&count(run.len()).to_le_bytes());
         plan.push(question.operation as u8);
         plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());

@@ -149,7 +149,7 @@ local function settle_account(meter, taken, times, changed, may_mend)
         value = pack(LENT, LAYOUT, meter.algorithm, account.amount, account.remainder, meter.per, now, keep_until,
           account.current, account.previous, account.since, account.epoch, account.number)
       end
-      call('SET', meter.key, value, 'PX', ttl(keep_until - now))
+      call('SET', meter.key, value, 'PX', ttl(keep_until))
     end
   end
   return reset, max(0, account.keep_until - now)

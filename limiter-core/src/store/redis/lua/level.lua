@@ -5,7 +5,7 @@
 --   bucket's tokens, a funnel's level), remainder and the parts it is counted in, moment in microseconds, keep_until in
 --   microseconds.
 --   Where some of it is lent, 32 bytes more; see lent.lua.
--- TTL: until keep_until, from when on the state equals absence.
+-- TTL: until the end of the second of keep_until, from when on the state equals absence.
 
 -- Reads a level as of now: what is used, the remainder, keep_until, whether the stored moment is ahead of the clock; and the
 -- value itself, false where there is none. Returns how it was found.
@@ -62,7 +62,7 @@ local function settle_level(limit, granted, _, keep)
     if granted > 0 or (limit.value and (limit.ahead or keep_until > limit.keep_until)) then
       local amount = limit.algorithm == TOKEN_BUCKET and limit.capacity - used or used
       local value = pack(LEVEL, LAYOUT, limit.algorithm, amount, limit.remainder, per, now, keep_until)
-      call('SET', limit.key, value, 'PX', ttl(keep_until - now))
+      call('SET', limit.key, value, 'PX', ttl(keep_until))
     end
   end
   return limit.value or ''

@@ -5,7 +5,7 @@
 --   Header: layout (1), algorithm (1), padding (2), size (4: moments that the ring keeps), head (4: where the next moment
 --   is written), count (4: moments written, at most size), skew (8: added to the clock's time, so that the ring's own time
 --   never runs back), newest (8: the newest moment), keep_until (8: in the ring's time).
--- TTL: until keep_until, from when on the state equals absence (an empty ring).
+-- TTL: until the end of the second of keep_until, from when on the state equals absence (an empty ring).
 --
 -- A moment of 0 stands for a permit that was given back: no window has it, not even one that reaches back before the epoch.
 --
@@ -77,13 +77,13 @@ local function view_ring(limit)
       return UNKNOWN_LAYOUT
     end
     if now + skew < keep_until then
-      local ahead = now + skew < newest
+      local lasts, ahead = keep_until - skew, now + skew < newest
       if ahead then
         skew = newest - now
       end
       ring = {
         key = key, start = start, size = size, head = head, count = count, skew = skew, newest = newest,
-        keep_until = keep_until, now = now + skew, ahead = ahead,
+        keep_until = keep_until, now = now + skew, ahead = ahead, lasts = lasts,
       }
       limit.used = later_than(ring, max(0, ring.now - limit.window))
     end
@@ -93,7 +93,7 @@ local function view_ring(limit)
   end
   limit.ring = ring or {
     key = key, start = false, size = limit.limit, head = 0, count = 0, skew = 0, newest = 0,
-    keep_until = now, now = now, ahead = false,
+    keep_until = now, now = now, ahead = false, lasts = false,
   }
   return READABLE
 end
@@ -141,7 +141,10 @@ end
 -- Writes the header, and has the key live as long as the ring.
 local function write_header(ring)
   call('SETRANGE', ring.key, '0', header(ring))
-  call('PEXPIRE', ring.key, ttl(ring.keep_until - ring.now))
+  local untl = ring.keep_until - ring.skew
+  if ring.ahead or untl - untl % SECOND ~= ring.lasts - ring.lasts % SECOND then
+    call('PEXPIRE', ring.key, ttl(untl))
+  end
 end
 
 -- Gives so many permits now.
@@ -162,7 +165,7 @@ local function charge_ring(limit, ring, permits)
   local head, size = ring.head, ring.size
   ring.head, ring.count = (head + permits) % size, min(size, ring.count + permits)
   if not ring.start then
-    call('SET', key, header(ring) .. stamps, 'PX', ttl(ring.keep_until - at))
+    call('SET', key, header(ring) .. stamps, 'PX', ttl(ring.keep_until))
     return
   end
   local first = min(permits, size - head)
