@@ -21,6 +21,7 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::limiter::{Check, Limiter};
+use crate::policy::PolicyBuilder;
 use crate::request::Ask;
 
 /// A policy, or why there is none.
@@ -33,15 +34,22 @@ pub struct Options {
     pub deadline: Option<Result<Duration, ConfigError>>,
     /// The answer when the store is out, where one is given.
     pub on_store_failure: Option<OnStoreFailure>,
+    /// For how long permits are borrowed, where they are.
+    pub lease: Option<Result<Duration, ConfigError>>,
 }
 
 impl Options {
-    fn deadline(&self) -> Result<Duration, ConfigError> {
-        self.deadline.clone().unwrap_or(Ok(Policy::DEFAULT_DEADLINE))
-    }
-
-    fn on_store_failure(&self) -> OnStoreFailure {
-        self.on_store_failure.unwrap_or_default()
+    fn apply<S>(&self, mut builder: PolicyBuilder<S>) -> Result<PolicyBuilder<S>, ConfigError> {
+        if let Some(deadline) = &self.deadline {
+            builder = builder.deadline(deadline.clone()?);
+        }
+        if let Some(answer) = self.on_store_failure {
+            builder = builder.on_store_failure(answer);
+        }
+        if let Some(lease) = &self.lease {
+            builder = builder.lease(lease.clone()?);
+        }
+        Ok(builder)
     }
 }
 
@@ -57,10 +65,7 @@ pub fn token_bucket(
     options: &Options,
 ) -> Built {
     let builder = Policy::token_bucket(name).capacity(capacity?).rate(rate?);
-    builder
-        .deadline(options.deadline()?)
-        .on_store_failure(options.on_store_failure())
-        .build()
+    options.apply(builder)?.build()
 }
 
 /// The policy of a `#[funnel_limiter]`.
@@ -75,10 +80,7 @@ pub fn funnel(
     options: &Options,
 ) -> Built {
     let builder = Policy::funnel(name).capacity(capacity?).rate(rate?);
-    builder
-        .deadline(options.deadline()?)
-        .on_store_failure(options.on_store_failure())
-        .build()
+    options.apply(builder)?.build()
 }
 
 /// The policy of a `#[window_limiter]`.
@@ -93,10 +95,7 @@ pub fn sliding_window(
     options: &Options,
 ) -> Built {
     let builder = Policy::sliding_window(name).limit(limit?).window(window?);
-    builder
-        .deadline(options.deadline()?)
-        .on_store_failure(options.on_store_failure())
-        .build()
+    options.apply(builder)?.build()
 }
 
 /// A rate from `rate = …, per = …`.

@@ -7,6 +7,7 @@
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod funnel;
+mod lent;
 mod level;
 mod sliding_window;
 mod token_bucket;
@@ -14,6 +15,11 @@ mod token_bucket;
 use smallvec::SmallVec;
 
 use crate::policy::Algorithm;
+use lent::Lent;
+#[cfg(feature = "redis")]
+pub(crate) use lent::StoredLoans;
+#[cfg(any(feature = "redis", test))]
+pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use level::StoredLevel;
@@ -29,6 +35,8 @@ pub(crate) enum State {
     Funnel(Level),
     /// Boxed, so that an entry of a table with buckets alone does not take a ring's room.
     SlidingWindow(Box<Ring>),
+    /// A bucket or a funnel, some of which is lent.
+    Lent(Box<Lent>),
 }
 
 impl State {
@@ -38,6 +46,7 @@ impl State {
             Self::Absent => true,
             Self::TokenBucket(level) | Self::Funnel(level) => level.is_spent(now),
             Self::SlidingWindow(ring) => ring.is_spent(now),
+            Self::Lent(lent) => lent.is_spent(now),
         }
     }
 }
@@ -73,6 +82,9 @@ pub(crate) struct Outcome {
 #[inline]
 pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
+    if let State::Lent(_) = state {
+        return lent::step(algorithm, state, cost, now, mode);
+    }
     match algorithm {
         Algorithm::TokenBucket(limit) => {
             let stored = if let State::TokenBucket(level) = state {
@@ -100,6 +112,22 @@ pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
         }
         Algorithm::SlidingWindow(limit) => sliding_window::step(limit, state, cost, now, mode),
     }
+}
+
+/// Gives up to `amount` back of what was used, and says how the limit stands now. Nothing is minted: what was not used does
+/// not come back.
+pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
+    match algorithm {
+        Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
+        _ => lent::refund(algorithm, state, amount, now),
+    }
+    step(algorithm, state, 0, now, Mode::Peek)
+}
+
+/// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is lent of a window.
+#[cfg(any(feature = "redis", test))]
+pub(crate) fn lend(algorithm: &Algorithm, state: &mut State, ask: &Borrowing, now: u64) -> (Outcome, Loan) {
+    lent::lend(algorithm, state, ask, now)
 }
 
 /// One limit of a decision, and the state that it is about.

@@ -43,6 +43,9 @@ pub enum Origin {
     DenyCache,
     /// The store in this process.
     Memory,
+    /// This process, of permits that Redis lent it ([`PolicyBuilder::lease`](crate::PolicyBuilder::lease)). What remains is
+    /// what is held here and what Redis had left when it last answered.
+    Lease,
     /// This process, by its share of the policy: the store was out ([`Local`](crate::OnStoreFailure::Local)).
     Insurance,
     /// Nobody: the store was out, and the policy says [`Allow`](crate::OnStoreFailure::Allow).

@@ -3,6 +3,7 @@
 mod acquire;
 mod builder;
 mod check;
+mod refund;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
+pub use refund::Refund;
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;
@@ -244,6 +246,37 @@ impl Limiter {
         Acquire::new(self.check_all(asks))
     }
 
+    /// Gives `key` back what it has used under `policy`: a permit, or what [`Refund::cost`] says, and never more than is used.
+    ///
+    /// Of a window the permits come back that would leave it next. What was never asked for cannot be told from what was, so
+    /// a refund belongs to a call that was allowed and came to nothing, once.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let mail = Policy::sliding_window("mail").limit(2).window("1h").build()?;
+    ///
+    /// limits.check(&mail, "ann").cost(2).await?.require()?;
+    /// limits.refund(&mail, "ann").await?;
+    /// assert_eq!(limits.peek(&mail, "ann").await?.remaining(), 1);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Config`] for a cost that is no amount; [`Rejection::Unavailable`] when the store gives no answer. It may
+    /// have given back all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while Redis is asked, it is done or not. It is never done twice.
+    pub fn refund<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Refund<'a> {
+        Refund::new(self, Ask::new(policy, key))
+    }
+
     /// Forgets what `key` has used under `policy`.
     ///
     /// # Errors
@@ -305,8 +338,8 @@ impl Limiter {
         }
     }
 
-    /// Ends all waits with [`Rejection::Unavailable`], waits until the waiters have left, and lets the other replicas know
-    /// that this one has, at most until the deadline. Calls that come later are rejected likewise.
+    /// Ends all waits with [`Rejection::Unavailable`], waits until the waiters have left, gives back what was borrowed, and lets
+    /// the other replicas know that this one has left, at most until the deadline. Calls that come later are rejected likewise.
     ///
     /// # Cancel safety
     ///

@@ -55,6 +55,7 @@ struct Inner {
     escaped_group: Option<Box<str>>,
     on_store_failure: OnStoreFailure,
     deadline: Duration,
+    lease: Option<Duration>,
 }
 
 /// Which algorithm a policy uses, with its parameters.
@@ -180,6 +181,12 @@ impl Policy {
         self.0.deadline
     }
 
+    /// For how long at most permits may be borrowed from Redis, where they may ([`PolicyBuilder::lease`]).
+    #[must_use]
+    pub fn lease(&self) -> Option<Duration> {
+        self.0.lease
+    }
+
     #[cfg(feature = "redis")]
     pub(crate) fn escaped_name(&self) -> &str {
         &self.0.escaped_name
@@ -215,7 +222,8 @@ impl PartialEq for Policy {
                 && a.algorithm == b.algorithm
                 && a.group == b.group
                 && a.on_store_failure == b.on_store_failure
-                && a.deadline == b.deadline)
+                && a.deadline == b.deadline
+                && a.lease == b.lease)
     }
 }
 
@@ -229,6 +237,7 @@ impl fmt::Debug for Policy {
             .field("group", &self.0.group)
             .field("on_store_failure", &self.0.on_store_failure)
             .field("deadline", &self.0.deadline)
+            .field("lease", &self.0.lease)
             .finish()
     }
 }

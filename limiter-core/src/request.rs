@@ -111,6 +111,12 @@ impl Ask<'_> {
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
         self.cost = cost.into();
     }
+
+    /// At most the quota, of which more cannot have been used.
+    pub(crate) fn bounded(mut self) -> Self {
+        self.cost = self.cost.map(|cost| cost.min(self.policy.quota()));
+        self
+    }
 }
 
 impl<'a, K: Into<Key<'a>>> From<(&'a Policy, K)> for Ask<'a> {

@@ -7,7 +7,7 @@ pub(crate) mod redis;
 pub(crate) use memory::MemoryStore;
 
 use crate::error::StoreError;
-use crate::request::{Request, Verdict};
+use crate::request::{Limit, Request, Verdict};
 
 /// Where state lives. A request is decided at one moment of the store's clock, and charged whole or not at all.
 pub(crate) trait Store: Send + Sync {
@@ -17,6 +17,13 @@ pub(crate) trait Store: Send + Sync {
     ///
     /// Dropping the future leaves it open whether the request was charged; it is never charged twice.
     fn decide(&self, request: &Request<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
+
+    /// Gives back what a limit costs, as far as it was used, and says how it stands then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`decide`](Self::decide).
+    fn refund(&self, limit: &Limit<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
     /// Forgets the state of every limit of the request.
     fn reset(&self, request: &Request<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -7,6 +7,8 @@ mod deny_cache;
 mod guard;
 #[cfg(feature = "redis")]
 mod insurance;
+#[cfg(feature = "redis")]
+mod lease;
 pub(crate) mod outage;
 #[cfg(feature = "redis")]
 mod replicas;

@@ -9,6 +9,7 @@
 //! | the first call is free | `admission::the_first_call_is_charged` |
 //! | truncation loses refill when polled often | `rollout::a_rate_polled_often_loses_nothing` |
 //! | parameters are frozen at first use | `policies::a_bucket_keeps_its_tokens_up_to_the_new_capacity` and its neighbours |
+//! | a refund mints permits | `refunds::a_refund_returns_at_most_what_was_used` |
 //! | keys without a TTL | scripts: `lifetime::every_key_goes_when_its_state_equals_absence` |
 //! | a key expires between two commands | scripts: `lifetime::a_key_that_expires_at_any_moment_never_stays_for_good` |
 //! | the client's clock is ahead or behind | scripts: `lifetime::the_servers_clock_decides` |
@@ -49,6 +50,8 @@ mod keys;
 mod peek_and_reset;
 #[path = "contract/policies.rs"]
 mod policies;
+#[path = "contract/refunds.rs"]
+mod refunds;
 #[path = "contract/retry.rs"]
 mod retry;
 #[path = "contract/rollout.rs"]
@@ -200,5 +203,15 @@ on_every_store! {
         a_reset_of_an_unknown_key_is_no_mistake
         state_is_kept_as_long_as_it_means_something
         a_question_may_be_asked_of_several_limits_at_once
+    ;
+    refunds:
+        a_refund_makes_room_at_once
+        a_refund_returns_at_most_what_was_used
+        a_refund_of_nothing_or_to_nobody_does_nothing
+        a_refund_of_all_leaves_nothing
+        a_window_gives_back_its_oldest_permits
+        a_window_of_a_century_gives_back_too
+        a_refund_keeps_what_comes_back_by_itself
+        a_refund_of_what_is_no_amount_is_refused
     ;
 }

@@ -110,6 +110,16 @@ async fn trace(
                 redis.limits.reset(policy, &key).await.unwrap();
                 continue;
             }
+            3 => {
+                let (policy, cost) = chosen[0];
+                history.push("  a refund of the first".to_owned());
+                model.limits.refund(policy, &key).cost(cost).await.unwrap();
+                redis.limits.refund(policy, &key).cost(cost).await.unwrap();
+                (
+                    model.limits.peek(policy, &key).cost(0).await,
+                    redis.limits.peek(policy, &key).cost(0).await,
+                )
+            }
             1 | 2 => {
                 let (policy, cost) = chosen[0];
                 let ours = model.limits.peek(policy, &key).cost(cost).await;

@@ -26,7 +26,7 @@ fn limiter(server: &RedisServer, permissions: &[&str]) -> Limiter {
         .unwrap()
 }
 
-/// A small ring, one that is too large to be read whole, and one that has to grow.
+/// A small ring, one that is too large to be read whole, and one that has to grow and to live longer.
 fn policies() -> Vec<Policy> {
     vec![
         bucket("bucket", 100, 1),
@@ -34,7 +34,7 @@ fn policies() -> Vec<Policy> {
         window("window", 100, "1m"),
         window("large", 2_000, "1m"),
         window("grows", 10, "1m"),
-        window("grows", 300, "1m"),
+        window("grows", 300, "2m"),
     ]
 }
 

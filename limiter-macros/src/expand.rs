@@ -189,7 +189,9 @@ impl LimitedFn {
             .as_ref()
             .map(|variant| quote!(#private::OnStoreFailure::#variant));
         let answer = option(answer);
-        let options = quote!(&#private::Options { deadline: #deadline, on_store_failure: #answer });
+        let lease = option(limit.lease.as_ref().map(|lease| period(lease, private)));
+        let options =
+            quote!(&#private::Options { deadline: #deadline, on_store_failure: #answer, lease: #lease });
         match &limit.algorithm {
             Algorithm::Token { capacity, rate } => {
                 let (capacity, rate) = (number(capacity, private), rate_of(rate, private));

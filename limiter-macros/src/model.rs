@@ -47,6 +47,7 @@ pub(crate) struct Limit {
     pub(crate) algorithm: Algorithm,
     pub(crate) deadline: Option<Period>,
     pub(crate) on_store_failure: Option<Ident>,
+    pub(crate) lease: Option<Period>,
     pub(crate) key: Option<Key>,
     pub(crate) group: Option<Key>,
     pub(crate) need: Option<Number>,

@@ -41,6 +41,7 @@ pub(crate) enum Word {
     PassRejection,
     Deadline,
     OnStoreFailure,
+    Lease,
     Crate,
 }
 
@@ -176,6 +177,13 @@ pub(crate) const TABLE: &[Row] = &[
         Of::All,
         "on_store_failure = allow",
         &["on_failure", "on_error"],
+    ),
+    row(
+        Word::Lease,
+        "lease",
+        Of::Buckets,
+        "lease = \"1s\"",
+        &["borrow", "prefetch", "max_age"],
     ),
     row(
         Word::Crate,

@@ -11,6 +11,8 @@ use super::{Decide, DecideNow, Mode, Quota, Setup};
 
 /// So long that a slow machine is no outage, and nothing is decided without Redis.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// For how long permits are borrowed.
+const LEASE: Duration = Duration::from_secs(1);
 /// More than any workload has.
 const MAX_KEYS: usize = 4_000_000;
 
@@ -59,11 +61,12 @@ impl Decide for Ours {
     }
 }
 
-/// Whether the call is allowed, in Redis' word: as it is, or as it was when it denied. It must not be the insurance's.
+/// Whether the call is allowed, in Redis' word: as it is, as it was when it denied, or of what it lent. It must not be the
+/// insurance's.
 fn by_the_store(decision: &Decision) -> bool {
     let origin = decision.origin();
     assert!(
-        matches!(origin, Origin::Redis | Origin::DenyCache),
+        matches!(origin, Origin::Redis | Origin::DenyCache | Origin::Lease),
         "decided by {origin:?}: {:?}",
         decision.store_error()
     );
@@ -79,12 +82,16 @@ pub(crate) fn policy(name: &str, quota: Quota, mode: Mode) -> Policy {
             .window(Duration::from_secs(seconds))
             .deadline(DEADLINE)
             .build(),
-        // There are no leases yet: a leased bucket is a bucket.
-        Mode::Bucket | Mode::Leased => Policy::token_bucket(name)
-            .capacity(permits)
-            .rate(format!("{permits}/{seconds}s").as_str())
-            .deadline(DEADLINE)
-            .build(),
+        Mode::Bucket | Mode::Leased => {
+            let bucket = Policy::token_bucket(name)
+                .capacity(permits)
+                .rate(format!("{permits}/{seconds}s").as_str())
+                .deadline(DEADLINE);
+            match mode {
+                Mode::Leased => bucket.lease(LEASE).build(),
+                _ => bucket.build(),
+            }
+        }
     };
     built.expect("the policy is valid")
 }

@@ -35,4 +35,23 @@ impl Meter for Funnel {
     fn used(&self, level: u64) -> u64 {
         level
     }
+
+    fn without(&self, lent: u64) -> Self {
+        Self {
+            capacity: self.capacity.saturating_sub(lent),
+            ..*self
+        }
+    }
+
+    fn lent(&self, level: u64, _by: u64) -> u64 {
+        level
+    }
+
+    fn given_back(&self, level: u64, _by: u64) -> u64 {
+        level
+    }
+
+    fn spent(&self, level: u64, by: u64) -> u64 {
+        level + by
+    }
 }

@@ -15,19 +15,19 @@ use crate::units::MAX_EXACT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     /// In thousandths.
-    amount: u64,
+    pub(super) amount: u64,
     /// Parts of the next thousandth that have come already …
-    remainder: u64,
+    pub(super) remainder: u64,
     /// … of which so many make one.
-    parts: u64,
+    pub(super) parts: u64,
     /// The moment, in microseconds.
-    at: u64,
+    pub(super) at: u64,
     /// From this moment on the state equals absence, under every policy that has charged it.
-    keep_until: u64,
+    pub(super) keep_until: u64,
 }
 
 /// What a bucket and a funnel do differently. All amounts are thousandths.
-pub(super) trait Meter {
+pub(super) trait Meter: Sized {
     fn rate(&self) -> &Rate;
     /// The amount when nothing was used.
     fn idle(&self) -> u64;
@@ -39,6 +39,14 @@ pub(super) trait Meter {
     fn remaining(&self, amount: u64) -> u64;
     /// What has to come back until nothing is used.
     fn used(&self, amount: u64) -> u64;
+    /// The same with so much less capacity.
+    fn without(&self, lent: u64) -> Self;
+    /// The amount after so much of it was lent, which takes it from the capacity too.
+    fn lent(&self, amount: u64, by: u64) -> u64;
+    /// The amount after so much of what was lent came back unspent.
+    fn given_back(&self, amount: u64, by: u64) -> u64;
+    /// The amount after so much of what was lent was spent.
+    fn spent(&self, amount: u64, by: u64) -> u64;
 }
 
 /// The numbers of a level as a store outside of this process keeps them.
@@ -144,7 +152,7 @@ pub(super) fn step(
 
 /// The quantity at `now`, read under the policy of this call.
 #[inline]
-fn view(meter: &impl Meter, stored: Option<Level>, now: u64) -> Level {
+pub(super) fn view(meter: &impl Meter, stored: Option<Level>, now: u64) -> Level {
     let parts = meter.rate().micros;
     let Some(stored) = stored.filter(|stored| !stored.is_spent(now)) else {
         return Level {

@@ -38,11 +38,16 @@ impl Ring {
         self.moments.get((self.head + len - nth) % len).copied()
     }
 
+    /// Overwrites the `nth` newest moment, counted from 1.
+    fn set(&mut self, nth: usize, to: u64) {
+        let len = self.moments.len();
+        if let Some(moment) = self.moments.get_mut((self.head + len - nth) % len) {
+            *moment = to;
+        }
+    }
+
     /// How many moments are later than `edge`. Moments never decrease, so this bisects.
-    fn later_than(&self, edge: Option<u64>) -> usize {
-        let Some(edge) = edge else {
-            return self.moments.len();
-        };
+    fn later_than(&self, edge: u64) -> usize {
         let (mut later, mut not_later) = (0, self.moments.len() + 1);
         while not_later - later > 1 {
             let middle = later + (not_later - later) / 2;
@@ -115,8 +120,9 @@ pub(super) fn step(limit: &SlidingWindow, state: &mut State, cost: u64, now: u64
 /// The step on a ring whose time is not behind its newest moment.
 fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: Mode) -> Outcome {
     let ring_now = now + ring.skew;
-    // A window that reaches back before the epoch has no edge: every moment is in it.
-    let mut used = ring.later_than(ring_now.checked_sub(limit.window));
+    // In a window that reaches back before the epoch lies every moment but zero, which stands for a permit given back.
+    let edge = ring_now.saturating_sub(limit.window);
+    let mut used = ring.later_than(edge);
 
     // The first moment that would have to leave the window.
     let in_the_way = limit
@@ -124,7 +130,7 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
         .checked_sub(cost)
         .and_then(|rest| ring.newest(index(rest) + 1));
     let retry_after = match in_the_way {
-        Some(moment) if cost > 0 => (moment + limit.window).saturating_sub(ring_now),
+        Some(moment) if cost > 0 && moment > edge => (moment + limit.window).saturating_sub(ring_now),
         _ => 0,
     };
     let fits = retry_after == 0;
@@ -141,6 +147,7 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
 
     let reset_after = ring
         .newest(1)
+        .filter(|newest| *newest > edge)
         .map_or(0, |newest| (newest + limit.window).saturating_sub(ring_now));
     // A denial writes nothing, unless the state would expire before the moment that the answer names (a longer window
     // looks at what a shorter one stored).
@@ -153,6 +160,32 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
         retry_after,
         reset_after,
         expires_after: ring.keep_until.saturating_sub(ring_now),
+    }
+}
+
+/// Gives up to `count` permits back, the oldest first: those that would leave the window next. A permit that is given back
+/// gets the moment of the one before it, which has left the window, so the moments stay in order.
+pub(super) fn refund(limit: &SlidingWindow, state: &mut State, count: u64, now: u64) {
+    let State::SlidingWindow(ring) = state else { return };
+    let Some(newest) = ring.newest(1).filter(|_| !ring.is_spent(now)) else {
+        return;
+    };
+    let ring_now = newest.max(now + ring.skew);
+    let live = ring.later_than(ring_now.saturating_sub(limit.window));
+    let refunded = live.min(index(count));
+    if refunded == 0 {
+        return;
+    }
+    let before = ring.newest(live + 1).unwrap_or(0);
+    for nth in live - refunded + 1..=live {
+        ring.set(nth, before);
+    }
+    ring.skew = ring_now - now;
+    // The longest window that has used the ring ends as long after its newest permit as before.
+    let moved = newest - ring.newest(1).unwrap_or(0);
+    ring.keep_until = ring.keep_until.saturating_sub(moved);
+    if ring.is_spent(now) {
+        *state = State::Absent;
     }
 }
 

@@ -34,4 +34,23 @@ impl Meter for TokenBucket {
     fn used(&self, tokens: u64) -> u64 {
         self.capacity - tokens
     }
+
+    fn without(&self, lent: u64) -> Self {
+        Self {
+            capacity: self.capacity.saturating_sub(lent),
+            ..*self
+        }
+    }
+
+    fn lent(&self, tokens: u64, by: u64) -> u64 {
+        tokens - by
+    }
+
+    fn given_back(&self, tokens: u64, by: u64) -> u64 {
+        tokens + by
+    }
+
+    fn spent(&self, tokens: u64, _by: u64) -> u64 {
+        tokens
+    }
 }

@@ -1,5 +1,6 @@
 //! Builds policies, and refuses those that cannot hold.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 /// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at once.
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
+/// A lease is of no use where an answer takes as long.
+const LEASES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
 const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// Collects the parameters of a [`Policy`]; the first mistake is reported by [`build`](PolicyBuilder::build).
@@ -23,6 +26,7 @@ pub struct PolicyBuilder<S> {
     group: Option<String>,
     on_store_failure: OnStoreFailure,
     deadline: Duration,
+    lease: Option<Duration>,
     mistake: Option<ConfigError>,
 }
 
@@ -74,6 +78,7 @@ impl<S> PolicyBuilder<S> {
             group: None,
             on_store_failure: OnStoreFailure::default(),
             deadline: Policy::DEFAULT_DEADLINE,
+            lease: None,
             mistake: None,
         }
     }
@@ -95,6 +100,20 @@ impl<S> PolicyBuilder<S> {
     /// How long a decision may take, the wait for a connection included. Default: 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
+        self
+    }
+
+    /// Lets a replica borrow permits of a busy key from Redis, spend them without asking, and tell later: a
+    /// [`Duration`] or text such as `"1s"`, from 10 ms to an hour, for which it keeps them at most. Default: it does not.
+    ///
+    /// For token buckets and funnels, in decisions about one limit. Over any time T all replicas together still admit at most
+    /// capacity + rate·T, since what is lent is missing in Redis until it is reported or its time is over. What it costs: a replica may
+    /// hold up to half of what is left of a key while another is denied, and what one that crashed has borrowed
+    /// cannot be used by others until its time is over. A server whose clock is set forward, and a machine that was
+    /// suspended, may mint what is lent at that moment, once. [`Limiter::reset`](crate::Limiter::reset) takes nothing from other
+    /// replicas that they have borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
+    pub fn lease(mut self, max_age: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
+        self.lease = self.parse(max_age).map(|Window(max_age)| max_age);
         self
     }
 
@@ -128,6 +147,17 @@ impl<S> PolicyBuilder<S> {
             return Err(mistake);
         }
         let algorithm = algorithm(self.shape)?;
+        if let Some(lease) = self.lease {
+            let invalid = |expected| ConfigError::invalid("lease", format_args!("{lease:?}"), expected);
+            if matches!(algorithm, Algorithm::SlidingWindow(_)) {
+                return Err(invalid(
+                    "none for an exact window, whose permits are dated when they are spent",
+                ));
+            }
+            if !LEASES.contains(&lease) {
+                return Err(invalid("10 ms to an hour"));
+            }
+        }
         Ok(Policy(Arc::new(Inner {
             identity: Prefix::new(algorithm.code(), &self.name),
             algorithm,
@@ -138,6 +168,7 @@ impl<S> PolicyBuilder<S> {
             group: self.group.map(Into::into),
             on_store_failure: self.on_store_failure,
             deadline: self.deadline,
+            lease: self.lease,
         })))
     }
 }
@@ -218,7 +249,7 @@ impl PolicyBuilder<SlidingWindowShape> {
     }
 }
 
-/// A window's length, as [`PolicyBuilder::window`] reads it from a [`Duration`] or from text.
+/// A length of time, as [`PolicyBuilder::window`] and [`PolicyBuilder::lease`] read it from a [`Duration`] or from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(Duration);
 
@@ -317,6 +348,18 @@ mod tests {
             (
                 Policy::sliding_window("p").limit(2_000_000).window("1s").build(),
                 "limit is `2000000`",
+            ),
+            (
+                Policy::sliding_window("p")
+                    .limit(1)
+                    .window("1s")
+                    .lease("1s")
+                    .build(),
+                "lease is `1s`, expected none for an exact window",
+            ),
+            (
+                Policy::funnel("p").capacity(1).rate(1).lease("1ms").build(),
+                "lease is `1ms`, expected 10 ms to an hour",
             ),
             (
                 Policy::sliding_window("").limit(1).window("1s").build(),

@@ -199,6 +199,19 @@ impl MemoryStore {
         Ok(Verdict { decided_at, outcomes })
     }
 
+    /// Gives back at once, without a future.
+    pub(crate) fn refund_now(&self, limit: &Limit<'_>) -> Verdict {
+        let mut table = self.lock(limit.identity);
+        let decided_at = self.clock.now();
+        let mut absent = State::Absent;
+        // Nothing is given back to what is not there.
+        let state = table.find(limit.identity).unwrap_or(&mut absent);
+        let algorithm = limit.policy.algorithm();
+        let outcome = algorithm::refund(algorithm, state, limit.cost, decided_at.as_micros());
+        let outcomes = [outcome].into_iter().collect();
+        Verdict { decided_at, outcomes }
+    }
+
     /// Forgets a limit's state.
     pub(crate) fn forget(&self, limit: &Limit<'_>) {
         if self.lock(limit.identity).remove(limit.identity) {
@@ -266,6 +279,10 @@ fn full() -> StoreError {
 impl Store for MemoryStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
         self.decide_now(request)
+    }
+
+    async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+        Ok(self.refund_now(limit))
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

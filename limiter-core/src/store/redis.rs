@@ -1,11 +1,14 @@
 //! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
 
+mod account;
 mod breaker;
 mod cluster;
 mod connection;
 mod dial;
 mod dial_failures;
+mod dispatcher;
 mod endpoint;
+mod errand;
 mod eviction;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -34,7 +37,6 @@ use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
-use bb8_redis::redis::Value;
 
 use super::Store;
 use crate::algorithm::Mode;
@@ -42,18 +44,21 @@ use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
-use crate::request::{Ask, Request, Verdict};
+use crate::request::{Ask, Limit, Request, Verdict};
+pub(crate) use account::{Account, Lender};
 use cluster::Cluster;
 use connection::Dialer;
+use dispatcher::Part;
 use endpoint::Endpoint;
+use errand::{Decision, Errand};
 use eviction::Eviction;
 pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
 use question::{Operation, Question};
-use script::Call;
 use sentinel::Sentinel;
 pub(crate) use tls::Certificates;
+use wait::Wait;
 
 /// Where Redis is.
 #[derive(Clone, Debug)]
@@ -121,10 +126,10 @@ enum Route {
 }
 
 impl Route {
-    async fn run(&self, call: &Call) -> Result<Value, StoreError> {
+    async fn run<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         match self {
-            Self::Standalone(node) => node.run(call).await,
-            Self::Cluster(cluster) => cluster.run(call).await,
+            Self::Standalone(node) => Ok(errand.run(node, Part::default()).await?),
+            Self::Cluster(cluster) => cluster.run(errand).await,
         }
     }
 }
@@ -137,7 +142,7 @@ impl RedisStore {
     ) -> Result<Self, ConfigError> {
         deployment.check()?;
         let (certificates, settings) = (&deployment.certificates, deployment.node);
-        let server = |dialer| Route::Standalone(Node::new(dialer, settings));
+        let server = |dialer| Route::Standalone(Node::new(dialer, settings, clock.clone()));
         let route = match deployment.topology {
             Topology::Standalone(url) => server(Dialer::To(Endpoint::parse(&url, certificates)?)),
             Topology::Sentinel { sentinels, primary } => {
@@ -145,9 +150,11 @@ impl RedisStore {
                 server(Dialer::Primary(Arc::new(sentinel)))
             }
             Topology::Pool(pool) => server(Dialer::Through(pool)),
-            Topology::Cluster(urls) => {
-                Route::Cluster(Cluster::new(seeds::parse(&urls, certificates)?, settings)?)
-            }
+            Topology::Cluster(urls) => Route::Cluster(Cluster::new(
+                seeds::parse(&urls, certificates)?,
+                settings,
+                clock.clone(),
+            )?),
         };
         Ok(Self {
             route,
@@ -166,25 +173,31 @@ impl RedisStore {
         )
     }
 
+    /// From which this replica borrows.
+    pub(crate) fn lender(&self) -> Lender {
+        let namespace = self.namespace.clone();
+        Lender::new(self.route.clone(), self.clock.clone(), namespace)
+    }
+
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
-        let question = Question::new(request, operation, &self.namespace);
-        let call = wire::call(&[(&question, 1)], self.clock.injected(), request.deadline());
-        let answer = self.route.run(&call).await?;
-        let verdicts = reply::verdicts(&answer, &[(&question, 1)])?;
-        let verdict = verdicts.into_iter().flatten().next();
-        verdict.unwrap_or_else(|| {
-            Err(StoreError::new(
-                StoreErrorKind::Protocol,
-                "a reply without a verdict",
-            ))
-        })
+        let decision = Decision {
+            question: Arc::new(Question::new(request, operation, &self.namespace)),
+            wait: Wait::of(request.deadline()),
+        };
+        self.route.run(&decision).await
     }
 }
 
 impl Store for RedisStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
         self.answer(request, request.mode.into()).await
+    }
+
+    async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+        let injected = self.clock.injected();
+        let call = account::refund(limit, &self.namespace, injected, limit.policy.deadline());
+        account::refunded(&self.route.run(&call).await?, limit)
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
@@ -215,21 +228,23 @@ impl RedisStore {
             .rate(1)
             .build()
             .map_err(invalid)?;
-        let window = Policy::sliding_window("ready")
-            .limit(1)
-            .window("1s")
-            .build()
-            .map_err(invalid)?;
-        let asks = [&level, &window].map(|policy| Ask::new(policy, Key::shared()));
-        let Ok(request) = Request::new(asks, Mode::Charge, true) else {
-            return Ok(());
-        };
-        // The window's ring is written at its end and read again by the second check.
-        for operation in [Operation::Check, Operation::Check, Operation::Reset] {
+        // The second is denied, but has the ring live longer, for which something in it is written again.
+        for (window, operation) in [
+            ("1s", Operation::Check),
+            ("1m", Operation::Check),
+            ("1m", Operation::Reset),
+        ] {
+            let window = Policy::sliding_window("ready").limit(1).window(window).build();
+            let window = window.map_err(invalid)?;
+            let asks = [&level, &window].map(|policy| Ask::new(policy, Key::shared()));
+            let Ok(request) = Request::new(asks, Mode::Charge, true) else {
+                return Ok(());
+            };
             let mut question = Question::new(&request, operation, &self.namespace);
             question.keys = self.namespace.trial_keys().into_iter().collect();
-            let call = wire::call(&[(&question, 1)], self.clock.injected(), READY_WITHIN);
-            self.route.run(&call).await?;
+            let wait = Wait::of(READY_WITHIN);
+            let question = Arc::new(question);
+            self.route.run(&Decision { question, wait }).await?;
         }
         Ok(())
     }
@@ -254,7 +269,7 @@ mod tests {
             max_in_flight: 1,
         };
         let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
-        let node = Node::new(Dialer::To(endpoint), settings);
+        let node = Node::new(Dialer::To(endpoint), settings, Clock::System);
         let namespace = Namespace::new("", "");
         let questions = requests.iter().map(|request| {
             let mut question = Question::new(request, Operation::Check, &namespace);
@@ -265,7 +280,7 @@ mod tests {
         let questions: Vec<_> = questions.collect();
         let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
         let call = wire::call(&items, Some(NOW), Duration::from_secs(5));
-        let verdicts = reply::verdicts(&node.run(&call).await.unwrap(), &items).unwrap();
+        let verdicts = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
         verdicts.into_iter().flatten().collect()
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// So often the other tasks may run after the deadline: the runtime looks at its sockets, the connection's task reads the
-/// reply, and the caller takes it.
-const LAST_LOOKS: usize = 3;
+/// reply, the batch's task hands it out, and the caller takes it.
+const LAST_LOOKS: usize = 4;
 
 /// Waits for the store's answer, at most until the deadline.
 ///

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::deadline::within;
 use super::deny_cache::DenyCache;
 use super::insurance::Insurance;
+use super::lease::Leases;
 use super::outage::without_store;
 use super::replicas::Replicas;
 use crate::clock::Clock;
@@ -27,6 +28,7 @@ const CALM: Duration = Duration::from_secs(10);
 pub(crate) struct Guard {
     store: RedisStore,
     denials: DenyCache,
+    leases: Leases,
     insurance: Insurance,
     replicas: Replicas,
     clock: Clock,
@@ -45,6 +47,7 @@ impl Guard {
         max_keys: usize,
     ) -> Self {
         Self {
+            leases: Leases::new(store.lender(), clock.clone()),
             store,
             denials: DenyCache::new(clock.clone(), keep_denials),
             insurance: Insurance::new(clock.clone(), max_keys),
@@ -55,13 +58,16 @@ impl Guard {
         }
     }
 
-    /// The denial that Redis would answer, if that is known.
+    /// The answer to a request that what is borrowed covers, or the denial that Redis would answer, if that is known.
     pub(crate) fn decide_now(&self, request: &Request<'_>) -> Option<Decision> {
+        if let Some(decision) = self.leases.decide(request) {
+            return Some(decision);
+        }
         let verdict = self.denials.answer(request)?;
         Some(request.decision(verdict, Origin::DenyCache))
     }
 
-    /// The answer of Redis to a request, within the deadline.
+    /// The answer of Redis to a request that cannot be decided at once, within the deadline.
     pub(crate) async fn decide(
         &self,
         request: &Request<'_>,
@@ -69,8 +75,15 @@ impl Guard {
     ) -> Result<Decision, Rejection> {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
         let submission = self.denials.submission(request);
-        let error = match within(deadline, self.store.decide(request)).await {
-            Ok(verdict) => {
+        let (answer, held) = match self.leases.ask(request) {
+            Some(asked) => (within(deadline, asked).await, u64::MAX),
+            None => {
+                let held = self.leases.held(request);
+                (within(deadline, self.store.decide(request)).await, held)
+            }
+        };
+        let error = match answer {
+            Ok(mut verdict) => {
                 self.denials.heard(request, &verdict, submission);
                 if insured {
                     let now = self.clock.now();
@@ -78,6 +91,7 @@ impl Guard {
                     self.replicas.keep_counting(now);
                     self.store_decided(now);
                 }
+                self.leases.complete(request, &mut verdict, held);
                 return Ok(request.decision(verdict, Origin::Redis));
             }
             Err(error) => error,
@@ -98,11 +112,27 @@ impl Guard {
         Ok(decision)
     }
 
+    /// Gives back what was used.
+    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        let [limit] = &*request.limits else {
+            return Ok(());
+        };
+        let _forgetting = self.denials.forget(request);
+        let verdict = within(request.deadline(), self.store.refund(limit)).await?;
+        if request.on_store_failure() == OnStoreFailure::Local {
+            self.insurance.heard(request, &verdict, self.clock.now());
+        }
+        Ok(())
+    }
+
     /// Forgets what was used.
     pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
         // However it ends: Redis may have forgotten without saying so.
         let _forgetting = self.denials.forget(request);
+        // Before, lest it be spent; and again, since more may have been lent in the meantime.
+        self.leases.forget(request);
         within(request.deadline(), self.store.reset(request)).await?;
+        self.leases.forget(request);
         self.insurance.forget(request);
         Ok(())
     }
@@ -121,9 +151,9 @@ impl Guard {
         self.replicas.count()
     }
 
-    /// Leaves the other replicas their shares.
+    /// Leaves the other replicas their shares, and what was borrowed.
     pub(crate) async fn leave(&self) {
-        self.replicas.leave().await;
+        tokio::join!(self.replicas.leave(), self.leases.leave());
     }
 
     fn insurance_decides(&self, error: &StoreError) {

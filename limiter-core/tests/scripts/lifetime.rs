@@ -6,7 +6,7 @@ use limiter_testing::RedisServer;
 use crate::support::{KEY, bucket, funnel, millis, namespace, one_of_each, only, window};
 use crate::{changes, expiry, get, limiter, name, names, time};
 
-/// Never before the hint that was given, and not much later: the server counts whole milliseconds.
+/// Never before the hint that was given, and at the end of that second: the server counts whole milliseconds.
 #[tokio::test]
 async fn every_key_goes_when_its_state_equals_absence() {
     let server = RedisServer::shared();
@@ -33,7 +33,7 @@ async fn every_key_goes_when_its_state_equals_absence() {
                 meant - expires
             );
             assert!(
-                expires - meant < 50_000,
+                expires - meant < 1_050_000,
                 "{policy}: goes {} µs too late",
                 expires - meant
             );

@@ -1,5 +1,7 @@
 //! One attribute, checked.
 
+use std::ops::RangeInclusive;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
@@ -21,6 +23,8 @@ const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 /// An hour, in microseconds.
 const MAX_DEADLINE: u64 = 3_600_000_000;
+/// Ten milliseconds to an hour, likewise.
+const LEASES: RangeInclusive<u64> = 10_000..=3_600_000_000;
 
 /// What an attribute can refer to.
 pub(super) struct Scope<'a> {
@@ -51,6 +55,7 @@ impl Scope<'_> {
         let on_store_failure = args
             .take(Word::OnStoreFailure)
             .and_then(|expr| on_store_failure(&expr, diagnostics));
+        let lease = args.take(Word::Lease).and_then(|expr| lease(expr, diagnostics));
         let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
 
         let (algorithm, need) = (algorithm?, need.map_or(Some(None), |need| need.map(Some))?);
@@ -66,9 +71,10 @@ impl Scope<'_> {
         }
         let is_item = |path: &Path| self.is_item(path);
         let constant = algorithm.is_constant(&is_item)
-            && deadline
-                .as_ref()
-                .is_none_or(|deadline| deadline.is_constant(&is_item));
+            && [&deadline, &lease]
+                .into_iter()
+                .flatten()
+                .all(|period| period.is_constant(&is_item));
         Some(Limit {
             name: name?,
             shared,
@@ -76,6 +82,7 @@ impl Scope<'_> {
             algorithm,
             deadline,
             on_store_failure,
+            lease,
             key,
             group,
             need,
@@ -283,6 +290,18 @@ fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
         );
     }
     Some(deadline)
+}
+
+fn lease(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
+    let span = expr.span();
+    let lease = diagnostics.ok(Period::read(expr, "lease"))?;
+    if matches!(lease, Period::Literal(micros) if !LEASES.contains(&micros)) {
+        diagnostics.at(
+            span,
+            "`lease` is 10 ms to an hour: it is the time for which permits are borrowed at most",
+        );
+    }
+    Some(lease)
 }
 
 fn on_store_failure(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Ident> {

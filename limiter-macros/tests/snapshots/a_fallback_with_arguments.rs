@@ -45,6 +45,7 @@ async fn send(
                                     on_store_failure: ::core::option::Option::Some(
                                         ::limiter_core::__private::OnStoreFailure::Allow,
                                     ),
+                                    lease: ::core::option::Option::None,
                                 },
                             ),
                             ::limiter_core::__private::Key::shared()

@@ -19,6 +19,7 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             &::limiter_core::__private::Options {
                 deadline: ::core::option::Option::None,
                 on_store_failure: ::core::option::Option::None,
+                lease: ::core::option::Option::None,
             },
         ));
         ::limiter_core::__private::inventory::submit! {

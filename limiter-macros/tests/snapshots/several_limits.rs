@@ -20,6 +20,7 @@ async fn search() -> Result<(), Rejection> {
             &::limiter_core::__private::Options {
                 deadline: ::core::option::Option::None,
                 on_store_failure: ::core::option::Option::None,
+                lease: ::core::option::Option::None,
             },
         ));
         ::limiter_core::__private::inventory::submit! {
@@ -43,6 +44,7 @@ async fn search() -> Result<(), Rejection> {
             &::limiter_core::__private::Options {
                 deadline: ::core::option::Option::None,
                 on_store_failure: ::core::option::Option::None,
+                lease: ::core::option::Option::None,
             },
         ));
         ::limiter_core::__private::inventory::submit! {

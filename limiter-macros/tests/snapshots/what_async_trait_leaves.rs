@@ -32,6 +32,7 @@ where
                 &::limiter_core::__private::Options {
                     deadline: ::core::option::Option::None,
                     on_store_failure: ::core::option::Option::None,
+                    lease: ::core::option::Option::None,
                 },
             ));
             ::limiter_core::__private::inventory::submit! {

@@ -4,18 +4,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use bb8_redis::redis::{self, ErrorKind, ServerErrorKind, Value};
+use bb8_redis::redis::{self, ErrorKind, ServerErrorKind};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::connection::Dialer;
+use super::dispatcher::Part;
 use super::endpoint::Endpoint;
+use super::errand::Errand;
 use super::learner::{ABANDONED_AFTER, Learner};
 use super::node::{Failure, Node, NodeSettings};
-use super::script::Call;
-use super::slots::{Address, Owners, owners, redirected, slot};
+use super::slots::{Address, Owners, owners, redirected};
 use super::wait::Wait;
+use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 
 /// More redirections than this for one call mean that the nodes disagree.
@@ -38,6 +40,7 @@ struct Inner {
     /// Where to start, and with which settings.
     seeds: Vec<Endpoint>,
     settings: NodeSettings,
+    clock: Clock,
     map: RwLock<Map>,
     learner: Arc<Learner>,
 }
@@ -50,7 +53,11 @@ struct Map {
 }
 
 impl Cluster {
-    pub(super) fn new(seeds: Vec<Endpoint>, settings: NodeSettings) -> Result<Self, ConfigError> {
+    pub(super) fn new(
+        seeds: Vec<Endpoint>,
+        settings: NodeSettings,
+        clock: Clock,
+    ) -> Result<Self, ConfigError> {
         if seeds.is_empty() {
             return Err(ConfigError::Missing {
                 what: "a URL of a cluster node",
@@ -59,26 +66,29 @@ impl Cluster {
         Ok(Self(Arc::new(Inner {
             seeds,
             settings,
+            clock,
             map: RwLock::default(),
             learner: Learner::new(),
         })))
     }
 
-    /// Runs the script on the node that owns the call's slot. A node's answer that the slot is elsewhere proves that
-    /// nothing has run there, so it is followed; nothing else is ever sent again.
-    pub(super) async fn run(&self, call: &Call) -> Result<Value, StoreError> {
+    /// Does the errand on the node that owns its slot. A node's answer that the slot is elsewhere proves that nothing has
+    /// run there, so it is followed; nothing else is ever sent again.
+    pub(super) async fn run<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         // A node that falls silent answers nothing that would tell of its successor.
         let overdue = || self.learn_soon();
-        call.wait().for_answer(self.follow(call), overdue).await
+        errand.wait().for_answer(self.follow(errand), overdue).await
     }
 
-    async fn follow(&self, call: &Call) -> Result<Value, StoreError> {
-        let slot = slot(call.key());
+    async fn follow<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
+        let slot = errand.slot();
         let mut asking = false;
         let mut address = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
-            let error = match self.0.node(&address)?.try_run(call, asking).await {
-                Ok(reply) => return Ok(reply),
+            let node = self.0.node(&address)?;
+            let error = match errand.run(&node, Part { slot, asking }).await {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Undecided(error)) => return Err(error),
                 Err(Failure::Unreachable(error)) => {
                     // Its slots may have gone to a replica.
                     if error.kind() != StoreErrorKind::Overloaded {
@@ -126,7 +136,8 @@ impl Cluster {
         if let Some(address) = owner() {
             return Ok(address);
         }
-        self.learn().await?;
+        // On the heap, since it is needed once in a while, and every call's future would have room for it.
+        Box::pin(self.learn()).await?;
         owner().ok_or_else(|| StoreError::new(StoreErrorKind::Refused, format!("no node owns slot {slot}")))
     }
 
@@ -228,7 +239,7 @@ impl Inner {
         let no_seed = || StoreError::new(StoreErrorKind::Connection, "no seed node");
         let seed = self.seeds.first().ok_or_else(no_seed)?;
         let endpoint = seed.at(Arc::clone(address));
-        let node = Node::new(Dialer::To(endpoint), self.settings);
+        let node = Node::new(Dialer::To(endpoint), self.settings, self.clock.clone());
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }

@@ -15,6 +15,9 @@ use super::health::Health;
 use super::sentinel::Sentinel;
 use super::wait::Wait;
 
+/// One for each command of several.
+type Answers = Vec<Result<Value, RedisError>>;
+
 /// Opens connections.
 #[derive(Clone)]
 pub(super) enum Dialer {
@@ -78,6 +81,50 @@ impl Connection {
             .and_then(Value::extract_error)
     }
 
+    /// Whether the other is a clone of it.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.health, &other.health)
+    }
+
+    /// A call of this deadline has waited in vain.
+    pub(super) fn timed_out(&self, deadline: Duration) {
+        self.health.timed_out(deadline);
+    }
+
+    /// Sends commands together, each `asking` or not; an answer for each.
+    pub(super) async fn send_all(&mut self, commands: Vec<(Cmd, bool)>) -> Result<Answers, RedisError> {
+        self.health.asked();
+        let answers = self.exchange(commands).await;
+        let failure = match &answers {
+            Ok(answers) => answers.iter().find_map(|answer| answer.as_ref().err()),
+            Err(error) => Some(error),
+        };
+        self.health.answered(failure);
+        answers
+    }
+
+    async fn exchange(&mut self, commands: Vec<(Cmd, bool)>) -> Result<Answers, RedisError> {
+        if let [(command, false)] = commands.as_slice() {
+            let answer = self.inner.req_packed_command(command).await?;
+            return Ok(vec![answer.extract_error()]);
+        }
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        // The answer to an ASKING says nothing that the command's own does not.
+        let mut wanted = Vec::with_capacity(commands.len());
+        for (command, asking) in commands {
+            if asking {
+                pipeline.cmd("ASKING");
+                wanted.push(false);
+            }
+            pipeline.add_command(command);
+            wanted.push(true);
+        }
+        let answers = self.inner.req_packed_commands(&pipeline, 0, wanted.len()).await?;
+        let answers = answers.into_iter().zip(wanted);
+        let wanted = answers.filter_map(|(answer, wanted)| wanted.then(|| answer.extract_error()));
+        Ok(wanted.collect())
+    }
+
     /// Sends a command; `asking` with ASKING in front of it, so that a node answers which is only about to own the slot.
     pub(super) async fn send(
         &mut self,
@@ -101,7 +148,7 @@ impl Connection {
             .for_answer(answer, || health.timed_out(wait.deadline()))
             .await;
         let answer = answer.and_then(Value::extract_error);
-        health.answered(&answer);
+        health.answered(answer.as_ref().err());
         answer
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// So many calls in quick succession without an answer, over so many deadlines and this long at least, and the connection
 /// is taken for dead …
@@ -84,12 +84,12 @@ impl Health {
         silence.last = now;
     }
 
-    /// An answer came.
-    pub(super) fn answered(&self, answer: &Result<Value, RedisError>) {
+    /// An answer came, be it with an error.
+    pub(super) fn answered(&self, error: Option<&RedisError>) {
         let mut silence = self.silence();
         (silence.answered_at, silence.timeouts, silence.calls) = (Instant::now(), 0, 0);
         drop(silence);
-        let Err(error) = answer else { return };
+        let Some(error) = error else { return };
         let connection_lost = error.is_unrecoverable_error() || error.is_io_error();
         // One that is new leads to the same server again.
         if connection_lost || (is_demoted(error) && self.born.elapsed() >= LEAST_AGE) {

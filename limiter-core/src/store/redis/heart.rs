@@ -42,7 +42,7 @@ impl Heart {
         let mut plan = wire::head(self.clock.injected());
         plan.extend_from_slice(&self.id);
         plan.extend_from_slice(&micros_ceil(life).to_le_bytes());
-        let call = Call::new(&HEARTBEAT, vec![self.key.clone()], plan, Self::PATIENCE);
+        let call = Call::new(&HEARTBEAT, [&self.key], plan, Self::PATIENCE);
         match self.route.run(&call).await? {
             Value::Int(count) if (0..=i64::from(u32::MAX)).contains(&count) => {
                 u32::try_from(count).map_err(|_| malformed())

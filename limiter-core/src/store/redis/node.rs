@@ -6,16 +6,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
-use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{RedisError, Value};
 use tokio::sync::Semaphore;
+use tokio::sync::SemaphorePermit;
 
 use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
 use super::dial_failures::DialFailures;
-use super::pools::Pools;
-use super::script::Call;
+use super::dispatcher::{Entered, Lane, Part, Slot, batch};
+use super::pools::{Local, Pools};
+use super::question::Question;
+use super::reply;
+use super::script::{Call, is_unknown};
+use super::wait::Wait;
+use super::wire::{self, Item};
 use crate::clock::{Clock, Seldom};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::request::Verdict;
+use crate::units::Timestamp;
 
 /// One server. Cheap to clone.
 ///
@@ -28,6 +36,8 @@ pub(super) struct Node(Arc<Inner>);
 struct Inner {
     dialer: Dialer,
     settings: NodeSettings,
+    /// Tells the time of decisions, where it is not the server's.
+    clock: Clock,
     pools: Pools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
@@ -47,20 +57,23 @@ pub(crate) struct NodeSettings {
 }
 
 /// Why a call got no answer from a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// Nothing was sent.
     Unreachable(StoreError),
     /// The server, or the connection, answered with an error.
     Answered(RedisError),
+    /// The script answered that this decision cannot be made, or something unreadable.
+    Undecided(StoreError),
 }
 
 impl Node {
-    pub(super) fn new(dialer: Dialer, settings: NodeSettings) -> Self {
+    pub(super) fn new(dialer: Dialer, settings: NodeSettings, clock: Clock) -> Self {
         let max_in_flight = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Self(Arc::new(Inner {
             dialer,
             settings,
+            clock,
             pools: Pools::default(),
             failures: Arc::new(DialFailures::default()),
             breaker: Arc::new(Breaker::new()),
@@ -70,32 +83,54 @@ impl Node {
         }))
     }
 
-    /// Runs the script on this server.
-    pub(super) async fn run(&self, call: &Call) -> Result<Value, StoreError> {
-        self.try_run(call, false).await.map_err(StoreError::from)
+    /// Has a question decided, together with those that others ask meanwhile.
+    pub(super) async fn decide(
+        &self,
+        part: Part,
+        question: &Arc<Question>,
+        wait: &Wait,
+    ) -> Result<Verdict, Failure> {
+        let _place = self.place()?;
+        let local = self.local().map_err(Failure::Unreachable)?;
+        match local.lane.enter(part, question, *wait) {
+            // On the heap, so that the futures of those who wait, of which there may be many, stay small and are moved fast.
+            Entered::Alone(slot) => Box::pin(self.decide_alone(slot, part, question, wait)).await,
+            Entered::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
+        }
     }
 
-    /// Runs the script, unless the breaker is open or too many calls are in flight; `asking` on behalf of a slot that is
+    async fn decide_alone(
+        &self,
+        slot: Slot,
+        part: Part,
+        question: &Question,
+        wait: &Wait,
+    ) -> Result<Verdict, Failure> {
+        let items: [Item<'_>; 1] = [(question, 1)];
+        let call = wire::call(&items, self.injected(), wait.deadline());
+        let reply = self.run_alone(&call, part.asking).await?;
+        slot.answered();
+        drop(slot);
+        let verdicts = reply::verdicts(&reply, &items).map_err(Failure::Undecided)?;
+        let verdict = verdicts.into_iter().flatten().next();
+        let no_verdict = || {
+            Err(StoreError::new(
+                StoreErrorKind::Protocol,
+                "a reply without a verdict",
+            ))
+        };
+        verdict.unwrap_or_else(no_verdict).map_err(Failure::Undecided)
+    }
+
+    /// Runs a script, unless the breaker is open or too many calls are in flight; `asking` on behalf of a slot that is
     /// moving here.
-    pub(super) async fn try_run(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
-        let Ok(_place) = self.0.in_flight.try_acquire() else {
-            let detail = format!(
-                "{} calls are on their way to Redis at {} already",
-                self.0.settings.max_in_flight, self.0.dialer
-            );
-            return Err(Failure::Unreachable(StoreError::new(
-                StoreErrorKind::Overloaded,
-                detail,
-            )));
-        };
-        let Some(pass) = self.0.breaker.admit(Instant::now()) else {
-            let detail = "Redis was not asked, since it left recent calls without an answer";
-            return Err(Failure::Unreachable(StoreError::new(
-                StoreErrorKind::CircuitOpen,
-                detail,
-            )));
-        };
-        let mut pass = Some(pass);
+    pub(super) async fn try_run(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+        let _place = self.place()?;
+        self.run_alone(call, asking).await
+    }
+
+    async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+        let mut pass = Some(self.admit()?);
         let overdue = || self.failed(pass.take());
         let answer = call.wait().for_answer(self.exchange(call, asking), overdue).await;
         match &answer {
@@ -106,13 +141,32 @@ impl Node {
         answer
     }
 
-    fn answered(&self, pass: Option<Pass<'_>>) {
+    /// A place among the calls that may be on their way.
+    fn place(&self) -> Result<SemaphorePermit<'_>, Failure> {
+        self.0.in_flight.try_acquire().map_err(|_| {
+            let detail = format!(
+                "{} calls are on their way to Redis at {} already",
+                self.0.settings.max_in_flight, self.0.dialer
+            );
+            Failure::Unreachable(StoreError::new(StoreErrorKind::Overloaded, detail))
+        })
+    }
+
+    /// Lets something be sent, unless the breaker is open.
+    pub(super) fn admit(&self) -> Result<Pass<'_>, Failure> {
+        self.0.breaker.admit(Instant::now()).ok_or_else(|| {
+            let detail = "Redis was not asked, since it left recent calls without an answer";
+            Failure::Unreachable(StoreError::new(StoreErrorKind::CircuitOpen, detail))
+        })
+    }
+
+    pub(super) fn answered(&self, pass: Option<Pass<'_>>) {
         if pass.is_some_and(Pass::answered) && self.0.told_back.is_due(Clock::System.now()) {
             tracing::info!(node = %self, "Redis answers again");
         }
     }
 
-    fn failed(&self, pass: Option<Pass<'_>>) {
+    pub(super) fn failed(&self, pass: Option<Pass<'_>>) {
         if pass.is_some_and(|pass| pass.failed(Instant::now())) && self.0.told_out.is_due(Clock::System.now())
         {
             tracing::warn!(node = %self, "Redis does not answer; it is asked again by one call at a time");
@@ -121,14 +175,14 @@ impl Node {
 
     /// Connects, and has the script run once without keys, so that the server knows it and the permissions are known to
     /// suffice.
-    pub(super) async fn prepare(&self, empty: &Call) -> Result<(), StoreError> {
+    pub(super) async fn prepare(&self, empty: &Call<'_>) -> Result<(), StoreError> {
         self.exchange(empty, false)
             .await
             .map(|_| ())
             .map_err(StoreError::from)
     }
 
-    async fn exchange(&self, call: &Call, asking: bool) -> Result<Value, Failure> {
+    async fn exchange(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let mut connection = self
             .connection(call.wait().deadline())
             .await
@@ -136,9 +190,7 @@ impl Node {
         let answer = connection.send(call.by_hash(), asking, call.wait()).await;
         match answer {
             // Proof that nothing has run.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.send(call.by_text(), asking, call.wait()).await
-            }
+            Err(error) if is_unknown(&error) => connection.send(call.by_text(), asking, call.wait()).await,
             answer => answer,
         }
         .map_err(Failure::Answered)
@@ -146,7 +198,10 @@ impl Node {
 
     /// A connection for a call of this deadline, dialled if there is no healthy one.
     pub(super) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
-        let pool = self.0.pools.current(|| self.0.new_pool())?;
+        let local = self.local()?;
+        if let Some(connection) = local.in_use(deadline) {
+            return Ok(connection);
+        }
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
             let failed = self.0.failures.next();
@@ -154,7 +209,7 @@ impl Node {
             failed.as_mut().enable();
             let connection = tokio::select! {
                 biased;
-                connection = pool.get() => connection.map_err(|error| match error {
+                connection = local.pool.get() => connection.map_err(|error| match error {
                     RunError::User(error) => StoreError::from(error),
                     RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "no connection in time"),
                 })?,
@@ -162,10 +217,43 @@ impl Node {
             };
             // A broken one leaves the pool as it is dropped.
             if connection.is_healthy(deadline) {
+                local.switch_to(connection.clone());
                 return Ok(connection.clone());
             }
         }
     }
+
+    /// Has the next call use another connection, since this one is slow to answer.
+    pub(super) fn leave(&self, connection: &Connection) {
+        if let Ok(local) = self.local() {
+            local.leave(connection);
+        }
+    }
+
+    /// The moment of decisions, where it is not the server's.
+    pub(super) fn injected(&self) -> Option<Timestamp> {
+        self.0.clock.injected()
+    }
+
+    /// What the current runtime has of this node.
+    fn local(&self) -> Result<Arc<Local>, StoreError> {
+        self.0.pools.current(|runtime| {
+            let node = Arc::downgrade(&self.0);
+            let lane = Lane::new(move |start| {
+                // Whoever waits has the node, so it is there.
+                if let Some(node) = node.upgrade() {
+                    runtime.spawn(async move { batch::run(&Self(node), start).await });
+                }
+            });
+            Local::new(self.0.new_pool(), lane)
+        })
+    }
+}
+
+/// Who was to give the answer is gone.
+fn nobody_answers() -> Failure {
+    let detail = "the runtime in which Redis was asked has ended";
+    Failure::Unreachable(StoreError::new(StoreErrorKind::Connection, detail))
 }
 
 /// Where it is.
@@ -209,7 +297,7 @@ impl CustomizeConnection<Connection, RedisError> for Connected {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Unreachable(error) => error,
+            Failure::Unreachable(error) | Failure::Undecided(error) => error,
             Failure::Answered(error) => error.into(),
         }
     }

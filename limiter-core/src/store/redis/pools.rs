@@ -1,14 +1,17 @@
-//! A pool of connections for each runtime: they live and die with the one in which they were dialled.
+//! What each runtime has of a node: connections live and die with the runtime in which they were dialled, and so do the
+//! tasks that send what waits for one.
 
 use std::fmt;
 use std::future::pending;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bb8_redis::bb8::Pool;
 use tokio::runtime::{self, Handle};
 use tokio::task::AbortHandle;
 
-use super::connection::Dialer;
+use super::connection::{Connection, Dialer};
+use super::dispatcher::Lane;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A program with more runtimes than this at a time has the pool of the oldest made anew: far more than any has, and as
@@ -19,16 +22,26 @@ const MOST_RUNTIMES: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Pools(Mutex<Vec<Kept>>);
 
+/// What one runtime has.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) pool: Pool<Dialer>,
+    pub(super) lane: Arc<Lane>,
+    /// The connection over which all calls go as long as it is good, so that the server sees them in order. The others of
+    /// the pool stand by.
+    used: Mutex<Option<Connection>>,
+}
+
 struct Kept {
     runtime: runtime::Id,
-    pool: Pool<Dialer>,
+    local: Arc<Local>,
     /// A task that does nothing, and ends when the runtime does.
     parked: AbortHandle,
 }
 
 impl Pools {
-    /// The pool of the current runtime.
-    pub(super) fn current(&self, new: impl FnOnce() -> Pool<Dialer>) -> Result<Pool<Dialer>, StoreError> {
+    /// What the current runtime has, made by `new` where it has nothing.
+    pub(super) fn current(&self, new: impl FnOnce(Handle) -> Local) -> Result<Arc<Local>, StoreError> {
         let no_runtime = |_| {
             StoreError::new(
                 StoreErrorKind::Connection,
@@ -38,23 +51,60 @@ impl Pools {
         let runtime = Handle::try_current().map_err(no_runtime)?;
         let mut pools = self.lock();
         if let Some(kept) = pools.iter().find(|kept| kept.runtime == runtime.id()) {
-            return Ok(kept.pool.clone());
+            return Ok(Arc::clone(&kept.local));
         }
         pools.retain(|kept| !kept.parked.is_finished());
         if pools.len() >= MOST_RUNTIMES {
             pools.remove(0);
         }
-        let pool = new();
+        let local = Arc::new(new(runtime.clone()));
         pools.push(Kept {
             runtime: runtime.id(),
-            pool: pool.clone(),
+            local: Arc::clone(&local),
             parked: runtime.spawn(pending::<()>()).abort_handle(),
         });
-        Ok(pool)
+        Ok(local)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Local {
+    pub(super) fn new(pool: Pool<Dialer>, lane: Arc<Lane>) -> Self {
+        let used = Mutex::new(None);
+        Self { pool, lane, used }
+    }
+
+    /// The connection in use, if it is good for a call of this deadline.
+    pub(super) fn in_use(&self, deadline: Duration) -> Option<Connection> {
+        let mut used = self.lock();
+        if used
+            .as_ref()
+            .is_some_and(|connection| !connection.is_healthy(deadline))
+        {
+            *used = None;
+        }
+        used.clone()
+    }
+
+    /// Uses another one from now on.
+    pub(super) fn switch_to(&self, connection: Connection) {
+        *self.lock() = Some(connection);
+        self.lane.forget_round_trip();
+    }
+
+    /// The next call goes over another one, if this is still in use.
+    pub(super) fn leave(&self, connection: &Connection) {
+        let mut used = self.lock();
+        if used.as_ref().is_some_and(|used| used.is(connection)) {
+            *used = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,7 +132,7 @@ mod tests {
         let endpoint = Endpoint::parse("redis://127.0.0.1:1/", &Certificates::default()).unwrap();
         // Without tasks of its own.
         let builder = Pool::builder().max_lifetime(None).idle_timeout(None);
-        let new = || builder.build_unchecked(Dialer::To(endpoint));
+        let new = |_| Local::new(builder.build_unchecked(Dialer::To(endpoint)), Lane::new(drop));
         runtime.block_on(async { pools.current(new).unwrap() });
     }
 

@@ -61,6 +61,12 @@ impl Question {
         }
     }
 
+    /// Whether it asks the same of other keys, or of the same.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        let what = |asked: &Asked| (asked.algorithm, asked.cost);
+        self.operation == other.operation && self.limits.iter().map(what).eq(other.limits.iter().map(what))
+    }
+
     /// Whether it asks the same of the same limits, so that the two of them are one question, asked twice.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.operation == other.operation && self.limits == other.limits

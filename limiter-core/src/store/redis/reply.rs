@@ -7,9 +7,9 @@
 use bb8_redis::redis::Value;
 use smallvec::{SmallVec, smallvec};
 
-use super::question::{Asked, Operation, Question};
+use super::question::{Operation, Question};
 use super::wire::Item;
-use crate::algorithm::{Mode, Outcome, State, StoredLevel, step};
+use crate::algorithm::{Mode, Outcome, State, StoredLevel, StoredLoans, step};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, SlidingWindow};
 use crate::request::Verdict;
@@ -19,9 +19,9 @@ use crate::units::{MAX_EXACT, Timestamp};
 pub(super) type Verdicts = SmallVec<[Result<Verdict, StoreError>; 1]>;
 
 /// How a limit was found.
-const READABLE: u8 = 0;
-const WRONG_TYPE: u8 = 1;
-const UNKNOWN_LAYOUT: u8 = 2;
+pub(super) const READABLE: u8 = 0;
+pub(super) const WRONG_TYPE: u8 = 1;
+pub(super) const UNKNOWN_LAYOUT: u8 = 2;
 
 /// The answers to these questions.
 pub(super) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts>, StoreError> {
@@ -29,8 +29,7 @@ pub(super) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts
         return Err(malformed());
     };
     let mut reader = Reader(bytes);
-    let now = Some(reader.number()?).filter(|now| *now <= MAX_EXACT);
-    let now = now.ok_or_else(malformed)?;
+    let now = reader.moment()?;
     let verdicts = items
         .iter()
         .map(|(question, times)| answers(&mut reader, question, *times, now));
@@ -62,12 +61,15 @@ fn answers(
         let outcomes = smallvec![Outcome { fits: true, ..Outcome::default() }; question.limits.len()];
         return Ok(smallvec![Ok(Verdict { decided_at, outcomes }); times]);
     }
-    let told = question.limits.iter().map(|asked| Told::read(reader, asked));
+    let told = question
+        .limits
+        .iter()
+        .map(|asked| Told::read(reader, &asked.algorithm));
     let mut told = told.collect::<Result<SmallVec<[Told; 1]>, _>>()?;
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
         let limits = question.limits.iter().zip(&mut told);
         let outcomes: SmallVec<[Outcome; 1]> = limits
-            .map(|(asked, told)| told.outcome(asked, before, now, mode))
+            .map(|(asked, told)| told.outcome(&asked.algorithm, asked.cost, before, now, mode))
             .collect();
         // Script and algorithm agree, or one of them is not what this program was built with.
         let fits = outcomes.iter().all(|outcome| outcome.fits);
@@ -95,7 +97,7 @@ fn answers(
 }
 
 /// What was told of a limit.
-enum Told {
+pub(super) enum Told {
     /// What was stored.
     Level(State),
     /// What its outcomes are made of.
@@ -110,10 +112,10 @@ enum Told {
 }
 
 impl Told {
-    fn read(reader: &mut Reader<'_>, asked: &Asked) -> Result<Self, StoreError> {
+    pub(super) fn read(reader: &mut Reader<'_>, algorithm: &Algorithm) -> Result<Self, StoreError> {
         let length = usize::from(reader.array::<1>()?[0]);
         let mut reader = Reader(reader.take(length)?);
-        let told = match asked.algorithm {
+        let told = match algorithm {
             Algorithm::SlidingWindow(_) => {
                 let [used, retry_after, reset_after, expires_after] = reader.numbers()?;
                 let numbers = [used, retry_after, reset_after, expires_after];
@@ -139,7 +141,20 @@ impl Told {
                     at,
                     keep_until,
                 };
-                Self::Level(stored.state(&asked.algorithm).ok_or_else(malformed)?)
+                let mut state = stored.state(algorithm).ok_or_else(malformed)?;
+                if !reader.0.is_empty() {
+                    let [current, previous, since] = reader.numbers()?;
+                    let [epoch, number] = [reader.array()?, reader.array()?].map(u32::from_le_bytes);
+                    let loans = StoredLoans {
+                        current,
+                        previous,
+                        since,
+                        epoch,
+                        number,
+                    };
+                    state = loans.state(&state).ok_or_else(malformed)?;
+                }
+                Self::Level(state)
             }
         };
         if reader.0.is_empty() {
@@ -150,8 +165,15 @@ impl Told {
     }
 
     /// The outcome for one who asks after so many were granted.
-    fn outcome(&mut self, asked: &Asked, before: usize, now: u64, mode: Mode) -> Outcome {
-        match (self, &asked.algorithm) {
+    pub(super) fn outcome(
+        &mut self,
+        algorithm: &Algorithm,
+        cost: u64,
+        before: usize,
+        now: u64,
+        mode: Mode,
+    ) -> Outcome {
+        match (self, algorithm) {
             (
                 Self::Window {
                     used,
@@ -165,23 +187,24 @@ impl Told {
                 let retry_after = if mode == Mode::Charge { 0 } else { *retry_after };
                 Outcome {
                     fits: retry_after == 0,
-                    remaining: limit.saturating_sub(used.saturating_add(granted.saturating_mul(asked.cost))),
+                    remaining: limit.saturating_sub(used.saturating_add(granted.saturating_mul(cost))),
                     retry_after,
                     reset_after: *reset_after,
                     expires_after: *expires_after,
                 }
             }
-            (Self::Level(state), algorithm) => step(algorithm, state, asked.cost, now, mode),
+            (Self::Level(state), algorithm) => step(algorithm, state, cost, now, mode),
             (Self::Window { .. }, _) => Outcome::default(),
         }
     }
 }
 
-fn malformed() -> StoreError {
+pub(super) fn malformed() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed")
 }
 
-fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
+/// What it means that a limit was found so.
+pub(super) fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
     let (kind, detail) = match found {
         WRONG_TYPE => (
             StoreErrorKind::WrongType,
@@ -197,7 +220,7 @@ fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
 }
 
 /// What is left of a reply.
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], StoreError> {
@@ -206,14 +229,20 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
         let (taken, rest) = self.0.split_first_chunk().ok_or_else(malformed)?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    fn number(&mut self) -> Result<u64, StoreError> {
+    pub(super) fn number(&mut self) -> Result<u64, StoreError> {
         Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// The moment of the answers, in microseconds.
+    pub(super) fn moment(&mut self) -> Result<u64, StoreError> {
+        let now = Some(self.number()?).filter(|now| *now <= MAX_EXACT);
+        now.ok_or_else(malformed)
     }
 
     fn numbers<const N: usize>(&mut self) -> Result<[u64; N], StoreError> {

@@ -56,7 +56,7 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
         connections: 1,
         max_in_flight: 1,
     };
-    let node = Node::new(Dialer::To(endpoint), settings);
+    let node = Node::new(Dialer::To(endpoint), settings, Clock::System);
     let clock = ManualClock::new();
     let model = MemoryStore::new(Clock::Manual(clock.clone()), 1_000);
     let namespace = Namespace::new("", "limits");
@@ -65,6 +65,14 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
     for step in 0..STEPS {
         clock.advance(Duration::from_micros(random.u64(0..1_000_000)));
         if random.u8(..20) == 0 {
+            // What is spent has gone from the model, and would be there again in Redis, which keeps it for as long as a test
+            // may last.
+            for policy in &policies {
+                let request = Request::new([Ask::new(policy, "k")], Mode::Peek, false).unwrap();
+                if model.decide_now(&request).unwrap().outcomes[0].expires_after == 0 {
+                    reset(&node, &model, &request, &clock).await;
+                }
+            }
             clock.step_back(Duration::from_micros(random.u64(0..3_000_000)));
         }
         // One limit, or up to three of different algorithms on the same key.
@@ -89,7 +97,7 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
         let question = Question::new(&request, mode.into(), &namespace);
         let items = [(&question, times)];
         let call = wire::call(&items, Some(clock.now()), Duration::from_secs(5));
-        let told = reply::verdicts(&node.run(&call).await.unwrap(), &items).unwrap();
+        let told = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
         for (number, told) in told.into_iter().flatten().enumerate() {
             let expected = model.decide_now(&request).unwrap();
             let told = told.unwrap();
@@ -100,10 +108,15 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
             );
         }
         if random.u8(..40) == 0 {
-            let question = Question::new(&request, Operation::Reset, &namespace);
-            let call = wire::call(&[(&question, 2)], Some(clock.now()), Duration::from_secs(5));
-            node.run(&call).await.unwrap();
-            request.limits.iter().for_each(|limit| model.forget(limit));
+            reset(&node, &model, &request, &clock).await;
         }
     }
+}
+
+/// Forgets the limits, twice over.
+async fn reset(node: &Node, model: &MemoryStore, request: &Request<'_>, clock: &ManualClock) {
+    let question = Question::new(request, Operation::Reset, &Namespace::new("", "limits"));
+    let call = wire::call(&[(&question, 2)], Some(clock.now()), Duration::from_secs(5));
+    node.try_run(&call, false).await.unwrap();
+    request.limits.iter().for_each(|limit| model.forget(limit));
 }

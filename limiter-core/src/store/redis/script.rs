@@ -1,9 +1,10 @@
 //! The script, and how it is called: by its hash, and by its text where the server does not know it.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use bb8_redis::redis::{self, Cmd};
+use bb8_redis::redis::{self, Cmd, ErrorKind, RedisError, ServerErrorKind};
 use sha1::{Digest, Sha1};
 
 use super::wait::Wait;
@@ -27,11 +28,23 @@ pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
     include_str!("lua/wire.lua"),
     include_str!("lua/exact.lua"),
+    include_str!("lua/lent.lua"),
     include_str!("lua/level.lua"),
     include_str!("lua/sliding_window.lua"),
     include_str!("lua/decide.lua"),
     "end\n",
     include_str!("lua/driver.lua"),
+));
+
+/// Gives back and lends.
+pub(super) static ACCOUNT: Script = Script::new(concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/wire.lua"),
+    include_str!("lua/moment.lua"),
+    include_str!("lua/exact.lua"),
+    include_str!("lua/lent.lua"),
+    include_str!("lua/sliding_window.lua"),
+    include_str!("lua/account.lua"),
 ));
 
 /// Counts replicas.
@@ -58,20 +71,30 @@ impl Script {
     }
 }
 
+/// Whether a server says that it does not know the script, which proves that nothing has run.
+pub(super) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
 /// One call of a script.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct Call<'a> {
     script: &'static Script,
-    keys: Vec<String>,
+    keys: Vec<Cow<'a, str>>,
     plan: Vec<u8>,
     wait: Wait,
 }
 
-impl Call {
-    pub(super) fn new(script: &'static Script, keys: Vec<String>, plan: Vec<u8>, deadline: Duration) -> Self {
+impl<'a> Call<'a> {
+    pub(super) fn new<K: Into<Cow<'a, str>>>(
+        script: &'static Script,
+        keys: impl IntoIterator<Item = K>,
+        plan: Vec<u8>,
+        deadline: Duration,
+    ) -> Self {
         Self {
             script,
-            keys,
+            keys: keys.into_iter().map(Into::into).collect(),
             plan,
             wait: Wait::of(deadline),
         }
@@ -89,7 +112,7 @@ impl Call {
 
     /// The first key; all of them lie in one slot.
     pub(super) fn key(&self) -> &str {
-        self.keys.first().map_or("", String::as_str)
+        self.keys.first().map_or("", |key| key)
     }
 
     /// How long the caller waits.
@@ -99,11 +122,11 @@ impl Call {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
-        command
-            .arg(script)
-            .arg(self.keys.len())
-            .arg(&self.keys)
-            .arg(&self.plan);
+        command.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&**key);
+        }
+        command.arg(&self.plan);
         command
     }
 }

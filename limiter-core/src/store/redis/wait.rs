@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+const FOR_EVER: Duration = Duration::from_secs(86_400);
+
 /// The time that a caller has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
@@ -21,6 +23,14 @@ impl Wait {
     /// How long the caller waits in all.
     pub(super) fn deadline(&self) -> Duration {
         self.deadline
+    }
+
+    /// When his time is up.
+    pub(super) fn ends(&self) -> Instant {
+        // A deadline beyond what the clock can tell is as good as none.
+        self.started
+            .checked_add(self.deadline)
+            .unwrap_or(self.started + FOR_EVER)
     }
 
     /// Awaits an answer. A caller whose time is up drops what he waits for: then `overdue` is called. One who gave up

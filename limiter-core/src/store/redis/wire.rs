@@ -14,34 +14,43 @@ const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 pub(super) type Item<'a> = (&'a Question, usize);
 
 /// The call that asks these questions, in this order; their keys lie in one slot.
-pub(super) fn call(items: &[Item<'_>], injected: Option<Timestamp>, deadline: Duration) -> Call {
-    let keys = items.iter().flat_map(|(question, _)| &question.keys).cloned();
-    let limits: usize = items.iter().map(|(question, _)| question.limits.len()).sum();
+pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline: Duration) -> Call<'a> {
+    let keys = items.iter().flat_map(|(question, _)| &question.keys);
     let mut plan = head(injected);
-    plan.reserve(2 + 4 * items.len() + 33 * limits);
+    // Questions that ask the same of different keys stand there once.
+    let runs =
+        || items.chunk_by(|(one, times), (next, next_times)| times == next_times && one.is_alike(next));
     // Counts are bounded where requests and batches are made, far below these integers' range.
-    plan.extend_from_slice(&count(items.len()).to_le_bytes());
-    for (question, times) in items {
+    plan.extend_from_slice(&count(runs().count()).to_le_bytes());
+    for run in runs() {
+        let Some((question, times)) = run.first() else {
+            continue;
+        };
+        plan.reserve(6 + 33 * question.limits.len());
+        plan.extend_from_slice(&count(run.len()).to_le_bytes());
         plan.push(question.operation as u8);
         plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
         for limit in &question.limits {
-            let (algorithm, numbers) = match limit.algorithm {
-                Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
-                    (1, [capacity, rate.thousandths, rate.micros])
-                }
-                Algorithm::Funnel(Funnel { capacity, rate }) => {
-                    (2, [capacity, rate.thousandths, rate.micros])
-                }
-                Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
-            };
+            let (algorithm, numbers) = parameters(&limit.algorithm);
             plan.push(algorithm);
             for number in [limit.cost].into_iter().chain(numbers) {
                 plan.extend_from_slice(&number.to_le_bytes());
             }
         }
     }
-    Call::new(&DECIDE, keys.collect(), plan, deadline)
+    Call::new(&DECIDE, keys, plan, deadline)
+}
+
+/// An algorithm's number, and its parameters.
+pub(super) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
+    match *algorithm {
+        Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
+            (1, [capacity, rate.thousandths, rate.micros])
+        }
+        Algorithm::Funnel(Funnel { capacity, rate }) => (2, [capacity, rate.thousandths, rate.micros]),
+        Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
+    }
 }
 
 fn count(count: usize) -> u16 {

@@ -30,6 +30,7 @@ async fn on_limited(user: &User, limits: &Limiter, rejection: Rejection) -> Resu
     pass_rejection,
     deadline = "20ms",
     on_store_failure = allow,
+    lease = "1s",
     crate = ::limiter_core,
 )]
 async fn token(user: &User, limits: &Limiter) -> Result<(), Rejection> {
@@ -52,6 +53,7 @@ async fn token(user: &User, limits: &Limiter) -> Result<(), Rejection> {
     pass_rejection,
     deadline = Duration::from_millis(20),
     on_store_failure = deny,
+    lease = Duration::from_secs(1),
     crate = limiter_core
 )]
 async fn funnel(user: &User, limits: &Limiter) -> Result<(), Rejection> {

@@ -1,9 +1,10 @@
 -- Exact arithmetic on numbers of every size, and what else the algorithms share.
 
--- Milliseconds after which a key may go: the span, rounded up; one more, since the server expires by a clock of whole
--- milliseconds.
-local function ttl(span)
-  return format('%d', max(least_ttl, floor((span + 999) / 1000) + 1))
+-- Milliseconds after which a key goes: at the end of the second in which it may, so that the same holds for most of the moments
+-- that follow, and they need not set it again. One more, since the server expires by a clock of whole milliseconds.
+local function ttl(moment)
+  local life = moment - moment % SECOND + SECOND - now
+  return format('%d', max(least_ttl, floor((life + 999) / 1000) + 1))
 end
 
 -- a * b / c, rounded down, and the remainder; b < c <= 2^42. By Horner's rule over the digits of a in base 1024, from

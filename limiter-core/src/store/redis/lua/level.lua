@@ -4,7 +4,8 @@
 -- Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers: amount in thousandths (a
 --   bucket's tokens, a funnel's level), remainder and the parts it is counted in, moment in microseconds, keep_until in
 --   microseconds.
--- TTL: until keep_until, from when on the state equals absence.
+--   Where some of it is lent, 32 bytes more; see lent.lua.
+-- TTL: until the end of the second of keep_until, from when on the state equals absence.
 
 -- Reads a level as of now: what is used, the remainder, keep_until, whether the stored moment is ahead of the clock; and the
 -- value itself, false where there is none. Returns how it was found.
@@ -13,6 +14,9 @@ local function view_level(limit)
   limit.value = value
   if not value then
     return READABLE
+  end
+  if #value == LENT_BYTES then
+    return view_lent(limit)
   end
   if #value ~= LEVEL_BYTES then
     return failure_of(value, 'GET', limit.key)
@@ -40,6 +44,12 @@ end
 -- Charges what was granted, and stores the level where it is to be stored: a denial writes only what has to be mended.
 -- Returns what its outcomes follow from.
 local function settle_level(limit, granted, _, keep)
+  if limit.account then
+    if keep then
+      settle_lent(limit, granted)
+    end
+    return limit.value
+  end
   local rate, per = limit.rate, limit.per
   if keep then
     local keep_until = limit.keep_until
@@ -52,7 +62,7 @@ local function settle_level(limit, granted, _, keep)
     if granted > 0 or (limit.value and (limit.ahead or keep_until > limit.keep_until)) then
       local amount = limit.algorithm == TOKEN_BUCKET and limit.capacity - used or used
       local value = pack(LEVEL, LAYOUT, limit.algorithm, amount, limit.remainder, per, now, keep_until)
-      call('SET', limit.key, value, 'PX', ttl(keep_until - now))
+      call('SET', limit.key, value, 'PX', ttl(keep_until))
     end
   end
   return limit.value or ''

@@ -11,5 +11,6 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local EXACT = 9007199254740992 -- 2^53
 local MAX = 4503599627370496 -- 2^52: the longest span, the largest stored number
 
+local SECOND = 1000000
 -- The layout of the stored values. Another one is never read as if it were this.
 local LAYOUT = 1

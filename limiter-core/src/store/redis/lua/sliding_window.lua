@@ -5,7 +5,9 @@
 --   Header: layout (1), algorithm (1), padding (2), size (4: moments that the ring keeps), head (4: where the next moment
 --   is written), count (4: moments written, at most size), skew (8: added to the clock's time, so that the ring's own time
 --   never runs back), newest (8: the newest moment), keep_until (8: in the ring's time).
--- TTL: until keep_until, from when on the state equals absence (an empty ring).
+-- TTL: until the end of the second of keep_until, from when on the state equals absence (an empty ring).
+--
+-- A moment of 0 stands for a permit that was given back: no window has it, not even one that reaches back before the epoch.
 --
 -- Up to 128 moments are read with the header: as much more as two looks at a moment would take, of which a search takes
 -- several. They are not written back as one value, since a string of that size is dear to put together in Lua.
@@ -75,15 +77,15 @@ local function view_ring(limit)
       return UNKNOWN_LAYOUT
     end
     if now + skew < keep_until then
-      local ahead = now + skew < newest
+      local lasts, ahead = keep_until - skew, now + skew < newest
       if ahead then
         skew = newest - now
       end
       ring = {
         key = key, start = start, size = size, head = head, count = count, skew = skew, newest = newest,
-        keep_until = keep_until, now = now + skew, ahead = ahead,
+        keep_until = keep_until, now = now + skew, ahead = ahead, lasts = lasts,
       }
-      limit.used = later_than(ring, ring.now - limit.window)
+      limit.used = later_than(ring, max(0, ring.now - limit.window))
     end
   elseif start ~= '' or call('EXISTS', key) == 1 then
     -- An empty string is not ours.
@@ -91,7 +93,7 @@ local function view_ring(limit)
   end
   limit.ring = ring or {
     key = key, start = false, size = limit.limit, head = 0, count = 0, skew = 0, newest = 0,
-    keep_until = now, now = now, ahead = false,
+    keep_until = now, now = now, ahead = false, lasts = false,
   }
   return READABLE
 end
@@ -105,7 +107,8 @@ local function wait(limit, ring, given)
   if nth <= given then
     return limit.window
   end
-  return max(0, moment(ring, nth - given) + limit.window - ring.now)
+  local at = moment(ring, nth - given)
+  return at > 0 and max(0, at + limit.window - ring.now) or 0
 end
 
 -- The header as it is stored.
@@ -138,7 +141,10 @@ end
 -- Writes the header, and has the key live as long as the ring.
 local function write_header(ring)
   call('SETRANGE', ring.key, '0', header(ring))
-  call('PEXPIRE', ring.key, ttl(ring.keep_until - ring.now))
+  local untl = ring.keep_until - ring.skew
+  if ring.ahead or untl - untl % SECOND ~= ring.lasts - ring.lasts % SECOND then
+    call('PEXPIRE', ring.key, ttl(untl))
+  end
 end
 
 -- Gives so many permits now.
@@ -159,7 +165,7 @@ local function charge_ring(limit, ring, permits)
   local head, size = ring.head, ring.size
   ring.head, ring.count = (head + permits) % size, min(size, ring.count + permits)
   if not ring.start then
-    call('SET', key, header(ring) .. stamps, 'PX', ttl(ring.keep_until - at))
+    call('SET', key, header(ring) .. stamps, 'PX', ttl(ring.keep_until))
     return
   end
   local first = min(permits, size - head)
@@ -170,12 +176,17 @@ local function charge_ring(limit, ring, permits)
   write_header(ring)
 end
 
+-- Time until the newest permit leaves the window.
+local function window_left(ring, window)
+  return ring.newest > 0 and max(0, ring.newest + window - ring.now) or 0
+end
+
 -- Charges what was granted, and stores the ring where it is to be stored: a denial writes only what has to be mended.
 -- Returns what its outcomes follow from.
 local function settle_ring(limit, granted, times, keep)
   local ring, window, permits = limit.ring, limit.window, granted * limit.cost
   local retry = granted < times and wait(limit, ring, permits) or 0
-  local reset = ring.count > 0 and max(0, ring.newest + window - ring.now) or 0
+  local reset = window_left(ring, window)
   if permits > 0 then
     charge_ring(limit, ring, permits)
     reset = window

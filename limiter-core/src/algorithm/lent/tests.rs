@@ -1,0 +1,396 @@
+//! Random histories of holders who borrow, spend, report, lose what they were told, and vanish.
+
+use fastrand::Rng;
+
+use super::*;
+use crate::algorithm;
+use crate::policy::{Funnel, Rate, TokenBucket};
+
+const NOW: u64 = 1_700_000_000_000_000;
+
+#[expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
+fn each(seed: u64, rounds: u64, mut play: impl FnMut(&mut Rng)) {
+    println!("seed {seed}");
+    for round in 0..rounds {
+        play(&mut Rng::with_seed(
+            seed ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        ));
+    }
+}
+
+fn limit(rng: &mut Rng, funnel: bool) -> (Algorithm, u64, Rate) {
+    let capacity = match rng.u8(0..4) {
+        0 => rng.u64(1..3_000),
+        _ => rng.u64(1..40) * 1_000,
+    };
+    let rate = match rng.u8(0..4) {
+        0 => "7/3s".parse().unwrap(),
+        1 => Rate::per(
+            rng.u32(1..9),
+            std::time::Duration::from_micros(rng.u64(1..3_000_000)),
+        )
+        .unwrap(),
+        _ => Rate::per_second(rng.u32(1..40)).unwrap(),
+    };
+    let algorithm = if funnel {
+        Algorithm::Funnel(Funnel { capacity, rate })
+    } else {
+        Algorithm::TokenBucket(TokenBucket { capacity, rate })
+    };
+    (algorithm, capacity, rate)
+}
+
+/// The server's clock, and the time that really passes.
+#[derive(Clone, Copy)]
+struct Time {
+    now: u64,
+    passed: u64,
+}
+
+impl Time {
+    fn pass(&mut self, rng: &mut Rng, steps_back: bool) {
+        let span = match rng.u8(0..6) {
+            0 | 1 => 0,
+            2 => rng.u64(1..50),
+            3 | 4 => rng.u64(1..300_000),
+            _ => rng.u64(1..3_000_000),
+        };
+        self.now += span;
+        self.passed += span;
+        if steps_back && rng.u8(0..15) == 0 {
+            self.now -= rng.u64(1..2_000_000);
+        }
+    }
+}
+
+/// What one holder has, of one loan.
+struct Held {
+    /// Under which policy it was lent; a report comes under the same.
+    limit: usize,
+    epoch: u32,
+    left: u64,
+    spent: u64,
+    /// By the time that passes, which no clock changes.
+    until: u64,
+}
+
+#[derive(Default)]
+struct Holder(Vec<Held>);
+
+impl Holder {
+    /// Says what became of one loan of a limit, whole or in part.
+    fn report(&mut self, rng: &mut Rng, limit: usize) -> Report {
+        let of_it = self.0.iter_mut().filter(|held| held.limit == limit);
+        let mut of_it: Vec<_> = of_it.collect();
+        if of_it.is_empty() || rng.u8(0..4) == 0 {
+            return Report::default();
+        }
+        let number = rng.usize(0..of_it.len());
+        let held = &mut of_it[number];
+        let returned = if rng.bool() {
+            held.left
+        } else {
+            rng.u64(0..=held.left)
+        };
+        held.left -= returned;
+        Report {
+            epoch: held.epoch,
+            spent: std::mem::take(&mut held.spent),
+            returned,
+        }
+    }
+
+    fn spend(&mut self, rng: &mut Rng, passed: u64) -> u64 {
+        self.0.retain(|held| passed < held.until || held.spent > 0);
+        let alive: Vec<_> = self.0.iter_mut().filter(|held| passed < held.until).collect();
+        let Some(held) = alive.into_iter().next() else {
+            return 0;
+        };
+        let cost = rng.u64(0..=held.left);
+        held.left -= cost;
+        held.spent += cost;
+        cost
+    }
+}
+
+/// Costs by the time at which they were granted: from any grant on, no more than the capacity and what has come since.
+fn assert_kept(grants: &[(u64, u64)], capacity: u64, rate: Rate) {
+    let (per, amount) = (i128::from(rate.micros), i128::from(rate.thousandths));
+    let (mut sum, mut least) = (0, i128::MAX);
+    for (at, cost) in grants {
+        let f = sum * per - amount * i128::from(*at);
+        least = least.min(f);
+        sum += i128::from(*cost);
+        assert!(
+            f + i128::from(*cost) * per <= i128::from(capacity) * per + least,
+            "{} of {per} too much at {at}: {grants:?}",
+            f + i128::from(*cost) * per - i128::from(capacity) * per - least
+        );
+    }
+}
+
+/// What is lent at a moment.
+fn lent_at(algorithm: &Algorithm, state: &State, now: u64) -> u64 {
+    let State::Lent(lent) = state else { return 0 };
+    let stored = Some(**lent).filter(|lent| !lent.is_spent(now));
+    on_meter!(algorithm, meter => view(meter, stored, now).loans.total(), else 0)
+}
+
+/// One history; what was granted, by the time that has passed. `refunds` may be made of what was granted by the store.
+fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> Vec<(u64, u64)> {
+    let mut state = State::Absent;
+    let mut holders: [Holder; 3] = Default::default();
+    let mut time = Time { now: NOW, passed: 0 };
+    let mut grants = Vec::new();
+    for _ in 0..120 {
+        time.pass(rng, steps_back);
+        let limit = rng.usize(0..limits.len());
+        let (algorithm, capacity, _) = &limits[limit];
+        let holder = &mut holders[rng.usize(0..3)];
+        let cost = if rng.bool() { 0 } else { rng.u64(0..=*capacity) };
+        match rng.u8(0..10) {
+            0..2 => {
+                let outcome = algorithm::step(algorithm, &mut state, cost, time.now, Mode::Charge);
+                if outcome.fits && cost > 0 {
+                    grants.push((time.passed, cost));
+                }
+            }
+            2..5 => {
+                let ask = Borrowing {
+                    cost,
+                    want: rng.u64(0..=*capacity),
+                    epoch: 500_000,
+                    report: holder.report(rng, limit),
+                };
+                // The question is lost, or the answer, or neither.
+                let lost = rng.u8(0..12);
+                if lost == 0 {
+                    continue;
+                }
+                let (outcome, loan) = algorithm::lend(algorithm, &mut state, &ask, time.now);
+                if outcome.fits && cost > 0 {
+                    grants.push((time.passed, cost));
+                }
+                if loan.amount > 0 && lost != 1 {
+                    assert!(loan.life > 500_000 || limits.len() > 1 || loan.life > 0);
+                    holder.0.push(Held {
+                        limit,
+                        epoch: loan.epoch,
+                        left: loan.amount,
+                        spent: 0,
+                        until: time.passed + loan.life,
+                    });
+                }
+            }
+            5..9 => {
+                let spent = holder.spend(rng, time.passed);
+                if spent > 0 {
+                    grants.push((time.passed, spent));
+                }
+            }
+            _ if rng.u8(0..4) == 0 => *holder = Holder::default(),
+            _ => {}
+        }
+        let outcome = algorithm::step(algorithm, &mut state.clone(), 0, time.now, Mode::Peek);
+        assert!(
+            limits.len() > 1 || outcome.remaining + lent_at(algorithm, &state, time.now) <= *capacity,
+            "{state:?}"
+        );
+        let held: u64 = holders
+            .iter()
+            .flat_map(|holder| &holder.0)
+            .filter(|held| time.passed < held.until)
+            .map(|held| held.left)
+            .sum();
+        let lent = lent_at(algorithm, &state, time.now);
+        assert!(
+            held <= lent,
+            "{held} are held, {lent} lent: {} {state:?}",
+            time.now
+        );
+    }
+    grants
+}
+
+#[test]
+fn holders_and_store_together_keep_the_promise() {
+    each(fastrand::u64(..), 2_000, |rng| {
+        let funnel = rng.bool();
+        let limit = limit(rng, funnel);
+        let grants = play(rng, &[limit], rng.clone().bool());
+        assert_kept(&grants, limit.1, limit.2);
+    });
+}
+
+/// Of two policies that take turns, the larger capacity and the faster rate bound what is granted.
+#[test]
+fn a_policy_that_changes_while_something_is_lent_mints_nothing() {
+    each(fastrand::u64(..), 2_000, |rng| {
+        let funnel = rng.bool();
+        let (old, new) = (limit(rng, funnel), limit(rng, funnel));
+        let grants = play(rng, &[old, new], false);
+        let faster = if u128::from(old.2.thousandths) * u128::from(new.2.micros)
+            > u128::from(new.2.thousandths) * u128::from(old.2.micros)
+        {
+            old.2
+        } else {
+            new.2
+        };
+        assert_kept(&grants, old.1.max(new.1), faster);
+    });
+}
+
+/// A state after some random operations of one policy, and the moment.
+fn some_state(rng: &mut Rng, algorithm: &Algorithm, capacity: u64) -> (State, u64) {
+    let mut state = State::Absent;
+    let mut time = Time { now: NOW, passed: 0 };
+    let mut holder = Holder::default();
+    for _ in 0..rng.u8(1..12) {
+        time.pass(rng, true);
+        let ask = Borrowing {
+            cost: if rng.bool() { 0 } else { rng.u64(0..=capacity) },
+            want: rng.u64(0..=capacity),
+            epoch: rng.u64(1..2_000_000),
+            report: holder.report(rng, 0),
+        };
+        let (_, loan) = algorithm::lend(algorithm, &mut state, &ask, time.now);
+        if loan.amount > 0 {
+            holder.0.push(Held {
+                limit: 0,
+                epoch: loan.epoch,
+                left: loan.amount,
+                spent: rng.u64(0..=loan.amount),
+                until: 0,
+            });
+        }
+    }
+    // A state ahead of the clock is mended by whoever asks.
+    algorithm::step(algorithm, &mut state, capacity, time.now, Mode::Refuse);
+    (state, time.now)
+}
+
+#[test]
+fn an_advertised_wait_is_exact_while_something_is_lent() {
+    let mut waits = 0;
+    each(fastrand::u64(..), 2_000, |rng| {
+        let funnel = rng.bool();
+        let (algorithm, capacity, _) = limit(rng, funnel);
+        let (state, now) = some_state(rng, &algorithm, capacity);
+        let cost = rng.u64(1..=capacity);
+        let ask = |now| algorithm::step(&algorithm, &mut state.clone(), cost, now, Mode::Peek);
+        let outcome = ask(now);
+        if !outcome.fits {
+            waits += 1;
+            assert_eq!(
+                ask(now + outcome.retry_after - 1).retry_after,
+                1,
+                "{state:?} {cost}"
+            );
+            assert!(ask(now + outcome.retry_after).fits, "{state:?} {cost}");
+        }
+        // When the state goes, and not before, everything is back.
+        if outcome.reset_after > 0 {
+            let all = |now| algorithm::step(&algorithm, &mut state.clone(), capacity, now, Mode::Peek);
+            assert!(all(now + outcome.reset_after).fits);
+            assert!(!all(now + outcome.reset_after - 1).fits);
+            assert!(all(now + outcome.reset_after - 1).expires_after > 0);
+            // Loans that were reported before their end may keep it for longer than it need be, but not for ever.
+            let longer = outcome.expires_after - outcome.reset_after;
+            assert!(longer < 4_100_000, "{longer}: {state:?}");
+        }
+    });
+    assert!(waits > 100, "{waits}");
+}
+
+/// A denial says when all is lent, a crash costs what was lent until the loans end, and then all comes back.
+#[test]
+fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
+    let rate = Rate::per_second(1).unwrap();
+    for algorithm in [
+        Algorithm::TokenBucket(TokenBucket {
+            capacity: 10_000,
+            rate,
+        }),
+        Algorithm::Funnel(Funnel {
+            capacity: 10_000,
+            rate,
+        }),
+    ] {
+        let mut state = State::Absent;
+        let ask = Borrowing {
+            want: 8_000,
+            epoch: 500_000,
+            ..Borrowing::default()
+        };
+        let (outcome, loan) = algorithm::lend(&algorithm, &mut state, &ask, NOW);
+        assert_eq!(
+            (loan.amount, loan.life),
+            (5_000, 1_000_000),
+            "half of what is left"
+        );
+        assert_eq!((outcome.remaining, outcome.reset_after), (5_000, 6_000_000));
+        let later = algorithm::step(&algorithm, &mut state, 6_000, NOW + 300_000, Mode::Charge);
+        assert!(!later.fits);
+        assert_eq!(
+            later.retry_after,
+            700_000 + 1_000_000,
+            "nothing comes on top while it is lent"
+        );
+        let (_, second) = algorithm::lend(&algorithm, &mut state, &ask, NOW + 600_000);
+        assert_eq!(second.epoch, loan.epoch.wrapping_add(1));
+        assert_eq!((second.amount, second.life), (2_000, 900_000));
+        // Given back, it is there at once.
+        let report = Report {
+            epoch: second.epoch,
+            spent: 500,
+            returned: 1_500,
+        };
+        let ask = Borrowing {
+            epoch: 1,
+            report,
+            ..Borrowing::default()
+        };
+        let (outcome, _) = algorithm::lend(&algorithm, &mut state, &ask, NOW + 600_000);
+        assert_eq!(outcome.remaining, 4_500);
+        // A report of what has ended says nothing.
+        let late = NOW + 5_000_000;
+        let before = algorithm::step(&algorithm, &mut state.clone(), 0, late, Mode::Peek);
+        let (after, _) = algorithm::lend(&algorithm, &mut state, &ask, late);
+        assert_eq!(before.remaining, after.remaining);
+    }
+}
+
+#[test]
+fn with_nothing_lent_a_step_is_an_ordinary_one() {
+    each(fastrand::u64(..), 3_000, |rng| {
+        let funnel = rng.bool();
+        let limits: Vec<_> = (0..2).map(|_| limit(rng, funnel)).collect();
+        let (mut plain, mut lent) = (State::Absent, State::Absent);
+        let mut time = Time { now: NOW, passed: 0 };
+        for _ in 0..30 {
+            time.pass(rng, true);
+            let (algorithm, capacity, _) = &limits[rng.usize(0..2)];
+            let cost = rng.u64(1..=*capacity);
+            let mode = if rng.bool() { Mode::Charge } else { Mode::Refuse };
+            let ordinary = algorithm::step(algorithm, &mut plain, cost, time.now, mode);
+            assert_eq!(ordinary, step(algorithm, &mut lent, cost, time.now, mode));
+        }
+    });
+}
+
+#[test]
+fn a_refund_returns_what_was_used_and_no_more() {
+    each(fastrand::u64(..), 2_000, |rng| {
+        let funnel = rng.bool();
+        let (algorithm, capacity, _) = limit(rng, funnel);
+        let (mut state, now) = some_state(rng, &algorithm, capacity);
+        let look = |state: &State| algorithm::step(&algorithm, &mut state.clone(), 0, now, Mode::Peek);
+        let before = look(&state);
+        let lent = lent_at(&algorithm, &state, now);
+        let amount = rng.u64(0..=capacity * 2);
+        let after = algorithm::refund(&algorithm, &mut state, amount, now);
+        let most = capacity.saturating_sub(lent);
+        assert_eq!(after.remaining, most.min(before.remaining + amount));
+        assert!(after.expires_after <= before.expires_after.max(after.reset_after));
+    });
+}

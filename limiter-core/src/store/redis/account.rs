@@ -1,0 +1,165 @@
+//! Refunds and loans: what the second script is asked, and what it answers; the layout is told in `lua/account.lua`.
+
+use std::time::Duration;
+
+use bb8_redis::redis::Value;
+
+use super::reply::{self, Reader, Told, malformed};
+use super::script::{ACCOUNT, Call};
+use super::{Route, wire};
+use crate::algorithm::{self, Borrowing, Loan, Mode, Outcome, Report};
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::key::Namespace;
+use crate::policy::{Algorithm, Policy};
+use crate::request::{Limit, Verdict};
+use crate::units::Timestamp;
+
+const REFUND: u8 = 0;
+const LEND: u8 = 1;
+
+/// Lends permits. Cheap to clone, and outlives the call that began.
+#[derive(Clone, Debug)]
+pub(crate) struct Lender {
+    route: Route,
+    clock: Clock,
+    namespace: Namespace,
+}
+
+/// One limit, of which something is to be lent.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) policy: Policy,
+    key: String,
+}
+
+/// What a lender answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Lending {
+    pub(crate) verdict: Verdict,
+    pub(crate) loan: Loan,
+}
+
+impl Lender {
+    pub(super) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
+        Self {
+            route,
+            clock,
+            namespace,
+        }
+    }
+
+    pub(crate) fn account(&self, limit: &Limit<'_>) -> Account {
+        Account {
+            policy: limit.policy.clone(),
+            key: key(limit, &self.namespace),
+        }
+    }
+
+    /// Asks for a loan.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves it open whether something was lent or charged; neither is ever done twice.
+    pub(crate) async fn lend(&self, account: &Account, ask: &Borrowing) -> Result<Lending, StoreError> {
+        let algorithm = account.policy.algorithm();
+        let plan = plan(LEND, algorithm, ask, self.clock.injected());
+        let call = Call::new(&ACCOUNT, [&account.key], plan, account.policy.deadline());
+        let reply = Reply::read(&self.route.run(&call).await?, algorithm)?;
+        let Told::Level(mut state) = reply.told else {
+            return Err(malformed());
+        };
+        let (outcome, loan) = algorithm::lend(algorithm, &mut state, ask, reply.now);
+        // Script and algorithm agree, or one of them is not what this program was built with.
+        if loan.amount != reply.lent {
+            return Err(malformed());
+        }
+        Ok(Lending {
+            verdict: verdict(outcome, reply.now),
+            loan,
+        })
+    }
+}
+
+/// The call that gives back what a limit costs.
+pub(super) fn refund(
+    limit: &Limit<'_>,
+    namespace: &Namespace,
+    injected: Option<Timestamp>,
+    deadline: Duration,
+) -> Call<'static> {
+    let ask = Borrowing {
+        cost: limit.cost,
+        ..Borrowing::default()
+    };
+    let plan = plan(REFUND, limit.policy.algorithm(), &ask, injected);
+    Call::new(&ACCOUNT, [key(limit, namespace)], plan, deadline)
+}
+
+/// How the limit stands after a refund.
+pub(super) fn refunded(reply: &Value, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+    let algorithm = limit.policy.algorithm();
+    let mut reply = Reply::read(reply, algorithm)?;
+    let outcome = match &mut reply.told {
+        Told::Level(state) => algorithm::refund(algorithm, state, limit.cost, reply.now),
+        window @ Told::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
+    };
+    Ok(verdict(outcome, reply.now))
+}
+
+fn verdict(outcome: Outcome, now: u64) -> Verdict {
+    Verdict {
+        decided_at: Timestamp::from_micros(now),
+        outcomes: [outcome].into_iter().collect(),
+    }
+}
+
+fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
+    let (algorithm, policy) = (limit.policy.algorithm().code(), limit.policy.escaped_name());
+    namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
+}
+
+fn plan(operation: u8, algorithm: &Algorithm, ask: &Borrowing, injected: Option<Timestamp>) -> Vec<u8> {
+    let mut plan = wire::head(injected);
+    let (code, [first, second, third]) = wire::parameters(algorithm);
+    plan.extend_from_slice(&[operation, code]);
+    let Report {
+        epoch,
+        spent,
+        returned,
+    } = ask.report;
+    for number in [
+        ask.cost, first, second, third, ask.want, ask.epoch, spent, returned,
+    ] {
+        plan.extend_from_slice(&number.to_le_bytes());
+    }
+    plan.extend_from_slice(&epoch.to_le_bytes());
+    plan
+}
+
+/// What the script says.
+struct Reply {
+    now: u64,
+    lent: u64,
+    told: Told,
+}
+
+impl Reply {
+    fn read(reply: &Value, algorithm: &Algorithm) -> Result<Self, StoreError> {
+        let Value::BulkString(bytes) = reply else {
+            return Err(malformed());
+        };
+        let mut reader = Reader(bytes);
+        let now = reader.moment()?;
+        let [found] = reader.array()?;
+        if found != reply::READABLE {
+            return Err(reply::unreadable_as(found)?);
+        }
+        let lent = reader.number()?;
+        let told = Told::read(&mut reader, algorithm)?;
+        Ok(Self { now, lent, told })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Calls that arrive together leave together.
+//!
+//! A call that finds nobody on the way to its node is sent at once, by its own future. Others wait in a lane, one for each
+//! node and runtime, until a slot is free; then a task of that runtime takes what waits, up to 64 different questions, and
+//! has one call of the script answer all of them. Whoever gives a slot back sees to it that the next batch starts.
+//!
+//! A few slots keep the server busy while answers travel and callers are woken: two where the round trip is short, more as
+//! it gets longer, so that nobody waits for a slot longer than a fraction of the round trip. What holds a slot without an
+//! answer for far longer than a round trip gives it back, since the connection may be dead. A whole batch does not wait for
+//! a slot, as it would not grow by waiting.
+
+pub(super) mod batch;
+mod queue;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::question::Question;
+use super::wait::Wait;
+use crate::sync::{Mutex, MutexGuard};
+pub(super) use queue::Part;
+use queue::{Answer, Entry, Queue};
+
+/// Batches on their way, where the round trip takes no time: one is at work on the server while the answers of the other
+/// are handed out. One fewer leaves the server idle half of the time, more make the batches smaller.
+const FEWEST_SLOTS: u32 = 2;
+/// One slot more for each such part of the round trip, so that nobody waits longer for a slot.
+const SLOT_EVERY: Duration = Duration::from_micros(250);
+/// Slots at most, and whole batches on their way.
+const MOST_SLOTS: u32 = 32;
+/// A slot is given back after so many round trips without an answer, and after so long at least: a server stands still for
+/// a moment now and then.
+const LATE_AFTER_ROUND_TRIPS: u32 = 4;
+const LATE_AFTER: Duration = Duration::from_millis(25);
+
+/// The calls of one runtime to one node.
+pub(super) struct Lane {
+    state: Mutex<State>,
+    start: Box<dyn Fn(Start) + Send + Sync>,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue,
+    /// Slots that are taken.
+    taken: u32,
+    /// Whether somebody is about to take a batch out of the queue.
+    starting: bool,
+    /// The shortest round trip.
+    round_trip: Duration,
+}
+
+/// How a call goes on.
+pub(super) enum Entered {
+    /// It is alone, and leaves by itself.
+    Alone(Slot),
+    /// It is answered by others. An answer that never comes is an error: whoever was to give it is gone.
+    Waits(oneshot::Receiver<Answer>),
+}
+
+/// The right to take the next batch. Where it ends unused, its runtime has ended, and nobody else will come: then those who
+/// wait are told so.
+#[must_use = "those who wait fail when this is dropped"]
+pub(super) struct Start(Option<Arc<Lane>>);
+
+/// A batch, or a lone call, on its way. It makes room for the next as it ends, however it ends.
+#[must_use = "the next batch starts when this is dropped"]
+pub(super) struct Slot {
+    lane: Arc<Lane>,
+    began: Instant,
+    is_held: bool,
+}
+
+impl Lane {
+    /// `start` has a task take the batch; it may drop the right where there is no runtime to run it.
+    pub(super) fn new(start: impl Fn(Start) + Send + Sync + 'static) -> Arc<Self> {
+        let state = State {
+            queue: Queue::default(),
+            taken: 0,
+            starting: false,
+            round_trip: Duration::MAX,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            start: Box::new(start),
+        })
+    }
+
+    /// Lets a call go by itself if nobody is on the way, else has it wait with the others.
+    pub(super) fn enter(self: &Arc<Self>, part: Part, question: &Arc<Question>, wait: Wait) -> Entered {
+        let mut state = self.lock();
+        if state.taken == 0 && !state.starting && state.queue.is_empty() {
+            state.taken = 1;
+            drop(state);
+            return Entered::Alone(Slot::new(self));
+        }
+        let told = state.queue.push(part, question, wait);
+        self.go_on(state);
+        Entered::Waits(told)
+    }
+
+    /// Another connection may be longer.
+    pub(super) fn forget_round_trip(&self) {
+        self.lock().round_trip = Duration::MAX;
+    }
+
+    /// Has the next batch started if it is due.
+    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if !state.is_due() {
+            return;
+        }
+        state.starting = true;
+        drop(state);
+        (self.start)(Start(Some(Arc::clone(self))));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_due(&self) -> bool {
+        let has_room = self.taken < self.slots() || (self.queue.is_full() && self.taken < MOST_SLOTS);
+        !self.starting && !self.queue.is_empty() && has_room
+    }
+
+    fn slots(&self) -> u32 {
+        // A round trip that is not known yet counts as none.
+        let round_trip = Some(self.round_trip)
+            .filter(|time| *time < Duration::MAX)
+            .unwrap_or_default();
+        let more = round_trip.as_micros() / SLOT_EVERY.as_micros();
+        u32::try_from(more).map_or(MOST_SLOTS, |more| {
+            more.saturating_add(FEWEST_SLOTS).min(MOST_SLOTS)
+        })
+    }
+}
+
+impl Start {
+    /// Takes what may leave together.
+    fn take(mut self) -> Option<(Vec<Entry>, Slot)> {
+        let lane = self.0.take()?;
+        let mut state = lane.lock();
+        state.starting = false;
+        state.taken += 1;
+        let entries = state.queue.take();
+        let slot = Slot::new(&lane);
+        lane.go_on(state);
+        Some((entries, slot))
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        let Some(lane) = self.0.take() else { return };
+        let mut state = lane.lock();
+        state.starting = false;
+        let lost = std::mem::take(&mut state.queue);
+        drop(state);
+        // Their callers are woken, which needs no lock.
+        drop(lost);
+    }
+}
+
+impl Slot {
+    fn new(lane: &Arc<Lane>) -> Self {
+        Self {
+            lane: Arc::clone(lane),
+            began: Instant::now(),
+            is_held: true,
+        }
+    }
+
+    /// When it is late.
+    fn late_at(&self) -> Instant {
+        let round_trip = self.lane.lock().round_trip;
+        let patience = round_trip.checked_mul(LATE_AFTER_ROUND_TRIPS).unwrap_or_default();
+        self.began + patience.max(LATE_AFTER)
+    }
+
+    /// An answer came.
+    pub(super) fn answered(&self) {
+        let took = self.began.elapsed();
+        let mut state = self.lane.lock();
+        state.round_trip = state.round_trip.min(took);
+    }
+
+    /// Makes room for the next before this one has ended.
+    fn release(&mut self) {
+        if !std::mem::take(&mut self.is_held) {
+            return;
+        }
+        let mut state = self.lane.lock();
+        state.taken -= 1;
+        self.lane.go_on(state);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! One batch, from the queue to its callers.
+
+use std::pin::{Pin, pin};
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bb8_redis::redis::{RedisError, Value};
+use smallvec::SmallVec;
+use tokio::task::yield_now;
+use tokio::time::timeout_at;
+
+use super::super::connection::Connection;
+use super::super::node::{Failure, Node};
+use super::super::reply;
+use super::super::script::is_unknown;
+use super::super::wait::Wait;
+use super::super::wire::{self, Item};
+use super::Start;
+use super::queue::Entry;
+use crate::units::Timestamp;
+
+/// So often the other tasks may run once a moment has come, before it is taken for true that no answer has: it may lie in
+/// the socket of a process that stood still.
+const LAST_LOOKS: usize = 3;
+/// How long an answer is awaited after the last caller's deadline, who looks once more himself.
+const GRACE: Duration = Duration::from_millis(10);
+
+/// Takes a batch and has it answered.
+pub(in super::super) async fn run(node: &Node, start: Start) {
+    // Tasks that are ready to run, those that the last batch has woken above all, may have something to ask.
+    yield_now().await;
+    let Some((entries, mut slot)) = start.take() else {
+        return;
+    };
+    let mut pass = match node.admit() {
+        Ok(pass) => Some(pass),
+        Err(failure) => return fail(entries, &failure),
+    };
+    let moments = moments(&entries, slot.late_at());
+    let used = OnceLock::new();
+    let mut exchange = pin!(exchange(node, entries, &used));
+    for (moment, event) in moments {
+        if let Some(outcome) = by(moment, exchange.as_mut()).await {
+            match outcome {
+                Outcome::Answered => {
+                    slot.answered();
+                    node.answered(pass);
+                }
+                Outcome::Unanswered => node.failed(pass),
+                Outcome::Unasked => {}
+            }
+            return;
+        }
+        match event {
+            Event::Late => {
+                if let Some(connection) = used.get() {
+                    node.leave(connection);
+                }
+                slot.release();
+            }
+            Event::Overdue(deadline) => {
+                if let Some(connection) = used.get() {
+                    connection.timed_out(deadline);
+                }
+                node.failed(pass.take());
+            }
+            Event::Over => {}
+        }
+    }
+}
+
+/// What happens while no answer comes.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Others need not wait for it.
+    Late,
+    /// The deadline of a caller passes.
+    Overdue(Duration),
+    /// Nobody waits for it any more.
+    Over,
+}
+
+/// What will happen if no answer comes, and when. Of the callers that have the same time the first one counts.
+fn moments(entries: &[Entry], late_at: Instant) -> SmallVec<[(Instant, Event); 3]> {
+    let mut over = late_at;
+    let mut first = SmallVec::<[Wait; 1]>::new();
+    for wait in entries
+        .iter()
+        .flat_map(|entry| &entry.callers)
+        .map(|caller| caller.wait)
+    {
+        over = over.max(wait.ends() + GRACE);
+        match first.iter_mut().find(|other| other.deadline() == wait.deadline()) {
+            Some(other) if other.ends() <= wait.ends() => {}
+            Some(other) => *other = wait,
+            None => first.push(wait),
+        }
+    }
+    let overdue = first
+        .iter()
+        .map(|wait| (wait.ends(), Event::Overdue(wait.deadline())));
+    let mut moments: SmallVec<_> = overdue.chain([(late_at, Event::Late)]).collect();
+    moments.sort_by_key(|(moment, _)| *moment);
+    moments.push((over, Event::Over));
+    moments
+}
+
+/// What comes by this moment.
+async fn by<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    if let Ok(answer) = timeout_at(moment.into(), answer.as_mut()).await {
+        return Some(answer);
+    }
+    for _ in 0..LAST_LOOKS {
+        yield_now().await;
+        let look = std::future::poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
+        if let Poll::Ready(answer) = look.await {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+/// What a batch says about the server.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Answered,
+    Unanswered,
+    Unasked,
+}
+
+/// Sends what is still awaited, and tells the callers. The connection is put where it can be seen meanwhile.
+async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<Connection>) -> Outcome {
+    let callers = entries.iter().flat_map(|entry| &entry.callers);
+    let deadline = callers.map(|caller| caller.wait.deadline()).min();
+    let deadline = deadline.unwrap_or_default();
+    let mut connection = match node.connection(deadline).await {
+        Ok(connection) => used.get_or_init(|| connection).clone(),
+        Err(error) => {
+            fail(entries, &Failure::Unreachable(error));
+            return Outcome::Unanswered;
+        }
+    };
+    // Whoever left before anything is sent is not charged.
+    entries.retain_mut(Entry::is_awaited);
+    if entries.is_empty() {
+        return Outcome::Unasked;
+    }
+    let now = node.injected();
+    match send(&mut connection, groups(entries), Naming::Hash, now).await {
+        // Proof that nothing has run.
+        Ok(unknown) if !unknown.is_empty() => match send(&mut connection, unknown, Naming::Text, now).await {
+            Ok(_) => Outcome::Answered,
+            Err(outcome) => outcome,
+        },
+        Ok(_) => Outcome::Answered,
+        Err(outcome) => outcome,
+    }
+}
+
+/// How the script is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Naming {
+    Hash,
+    Text,
+}
+
+/// Has all groups answered; those are left whose script the server does not know by its hash.
+async fn send(
+    connection: &mut Connection,
+    groups: Vec<Group>,
+    naming: Naming,
+    now: Option<Timestamp>,
+) -> Result<Vec<Group>, Outcome> {
+    let command = |group: &Group| {
+        // The batch has moments of its own, for each caller's deadline.
+        let call = wire::call(&items(&group.entries), now, Duration::MAX);
+        let command = match naming {
+            Naming::Hash => call.by_hash(),
+            Naming::Text => call.by_text(),
+        };
+        (command, group.asking)
+    };
+    let answers = match connection.send_all(groups.iter().map(command).collect()).await {
+        Ok(answers) => answers,
+        Err(error) => {
+            let outcome = if error.is_io_error() {
+                Outcome::Unanswered
+            } else {
+                Outcome::Answered
+            };
+            let failure = Failure::Answered(error);
+            groups.into_iter().for_each(|group| fail(group.entries, &failure));
+            return Err(outcome);
+        }
+    };
+    let mut unknown = Vec::new();
+    for (group, answer) in groups.into_iter().zip(answers) {
+        match answer {
+            Err(error) if naming == Naming::Hash && is_unknown(&error) => unknown.push(group),
+            answer => group.tell(answer),
+        }
+    }
+    Ok(unknown)
+}
+
+/// Questions about one part of the node's keys, which one call asks.
+#[derive(Debug)]
+struct Group {
+    entries: Vec<Entry>,
+    asking: bool,
+}
+
+/// The entries by the part of the node's keys, each part's in their order.
+fn groups(mut entries: Vec<Entry>) -> Vec<Group> {
+    entries.sort_by_key(|entry| entry.part);
+    let mut groups = Vec::new();
+    let mut entries = entries.into_iter().peekable();
+    while let Some(first) = entries.next() {
+        let part = first.part;
+        let mut group = vec![first];
+        while let Some(next) = entries.next_if(|entry| entry.part == part) {
+            group.push(next);
+        }
+        groups.push(Group {
+            entries: group,
+            asking: part.asking,
+        });
+    }
+    groups
+}
+
+impl Group {
+    fn tell(self, answer: Result<Value, RedisError>) {
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(error) => return fail(self.entries, &Failure::Answered(error)),
+        };
+        match reply::verdicts(&reply, &items(&self.entries)) {
+            Ok(verdicts) => {
+                for (entry, verdicts) in self.entries.into_iter().zip(verdicts) {
+                    entry.tell(
+                        verdicts
+                            .into_iter()
+                            .map(|verdict| verdict.map_err(Failure::Undecided)),
+                    );
+                }
+            }
+            Err(error) => fail(self.entries, &Failure::Undecided(error)),
+        }
+    }
+}
+
+fn items(entries: &[Entry]) -> Vec<Item<'_>> {
+    entries
+        .iter()
+        .map(|entry| (&*entry.question, entry.callers.len()))
+        .collect()
+}
+
+fn fail(entries: Vec<Entry>, failure: &Failure) {
+    entries.into_iter().for_each(|entry| entry.fail(failure));
+}

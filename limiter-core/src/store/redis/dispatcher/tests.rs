@@ -1,0 +1,242 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::*;
+use crate::algorithm::{Mode, Outcome};
+use crate::key::Namespace;
+use crate::policy::Policy;
+use crate::request::{Ask, Request, Verdict};
+use crate::store::redis::question::Operation;
+use crate::units::Timestamp;
+
+/// Asks for so many permits for each of these keys.
+pub(super) fn check(limits: &[(&str, u64)]) -> Arc<Question> {
+    question(limits, Operation::Check)
+}
+
+fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<Question> {
+    let policy = Policy::token_bucket("p").capacity(10).rate(1).build().unwrap();
+    let asks = limits
+        .iter()
+        .map(|(key, cost)| Ask::new(&policy, *key).cost(*cost));
+    let request = Request::new(asks, Mode::Charge, true).unwrap();
+    Arc::new(Question::new(&request, operation, &Namespace::new("", "n")))
+}
+
+/// A verdict of which one can tell where it came from.
+pub(super) fn verdict(number: u64) -> Verdict {
+    Verdict {
+        decided_at: Timestamp::from_micros(number),
+        outcomes: SmallVec::from_iter([Outcome::default()]),
+    }
+}
+
+/// A lane whose batches are started by hand.
+fn lane() -> (Arc<Lane>, Arc<Mutex<Vec<Start>>>) {
+    let starts = Arc::<Mutex<Vec<Start>>>::default();
+    let due = Arc::clone(&starts);
+    (Lane::new(move |start| due.lock().unwrap().push(start)), starts)
+}
+
+fn next(starts: &Mutex<Vec<Start>>) -> Option<Start> {
+    starts.lock().unwrap().pop()
+}
+
+fn wait() -> Wait {
+    Wait::of(Duration::from_secs(1))
+}
+
+fn enter(lane: &Arc<Lane>, limits: &[(&str, u64)]) -> oneshot::Receiver<Answer> {
+    match lane.enter(Part::default(), &check(limits), wait()) {
+        Entered::Waits(answer) => answer,
+        Entered::Alone(_) => unreachable!("somebody is on the way"),
+    }
+}
+
+fn alone(lane: &Arc<Lane>) -> Slot {
+    match lane.enter(Part::default(), &check(&[("alone", 1)]), wait()) {
+        Entered::Alone(slot) => slot,
+        Entered::Waits(_) => unreachable!("nobody is on the way"),
+    }
+}
+
+/// Costs of the entries' limits, and how many ask.
+fn shape(entries: &[Entry]) -> Vec<(u64, usize)> {
+    let cost = |entry: &Entry| entry.question.limits[0].cost / 1_000;
+    entries
+        .iter()
+        .map(|entry| (cost(entry), entry.callers.len()))
+        .collect()
+}
+
+#[test]
+fn a_lone_call_waits_for_nobody_and_the_next_ones_leave_together() {
+    let (lane, starts) = lane();
+    let first = alone(&lane);
+    let _answers = ["a", "b", "c"].map(|key| enter(&lane, &[(key, 1)]));
+    let start = next(&starts).unwrap();
+    assert!(next(&starts).is_none(), "one batch for all of them");
+    let (entries, slot) = start.take().unwrap();
+    assert_eq!(entries.len(), 3);
+
+    let _answer = enter(&lane, &[("d", 1)]);
+    assert!(next(&starts).is_none(), "both slots are taken");
+    drop(first);
+    drop(slot);
+    let (entries, slot) = next(&starts).unwrap().take().unwrap();
+    assert_eq!(entries.len(), 1);
+    drop(slot);
+    assert!(next(&starts).is_none());
+    drop(alone(&lane));
+}
+
+#[test]
+fn a_whole_batch_waits_for_no_slot() {
+    let (lane, starts) = lane();
+    let _first = alone(&lane);
+    let _answer = enter(&lane, &[("second", 1)]);
+    let _second = next(&starts).unwrap().take();
+    let keys: Vec<String> = (0..queue::MOST_QUESTIONS).map(|key| key.to_string()).collect();
+    let _answers: Vec<_> = keys.iter().map(|key| enter(&lane, &[(key, 1)])).collect();
+    let (entries, _third) = next(&starts).unwrap().take().unwrap();
+    assert_eq!(entries.len(), queue::MOST_QUESTIONS);
+    let _answer = enter(&lane, &[("one more", 1)]);
+    assert!(next(&starts).is_none());
+}
+
+#[test]
+fn who_holds_a_slot_for_long_keeps_nobody_waiting() {
+    let (lane, starts) = lane();
+    let _first = alone(&lane);
+    let _answer = enter(&lane, &[("second", 1)]);
+    let (_, mut second) = next(&starts).unwrap().take().unwrap();
+    let _answer = enter(&lane, &[("third", 1)]);
+    second.release();
+    let (_, _third) = next(&starts).unwrap().take().unwrap();
+    drop(second);
+    let _answer = enter(&lane, &[("fourth", 1)]);
+    assert!(next(&starts).is_none(), "it was given back once");
+}
+
+#[test]
+fn who_waits_is_told_when_nobody_will_come() {
+    let (lane, starts) = lane();
+    let first = alone(&lane);
+    let mut answers = ["a", "b"].map(|key| enter(&lane, &[(key, 1)]));
+    drop(next(&starts));
+    for answer in &mut answers {
+        assert_eq!(
+            answer.try_recv().unwrap_err(),
+            oneshot::error::TryRecvError::Closed
+        );
+    }
+    drop(first);
+    drop(alone(&lane));
+}
+
+#[test]
+fn a_longer_round_trip_has_more_batches_on_the_way() {
+    let (lane, _starts) = lane();
+    let mut state = lane.lock();
+    for (micros, slots) in [(0, 2), (80, 2), (500, 4), (2_000, 10), (20_000, MOST_SLOTS)] {
+        state.round_trip = Duration::from_micros(micros);
+        assert_eq!(state.slots(), slots, "{micros} us");
+    }
+    state.round_trip = Duration::MAX;
+    assert_eq!(state.slots(), 2, "one that nobody knows");
+}
+
+#[test]
+fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
+    let mut queue = Queue::default();
+    let push = |queue: &mut Queue| queue.push(Part::default(), &check(&[("k", 1)]), wait());
+    let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
+    let mut entries = queue.take();
+    assert_eq!(shape(&entries), [(1, 100)]);
+    let entry = entries.pop().unwrap();
+    entry.tell((0..100).map(|number| Ok(verdict(number))));
+    for (number, answer) in answers.iter_mut().enumerate() {
+        let decided_at = answer.try_recv().unwrap().unwrap().decided_at;
+        assert_eq!(decided_at, Timestamp::from_micros(number as u64));
+    }
+}
+
+#[test]
+fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
+    let part = Part::default();
+    let between = [
+        (part, check(&[("k", 2)])),
+        (part, check(&[("other", 1), ("k", 1)])),
+        (part, question(&[("k", 1)], Operation::Peek)),
+        (part, question(&[("k", 0)], Operation::Reset)),
+        (
+            Part {
+                slot: 7,
+                asking: true,
+            },
+            check(&[("k", 1)]),
+        ),
+    ];
+    for (part, question) in between {
+        let mut queue = Queue::default();
+        let same = || check(&[("k", 1)]);
+        let _answers = [
+            queue.push(Part::default(), &same(), wait()),
+            queue.push(Part::default(), &check(&[("elsewhere", 3)]), wait()),
+            queue.push(Part::default(), &same(), wait()),
+            queue.push(part, &question, wait()),
+            queue.push(Part::default(), &same(), wait()),
+            queue.push(Part::default(), &same(), wait()),
+        ];
+        let entries = queue.take();
+        let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
+        assert_eq!(callers, [2, 1, 1, 2], "{question:?}");
+    }
+}
+
+#[test]
+fn several_limits_are_the_same_question_only_all_together() {
+    let mut queue = Queue::default();
+    let mut push = |limits: &[(&str, u64)]| queue.push(Part::default(), &check(limits), wait());
+    let _answers = [
+        push(&[("a", 1), ("b", 1)]),
+        push(&[("a", 1), ("b", 1)]),
+        push(&[("b", 1), ("a", 1)]),
+        push(&[("a", 1)]),
+        push(&[("b", 1), ("a", 1)]),
+    ];
+    let callers: Vec<_> = queue.take().iter().map(|entry| entry.callers.len()).collect();
+    assert_eq!(callers, [2, 1, 1, 1]);
+}
+
+#[test]
+fn what_leaves_is_bounded_and_what_stays_is_found_again() {
+    let mut queue = Queue::default();
+    let mut answers = Vec::new();
+    for _ in 0..5_000 {
+        answers.push(queue.push(Part::default(), &check(&[("hot", 1)]), wait()));
+    }
+    for key in 0..70_u64 {
+        answers.push(queue.push(Part::default(), &check(&[(&key.to_string(), 2)]), wait()));
+    }
+    assert_eq!(shape(&queue.take()), [(1, 4_096)]);
+    let entries = queue.take();
+    assert_eq!((entries.len(), entries[0].callers.len()), (64, 904));
+    answers.push(queue.push(Part::default(), &check(&[("69", 2)]), wait()));
+    let entries = queue.take();
+    assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
+    assert!(queue.is_empty() && queue.take().is_empty());
+}
+
+#[test]
+fn who_left_is_not_asked_for() {
+    let mut queue = Queue::default();
+    let mut push = |key: &str| queue.push(Part::default(), &check(&[(key, 1)]), wait());
+    let (stays, leaves, alone) = (push("k"), push("k"), push("other"));
+    drop((leaves, alone));
+    let mut entries = queue.take();
+    entries.retain_mut(Entry::is_awaited);
+    assert_eq!(shape(&entries), [(1, 1)]);
+    drop(stays);
+}

@@ -1,0 +1,65 @@
+//! What is to be done on the node that owns a slot, whichever that is.
+
+use std::sync::Arc;
+
+use super::dispatcher::Part;
+use super::node::{Failure, Node};
+use super::question::Question;
+use super::script::Call;
+use super::slots::slot;
+use super::wait::Wait;
+use crate::request::Verdict;
+
+/// Something that a node is asked for. It is asked again elsewhere only if a node proves that it has done nothing.
+pub(super) trait Errand: Sync {
+    type Answer: Send;
+
+    /// Where its keys lie, in a cluster.
+    fn slot(&self) -> u16;
+
+    /// How long whoever wants the answer waits for it.
+    fn wait(&self) -> &Wait;
+
+    /// Asks a node.
+    fn run(&self, node: &Node, part: Part) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+}
+
+/// A decision, which may travel with others.
+#[derive(Debug)]
+pub(super) struct Decision {
+    pub(super) question: Arc<Question>,
+    pub(super) wait: Wait,
+}
+
+impl Errand for Decision {
+    type Answer = Verdict;
+
+    fn slot(&self) -> u16 {
+        slot(self.question.keys.first().map_or("", String::as_str))
+    }
+
+    fn wait(&self) -> &Wait {
+        &self.wait
+    }
+
+    async fn run(&self, node: &Node, part: Part) -> Result<Verdict, Failure> {
+        node.decide(part, &self.question, &self.wait).await
+    }
+}
+
+/// A call of a script that travels alone.
+impl Errand for Call<'_> {
+    type Answer = bb8_redis::redis::Value;
+
+    fn slot(&self) -> u16 {
+        slot(self.key())
+    }
+
+    fn wait(&self) -> &Wait {
+        self.wait()
+    }
+
+    async fn run(&self, node: &Node, part: Part) -> Result<Self::Answer, Failure> {
+        node.try_run(self, part.asking).await
+    }
+}

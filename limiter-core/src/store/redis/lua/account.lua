@@ -1,0 +1,136 @@
+-- Gives back what was used, or lends of a bucket or a funnel.
+--
+-- KEYS[1]: the limit's key.
+-- ARGV[1] goes on with: operation (1: 0 refund, 1 lend), algorithm (1), cost (8: what is given back, or what is charged beside
+--   the loan), three numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and 0); then, of
+--   no account to a refund: what is to be lent at most (8), how long an epoch lasts (8), what was spent (8) and what comes back
+--   (8) of what was lent in an epoch, and its number (4).
+-- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
+--   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level the value as it was
+--   stored; of a window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
+--   equals absence (8 each).
+
+local LEND = 1
+
+local function refund_level(meter, amount)
+  local account = meter.account
+  local given = min(amount, room(meter, account))
+  if given > 0 then
+    recover(meter, account, given, account.remainder)
+    if not meter.others then
+      account.keep_until = now
+    end
+  end
+  return given > 0
+end
+
+-- Takes a report into account: whether it said anything new.
+local function heed(meter, spent, returned, number)
+  local account = meter.account
+  local ago = (account.number - number) % 4294967296
+  local lent = ago == 0 and 'current' or ago == 1 and 'previous'
+  if not lent then
+    return false
+  end
+  returned = min(returned, account[lent])
+  spent = min(spent, account[lent] - returned)
+  account[lent] = account[lent] - returned - spent
+  account.amount = account.amount + (meter.algorithm == TOKEN_BUCKET and returned or spent)
+  recover(meter, account, 0, account.remainder)
+  if returned + spent == 0 then
+    return false
+  end
+  -- What came back is not missing from any policy any more.
+  local sooner = max(0, account.keep_until - time_for(meter.rate, meter.per, returned, 0))
+  local idle_at = now + time_until(meter, account)
+  account.keep_until, meter.others = max(sooner, idle_at), sooner > idle_at
+  return true
+end
+
+-- Lends whole permits, at most half of what is left: some is for those who ask for themselves, and for other holders.
+local function lend(meter, want, epoch)
+  local account = meter.account
+  local amount = floor(min(want, left(meter, account) / 2) / 1000) * 1000
+  if amount == 0 then
+    return 0
+  end
+  if lent_total(account) == 0 then
+    account.current, account.previous = 0, 0
+    account.since, account.epoch, account.number = account.at, epoch, account.at % 4294967296
+  end
+  if meter.algorithm == TOKEN_BUCKET then
+    account.amount = account.amount - amount
+  end
+  account.current = account.current + amount
+  return amount
+end
+
+-- The oldest permits of a window get the moment of the one before them, which has left it. Returns how the ring was found.
+local function refund_window(limit, amount)
+  local found = view_ring(limit)
+  local ring, live = limit.ring, limit.used
+  local given = min(amount, live)
+  if found ~= READABLE or given == 0 then
+    return found
+  end
+  local before = live < ring.count and moment(ring, live + 1) or 0
+  local first = ring.head - live
+  if first < 0 then
+    first = first + ring.count
+  end
+  if given == live then
+    ring.keep_until, ring.newest = ring.keep_until - (ring.newest - before), before
+  end
+  limit.used = live - given
+  if ring.keep_until <= ring.now then
+    call('DEL', limit.key)
+    ring.newest = 0
+    return READABLE
+  end
+  local stamps = repeated(pack('<I8', before), given)
+  local straight = min(given, ring.count - first)
+  call('SETRANGE', limit.key, format('%d', HEADER_BYTES + 8 * first), string.sub(stamps, 1, 8 * straight))
+  if straight < given then
+    call('SETRANGE', limit.key, format('%d', HEADER_BYTES), string.sub(stamps, 8 * straight + 1))
+  end
+  write_header(ring)
+  return READABLE
+end
+
+local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number =
+  unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
+local limit = { key = KEYS[1], algorithm = algorithm, used = 0 }
+local found, lent, told
+
+if algorithm == SLIDING_WINDOW then
+  limit.limit, limit.window = first, second
+  found = refund_window(limit, cost)
+  if found == READABLE then
+    local ring = limit.ring
+    told = pack('<I8I8I8I8', limit.used, 0, window_left(ring, second), max(0, ring.keep_until - ring.now))
+  end
+else
+  limit.capacity, limit.rate, limit.per = first, second, third
+  local value = try('GET', limit.key)
+  found = view_account(limit, value)
+  if found == READABLE then
+    local changed, taken = false, 0
+    if operation ~= LEND then
+      changed = refund_level(limit, cost)
+    else
+      changed = heed(limit, spent, returned, number)
+      if missing(limit, limit.account, cost) == 0 or cost == 0 then
+        charge_account(limit, cost)
+        lent = lend(limit, want, epoch)
+        taken = cost + lent
+      end
+    end
+    settle_account(limit, taken, 1, changed or taken > 0, operation == LEND)
+    told = value or ''
+  end
+end
+
+if found ~= READABLE then
+  return pack('<I8B', now, found)
+end
+return pack('<I8BI8B', now, found, lent or 0, #told) .. told

@@ -1,0 +1,319 @@
+//! What this process has borrowed of one limit, and how much it should borrow: pure, by a clock that is read elsewhere.
+
+use crate::algorithm::{Borrowing, Loan, Report};
+
+/// Permits of one limit that are in this process. Amounts are thousandths, times microseconds of its own clock.
+#[derive(Debug)]
+pub(super) struct Wallet {
+    /// Of the last two epochs, the older one first: it ends first, so it is spent first.
+    purses: [Purse; 2],
+    /// The longest life of a loan.
+    max_age: u64,
+    /// What a loan should be: as much as lasts for a while.
+    want: u64,
+    /// When the last loan came, and how much was there then.
+    filled_at: u64,
+    filled: u64,
+    /// Not before this moment is it worth asking for more.
+    ask_at: u64,
+    spent_at: u64,
+    is_asking: bool,
+}
+
+/// What is left of one epoch's loans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Purse {
+    epoch: u32,
+    left: u64,
+    /// Since the last report.
+    spent: u64,
+    /// From this moment on it may count as spent.
+    until: u64,
+}
+
+impl Purse {
+    fn is_alive(&self, now: u64) -> bool {
+        self.left > 0 && now < self.until
+    }
+
+    fn is_empty(&self) -> bool {
+        self.left == 0 && self.spent == 0
+    }
+}
+
+impl Wallet {
+    /// A first loan is so many times what a call costs.
+    const FIRST: u64 = 8;
+
+    pub(super) fn new(max_age: u64, cost: u64, now: u64) -> Self {
+        Self {
+            purses: [Purse::default(); 2],
+            max_age,
+            want: cost.saturating_mul(Self::FIRST),
+            filled_at: now,
+            filled: 0,
+            ask_at: now,
+            spent_at: now,
+            is_asking: false,
+        }
+    }
+
+    /// Spends what a call costs, if it is there: what is left then.
+    pub(super) fn spend(&mut self, cost: u64, now: u64) -> Option<u64> {
+        let held = self.held(now);
+        let left = held.checked_sub(cost)?;
+        let mut rest = cost;
+        for purse in self.purses.iter_mut().filter(|purse| purse.is_alive(now)) {
+            let part = rest.min(purse.left);
+            purse.left -= part;
+            purse.spent += part;
+            rest -= part;
+        }
+        self.spent_at = now;
+        Some(left)
+    }
+
+    pub(super) fn held(&self, now: u64) -> u64 {
+        let alive = self.purses.iter().filter(|purse| purse.is_alive(now));
+        alive.map(|purse| purse.left).sum()
+    }
+
+    /// Whether more should be asked for, since half of the last loan is gone or soon will be of no use.
+    pub(super) fn should_ask(&self, now: u64) -> bool {
+        let lasting = self.purses.iter().filter(|purse| purse.is_alive(now));
+        let lasting: u64 = lasting
+            .filter(|purse| purse.until - now > self.max_age / 8)
+            .map(|purse| purse.left)
+            .sum();
+        !self.is_asking && now >= self.ask_at && lasting <= self.filled / 2
+    }
+
+    /// The question for more, beside a charge that is not covered by what is here. What is here goes back with it then, so
+    /// that a call is not denied that this process and the store have room for together.
+    pub(super) fn ask(&mut self, cost: u64, quota: u64, now: u64) -> Borrowing {
+        let lasted = now.saturating_sub(self.filled_at);
+        if self.filled > 0 && lasted < self.max_age / 16 {
+            self.want = self.want.saturating_mul(2).min(quota);
+        } else if lasted > self.max_age / 4 {
+            self.want = (self.want / 2).max(1);
+        }
+        self.is_asking = true;
+        if cost > 0 {
+            self.spent_at = now;
+        }
+        Borrowing {
+            cost,
+            want: self.want.max(cost),
+            epoch: self.epoch(),
+            report: self.report(cost > 0, now),
+        }
+    }
+
+    /// A question that only gives back.
+    pub(super) fn farewell(&mut self, now: u64) -> Option<Borrowing> {
+        let report = self.report(true, now);
+        let says_something = report != Report::default();
+        self.is_asking |= says_something;
+        says_something.then_some(Borrowing {
+            epoch: self.epoch(),
+            report,
+            ..Borrowing::default()
+        })
+    }
+
+    /// What came of a question that was submitted at that moment.
+    pub(super) fn filled(&mut self, loan: Loan, submitted: u64, now: u64) {
+        self.is_asking = false;
+        let until = (submitted + loan.life).saturating_sub(loan.life / 16 + MARGIN);
+        if loan.amount == 0 || until <= now {
+            // Nothing to be had: the next calls ask for themselves, and so do other replicas.
+            self.ask_at = now + self.max_age / 16;
+            return;
+        }
+        let [older, newer] = &mut self.purses;
+        let purse = if newer.epoch == loan.epoch || newer.is_empty() {
+            newer
+        } else if older.epoch == loan.epoch {
+            older
+        } else {
+            // What remains of the older one is of an epoch that has ended twice.
+            *older = std::mem::take(newer);
+            newer
+        };
+        *purse = Purse {
+            epoch: loan.epoch,
+            left: if purse.until <= now { 0 } else { purse.left } + loan.amount,
+            spent: if purse.epoch == loan.epoch { purse.spent } else { 0 },
+            until: until.max(purse.until),
+        };
+        self.filled_at = now;
+        self.filled = self.held(now);
+    }
+
+    /// A question came to nothing, or only gave back.
+    pub(super) fn answered(&mut self, now: u64) {
+        self.is_asking = false;
+        self.ask_at = now + self.max_age / 16;
+    }
+
+    /// Whether it holds what nobody has asked for lately, or what will soon be of no use.
+    pub(super) fn is_stale(&self, now: u64) -> bool {
+        let idle = now.saturating_sub(self.spent_at) > self.max_age / 4;
+        let old = |purse: &Purse| !purse.is_empty() && purse.until.saturating_sub(now) < self.max_age / 16;
+        !self.is_asking && (idle && !self.is_empty() || self.purses.iter().any(old))
+    }
+
+    /// Whether it holds nothing, and has not been of use for a while.
+    pub(super) fn is_idle(&self, now: u64) -> bool {
+        !self.is_asking && self.is_empty() && now.saturating_sub(self.spent_at) > self.max_age
+    }
+
+    fn is_empty(&self) -> bool {
+        self.purses.iter().all(Purse::is_empty)
+    }
+
+    fn epoch(&self) -> u64 {
+        (self.max_age / 2).max(1)
+    }
+
+    /// What became of the oldest purse of which there is something to say.
+    fn report(&mut self, give_back: bool, now: u64) -> Report {
+        let worth_telling = |purse: &&mut Purse| {
+            let over = give_back || now >= purse.until;
+            purse.spent > 0 || (over && purse.left > 0)
+        };
+        let Some(purse) = self.purses.iter_mut().find(worth_telling) else {
+            return Report::default();
+        };
+        let returned = if give_back || now >= purse.until {
+            purse.left
+        } else {
+            0
+        };
+        purse.left -= returned;
+        Report {
+            epoch: purse.epoch,
+            spent: std::mem::take(&mut purse.spent),
+            returned,
+        }
+    }
+}
+
+/// By how much a loan ends earlier here than at the store, besides a sixteenth of its life for clocks that go at another
+/// pace: microseconds.
+const MARGIN: u64 = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE: u64 = 1_000_000;
+    const QUOTA: u64 = 1_000_000;
+
+    fn loan(amount: u64, epoch: u32) -> Loan {
+        Loan {
+            amount,
+            epoch,
+            life: AGE,
+        }
+    }
+
+    fn with(amount: u64) -> Wallet {
+        let mut wallet = Wallet::new(AGE, 1_000, 0);
+        wallet.ask(1_000, QUOTA, 0);
+        wallet.filled(loan(amount, 1), 0, 0);
+        wallet
+    }
+
+    #[test]
+    fn what_is_here_is_spent_and_no_more() {
+        let mut wallet = with(5_000);
+        assert_eq!(wallet.spend(3_000, 1), Some(2_000));
+        assert_eq!(wallet.spend(3_000, 1), None);
+        assert_eq!(wallet.spend(2_000, 1), Some(0));
+        assert_eq!(wallet.spend(1, 1), None);
+    }
+
+    #[test]
+    fn a_loan_ends_here_before_it_ends_at_the_store() {
+        let mut wallet = with(5_000);
+        let end = AGE - AGE / 16 - MARGIN;
+        assert!(wallet.spend(1_000, end - 1).is_some());
+        assert_eq!(wallet.spend(1_000, end), None);
+    }
+
+    #[test]
+    fn the_older_epoch_is_spent_first_and_reported_by_its_number() {
+        let mut wallet = with(5_000);
+        wallet.ask(0, QUOTA, 0);
+        wallet.filled(loan(5_000, 2), 0, 0);
+        assert_eq!(wallet.spend(7_000, 1), Some(3_000));
+        let report = |epoch, spent, returned| Report {
+            epoch,
+            spent,
+            returned,
+        };
+        assert_eq!(wallet.ask(0, QUOTA, 1).report, report(1, 5_000, 0));
+        wallet.answered(1);
+        assert_eq!(
+            wallet.farewell(1).map(|ask| ask.report),
+            Some(report(2, 2_000, 3_000))
+        );
+        assert_eq!(wallet.farewell(1), None);
+        assert_eq!(wallet.held(1), 0);
+    }
+
+    #[test]
+    fn a_call_that_is_not_covered_takes_what_is_here_along() {
+        let mut wallet = with(5_000);
+        wallet.spend(3_000, 1);
+        let ask = wallet.ask(4_000, QUOTA, 1);
+        assert_eq!(
+            (ask.cost, ask.report.spent, ask.report.returned),
+            (4_000, 3_000, 2_000)
+        );
+        assert_eq!(wallet.spend(1_000, 1), None, "it is on its way back");
+    }
+
+    #[test]
+    fn one_asks_at_a_time_and_not_at_once_again_where_nothing_is_to_be_had() {
+        let mut wallet = Wallet::new(AGE, 1_000, 0);
+        assert!(wallet.should_ask(0));
+        wallet.ask(1_000, QUOTA, 0);
+        assert!(!wallet.should_ask(0));
+        wallet.filled(Loan::default(), 0, 10);
+        assert!(!wallet.should_ask(10 + AGE / 16 - 1));
+        assert!(wallet.should_ask(10 + AGE / 16));
+    }
+
+    #[test]
+    fn more_is_wanted_while_loans_are_short_lived_and_less_when_they_are_not() {
+        let mut wallet = with(5_000);
+        let mut wants = Vec::new();
+        for pause in [1, 1, AGE / 16, AGE, AGE] {
+            let now = wallet.filled_at + pause;
+            wants.push(wallet.ask(0, QUOTA, now).want);
+            wallet.filled(loan(1_000, 1), now, now);
+        }
+        assert_eq!(wants, [16_000, 32_000, 32_000, 16_000, 8_000]);
+        for _ in 0..20 {
+            let now = wallet.filled_at + 1;
+            wallet.ask(0, QUOTA, now);
+            wallet.filled(loan(1_000, 1), now, now);
+        }
+        assert_eq!(wallet.want, QUOTA, "never more than there is");
+    }
+
+    #[test]
+    fn what_nobody_spends_is_stale_and_then_idle() {
+        let mut wallet = with(5_000);
+        wallet.spend(1_000, 10);
+        assert!(!wallet.is_stale(10 + AGE / 4));
+        assert!(wallet.is_stale(10 + AGE / 4 + 1));
+        assert!(wallet.farewell(300_000).is_some());
+        wallet.answered(300_001);
+        assert!(!wallet.is_stale(600_000));
+        assert!(!wallet.is_idle(10 + AGE));
+        assert!(wallet.is_idle(10 + AGE + 1));
+    }
+}

@@ -1,0 +1,110 @@
+//! Giving back what was taken and not used.
+
+use limiter_core::Amount;
+
+use crate::support::{KEY, Subject, bucket, micros, one_of_each, only, secs, wait_of, window};
+
+pub(crate) async fn a_refund_makes_room_at_once(subject: Subject) {
+    for policy in one_of_each() {
+        subject.use_up(&policy).await;
+        subject.limits.refund(&policy, KEY).cost(2).await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::from(2_u32), "{policy}");
+        assert_eq!(subject.calls(&policy, 3).await, "PPD", "{policy}");
+    }
+}
+
+/// Whatever is given back, no more than the quota is there afterwards.
+pub(crate) async fn a_refund_returns_at_most_what_was_used(subject: Subject) {
+    for policy in one_of_each() {
+        assert!(subject.call_of(&policy, 2).await.is_allowed());
+        for cost in [5, 1, 100] {
+            subject.limits.refund(&policy, KEY).cost(cost).await.unwrap();
+            assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
+        }
+        assert_eq!(subject.calls(&policy, 6).await, "PPPPPD", "{policy}");
+    }
+}
+
+pub(crate) async fn a_refund_of_nothing_or_to_nobody_does_nothing(subject: Subject) {
+    for policy in one_of_each() {
+        subject.limits.refund(&policy, KEY).await.unwrap();
+        subject.limits.refund(&policy, KEY).cost(0).await.unwrap();
+        assert_eq!(subject.redis_keys(), Vec::<String>::new(), "{policy}");
+        subject.use_up(&policy).await;
+        subject.limits.refund(&policy, KEY).cost(0).await.unwrap();
+        assert!(!subject.call(&policy).await.is_allowed(), "{policy}");
+        subject.limits.reset(&policy, KEY).await.unwrap();
+    }
+}
+
+/// Where all of it comes back, it is as if it had never been taken.
+pub(crate) async fn a_refund_of_all_leaves_nothing(subject: Subject) {
+    for policy in one_of_each() {
+        subject.use_up(&policy).await;
+        subject.limits.refund(&policy, KEY).cost(5).await.unwrap();
+        let peeked = subject.peek(&policy).await;
+        assert!(
+            peeked.reset_after().is_zero() && only(&peeked).expires_after().is_zero(),
+            "{policy}"
+        );
+        assert_eq!(subject.redis_keys(), Vec::<String>::new(), "{policy}");
+    }
+}
+
+/// A window gives back the permits that would leave it next, so that those who waited for them wait for the others now.
+pub(crate) async fn a_window_gives_back_its_oldest_permits(subject: Subject) {
+    let policy = window("w", 3, "10s");
+    for _ in 0..3 {
+        assert!(subject.call(&policy).await.is_allowed());
+        subject.clock.advance(secs(1));
+    }
+    assert_eq!(wait_of(&subject.call(&policy).await), secs(7));
+    subject.limits.refund(&policy, KEY).await.unwrap();
+    assert!(subject.call(&policy).await.is_allowed());
+    assert_eq!(
+        wait_of(&subject.call(&policy).await),
+        secs(8),
+        "the second is the oldest now"
+    );
+    assert_eq!(subject.peek(&policy).await.reset_after(), secs(10));
+    // All but the newest; then across the end of the ring.
+    subject.limits.refund(&policy, KEY).cost(2).await.unwrap();
+    assert_eq!(subject.calls(&policy, 3).await, "PPD");
+    subject.clock.advance(secs(10) - micros(1));
+    assert_eq!(subject.calls(&policy, 1).await, "D");
+    subject.clock.advance(micros(1));
+    assert_eq!(subject.calls(&policy, 4).await, "PPPD");
+}
+
+/// A window so long that it reaches back before clocks began.
+pub(crate) async fn a_window_of_a_century_gives_back_too(subject: Subject) {
+    let policy = window("w", 3, "5000w");
+    subject.use_up(&policy).await;
+    subject.limits.refund(&policy, KEY).cost(2).await.unwrap();
+    assert_eq!(subject.calls(&policy, 3).await, "PPD");
+    let longer = window("w", 3, "7000w");
+    assert_eq!(subject.calls(&longer, 1).await, "D");
+    subject.limits.refund(&longer, KEY).cost(3).await.unwrap();
+    assert_eq!(subject.calls(&longer, 4).await, "PPPD");
+}
+
+pub(crate) async fn a_refund_keeps_what_comes_back_by_itself(subject: Subject) {
+    let policy = bucket("b", 5, 1);
+    subject.use_up(&policy).await;
+    subject.clock.advance(secs(1) + micros(500_000));
+    subject.limits.refund(&policy, KEY).cost(0.5).await.unwrap();
+    assert_eq!(subject.remaining(&policy).await, Amount::from(2_u32));
+    assert_eq!(subject.peek(&policy).await.reset_after(), secs(3));
+}
+
+pub(crate) async fn a_refund_of_what_is_no_amount_is_refused(subject: Subject) {
+    for policy in one_of_each() {
+        let refused = subject.limits.refund(&policy, KEY).cost(-1).await;
+        assert!(
+            matches!(refused, Err(limiter_core::Rejection::Config(_))),
+            "{policy}: {refused:?}"
+        );
+    }
+    let refused = subject.limits.refund(&one_of_each()[2], KEY).cost(0.5).await;
+    assert!(matches!(refused, Err(limiter_core::Rejection::Config(_))));
+}

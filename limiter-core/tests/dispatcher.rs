@@ -1,0 +1,407 @@
+//! Calls that arrive together leave together: how many questions that takes, in which order they are answered, and what
+//! becomes of those that are cancelled, fail, or are sent elsewhere.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use fastrand::Rng;
+use limiter_core::{Ask, Decision, Key, Limiter, ManualClock, Policy, Rejection, StoreErrorKind};
+use limiter_testing::{Proxy, RedisCluster, RedisServer};
+use support::{Kind, Subject, bucket, funnel, left, limiter, micros, window};
+use tokio::task::JoinSet;
+
+/// How often the server was asked to decide.
+fn asked(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
+    let calls = |name: &str| {
+        let line = stats
+            .lines()
+            .find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        let calls = line.and_then(|line| {
+            line.split_once("calls=")?
+                .1
+                .split_once(',')?
+                .0
+                .parse::<u64>()
+                .ok()
+        });
+        calls.unwrap_or_default()
+    };
+    calls("evalsha") + calls("eval")
+}
+
+/// So slow that nothing comes back while a test runs.
+fn slow(capacity: u64) -> Policy {
+    bucket("p", capacity, "1/d")
+}
+
+type Call<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + 'a>>;
+
+/// Begins a call that does not come back at once. Nothing else of this thread runs before the next await.
+fn begun<'a>(limits: &'a Limiter, policy: &'a Policy, key: &'a str) -> Call<'a> {
+    let mut call: Call<'a> = Box::pin(limits.check(policy, key).into_future());
+    let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Pending));
+    call
+}
+
+#[tokio::test]
+async fn a_lone_call_is_sent_by_itself() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    let before = asked(&server);
+    for count in 1..=50 {
+        limits.check(&slow(100), "k").await.unwrap().require().unwrap();
+        assert_eq!(asked(&server) - before, count);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_arrive_together_leave_together() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    let before = asked(&server);
+    let calls = JoinSet::from_iter((0..640_u32).map(|key| {
+        let limits = limits.clone();
+        async move { limits.check(&slow(100), key).await.unwrap().remaining() }
+    }));
+    assert!(calls.join_all().await.iter().all(|remaining| *remaining == 99));
+    // Ten batches, and some that left before they were full.
+    let asked = asked(&server) - before;
+    assert!((10..100).contains(&asked), "{asked}");
+}
+
+#[tokio::test]
+async fn calls_for_one_key_are_one_question_answered_in_order_of_arrival() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    let before = asked(&server);
+    let policy = slow(800);
+    let calls: Vec<_> = (0..1_000).map(|_| begun(&limits, &policy, "hot")).collect();
+    for (number, call) in (0_u64..).zip(calls) {
+        let decision = call.await.unwrap();
+        let expected = (number < 800, 799_u64.saturating_sub(number));
+        assert_eq!((decision.is_allowed(), left(&decision).whole()), expected);
+    }
+    assert_eq!(
+        asked(&server) - before,
+        2,
+        "the first one by itself, then all others"
+    );
+}
+
+/// What is asked, in words of the limiter.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Check,
+    Peek,
+    Reset,
+}
+
+/// Answers that compare.
+type Facts = Vec<(bool, limiter_core::Amount, Duration, Duration)>;
+
+fn facts(decision: &Decision) -> Facts {
+    let limits = decision.limits().iter();
+    limits
+        .map(|limit| {
+            let waits = (limit.retry_after(), limit.reset_after());
+            (limit.is_allowed(), limit.remaining(), waits.0, waits.1)
+        })
+        .collect()
+}
+
+async fn ask(limits: &Limiter, what: What, asks: &[(Policy, u64, u64)]) -> Option<Facts> {
+    let key = |key: u64| Key::from(key).in_group("g");
+    let each = asks
+        .iter()
+        .map(|(policy, name, cost)| Ask::new(policy, key(*name)).cost(*cost));
+    match what {
+        What::Check => Some(facts(&limits.check_all(each).await.unwrap())),
+        What::Peek => Some(facts(&limits.peek_all(each).await.unwrap())),
+        What::Reset => {
+            let (policy, name, _) = asks.first().unwrap();
+            limits.reset(policy, key(*name)).await.unwrap();
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_gathered_is_answered_as_if_asked_one_by_one() {
+    let clock = ManualClock::new();
+    let together = Subject::with_clock(Kind::Standalone, clock.clone());
+    let one_by_one = Subject::with_clock(Kind::Memory, clock.clone());
+    together.limits.ready().await.unwrap();
+    let policies = [
+        bucket("b", 40, "7/3s"),
+        funnel("f", 30, 5),
+        window("w", 25, "2s"),
+        bucket("b", 45, 9),
+    ];
+    let seed = fastrand::u64(..);
+    let mut rng = Rng::with_seed(seed);
+    for round in 0..40 {
+        let mut calls = JoinSet::new();
+        let mut expected = Vec::new();
+        for number in 0..rng.usize(1..200) {
+            let what = match rng.u8(..12) {
+                0 => What::Reset,
+                1 => What::Peek,
+                _ => What::Check,
+            };
+            let mut order = [0, 1, 2, 3];
+            rng.shuffle(&mut order);
+            // Two limits at most, and of two versions of one policy the second alone.
+            let count = if rng.u8(..8) == 0 && order[0] != 3 && order[1] != 3 {
+                2
+            } else {
+                1
+            };
+            let asks: Vec<_> = order[..count]
+                .iter()
+                .map(|policy| {
+                    let cost = if rng.u8(..4) == 0 { rng.u64(..4) } else { 1 };
+                    (policies[*policy].clone(), rng.u64(..3), cost)
+                })
+                .collect();
+            expected.push(ask(&one_by_one.limits, what, &asks).await);
+            let limits = together.limits.clone();
+            // Tasks of this thread run in the order in which they were spawned.
+            calls.spawn(async move { (number, what, ask(&limits, what, &asks).await) });
+        }
+        let mut answers = calls.join_all().await;
+        answers.sort_by_key(|(number, ..)| *number);
+        for ((number, what, answer), expected) in answers.iter().zip(&expected) {
+            assert_eq!(
+                answer, expected,
+                "seed {seed}, round {round}, call {number}: {what:?}"
+            );
+        }
+        clock.advance(micros(rng.u64(1..1_500_000)));
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_before_it_is_sent_is_not_charged() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    let policy = slow(100);
+    for (key, dropped) in [("first", 0), ("second", 1), ("in the middle", 3), ("last", 5)] {
+        let mut calls: Vec<_> = (0..6).map(|_| begun(&limits, &policy, key)).collect();
+        drop(calls.remove(dropped));
+        let mut remaining = Vec::new();
+        for call in calls {
+            remaining.push(call.await.unwrap().remaining());
+        }
+        assert_eq!(remaining, [99, 98, 97, 96, 95], "{key}");
+        assert_eq!(limits.peek(&policy, key).await.unwrap().remaining(), 95, "{key}");
+    }
+    // All of them, so that nothing is to be sent.
+    drop((0..6).map(|_| begun(&limits, &policy, "all")).collect::<Vec<_>>());
+    assert_eq!(limits.check(&policy, "all").await.unwrap().remaining(), 99);
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_at_any_time_leaves_the_others_their_answers() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    limits.ready().await.unwrap();
+    let policy = slow(1_000);
+    let mut asked = 0;
+    for turns in 0..40 {
+        let calls = (0..5).map(|_| begun(&limits, &policy, "k")).collect::<Vec<_>>();
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        for (number, call) in calls.into_iter().enumerate() {
+            // The first one leads, the others follow.
+            if number != turns % 5 {
+                assert!(call.await.unwrap().is_allowed());
+                asked += 1;
+            }
+        }
+    }
+    let used = 1_000 - limits.peek(&policy, "k").await.unwrap().remaining();
+    assert!((asked..=asked + 40).contains(&used), "{used} of {asked}");
+}
+
+#[tokio::test]
+async fn a_bad_key_fails_its_own_callers_only() {
+    let subject = Subject::new(Kind::Standalone);
+    let (limits, server) = (&subject.limits, RedisServer::shared());
+    let policy = slow(100);
+    limits.check(&policy, "bad").await.unwrap().require().unwrap();
+    let [name] = subject.redis_keys().try_into().unwrap();
+    server.command(&["DEL", &name]);
+    server.command(&["RPUSH", &name, "x"]);
+    let keys = ["good", "bad", "better", "bad", "good"];
+    let calls: Vec<_> = keys.iter().map(|key| begun(limits, &policy, key)).collect();
+    let mut told = Vec::new();
+    for call in calls {
+        told.push(match call.await {
+            Ok(decision) => Ok(decision.remaining()),
+            Err(Rejection::Unavailable(error)) => Err(error.kind()),
+            Err(other) => panic!("{other}"),
+        });
+    }
+    let bad = Err(StoreErrorKind::WrongType);
+    assert_eq!(told, [Ok(99), bad, Ok(99), bad, Ok(98)]);
+}
+
+#[tokio::test]
+async fn a_script_that_was_lost_is_brought_along_for_all() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = slow(1_000);
+    for round in 1..=10 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let calls: Vec<_> = (0..50).map(|_| begun(&limits, &policy, "k")).collect();
+        for call in calls {
+            assert!(call.await.unwrap().is_allowed());
+        }
+        assert_eq!(
+            limits.peek(&policy, "k").await.unwrap().remaining(),
+            1_000 - 50 * round
+        );
+    }
+}
+
+#[tokio::test]
+async fn callers_without_patience_leave_and_those_with_patience_are_answered() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let url = server
+        .url()
+        .replace(&server.port().to_string(), &proxy.port().to_string());
+    let limits = limiter(url);
+    limits.ready().await.unwrap();
+    proxy.set_delay(Duration::from_millis(100));
+    let hasty = Policy::token_bucket("hasty")
+        .capacity(10)
+        .rate("1/d")
+        .deadline(Duration::from_millis(30))
+        .on_store_failure(limiter_core::OnStoreFailure::Error)
+        .build()
+        .unwrap();
+    let patient = slow(100);
+    let mut calls = JoinSet::new();
+    for number in 0..40 {
+        let (limits, policy) = (
+            limits.clone(),
+            if number % 2 == 0 {
+                patient.clone()
+            } else {
+                hasty.clone()
+            },
+        );
+        calls.spawn(async move { (number, limits.check(&policy, "k").await) });
+    }
+    for (number, answer) in calls.join_all().await {
+        match answer {
+            Ok(decision) => assert!(number % 2 == 0 && decision.is_allowed()),
+            Err(Rejection::Unavailable(error)) if error.kind() == StoreErrorKind::Timeout => {
+                assert_eq!(number % 2, 1);
+            }
+            Err(other) => panic!("{number}: {other}"),
+        }
+    }
+}
+
+/// Two patient calls hold both slots, on a connection that is dead.
+#[tokio::test]
+async fn a_dead_connection_does_not_keep_callers_from_another() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let url = server
+        .url()
+        .replace(&server.port().to_string(), &proxy.port().to_string());
+    let limits = limiter(url);
+    limits.ready().await.unwrap();
+    proxy.set_black_hole(true);
+    let policy = slow(100);
+    let _held: Vec<_> = (0..5).map(|_| begun(&limits, &policy, "held")).collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    proxy.set_black_hole(false);
+    support::answers_again(&limits, Duration::from_millis(500)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_slots_are_decided_at_once_while_one_of_them_moves() {
+    let cluster = RedisCluster::start();
+    let limits = Limiter::redis_cluster(cluster.urls())
+        .namespace(support::namespace())
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    let slot = cluster.slot_of("0");
+    let callers = |rounds: u64| {
+        JoinSet::from_iter((0..60_u64).map(|key| {
+            let limits = limits.clone();
+            async move {
+                let policy = slow(10_000);
+                for _ in 0..rounds {
+                    limits.check(&policy, key % 30).await.unwrap().require().unwrap();
+                }
+            }
+        }))
+    };
+    let running = callers(60);
+    let moved = tokio::task::spawn_blocking(move || {
+        for _ in 0..3 {
+            let to = (cluster.owner_of(slot) + 1) % cluster.nodes().len();
+            let migration = cluster.begin_migration(slot, to);
+            migration.move_keys();
+            std::thread::sleep(Duration::from_millis(20));
+            migration.finish();
+        }
+        cluster
+    });
+    running.join_all().await;
+    let cluster = moved.await.unwrap();
+    callers(1).join_all().await;
+    for key in 0..30_u64 {
+        let left = limits.peek(&slow(10_000), key).await.unwrap().remaining();
+        assert_eq!(left, 10_000 - 2 * 61, "{key}");
+    }
+    drop(cluster);
+}
+
+#[tokio::test]
+async fn callers_of_a_dead_node_fail_together_and_no_others() {
+    let cluster = RedisCluster::builder()
+        .arg("cluster-require-full-coverage", "no")
+        .start();
+    let limits = Limiter::redis_cluster(cluster.urls())
+        .namespace(support::namespace())
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    let dead = |key: u64| cluster.owner_of(cluster.slot_of(key.to_string())) == 2;
+    let on_dead: Vec<bool> = (0..120).map(dead).collect();
+    cluster.node(2).kill();
+    let mut calls = JoinSet::new();
+    for key in 0..120_u64 {
+        let limits = limits.clone();
+        let policy = bucket("p", 5, 1);
+        calls.spawn(async move { (key, limits.check(&policy, key).await) });
+    }
+    for (key, answer) in calls.join_all().await {
+        let on_dead = on_dead[usize::try_from(key).unwrap()];
+        assert_eq!(answer.is_err(), on_dead, "{key}: {answer:?}");
+    }
+    assert!(on_dead.contains(&true) && on_dead.contains(&false));
+}

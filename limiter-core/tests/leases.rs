@@ -1,0 +1,221 @@
+//! Permits that a limiter borrows, spends by itself and gives back: what callers and other limiters see of it.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Duration;
+
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy};
+use limiter_testing::RedisServer;
+use support::{KEY, PATIENT, millis, namespace, secs};
+
+/// 1,000 at once and one a second, of which some may be borrowed for ten seconds.
+fn shapes() -> [Policy; 2] {
+    [Policy::token_bucket("p"), Policy::funnel("p")].map(|shape| {
+        let shape = shape.capacity(1_000).rate(1).lease("10s").deadline(PATIENT);
+        shape.on_store_failure(OnStoreFailure::Error).build().unwrap()
+    })
+}
+
+fn without_lease(policy: &Policy) -> Policy {
+    let shape = if policy.to_string().contains("funnel") {
+        Policy::funnel("p")
+    } else {
+        Policy::token_bucket("p")
+    };
+    let shape = shape.capacity(1_000).rate(1).deadline(PATIENT);
+    shape.on_store_failure(OnStoreFailure::Error).build().unwrap()
+}
+
+/// Two limiters of one namespace, under one clock.
+fn two() -> (Limiter, Limiter, ManualClock) {
+    let (namespace, clock) = (namespace(), ManualClock::new());
+    let build = || {
+        let builder = Limiter::redis(RedisServer::shared().url());
+        builder.namespace(&namespace).clock(&clock).build().unwrap()
+    };
+    (build(), build(), clock)
+}
+
+/// Asks until it is denied, at most so often: how often it was allowed, and how often without asking Redis.
+async fn take(limits: &Limiter, policy: &Policy, most: u64) -> (u64, u64) {
+    let (mut allowed, mut borrowed) = (0, 0);
+    while allowed < most {
+        let decision = limits.check(policy, KEY).await.unwrap();
+        if !decision.is_allowed() {
+            break;
+        }
+        allowed += 1;
+        borrowed += u64::from(decision.origin() == Origin::Lease);
+        tokio::task::yield_now().await;
+    }
+    (allowed, borrowed)
+}
+
+/// What Redis has, once what was sent has arrived.
+async fn settles_at(limits: &Limiter, policy: &Policy, expected: u64) {
+    let plain = without_lease(policy);
+    let settled = async {
+        while limits.peek(&plain, KEY).await.unwrap().remaining() != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let settled = tokio::time::timeout(secs(10), settled).await;
+    let has = limits.peek(&plain, KEY).await.unwrap().remaining();
+    assert!(settled.is_ok(), "{policy}: {has} in place of {expected}");
+}
+
+#[tokio::test]
+async fn a_busy_key_is_decided_without_asking_and_not_one_permit_too_many_is_given() {
+    for policy in shapes() {
+        let (limits, other, _) = two();
+        let (allowed, borrowed) = take(&limits, &policy, 700).await;
+        assert_eq!(allowed, 700);
+        assert!(borrowed > 500, "{policy}: {borrowed} without asking");
+        let (rest, _) = take(&other, &policy, 1_000).await;
+        let (last, _) = take(&limits, &policy, 1_000).await;
+        assert_eq!(allowed + rest + last, 1_000, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn what_remains_is_what_is_here_and_there() {
+    for policy in shapes() {
+        let (limits, _other, _) = two();
+        for taken in 1..=300 {
+            let decision = limits.check(&policy, KEY).await.unwrap();
+            // A loan that has arrived since the store last told is here, and not there any more.
+            assert!(
+                decision.remaining() <= 1_000 - taken + 1,
+                "{policy}: {decision:?}"
+            );
+        }
+        let peeked = limits.peek(&policy, KEY).cost(1).await.unwrap();
+        assert!(peeked.is_allowed() && peeked.remaining() > 0, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn shutdown_gives_back_what_was_not_spent() {
+    for policy in shapes() {
+        let (limits, other, _) = two();
+        take(&limits, &policy, 300).await;
+        limits.shutdown(secs(10)).await;
+        settles_at(&other, &policy, 700).await;
+        assert_eq!(take(&other, &policy, 1_000).await.0, 700, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_that_is_dropped_gives_back_what_was_not_spent() {
+    for policy in shapes() {
+        let (limits, other, _) = two();
+        take(&limits, &policy, 300).await;
+        drop(limits);
+        settles_at(&other, &policy, 700).await;
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_asks_for_goes_back() {
+    for policy in shapes() {
+        let (limits, other, clock) = two();
+        take(&limits, &policy, 300).await;
+        let back = async {
+            // In steps, as the one who looks after it sleeps by this clock.
+            for _ in 0..40 {
+                clock.advance(millis(100));
+                tokio::time::sleep(millis(5)).await;
+            }
+        };
+        back.await;
+        settles_at(&other, &policy, 704).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reset_is_seen_at_once() {
+    for policy in shapes() {
+        let (limits, _other, _) = two();
+        take(&limits, &policy, 1_000).await;
+        limits.reset(&policy, KEY).await.unwrap();
+        assert_eq!(take(&limits, &policy, 2_000).await.0, 1_000, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_changed_is_applied_at_once_and_gets_back_what_the_old_one_had_borrowed() {
+    for policy in shapes() {
+        let (limits, other, _) = two();
+        take(&limits, &policy, 300).await;
+        let small = Policy::token_bucket("p").capacity(5).rate(1).lease("10s");
+        let small = if policy.to_string().contains("funnel") {
+            Policy::funnel("p").capacity(5).rate(1).lease("10s")
+        } else {
+            small
+        };
+        let small = small.deadline(PATIENT).build().unwrap();
+        let (allowed, _) = take(&limits, &small, 100).await;
+        assert!(allowed <= 5, "{policy}: {allowed}");
+        if policy.to_string().contains("funnel") {
+            settles_at(&other, &policy, 700).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn several_limits_at_once_are_decided_by_the_store() {
+    let (limits, _other, _) = two();
+    let policy = &shapes()[0];
+    let daily = Policy::sliding_window("d")
+        .limit(50)
+        .window("1d")
+        .deadline(PATIENT)
+        .build()
+        .unwrap();
+    for _ in 0..50 {
+        let decision = limits.check_all([(policy, KEY), (&daily, KEY)]).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Redis));
+    }
+    assert!(
+        !limits
+            .check_all([(policy, KEY), (&daily, KEY)])
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+}
+
+#[tokio::test]
+async fn in_process_a_lease_changes_nothing() {
+    for policy in shapes() {
+        let limits = Limiter::in_process().build();
+        assert_eq!(take(&limits, &policy, 2_000).await, (1_000, 0));
+    }
+}
+
+/// What was borrowed may be spent while Redis is out, until its time is over.
+#[tokio::test]
+async fn borrowed_permits_outlast_the_start_of_an_outage() {
+    let server = RedisServer::start();
+    let clock = ManualClock::new();
+    let limits = Limiter::redis(server.url())
+        .namespace("n")
+        .clock(&clock)
+        .build()
+        .unwrap();
+    let policy = Policy::token_bucket("p").capacity(1_000).rate(1).lease("10s");
+    let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
+    while limits.check(&policy, KEY).await.unwrap().origin() != Origin::Lease {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(millis(50)).await;
+    drop(server);
+    let decision = limits.check(&policy, KEY).await.unwrap();
+    assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
+    clock.advance(secs(10));
+    assert!(
+        limits.check(&policy, KEY).await.is_err(),
+        "a lease that is over is not spent"
+    );
+}
