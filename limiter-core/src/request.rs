@@ -114,7 +114,11 @@ impl Ask<'_> {
 
     /// At most the quota, of which more cannot have been used.
     pub(crate) fn bounded(mut self) -> Self {
-        self.cost = self.cost.map(|cost| cost.min(self.policy.quota()));
+        let asked = match self.cost {
+            Cost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),
+            Cost::Other(asked) => *asked,
+        };
+        self.cost = asked.map(|cost| cost.min(self.policy.quota())).into();
         self
     }
 }
