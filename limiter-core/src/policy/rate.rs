@@ -124,7 +124,9 @@ impl Rate {
         }
         let parts = self.parts(amount, remainder);
         let (whole, rest) = divide(parts, self.by_thousandths, self.thousandths);
-        u64::try_from(whole).map_or(MAX_EXACT, |time| (time + u64::from(rest > 0)).min(MAX_EXACT))
+        u64::try_from(whole).map_or(MAX_EXACT, |time| {
+            time.saturating_add(u64::from(rest > 0)).min(MAX_EXACT)
+        })
     }
 
     /// Whether `span` is longer than the [`time_for`](Self::time_for) this amount, without the division.
