@@ -42,8 +42,8 @@ pub(crate) fn hostile(trial: &Trial) {
 
     let server = RedisServer::start();
     let limits = limiter(trial, &server);
-    // Whole again, and gone, after a fifth of a second.
-    let (middle, last) = peaks(trial, &server, &limits, count / 2);
+    // Whole again after a fifth of a second, and gone a second later: each third lasts longer than that.
+    let (middle, last) = peaks(trial, &server, &limits, count.max(500_000));
     let figure = format!(
         "memory peaks at {} KiB, then at {} KiB",
         middle / 1024,
