@@ -7,6 +7,10 @@
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod funnel;
+#[cfg_attr(
+    not(any(feature = "redis", test)),
+    expect(dead_code, reason = "only Redis lends")
+)]
 mod lent;
 mod level;
 mod sliding_window;

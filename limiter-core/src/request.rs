@@ -157,6 +157,7 @@ impl<'a> Limit<'a> {
         })
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn group(&self) -> Option<&str> {
         self.key.group(self.policy.escaped_group())
     }

@@ -142,7 +142,7 @@ async fn ask(limits: &Limiter, what: What, asks: &[(Policy, u64, u64)]) -> Optio
 #[tokio::test]
 async fn what_is_gathered_is_answered_as_if_asked_one_by_one() {
     let clock = ManualClock::new();
-    let together = Subject::with_clock(Kind::Standalone, clock.clone());
+    let together = Subject::always_asking(Kind::Standalone, clock.clone());
     let one_by_one = Subject::with_clock(Kind::Memory, clock.clone());
     together.limits.ready().await.unwrap();
     let policies = [

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use limiter_core::{LevelShape, Limiter, OnStoreFailure, Policy, PolicyBuilder};
+use limiter_core::{LevelShape, Limiter, OnStoreFailure, Policy, PolicyBuilder, RedisBuilder};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::faults::Fault;
@@ -104,9 +104,19 @@ impl Trial {
 
     /// Several limiters on one server, as if they were several processes, prepared.
     pub(crate) fn limiters(&self, count: usize, url: &str) -> Vec<Limiter> {
+        self.limiters_with(count, url, |builder| builder)
+    }
+
+    /// The same, with settings other than the usual.
+    pub(crate) fn limiters_with(
+        &self,
+        count: usize,
+        url: &str,
+        settings: impl Fn(RedisBuilder) -> RedisBuilder,
+    ) -> Vec<Limiter> {
         let limiters: Vec<Limiter> = (0..count)
             .map(|_| {
-                Limiter::redis(url)
+                settings(Limiter::redis(url))
                     .namespace(namespace())
                     .build()
                     .expect("a valid limiter")

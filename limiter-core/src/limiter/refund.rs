@@ -7,6 +7,7 @@ use crate::algorithm::Mode;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::request::{Ask, Request};
+use crate::store::Store;
 use crate::units::Amount;
 
 /// Permits to be given back: await it. Made by [`Limiter::refund`].
@@ -42,10 +43,11 @@ impl<'a> IntoFuture for Refund<'a> {
                 return Ok(());
             }
             match &inner.backend {
-                Backend::Memory(store) => request
-                    .limits
-                    .iter()
-                    .for_each(|limit| drop(store.refund_now(limit))),
+                Backend::Memory(store) => {
+                    for limit in &request.limits {
+                        store.refund(limit).await?;
+                    }
+                }
                 #[cfg(feature = "redis")]
                 Backend::Redis(guard) => guard.refund(&request).await?,
             }

@@ -201,8 +201,10 @@ impl MemoryStore {
 
     /// Gives back at once, without a future.
     pub(crate) fn refund_now(&self, limit: &Limit<'_>) -> Verdict {
+        let before = self.clock.now();
         let mut table = self.lock(limit.identity);
-        let decided_at = self.clock.now();
+        let decided_at = self.clock.in_order(before, table.decided_at);
+        table.decided_at = decided_at;
         let mut absent = State::Absent;
         // Nothing is given back to what is not there.
         let state = table.find(limit.identity).unwrap_or(&mut absent);

@@ -144,7 +144,10 @@ impl Leases {
                 shard.insert_unique(limit.identity.hash(), entry, |entry| entry.identity.hash());
             }
             let errand = find(&mut shard, limit.identity)
-                .filter(|entry| entry.wallet.should_ask(now.as_micros()))
+                .filter(|entry| {
+                    let now = now.as_micros();
+                    entry.wallet.should_ask(now) || entry.wallet.must_ask(limit.cost, now)
+                })
                 .map(|entry| entry.errand(limit.cost, now));
             (errand, farewell)
         };

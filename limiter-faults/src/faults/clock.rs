@@ -29,18 +29,22 @@ const BEFORE: Duration = Duration::from_millis(1_500);
 /// Long enough to see somebody locked out.
 const AFTER: Duration = Duration::from_millis(2_500);
 
-/// Steps of the server's clock under load, each of a bucket, a funnel and a window.
+/// Steps of the server's clock under load, each of a bucket, a funnel and a window: with nothing remembered, and backwards
+/// with denials that are.
 pub(crate) fn moved(trial: &Trial) {
     let server = RedisServer::builder().movable_clock().start();
-    let limiters = trial.limiters(2, &server.url());
-    // Full at the beginning of each step: state of its own.
     let steps: &[(i64, i64)] = trial.pick(
         &[(0, 1), (1, 0)],
         &[(0, 1), (1, 0), (0, -1), (-1, 0), (-1, 1), (1, -1)],
     );
-    for (step, (from, to)) in steps.iter().enumerate() {
+    let back = steps.iter().filter(|(from, to)| to < from);
+    let forgetful = steps.iter().map(|step| (step, Duration::ZERO));
+    let all = forgetful.chain(back.map(|step| (step, DENIAL_KEPT)));
+    for (number, ((from, to), kept)) in all.enumerate() {
+        let limiters = trial.limiters_with(2, &server.url(), |builder| builder.deny_cache(kept));
         server.shift_clock(from * HOUR_MICROS);
-        let loads: Vec<(Policy, Load)> = policies(step)
+        // Full at the beginning of each step: state of its own.
+        let loads: Vec<(Policy, Load)> = policies(number)
             .into_iter()
             .map(|policy| {
                 let plan = Plan {
@@ -56,17 +60,13 @@ pub(crate) fn moved(trial: &Trial) {
         let stepped = Instant::now();
         sleep(AFTER);
         for (policy, load) in loads {
-            judge(
-                trial,
-                &format!("{} by {:+} h", policy.name(), to - from),
-                &load.stop(),
-                stepped,
-            );
+            let what = format!("{} by {:+} h", policy.name(), to - from);
+            judge(trial, &what, &load.stop(), stepped, kept);
         }
     }
 }
 
-fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant) {
+fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant, kept: Duration) {
     let errors = run.count(|event| !event.is_healthy());
     let extra = run.extra_by_true_time(QUOTA, HOUR_MICROS);
     let figure = format!("{what}: {} extra under one key, {errors} errors", extra.worst);
@@ -76,10 +76,15 @@ fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant) {
         .row(figure, format!("≤ {} (one burst)", QUOTA.capacity), ok);
     let locked_out = longest_lockout(run, stepped);
     let figure = format!("{what}: a key denied for {} at most", Shown(locked_out));
-    let most = FULL_REFILL + DENIAL_KEPT;
+    let remembered = if kept.is_zero() {
+        ""
+    } else {
+        ", and a remembered denial"
+    };
+    let most = FULL_REFILL + kept;
     trial.report.row(
         figure,
-        format!("≤ {} (a full refill, and a remembered denial)", Shown(most)),
+        format!("≤ {} (a full refill{remembered})", Shown(most)),
         locked_out <= most,
     );
     trial.judge_hung(run);

@@ -2,6 +2,7 @@
 
 use super::{MemoryStore, SHARDS};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::units::Timestamp;
 
 /// A quarter of a million keys a second are looked at, if there are calls enough.
 const SWEEP_EVERY_MICROS: u64 = 250;
@@ -50,6 +51,8 @@ impl MemoryStore {
             let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
             let mut ended = true;
             if let Some(Ok(mut table)) = self.shards.get(number).map(|shard| shard.0.try_lock()) {
+                // Nobody decides later on at a moment at which what goes was still there.
+                table.decided_at = table.decided_at.max(Timestamp::from_micros(now));
                 let swept = table.sweep(now, left);
                 self.release(swept.gone);
                 left -= swept.seen;

@@ -74,6 +74,13 @@ impl Breaker {
         }
     }
 
+    /// An answer came to a call that counts as one without: as long as calls pass, the count begins anew.
+    pub(super) fn heard(&self) {
+        if let State::Closed { failures } = &mut *self.lock() {
+            *failures = 0;
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -166,6 +166,11 @@ impl Node {
         }
     }
 
+    /// The server answers, be it late for some.
+    pub(super) fn heard(&self) {
+        self.0.breaker.heard();
+    }
+
     pub(super) fn failed(&self, pass: Option<Pass<'_>>) {
         if pass.is_some_and(|pass| pass.failed(Instant::now())) && self.0.told_out.is_due(Clock::System.now())
         {

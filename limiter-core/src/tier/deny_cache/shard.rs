@@ -65,15 +65,10 @@ impl Shard {
     pub(super) fn note(&self, hash: u64, denial: Denial, now: u64, cap_micros: u64) {
         let mut halves = self.write();
         self.turn_if_due(&mut halves, now, cap_micros);
-        if let Some(known) = halves.take(hash, |known| known.is_like(&denial)) {
-            let denial = if known.outweighs(&denial, now) {
-                known
-            } else {
-                denial
-            };
-            halves.insert(hash, denial);
-            return;
-        }
+        let known = halves.take(hash, |known| known.is_like(&denial));
+        let denial = known
+            .filter(|known| known.outweighs(&denial, now))
+            .unwrap_or(denial);
         if halves.young_limits + denial.len() > self.max_limits_per_half {
             self.turn(&mut halves, now, cap_micros);
         }

@@ -17,7 +17,8 @@ pub(super) struct Wallet {
     /// Not before this moment is it worth asking for more.
     ask_at: u64,
     spent_at: u64,
-    is_asking: bool,
+    /// Until this moment somebody is asking, or was lost with his runtime.
+    asking_until: u64,
 }
 
 /// What is left of one epoch's loans.
@@ -54,7 +55,7 @@ impl Wallet {
             filled: 0,
             ask_at: now,
             spent_at: now,
-            is_asking: false,
+            asking_until: 0,
         }
     }
 
@@ -85,19 +86,31 @@ impl Wallet {
             .filter(|purse| purse.until - now > self.max_age / 8)
             .map(|purse| purse.left)
             .sum();
-        !self.is_asking && now >= self.ask_at && lasting <= self.filled / 2
+        !self.is_asking(now) && now >= self.ask_at && lasting <= self.filled / 2
+    }
+
+    /// Whether a call that is not covered has to take what is here along: the store alone might deny it, though this process
+    /// and the store have room for it together.
+    pub(super) fn must_ask(&self, cost: u64, now: u64) -> bool {
+        !self.is_asking(now) && (1..cost).contains(&self.held(now))
+    }
+
+    fn is_asking(&self, now: u64) -> bool {
+        now < self.asking_until
     }
 
     /// The question for more, beside a charge that is not covered by what is here. What is here goes back with it then, so
     /// that a call is not denied that this process and the store have room for together.
     pub(super) fn ask(&mut self, cost: u64, quota: u64, now: u64) -> Borrowing {
         let lasted = now.saturating_sub(self.filled_at);
+        // Loans are whole permits, and one that covers no call is of no use.
+        let least = cost.max(1).next_multiple_of(1_000);
         if self.filled > 0 && lasted < self.max_age / 16 {
             self.want = self.want.saturating_mul(2).min(quota);
         } else if lasted > self.max_age / 4 {
-            self.want = (self.want / 2).max(1);
+            self.want = (self.want / 2).max(least);
         }
-        self.is_asking = true;
+        self.asking_until = now + ASKED_FOR;
         if cost > 0 {
             self.spent_at = now;
         }
@@ -113,7 +126,9 @@ impl Wallet {
     pub(super) fn farewell(&mut self, now: u64) -> Option<Borrowing> {
         let report = self.report(true, now);
         let says_something = report != Report::default();
-        self.is_asking |= says_something;
+        if says_something {
+            self.asking_until = now + ASKED_FOR;
+        }
         says_something.then_some(Borrowing {
             epoch: self.epoch(),
             report,
@@ -123,8 +138,10 @@ impl Wallet {
 
     /// What came of a question that was submitted at that moment.
     pub(super) fn filled(&mut self, loan: Loan, submitted: u64, now: u64) {
-        self.is_asking = false;
-        let until = (submitted + loan.life).saturating_sub(loan.life / 16 + MARGIN);
+        self.asking_until = 0;
+        // Of an epoch that another replica began it may live longer than this one wants to keep it.
+        let life = loan.life.min(self.max_age);
+        let until = (submitted + life).saturating_sub(life / 16 + MARGIN);
         if loan.amount == 0 || until <= now {
             // Nothing to be had: the next calls ask for themselves, and so do other replicas.
             self.ask_at = now + self.max_age / 16;
@@ -140,11 +157,13 @@ impl Wallet {
             *older = std::mem::take(newer);
             newer
         };
+        let left = if purse.until <= now { 0 } else { purse.left };
         *purse = Purse {
             epoch: loan.epoch,
-            left: if purse.until <= now { 0 } else { purse.left } + loan.amount,
+            left: left + loan.amount,
             spent: if purse.epoch == loan.epoch { purse.spent } else { 0 },
-            until: until.max(purse.until),
+            // What came before may end earlier; what is over says nothing of the life of this.
+            until: if left > 0 { until.min(purse.until) } else { until },
         };
         self.filled_at = now;
         self.filled = self.held(now);
@@ -152,7 +171,7 @@ impl Wallet {
 
     /// A question came to nothing, or only gave back.
     pub(super) fn answered(&mut self, now: u64) {
-        self.is_asking = false;
+        self.asking_until = 0;
         self.ask_at = now + self.max_age / 16;
     }
 
@@ -160,12 +179,12 @@ impl Wallet {
     pub(super) fn is_stale(&self, now: u64) -> bool {
         let idle = now.saturating_sub(self.spent_at) > self.max_age / 4;
         let old = |purse: &Purse| !purse.is_empty() && purse.until.saturating_sub(now) < self.max_age / 16;
-        !self.is_asking && (idle && !self.is_empty() || self.purses.iter().any(old))
+        !self.is_asking(now) && (idle && !self.is_empty() || self.purses.iter().any(old))
     }
 
     /// Whether it holds nothing, and has not been of use for a while.
     pub(super) fn is_idle(&self, now: u64) -> bool {
-        !self.is_asking && self.is_empty() && now.saturating_sub(self.spent_at) > self.max_age
+        !self.is_asking(now) && self.is_empty() && now.saturating_sub(self.spent_at) > self.max_age
     }
 
     fn is_empty(&self) -> bool {
@@ -182,7 +201,16 @@ impl Wallet {
             let over = give_back || now >= purse.until;
             purse.spent > 0 || (over && purse.left > 0)
         };
-        let Some(purse) = self.purses.iter_mut().find(worth_telling) else {
+        let told = self.purses.iter_mut().filter(worth_telling);
+        // One epoch is told of at a time: of two, the one of which more is here.
+        let told = told.reduce(|older, newer| {
+            if give_back && newer.left > older.left {
+                newer
+            } else {
+                older
+            }
+        });
+        let Some(purse) = told else {
             return Report::default();
         };
         let returned = if give_back || now >= purse.until {
@@ -199,6 +227,8 @@ impl Wallet {
     }
 }
 
+/// A question that has not come back by then was lost with the runtime in which it was asked: microseconds.
+const ASKED_FOR: u64 = 5_000_000;
 /// By how much a loan ends earlier here than at the store, besides a sixteenth of its life for clocks that go at another
 /// pace: microseconds.
 const MARGIN: u64 = 500;

@@ -38,6 +38,7 @@ pub(in super::super) async fn run(node: &Node, start: Start) {
         Err(failure) => return fail(entries, &failure),
     };
     let moments = moments(&entries, slot.late_at());
+    let last_deadline = moments.last().map(|(over, _)| *over - GRACE);
     let used = OnceLock::new();
     let mut exchange = pin!(exchange(node, entries, &used));
     for (moment, event) in moments {
@@ -45,7 +46,12 @@ pub(in super::super) async fn run(node: &Node, start: Start) {
             match outcome {
                 Outcome::Answered => {
                     slot.answered();
-                    node.answered(pass);
+                    match pass {
+                        Some(pass) => node.answered(Some(pass)),
+                        // Too late for some, which says little where others had time for it.
+                        None if last_deadline.is_some_and(|last| Instant::now() < last) => node.heard(),
+                        None => {}
+                    }
                 }
                 Outcome::Unanswered => node.failed(pass),
                 Outcome::Unasked => {}
@@ -54,14 +60,17 @@ pub(in super::super) async fn run(node: &Node, start: Start) {
         }
         match event {
             Event::Late => {
-                if let Some(connection) = used.get() {
+                if let Some((connection, _)) = used.get() {
                     node.leave(connection);
                 }
                 slot.release();
             }
             Event::Overdue(deadline) => {
-                if let Some(connection) = used.get() {
-                    connection.timed_out(deadline);
+                match used.get() {
+                    // It passed while this process stood still, before anything was asked.
+                    Some((_, sent)) if *sent >= moment => continue,
+                    Some((connection, _)) => connection.timed_out(deadline),
+                    None => {}
                 }
                 node.failed(pass.take());
             }
@@ -129,13 +138,14 @@ enum Outcome {
     Unasked,
 }
 
-/// Sends what is still awaited, and tells the callers. The connection is put where it can be seen meanwhile.
-async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<Connection>) -> Outcome {
+/// Sends what is still awaited, and tells the callers. The connection, and when it was had, is put where it can be seen
+/// meanwhile.
+async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<(Connection, Instant)>) -> Outcome {
     let callers = entries.iter().flat_map(|entry| &entry.callers);
     let deadline = callers.map(|caller| caller.wait.deadline()).min();
     let deadline = deadline.unwrap_or_default();
     let mut connection = match node.connection(deadline).await {
-        Ok(connection) => used.get_or_init(|| connection).clone(),
+        Ok(connection) => used.get_or_init(|| (connection, Instant::now())).0.clone(),
         Err(error) => {
             fail(entries, &Failure::Unreachable(error));
             return Outcome::Unanswered;
