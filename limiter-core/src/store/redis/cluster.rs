@@ -24,6 +24,8 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 const MAX_REDIRECTIONS: usize = 8;
 /// How long a slot whose keys are just moving is left alone.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// How often a call is sent again to a cluster that says that it is down.
+const WHILE_DOWN: usize = 4;
 /// How often a call's trouble has the map learned anew.
 const LEARN_EVERY: Duration = Duration::from_millis(150);
 /// How long a node may take to tell the map.
@@ -84,7 +86,7 @@ impl Cluster {
         let slot = errand.slot();
         let mut asking = false;
         let mut address = self.owner(slot).await?;
-        for _ in 0..MAX_REDIRECTIONS {
+        for attempt in 0..MAX_REDIRECTIONS {
             let node = self.0.node(&address)?;
             let error = match errand.run(&node, Part { slot, asking }).await {
                 Ok(answer) => return Ok(answer),
@@ -109,6 +111,13 @@ impl Cluster {
                     asking = true;
                 }
                 ErrorKind::Server(ServerErrorKind::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
+                // Nodes say so for a moment as they change places, and it proves that nothing has run.
+                ErrorKind::Server(ServerErrorKind::ClusterDown) if attempt < WHILE_DOWN => {
+                    self.learn_soon();
+                    sleep(TRY_AGAIN_AFTER).await;
+                    address = self.owner(slot).await?;
+                    asking = false;
+                }
                 _ => {
                     if !matches!(error.kind(), ErrorKind::Extension) {
                         self.learn_soon();
