@@ -111,8 +111,8 @@ impl RedisBuilder {
         }
     }
 
-    /// How many connections are kept to each node. Calls share them without waiting for each other, so more than a few
-    /// gain nothing. Default: 2.
+    /// How many connections are kept to each node, by each runtime that uses it. One carries all calls, in order of arrival;
+    /// the others stand by, and carry on when it is slow to answer or has to be dialled anew. Default: 2.
     pub fn connections(mut self, connections: u32) -> Self {
         self.deployment.node.connections = connections;
         self
