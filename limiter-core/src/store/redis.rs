@@ -295,16 +295,24 @@ mod tests {
                 .build()
                 .unwrap()
         };
-        let [good, list, text, other] = ["good", "list", "text", "other"].map(bucket);
+        let [good, list, text, other, beyond] = ["good", "list", "text", "other", "beyond"].map(bucket);
         let [ring, torn] = ["ring", "torn"].map(window);
         server.command(&["RPUSH", "list", "x"]);
         server.command(&["SET", "text", "not ours"]);
         server.command(&["SET", "torn", "\u{1}\u{3}"]);
+        // Kept until 2^53 + 1, which Lua takes for 2^53.
+        let value = "struct.pack('<BBI8I8I8I8', 1, 1, 0, 0, 1000, 1) .. '\\1\\0\\0\\0\\0\\0\\32\\0'";
+        server.command(&["EVAL", &format!("redis.call('SET', 'beyond', {value})"), "0"]);
 
         let ask = |policy| request([Ask::new(policy, "k")]);
         let several = request([Ask::new(&other, "k"), Ask::new(&ring, "k"), Ask::new(&list, "k")]);
         let (first, second, third, fourth) = (ask(&good), ask(&list), ask(&text), ask(&torn));
-        let verdicts = run(&server, &[&first, &second, &several, &third, &fourth, &first]).await;
+        let fifth = ask(&beyond);
+        let verdicts = run(
+            &server,
+            &[&first, &second, &several, &third, &fourth, &fifth, &first],
+        )
+        .await;
 
         let told: Vec<_> = verdicts
             .iter()
@@ -327,6 +335,7 @@ mod tests {
                 wrong,
                 unknown.clone(),
                 unknown,
+                Err(StoreErrorKind::Protocol),
                 Ok(vec![3_000])
             ]
         );

@@ -156,7 +156,7 @@ impl Reply {
             return Err(reply::unreadable_as(found)?);
         }
         let lent = reader.number()?;
-        let told = Told::read(&mut reader, algorithm)?;
+        let told = Told::read(reader.piece()?, algorithm)?;
         Ok(Self { now, lent, told })
     }
 }

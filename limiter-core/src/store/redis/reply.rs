@@ -61,10 +61,27 @@ fn answers(
         let outcomes = smallvec![Outcome { fits: true, ..Outcome::default() }; question.limits.len()];
         return Ok(smallvec![Ok(Verdict { decided_at, outcomes }); times]);
     }
+    let pieces = question.limits.iter().map(|_| reader.piece());
+    let pieces = pieces.collect::<Result<SmallVec<[Reader<'_>; 1]>, _>>()?;
+    // What cannot be understood of one key fails its own decision; those that follow begin where they begin.
+    let understood = understand(&pieces, question, granted, times, now);
+    Ok(understood.unwrap_or_else(|error| smallvec![Err(error); times]))
+}
+
+/// The answers to a question of which so many were granted, by what was told of its limits.
+fn understand(
+    pieces: &[Reader<'_>],
+    question: &Question,
+    granted: usize,
+    times: usize,
+    now: u64,
+) -> Result<Verdicts, StoreError> {
+    let decided_at = Timestamp::from_micros(now);
     let told = question
         .limits
         .iter()
-        .map(|asked| Told::read(reader, &asked.algorithm));
+        .zip(pieces)
+        .map(|(asked, piece)| Told::read(*piece, &asked.algorithm));
     let mut told = told.collect::<Result<SmallVec<[Told; 1]>, _>>()?;
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
         let limits = question.limits.iter().zip(&mut told);
@@ -112,9 +129,7 @@ pub(super) enum Told {
 }
 
 impl Told {
-    pub(super) fn read(reader: &mut Reader<'_>, algorithm: &Algorithm) -> Result<Self, StoreError> {
-        let length = usize::from(reader.array::<1>()?[0]);
-        let mut reader = Reader(reader.take(length)?);
+    pub(super) fn read(mut reader: Reader<'_>, algorithm: &Algorithm) -> Result<Self, StoreError> {
         let told = match algorithm {
             Algorithm::SlidingWindow(_) => {
                 let [used, retry_after, reset_after, expires_after] = reader.numbers()?;
@@ -129,7 +144,7 @@ impl Told {
                     expires_after,
                 }
             }
-            _ if length == 0 => Self::Level(State::Absent),
+            _ if reader.0.is_empty() => Self::Level(State::Absent),
             _ => {
                 // The layout, which the script knows, and the algorithm, which was asked for.
                 reader.take(2)?;
@@ -220,9 +235,16 @@ pub(super) fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
 }
 
 /// What is left of a reply.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// What follows, its length first.
+    pub(super) fn piece(&mut self) -> Result<Reader<'a>, StoreError> {
+        let [length] = self.array()?;
+        Ok(Reader(self.take(usize::from(length))?))
+    }
+
     fn take(&mut self, length: usize) -> Result<&'a [u8], StoreError> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or_else(malformed)?;
         self.0 = rest;
