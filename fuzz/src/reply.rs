@@ -198,12 +198,12 @@ fn write_answer(bytes: &mut Vec<u8>, now: u64, granted: u16, limits: &[Told]) {
             Told::Level(amount, remainder, parts, age, life) => {
                 let at = now.saturating_add_signed(-i64::from(*age));
                 let rest = [
+                    (*amount).into(),
                     (*remainder).into(),
-                    (*parts).into(),
                     at,
                     at.saturating_add((*life).into()),
                 ];
-                [u64::from(*amount)].into_iter().chain(rest).collect()
+                [u64::from(*parts)].into_iter().chain(rest).collect()
             }
             Told::Nothing | Told::Unreadable(_) => Vec::new(),
         };

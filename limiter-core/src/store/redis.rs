@@ -301,7 +301,7 @@ mod tests {
         server.command(&["SET", "text", "not ours"]);
         server.command(&["SET", "torn", "\u{1}\u{3}"]);
         // Kept until 2^53 + 1, which Lua takes for 2^53.
-        let value = "struct.pack('<BBI8I8I8I8', 1, 1, 0, 0, 1000, 1) .. '\\1\\0\\0\\0\\0\\0\\32\\0'";
+        let value = "struct.pack('<BBI8I8I8I8', 1, 1, 1000, 0, 0, 1) .. '\\1\\0\\0\\0\\0\\0\\32\\0'";
         server.command(&["EVAL", &format!("redis.call('SET', 'beyond', {value})"), "0"]);
 
         let ask = |policy| request([Ask::new(policy, "k")]);

@@ -148,7 +148,7 @@ impl Told {
             _ => {
                 // The layout, which the script knows, and the algorithm, which was asked for.
                 reader.take(2)?;
-                let [amount, remainder, parts, at, keep_until] = reader.numbers()?;
+                let [parts, amount, remainder, at, keep_until] = reader.numbers()?;
                 let stored = StoredLevel {
                     amount,
                     remainder,

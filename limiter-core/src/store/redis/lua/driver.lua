@@ -29,7 +29,7 @@ for _ = 1, runs do
         if #value ~= LEVEL_BYTES then
           break
         end
-        local layout, stored, amount, rest, parts, at, kept = unpack(LEVEL, value)
+        local layout, stored, parts, amount, rest, at, kept = unpack(LEVEL, value)
         local come = (now - at) * rate + rest
         if layout ~= LAYOUT or stored ~= algorithm or amount > MAX or rest >= parts or parts ~= per or at > now
           or at > kept or kept > EXACT or come >= EXACT then
@@ -67,14 +67,14 @@ for _ = 1, runs do
       end
       if fits > 0 or (value and untl > keep_until) then
         local amount = algorithm == TOKEN_BUCKET and capacity - used or used
-        local level = pack(LEVEL, LAYOUT, algorithm, amount, remainder, per, now, untl)
         local second = untl - untl % SECOND
         if second == lasts then
           -- The key lives until the end of that second already.
-          call('SETRANGE', name, '0', level)
+          call('SETRANGE', name, MOVING_AT, pack(MOVING, amount, remainder, now, untl))
         else
           local life = (second + SECOND - now + 999) / 1000
           life = life - life % 1 + 1
+          local level = pack(LEVEL, LAYOUT, algorithm, per, amount, remainder, now, untl)
           call('SET', name, level, 'PX', format('%d', life > least_ttl and life or least_ttl))
         end
       end

@@ -94,9 +94,9 @@ local function view_account(meter, value)
   local layout, algorithm, amount, remainder, parts, at, keep_until
   local current, previous, since, epoch, number = 0, 0, 0, 0, 0
   if #value == LEVEL_BYTES then
-    layout, algorithm, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)
+    layout, algorithm, parts, amount, remainder, at, keep_until = unpack(LEVEL, value)
   elseif #value == LENT_BYTES then
-    layout, algorithm, amount, remainder, parts, at, keep_until, current, previous, since, epoch, number =
+    layout, algorithm, parts, amount, remainder, at, keep_until, current, previous, since, epoch, number =
       unpack(LENT, value)
     if since > at or epoch == 0 or current > MAX or previous > MAX then
       return UNKNOWN_LAYOUT
@@ -144,9 +144,9 @@ local function settle_account(meter, taken, times, changed, may_mend)
     if keep_until <= now then
       call('DEL', meter.key)
     else
-      local value = pack(LEVEL, LAYOUT, meter.algorithm, account.amount, account.remainder, meter.per, now, keep_until)
+      local value = pack(LEVEL, LAYOUT, meter.algorithm, meter.per, account.amount, account.remainder, now, keep_until)
       if lent_total(account) > 0 then
-        value = pack(LENT, LAYOUT, meter.algorithm, account.amount, account.remainder, meter.per, now, keep_until,
+        value = pack(LENT, LAYOUT, meter.algorithm, meter.per, account.amount, account.remainder, now, keep_until,
           account.current, account.previous, account.since, account.epoch, account.number)
       end
       call('SET', meter.key, value, 'PX', ttl(keep_until))

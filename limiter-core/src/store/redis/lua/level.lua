@@ -1,9 +1,9 @@
 -- A quantity that moves at a rate: the token bucket and the funnel. The twin of algorithm/level.rs.
 --
 -- Parameters: capacity in thousandths; rate as thousandths per microseconds (a reduced fraction).
--- Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers: amount in thousandths (a
---   bucket's tokens, a funnel's level), remainder and the parts it is counted in, moment in microseconds, keep_until in
---   microseconds.
+-- Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers: parts to a thousandth; what a
+--   charge moves: amount in thousandths (a bucket's tokens, a funnel's level), remainder in parts, moment in microseconds,
+--   keep_until in microseconds.
 --   Where some of it is lent, 32 bytes more; see lent.lua.
 -- TTL: until the end of the second of keep_until, from when on the state equals absence.
 
@@ -21,7 +21,7 @@ local function view_level(limit)
   if #value ~= LEVEL_BYTES then
     return failure_of(value, 'GET', limit.key)
   end
-  local layout, algorithm, amount, remainder, parts, at, keep_until = unpack(LEVEL, value)
+  local layout, algorithm, parts, amount, remainder, at, keep_until = unpack(LEVEL, value)
   if layout ~= LAYOUT or algorithm ~= limit.algorithm or amount > MAX or remainder >= parts or parts > MAX
     or at > keep_until or keep_until > EXACT then
     return UNKNOWN_LAYOUT
@@ -61,7 +61,7 @@ local function settle_level(limit, granted, _, keep)
     keep_until = max(keep_until, now + time_for(rate, per, used, limit.remainder))
     if granted > 0 or (limit.value and (limit.ahead or keep_until > limit.keep_until)) then
       local amount = limit.algorithm == TOKEN_BUCKET and limit.capacity - used or used
-      local value = pack(LEVEL, LAYOUT, limit.algorithm, amount, limit.remainder, per, now, keep_until)
+      local value = pack(LEVEL, LAYOUT, limit.algorithm, per, amount, limit.remainder, now, keep_until)
       call('SET', limit.key, value, 'PX', ttl(keep_until))
     end
   end

@@ -21,5 +21,7 @@ local TOKEN_BUCKET, SLIDING_WINDOW = 1, 3
 local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT = 0, 1, 2
 -- A stored level; see level.lua.
 local LEVEL, LEVEL_BYTES = '<BBI8I8I8I8I8', 42
+-- What of it a charge moves, and where that begins.
+local MOVING, MOVING_AT = '<I8I8I8I8', '10'
 
 local plan = ARGV[1]
