@@ -87,7 +87,7 @@ impl Limiter {
     /// 0; `+info` so that [`ready`](Self::ready) can warn of a server that evicts live limits):
     ///
     /// ```text
-    /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +set +getrange +setrange +strlen +exists +pexpire +del
+    /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
     /// ```
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {

@@ -13,6 +13,7 @@ pub const SCRIPT: &[&str] = &[
     "+time",
     "+get",
     "+set",
+    "+mget",
     "+getrange",
     "+setrange",
     "+strlen",

@@ -1,4 +1,4 @@
-//! A question asked several times in a row is answered as it would be asked so often.
+//! Questions that go together, some of them several times in a row, are answered as if they came one by one.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::store::MemoryStore;
 
 const STEPS: usize = 1_500;
 const MOST: usize = 12;
+const KEYS: [&str; 3] = ["k", "l", "m"];
 
 /// Policies of one name, between which calls alternate, as during a rollout.
 fn policies(random: &mut fastrand::Rng) -> Vec<Policy> {
@@ -47,7 +48,7 @@ fn policies(random: &mut fastrand::Rng) -> Vec<Policy> {
 }
 
 #[tokio::test]
-async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
+async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let server = RedisServer::start();
@@ -68,49 +69,72 @@ async fn a_run_of_equal_questions_is_answered_as_if_they_came_one_by_one() {
             // What is spent has gone from the model, and would be there again in Redis, which keeps it for as long as a test
             // may last.
             for policy in &policies {
-                let request = Request::new([Ask::new(policy, "k")], Mode::Peek, false).unwrap();
-                if model.decide_now(&request).unwrap().outcomes[0].expires_after == 0 {
-                    reset(&node, &model, &request, &clock).await;
+                for key in KEYS {
+                    let request = Request::new([Ask::new(policy, key)], Mode::Peek, false).unwrap();
+                    if model.decide_now(&request).unwrap().outcomes[0].expires_after == 0 {
+                        reset(&node, &model, &request, &clock).await;
+                    }
                 }
             }
             clock.step_back(Duration::from_micros(random.u64(0..3_000_000)));
         }
-        // One limit, or up to three of different algorithms on the same key.
-        let first = random.usize(..policies.len());
-        let limits = if random.bool() { 1 } else { random.usize(1..=3) };
-        let asks: Vec<_> = (0..limits)
-            .map(|number| {
-                let policy = &policies[(first + number) % policies.len()];
-                let cost = random.u64(0..=policy.quota().whole().min(5));
-                Ask::new(policy, "k").cost(cost)
-            })
+        let asked = batch(&mut random, &policies);
+        let questions: Vec<_> = asked
+            .iter()
+            .map(|(request, times)| (Question::new(request, request.mode.into(), &namespace), *times))
             .collect();
+        let items: Vec<_> = questions
+            .iter()
+            .map(|(question, times)| (question, *times))
+            .collect();
+        let call = wire::call(&items, Some(clock.now()), Duration::from_secs(5));
+        let told = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
+        for ((request, _), told) in asked.iter().zip(told) {
+            for (number, told) in told.into_iter().enumerate() {
+                let expected = model.decide_now(request).unwrap();
+                let told = told.unwrap();
+                assert_eq!(told.decided_at, expected.decided_at);
+                assert_eq!(
+                    told.outcomes, expected.outcomes,
+                    "seed {seed}, step {step}, time {number} of {request:?} in {asked:?}"
+                );
+            }
+        }
+        if random.u8(..40) == 0 {
+            reset(&node, &model, &asked[0].0, &clock).await;
+        }
+    }
+}
+
+/// Some questions, and how often each is asked: many of them what the one before asks, of another key.
+fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(Request<'a>, usize)> {
+    let mut asked = Vec::new();
+    while asked.is_empty() || random.u8(..3) > 0 {
+        let first = random.usize(..policies.len());
+        // One limit, or up to three of different algorithms on the same key.
+        let limits = if random.u8(..4) > 0 {
+            1
+        } else {
+            random.usize(1..=3)
+        };
+        let policies = (first..first + limits).map(|number| &policies[number % policies.len()]);
+        let costs = policies.map(|policy| (policy, random.u64(0..=policy.quota().whole().min(5))));
+        let costs: Vec<_> = costs.collect();
         let mode = if random.u8(..8) == 0 {
             Mode::Peek
         } else {
             Mode::Charge
         };
-        let Ok(request) = Request::new(asks, mode, false) else {
-            unreachable!("seed {seed}")
-        };
-        let times = random.usize(1..=MOST);
-        let question = Question::new(&request, mode.into(), &namespace);
-        let items = [(&question, times)];
-        let call = wire::call(&items, Some(clock.now()), Duration::from_secs(5));
-        let told = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
-        for (number, told) in told.into_iter().flatten().enumerate() {
-            let expected = model.decide_now(&request).unwrap();
-            let told = told.unwrap();
-            assert_eq!(told.decided_at, expected.decided_at);
-            assert_eq!(
-                told.outcomes, expected.outcomes,
-                "seed {seed}, step {step}, {number} of {times}: {request:?}"
-            );
-        }
-        if random.u8(..40) == 0 {
-            reset(&node, &model, &request, &clock).await;
+        let times = if random.bool() { 1 } else { random.usize(1..=MOST) };
+        for _ in 0..random.usize(1..4) {
+            let key = KEYS[random.usize(..KEYS.len())];
+            let asks = costs
+                .iter()
+                .map(|(policy, cost)| Ask::new(policy, key).cost(*cost));
+            asked.push((Request::new(asks, mode, false).unwrap(), times));
         }
     }
+    asked
 }
 
 /// Forgets the limits, twice over.

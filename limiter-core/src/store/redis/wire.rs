@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::question::Question;
 use super::script::{Call, DECIDE};
+use crate::identity::Identity;
 use crate::policy::{Algorithm, Funnel, SlidingWindow, TokenBucket};
 use crate::units::Timestamp;
 
@@ -26,8 +29,9 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         let Some((question, times)) = run.first() else {
             continue;
         };
-        plan.reserve(6 + 33 * question.limits.len());
+        plan.reserve(7 + 33 * question.limits.len());
         plan.extend_from_slice(&count(run.len()).to_le_bytes());
+        plan.push(u8::from(all_differ(run)));
         plan.push(question.operation as u8);
         plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
@@ -40,6 +44,25 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         }
     }
     Call::new(&DECIDE, keys, plan, deadline)
+}
+
+/// Whether no limit is asked for twice. Only of one limit each it is worth to know.
+fn all_differ(run: &[Item<'_>]) -> bool {
+    let alone = |(question, _): &Item<'_>| match question.limits.as_slice() {
+        [limit] => Some(limit.identity),
+        _ => None,
+    };
+    let Some(mut limits) = run
+        .iter()
+        .map(alone)
+        .collect::<Option<SmallVec<[Identity; 64]>>>()
+    else {
+        return false;
+    };
+    limits.sort_unstable();
+    limits
+        .windows(2)
+        .all(|pair| !matches!(pair, [one, other] if one == other))
 }
 
 /// An algorithm's number, and its parameters.

@@ -7,11 +7,18 @@ local out, filled, heads, key = { pack('<I8', now) }, 1, {}, 0
 local decide_one, decide_all
 
 for _ = 1, runs do
-  local decisions, operation, count, times, algorithm, cost, capacity, rate, per, after =
-    unpack('<I2BBI2BI8I8I8I8', plan, position)
+  local decisions, differ, operation, count, times, algorithm, cost, capacity, rate, per, after =
+    unpack('<I2BBBI2BI8I8I8I8', plan, position)
   local is_plain = count == 1 and operation == CHECK and cost > 0 and algorithm ~= SLIDING_WINDOW
 
-  for _ = 1, decisions do
+  -- All values by one command, where no decision of the run sees what another has written: a command takes longer to call
+  -- than to answer. Where it is not permitted, each of them is asked for.
+  local values = is_plain and differ == 1 and decisions > 1 and try('MGET', spread(KEYS, key + 1, key + decisions))
+  if values and values.err then
+    values = false
+  end
+
+  for number = 1, decisions do
     local name = KEYS[key + 1]
     local granted, told
     local found = READABLE
@@ -23,7 +30,12 @@ for _ = 1, runs do
       if not is_plain then
         break
       end
-      local value = try('GET', name)
+      local value
+      if values then
+        value = values[number]
+      else
+        value = try('GET', name)
+      end
       local used, remainder, keep_until, lasts = 0, 0, now, -1
       if value then
         if #value ~= LEVEL_BYTES then
@@ -75,7 +87,13 @@ for _ = 1, runs do
           local life = (second + SECOND - now + 999) / 1000
           life = life - life % 1 + 1
           local level = pack(LEVEL, LAYOUT, algorithm, per, amount, remainder, now, untl)
-          call('SET', name, level, 'PX', format('%d', life > least_ttl and life or least_ttl))
+          local ttl = format('%d', life > least_ttl and life or least_ttl)
+          if value or not values then
+            call('SET', name, level, 'PX', ttl)
+          elseif not call('SET', name, level, 'PX', ttl, 'NX') then
+            -- A value of another type, which is none to MGET.
+            break
+          end
         end
       end
       granted, told = fits, value or ''

@@ -5,7 +5,7 @@
 -- takes longer.
 
 local call, try = redis.call, redis.pcall
-local pack, unpack, format = struct.pack, struct.unpack, string.format
+local pack, unpack, format, spread = struct.pack, struct.unpack, string.format, _G.unpack
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 local EXACT = 9007199254740992 -- 2^53
