@@ -177,7 +177,7 @@ async fn state_is_small() {
             assert!(limits.check(&policy, KEY).cost(*cost).await.unwrap().is_allowed());
         }
         let name = name(server, &namespace);
-        assert_eq!(get(server, &name).len(), 40 + 8 * 1_000);
+        assert_eq!(get(server, &name).len(), 53 + 8 * 1_000);
         let bytes = server.command(&["MEMORY", "USAGE", &name]).integer();
         // A string that grows is given up to twice the room it needs; the name and the header cost the rest.
         assert!(bytes <= 16 * 1_000 + 256, "{} calls: {bytes} bytes", costs.len());

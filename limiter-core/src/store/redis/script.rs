@@ -33,6 +33,11 @@ pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/sliding_window.lua"),
     include_str!("lua/decide.lua"),
     "end\n",
+    "local function new_window_decider(now, least_ttl)\n",
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/wire.lua"),
+    include_str!("lua/plain_window.lua"),
+    "end\n",
     include_str!("lua/driver.lua"),
 ));
 

@@ -78,6 +78,7 @@ local function refund_window(limit, amount)
   if first < 0 then
     first = first + ring.count
   end
+  ring.live, ring.oldest = live - given, given < live and moment(ring, live - given) or 0
   if given == live then
     ring.keep_until, ring.newest = ring.keep_until - (ring.newest - before), before
   end
@@ -99,7 +100,7 @@ end
 
 local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number =
   unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
-local limit = { key = KEYS[1], algorithm = algorithm, used = 0 }
+local limit = { key = KEYS[1], algorithm = algorithm, cost = 0, used = 0 }
 local found, lent, told
 
 if algorithm == SLIDING_WINDOW then

@@ -4,12 +4,14 @@ local runs
 runs, position = unpack('<I2', plan, position)
 -- The pieces of the reply; heads of answers, by what they say; how many keys have been used.
 local out, filled, heads, key = { pack('<I8', now) }, 1, {}, 0
-local decide_one, decide_all
+local decide_one, decide_all, decide_window
 
 for _ = 1, runs do
   local decisions, differ, operation, count, times, algorithm, cost, capacity, rate, per, after =
     unpack('<I2BBBI2BI8I8I8I8', plan, position)
-  local is_plain = count == 1 and operation == CHECK and cost > 0 and algorithm ~= SLIDING_WINDOW
+  local is_plain = count == 1 and operation == CHECK and cost > 0
+  local is_window = is_plain and algorithm == SLIDING_WINDOW
+  is_plain = is_plain and not is_window
 
   -- All values by one command, where no decision of the run sees what another has written: a command takes longer to call
   -- than to answer. Where it is not permitted, each of them is asked for.
@@ -98,6 +100,11 @@ for _ = 1, runs do
       end
       granted, told = fits, value or ''
     until true
+
+    if is_window then
+      decide_window = decide_window or new_window_decider(now, least_ttl)
+      granted, told = decide_window(name, times, cost, capacity, rate)
+    end
 
     if not granted then
       if not decide_one then

@@ -1,20 +1,20 @@
 -- The exact sliding window. The twin of algorithm/sliding_window.rs.
 --
 -- Parameters: limit in permits; window in microseconds.
--- Stored: a header of 40 bytes, then a ring of 8-byte moments in microseconds.
---   Header: layout (1), algorithm (1), padding (2), size (4: moments that the ring keeps), head (4: where the next moment
---   is written), count (4: moments written, at most size), skew (8: added to the clock's time, so that the ring's own time
---   never runs back), newest (8: the newest moment), keep_until (8: in the ring's time).
+-- Stored: a header of 53 bytes, then a ring of 8-byte moments in microseconds.
+--   Header: layout (1), algorithm (1), size (4: moments that the ring keeps), head (4: where the next moment is written),
+--   count (4: moments written, at most size), live (4: those of them that are later than edge), then 7 bytes each: skew (added
+--   to the clock's time, so that the ring's own time never runs back), newest (the newest moment), keep_until (in the ring's
+--   time), oldest (the oldest that is later than edge), edge (where the window of whoever wrote last began).
 -- TTL: until the end of the second of keep_until, from when on the state equals absence (an empty ring).
 --
 -- A moment of 0 stands for a permit that was given back: no window has it, not even one that reaches back before the epoch.
 --
--- Up to 128 moments are read with the header: as much more as two looks at a moment would take, of which a search takes
--- several. They are not written back as one value, since a string of that size is dear to put together in Lua.
+-- Where a window begins no earlier than the one before, what had left it has left it still. So live and oldest say how many
+-- permits are in it without a look at the ring, or with one or two at those that have left it since.
 
-local HEADER, HEADER_BYTES = '<BBI2I4I4I4I8I8I8', 40
-local START_BYTES = HEADER_BYTES + 8 * 128
-local LAST_OF_START = format('%d', START_BYTES - 1)
+-- Moments that are read together: a command takes longer to call than to read so many.
+local PAGE = 16
 
 -- Bytes of a ring, counted from 0.
 local function bytes(ring, first, last)
@@ -27,53 +27,63 @@ local function moment(ring, n)
   if index < 0 then
     index = index + ring.count
   end
-  local offset = HEADER_BYTES + 8 * index
-  if offset + 8 <= #ring.start then
-    return (unpack('<I8', ring.start, offset + 1))
+  local place = index % PAGE
+  local page = ring.pages[index - place]
+  if not page then
+    local first = HEADER_BYTES + 8 * (index - place)
+    page = bytes(ring, first, first + 8 * PAGE - 1)
+    ring.pages[index - place] = page
   end
-  return (unpack('<I8', bytes(ring, offset, offset + 7)))
+  return (unpack('<I8', page, 8 * place + 1))
 end
 
--- How many moments are later than `edge`. Moments never decrease, so this searches between the newest and the oldest: by
--- turns where it would lie if they came evenly, which takes few looks, and in the middle, so that it never takes many.
+-- How many moments are later than `edge`, and the oldest of them. Moments never decrease, so this searches from the oldest
+-- that may be, in steps that grow, and then between the last two.
 local function later_than(ring, edge)
-  local later, not_later = 1, ring.count
-  if not_later == 0 or ring.newest <= edge then
-    return 0
+  if ring.count == 0 or ring.newest <= edge then
+    return 0, 0
   end
-  local newer, older = ring.newest, moment(ring, not_later)
-  if older > edge then
-    return not_later
+  local not_later, oldest
+  if edge >= ring.edge and ring.live > 0 then
+    not_later, oldest = ring.live, ring.oldest
+  else
+    not_later = ring.count
+    oldest = moment(ring, not_later)
   end
-  local evenly = true
+  if oldest > edge then
+    return not_later, oldest
+  end
+  local later, step = not_later, 1
+  while true do
+    later = max(1, later - step)
+    oldest = later > 1 and moment(ring, later) or ring.newest
+    if oldest > edge then
+      break
+    end
+    not_later, step = later, step * 2
+  end
   while not_later - later > 1 do
-    local part = evenly and (newer - edge) / (newer - older) or 0.5
-    local middle = later + max(1, min(floor((not_later - later) * part), not_later - later - 1))
+    local middle = floor((later + not_later) / 2)
     local at = moment(ring, middle)
     if at > edge then
-      later, newer = middle, at
+      later, oldest = middle, at
     else
-      not_later, older = middle, at
+      not_later = middle
     end
-    evenly = not evenly
   end
-  return later
+  return later, oldest
 end
 
 -- Reads a ring as of now: its header, and the permits in the window. Returns how it was found.
 local function view_ring(limit)
   local key = limit.key
-  local start = try('GETRANGE', key, '0', LAST_OF_START)
-  local length = #start
+  local start = try('GETRANGE', key, '0', LAST_OF_HEADER)
   local ring
-  if length >= HEADER_BYTES then
-    local layout, algorithm, _, size, head, count, skew, newest, keep_until = unpack(HEADER, start)
+  if #start == HEADER_BYTES then
+    local layout, algorithm, size, head, count, live, skew, newest, keep_until, oldest, edge = unpack(HEADER, start)
     if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size
-      or (count < size and head ~= count) or newest > keep_until or keep_until > EXACT then
-      return UNKNOWN_LAYOUT
-    end
-    local complete = HEADER_BYTES + 8 * count
-    if complete > length and (length < START_BYTES or complete > call('STRLEN', key)) then
+      or (count < size and head ~= count) or live > count or oldest > newest or newest > keep_until
+      or keep_until > EXACT or HEADER_BYTES + 8 * count > call('STRLEN', key) then
       return UNKNOWN_LAYOUT
     end
     if now + skew < keep_until then
@@ -82,19 +92,26 @@ local function view_ring(limit)
         skew = newest - now
       end
       ring = {
-        key = key, start = start, size = size, head = head, count = count, skew = skew, newest = newest,
-        keep_until = keep_until, now = now + skew, ahead = ahead, lasts = lasts,
+        key = key, pages = {}, size = size, head = head, count = count, live = live, skew = skew, newest = newest,
+        keep_until = keep_until, oldest = oldest, edge = edge, now = now + skew, ahead = ahead, lasts = lasts,
       }
-      limit.used = later_than(ring, max(0, ring.now - limit.window))
     end
   elseif start ~= '' or call('EXISTS', key) == 1 then
     -- An empty string is not ours.
-    return failure_of(start, 'GETRANGE', key, '0', LAST_OF_START)
+    return failure_of(start, 'GETRANGE', key, '0', LAST_OF_HEADER)
   end
-  limit.ring = ring or {
-    key = key, start = false, size = limit.limit, head = 0, count = 0, skew = 0, newest = 0,
-    keep_until = now, now = now, ahead = false, lasts = false,
+  ring = ring or {
+    key = key, pages = false, size = limit.limit, head = 0, count = 0, live = 0, skew = 0, newest = 0,
+    keep_until = now, oldest = 0, edge = 0, now = now, ahead = false, lasts = false,
   }
+  local edge = max(0, ring.now - limit.window)
+  ring.live, ring.oldest = later_than(ring, edge)
+  ring.edge, limit.used, limit.ring = edge, ring.live, ring
+  -- What the header says of a ring that denies, the ring says too.
+  local nth = limit.limit - limit.cost + 1
+  if limit.cost > 0 and nth <= ring.live and moment(ring, nth) <= edge then
+    return UNKNOWN_LAYOUT
+  end
   return READABLE
 end
 
@@ -113,8 +130,8 @@ end
 
 -- The header as it is stored.
 local function header(ring)
-  return pack(HEADER, LAYOUT, SLIDING_WINDOW, 0, ring.size, ring.head, ring.count, ring.skew, ring.newest,
-    ring.keep_until)
+  return pack(HEADER, LAYOUT, SLIDING_WINDOW, ring.size, ring.head, ring.count, ring.live, ring.skew, ring.newest,
+    ring.keep_until, ring.oldest, ring.edge)
 end
 
 -- `text`, `times` over. By blocks, since string.rep goes piece by piece.
@@ -135,7 +152,7 @@ local function grow(ring, size)
     local older = bytes(ring, split, HEADER_BYTES + 8 * ring.size - 1)
     call('SETRANGE', ring.key, format('%d', HEADER_BYTES), older .. newer)
   end
-  ring.head, ring.size = ring.count, size
+  ring.head, ring.size, ring.pages = ring.count, size, {}
 end
 
 -- Writes the header, and has the key live as long as the ring.
@@ -155,16 +172,17 @@ local function charge_ring(limit, ring, permits)
     ring.keep_until = ring.keep_until + at - ring.newest
   end
   ring.newest, ring.keep_until = at, max(ring.keep_until, at + limit.window)
+  ring.live, ring.oldest = ring.live + permits, ring.live > 0 and ring.oldest or at
   local stamps = pack('<I8', at)
   if permits > 1 then
     stamps = repeated(stamps, permits)
   end
-  if ring.start and limit.limit > ring.size then
+  if ring.pages and limit.limit > ring.size then
     grow(ring, limit.limit)
   end
   local head, size = ring.head, ring.size
   ring.head, ring.count = (head + permits) % size, min(size, ring.count + permits)
-  if not ring.start then
+  if not ring.pages then
     call('SET', key, header(ring) .. stamps, 'PX', ttl(ring.keep_until))
     return
   end
@@ -190,7 +208,7 @@ local function settle_ring(limit, granted, times, keep)
   if permits > 0 then
     charge_ring(limit, ring, permits)
     reset = window
-  elseif keep and ring.start and (ring.ahead or ring.now + reset > ring.keep_until) then
+  elseif keep and ring.pages and (ring.ahead or ring.now + reset > ring.keep_until) then
     ring.keep_until = max(ring.keep_until, ring.now + reset)
     write_header(ring)
   end

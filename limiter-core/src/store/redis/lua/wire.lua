@@ -24,5 +24,7 @@ local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT = 0, 1, 2
 local LEVEL, LEVEL_BYTES = '<BBI8I8I8I8I8', 42
 -- What of it a charge moves, and where that begins.
 local MOVING, MOVING_AT = '<I8I8I8I8', '10'
+-- What a stored window begins with; see sliding_window.lua.
+local HEADER, HEADER_BYTES, LAST_OF_HEADER = '<BBI4I4I4I4I7I7I7I7I7', 53, '52'
 
 local plan = ARGV[1]
