@@ -75,6 +75,9 @@ for _ = 1, runs do
         break
       end
       local idle_in = (product - remainder) / rate
+      if idle_in > MAX then
+        break
+      end
       local untl = now + (idle_in + -idle_in % 1)
       if untl < keep_until then
         untl = keep_until

@@ -2,7 +2,8 @@
 -- the rest, which take longer to make than this to run. It returns nothing, and has written nothing, where a charge is unlike
 -- that, to be decided by `decide_one`, which would do the same; see sliding_window.lua for what is stored.
 
-local PAGE = 16
+-- Moments that are read together.
+local PAGE = 32
 
 return function(name, times, cost, limit, window)
   local start = try('GETRANGE', name, '0', LAST_OF_HEADER)
@@ -14,29 +15,38 @@ return function(name, times, cost, limit, window)
   local edge = max(0, at - window)
   if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size or (count < size and head ~= count)
     or live > count or oldest > newest or newest > at or at >= keep_until or keep_until > EXACT
-    or edge < edge_before or newest <= edge or limit > size
-    or HEADER_BYTES + 8 * count > call('STRLEN', name) then
+    or edge < edge_before or newest <= edge or limit > size then
     return
   end
 
+  local is_complete = false
   if oldest <= edge then
-    -- Some have left: they stand together, the oldest first.
+    -- Some have left: they stand together, the oldest first. Up to the end of the ring, if that is near, since what can be
+    -- read there need not be looked for by its length.
     local first = head - live
     if first < 0 then
       first = first + count
     end
-    local most = min(PAGE, live - 1, count - first - 1)
+    local most = count - first
+    is_complete = most <= PAGE
+    most = min(most, PAGE)
     local begin = HEADER_BYTES + 8 * first
-    local page = call('GETRANGE', name, format('%d', begin + 8), format('%d', begin + 8 * most + 7))
+    local page = call('GETRANGE', name, format('%d', begin), format('%d', begin + 8 * most - 1))
+    if #page < 8 * most then
+      return
+    end
     local gone = 0
     repeat
-      if gone == most then
+      gone = gone + 1
+      if gone == live or gone == most then
         return
       end
-      gone = gone + 1
-      oldest = unpack('<I8', page, 8 * gone - 7)
+      oldest = unpack('<I8', page, 8 * gone + 1)
     until oldest > edge
     live = live - gone
+  end
+  if not is_complete and HEADER_BYTES + 8 * count > call('STRLEN', name) then
+    return
   end
 
   local granted = max(0, min(times, floor((limit - live) / cost)))
