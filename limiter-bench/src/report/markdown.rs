@@ -22,8 +22,10 @@ decision is made by Redis.
   connection and on a pool of 16 (without a PING at check-out). Where a decision has three limits, they send three commands
   in a pipeline, which is not one decision.
 - In process the clock is read once for 64 decisions: a latency is their mean.
-- Limits are so wide that no call is denied, except where the name says so, and come back so slowly that every key's state
-  lasts: one that is whole again at once would be forgotten by who forgets it, and cost less.
+- Limits are so wide that no call is denied, except where the name says so. With Redis 10 permits a second come back to a key,
+  a little less than 10,000 keys are asked for; in process one in half a minute. So every key's state lasts: one that is whole
+  again at once would be forgotten by who forgets it, and cost less. (Where a permit takes more than a second to come back, a
+  charge of ours sets the key's time to live each time, which takes Redis 0.8 µs more.)
 - A layer's ratio is that to the service without a layer. What it adds is the difference. `axum-governor` adds headers to
   every response, as it comes; the others add none.
 ";
