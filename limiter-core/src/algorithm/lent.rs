@@ -45,7 +45,7 @@ pub(crate) struct Borrowing {
     pub(crate) cost: u64,
     /// What the holder would borrow beside it.
     pub(crate) want: u64,
-    /// How long an epoch lasts where nothing is lent yet; in microseconds, not 0.
+    /// How long an epoch lasts in which nothing is lent yet, at least; in microseconds, not 0.
     pub(crate) epoch: u64,
     /// What became of what it has borrowed, under the same policy.
     pub(crate) report: Report,
@@ -159,6 +159,10 @@ impl Lent {
         }
         if self.loans.total() == 0 {
             self.loans = Loans::beginning(self.level.at, epoch);
+        } else if self.loans.current == 0 {
+            // A longer lease than when the key was last at rest. What was lent before may then come back later than was said,
+            // never earlier.
+            self.loans.epoch = self.loans.epoch.max(epoch);
         }
         self.level.amount = meter.lent(self.level.amount, amount);
         self.loans.current += amount;

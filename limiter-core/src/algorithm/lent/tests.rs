@@ -142,6 +142,7 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
     let mut holders: [Holder; 3] = Default::default();
     let mut time = Time { now: NOW, passed: 0 };
     let mut grants = Vec::new();
+    let epochs: Vec<_> = limits.iter().map(|_| rng.u64(1..5) * 250_000).collect();
     for _ in 0..120 {
         time.pass(rng, steps_back);
         let limit = rng.usize(0..limits.len());
@@ -159,7 +160,7 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
                 let ask = Borrowing {
                     cost,
                     want: rng.u64(0..=*capacity),
-                    epoch: 500_000,
+                    epoch: epochs[limit],
                     report: holder.report(rng, limit),
                 };
                 // The question is lost, or the answer, or neither.
@@ -172,7 +173,7 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
                     grants.push((time.passed, cost));
                 }
                 if loan.amount > 0 && lost != 1 {
-                    assert!(loan.life > 500_000 || limits.len() > 1 || loan.life > 0);
+                    assert!(loan.life > epochs[limit] || limits.len() > 1 && loan.life > 0);
                     holder.0.push(Held {
                         limit,
                         epoch: loan.epoch,
@@ -357,6 +358,43 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
         let before = algorithm::step(&algorithm, &mut state.clone(), 0, late, Mode::Peek);
         let (after, _) = algorithm::lend(&algorithm, &mut state, &ask, late);
         assert_eq!(before.remaining, after.remaining);
+    }
+}
+
+/// Of two policies that take turns, neither of which ever leaves the key alone.
+#[test]
+fn a_longer_lease_is_taken_up_while_the_key_stays_busy() {
+    let rate = Rate::per_second(1).unwrap();
+    let limits = [
+        Algorithm::TokenBucket(TokenBucket {
+            capacity: 1_000_000,
+            rate,
+        }),
+        Algorithm::Funnel(Funnel {
+            capacity: 1_000_000,
+            rate,
+        }),
+    ];
+    for algorithm in limits {
+        let mut state = State::Absent;
+        let mut lend = |epoch, at| {
+            let ask = Borrowing {
+                want: 1_000,
+                epoch,
+                ..Borrowing::default()
+            };
+            algorithm::lend(&algorithm, &mut state, &ask, NOW + at).1
+        };
+        assert_eq!(lend(100_000, 0).life, 200_000);
+        assert_eq!(
+            lend(300_000, 99_999).life,
+            100_001,
+            "something is lent in this epoch already"
+        );
+        let longer = lend(300_000, 110_000);
+        assert_eq!(longer.life, 590_000, "counted from when the epoch began");
+        assert_eq!(lend(100_000, 120_000).life, 580_000, "a shorter one waits");
+        assert_eq!(lend(300_000, 410_000).life, 590_000);
     }
 }
 
