@@ -57,6 +57,8 @@ local function lend(meter, want, epoch)
   if lent_total(account) == 0 then
     account.current, account.previous = 0, 0
     account.since, account.epoch, account.number = account.at, epoch, account.at % 4294967296
+  elseif account.current == 0 then
+    account.epoch = max(account.epoch, epoch)
   end
   if meter.algorithm == TOKEN_BUCKET then
     account.amount = account.amount - amount
