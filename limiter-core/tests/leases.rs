@@ -163,6 +163,42 @@ async fn a_policy_that_changed_is_applied_at_once_and_gets_back_what_the_old_one
     }
 }
 
+/// What Redis has not lent may have come back by then: it knows of nothing that was used.
+#[tokio::test]
+async fn a_refund_of_what_was_borrowed_comes_back_though_the_rest_is_whole() {
+    for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
+        let policy = shape
+            .capacity(1_000)
+            .rate(1_000)
+            .lease("10s")
+            .deadline(PATIENT)
+            .build();
+        let policy = policy.unwrap();
+        let (limits, _other, clock) = two();
+        let has = async || limits.peek(&policy, KEY).await.unwrap().remaining();
+        while limits.check(&policy, KEY).await.unwrap().origin() != Origin::Lease {}
+        // All but the one that was borrowed and spent.
+        clock.advance(secs(1));
+        let mut borrowed = 0;
+        for _ in 0..5 {
+            borrowed += take(&limits, &policy, 1).await.1;
+        }
+        assert!(borrowed > 0, "{policy}");
+        limits.refund(&policy, KEY).cost(borrowed).await.unwrap();
+        let settled = async {
+            while has().await < 994 + borrowed {
+                tokio::task::yield_now().await;
+            }
+        };
+        let settled = tokio::time::timeout(secs(10), settled).await;
+        assert!(settled.is_ok(), "{policy}: {} of {borrowed}", has().await);
+        // Nothing is minted: more was never used.
+        limits.refund(&policy, KEY).cost(900).await.unwrap();
+        assert!(has().await <= 1_000, "{policy}");
+        assert!(take(&limits, &policy, 2_000).await.0 <= 1_000, "{policy}");
+    }
+}
+
 #[tokio::test]
 async fn several_limits_at_once_are_decided_by_the_store() {
     let (limits, _other, _) = two();

@@ -187,6 +187,17 @@ impl Leases {
         }
     }
 
+    /// Gives a wallet back what was spent of it and the store does not know of: how much that was.
+    pub(super) fn refund(&self, limit: &Limit<'_>) -> u64 {
+        if limit.policy.lease().is_none() {
+            return 0;
+        }
+        let now = self.shared.clock.now().as_micros();
+        let mut shard = self.shared.shard(limit.identity);
+        let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
+        entry.map_or(0, |entry| entry.wallet.take_back(limit.cost, now))
+    }
+
     /// Forgets what was borrowed under the limits of a request.
     pub(super) fn forget(&self, request: &Request<'_>) {
         for limit in &request.limits {

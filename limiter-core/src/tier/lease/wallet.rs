@@ -74,6 +74,19 @@ impl Wallet {
         Some(left)
     }
 
+    /// Takes back up to `amount` of what was spent and not told yet, where its loan still runs: so much came back.
+    pub(super) fn take_back(&mut self, amount: u64, now: u64) -> u64 {
+        let mut rest = amount;
+        // What lasts longer is of more use.
+        for purse in self.purses.iter_mut().rev().filter(|purse| now < purse.until) {
+            let part = rest.min(purse.spent);
+            purse.spent -= part;
+            purse.left += part;
+            rest -= part;
+        }
+        amount - rest
+    }
+
     pub(super) fn held(&self, now: u64) -> u64 {
         let alive = self.purses.iter().filter(|purse| purse.is_alive(now));
         alive.map(|purse| purse.left).sum()
@@ -291,6 +304,26 @@ mod tests {
         );
         assert_eq!(wallet.farewell(1), None);
         assert_eq!(wallet.held(1), 0);
+    }
+
+    #[test]
+    fn what_was_spent_comes_back_until_it_is_told_or_its_loan_ends() {
+        let mut wallet = with(5_000);
+        wallet.ask(0, QUOTA, 0);
+        wallet.filled(loan(5_000, 2), 0, 0);
+        wallet.spend(7_000, 1);
+        assert_eq!(wallet.take_back(3_000, 1), 3_000);
+        assert_eq!(wallet.held(1), 6_000);
+        assert_eq!(
+            wallet.farewell(1).map(|ask| ask.report.returned),
+            Some(5_000),
+            "of the later loan first"
+        );
+        assert_eq!(wallet.take_back(1_000, AGE), 0, "its loan is over");
+        assert_eq!(wallet.take_back(9_000, 1), 4_000, "no more than was spent");
+        wallet.spend(4_000, 1);
+        wallet.farewell(1);
+        assert_eq!(wallet.take_back(1_000, 1), 0, "it was told");
     }
 
     #[test]
