@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy};
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
 use limiter_testing::RedisServer;
 use support::{KEY, PATIENT, millis, namespace, secs};
 
@@ -234,6 +234,41 @@ async fn in_process_a_lease_changes_nothing() {
 #[tokio::test]
 async fn borrowed_permits_outlast_the_start_of_an_outage() {
     let server = RedisServer::start();
+    let (limits, policy, clock) = borrowing_from(&server).await;
+    drop(server);
+    let decision = limits.check(&policy, KEY).await.unwrap();
+    assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
+    clock.advance(secs(10));
+    assert!(
+        limits.check(&policy, KEY).await.is_err(),
+        "a lease that is over is not spent"
+    );
+}
+
+/// What cannot be sent gives nothing back that Redis never hears of.
+#[tokio::test]
+async fn a_call_that_cannot_be_sent_in_an_outage_costs_no_borrowed_permit() {
+    let server = RedisServer::start();
+    let (limits, policy, _clock) = borrowing_from(&server).await;
+    drop(server);
+    let plain = without_lease(&policy);
+    let nothing_is_sent = async {
+        let sent = |answer: Result<_, Rejection>| match answer {
+            Err(Rejection::Unavailable(error)) => error.may_have_been_charged(),
+            _ => true,
+        };
+        while sent(limits.check(&plain, KEY).await) {}
+    };
+    tokio::time::timeout(secs(10), nothing_is_sent).await.unwrap();
+    for _ in 0..3 {
+        assert!(limits.check(&policy, KEY).cost(900).await.is_err());
+        let decision = limits.check(&policy, KEY).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
+    }
+}
+
+/// A limiter that holds borrowed permits of a policy.
+async fn borrowing_from(server: &RedisServer) -> (Limiter, Policy, ManualClock) {
     let clock = ManualClock::new();
     let limits = Limiter::redis(server.url())
         .namespace("n")
@@ -246,12 +281,5 @@ async fn borrowed_permits_outlast_the_start_of_an_outage() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(millis(50)).await;
-    drop(server);
-    let decision = limits.check(&policy, KEY).await.unwrap();
-    assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
-    clock.advance(secs(10));
-    assert!(
-        limits.check(&policy, KEY).await.is_err(),
-        "a lease that is over is not spent"
-    );
+    (limits, policy, clock)
 }

@@ -317,8 +317,11 @@ impl Shared {
                     Loan::default()
                 }
                 (Ok(lending), None) => lending.loan,
-                (Err(_), entry) => {
+                (Err(error), entry) => {
                     if let Some(entry) = entry {
+                        if !error.may_have_been_charged() {
+                            entry.wallet.untell(ask.report, now.as_micros());
+                        }
                         entry.wallet.answered(now.as_micros());
                     }
                     Loan::default()

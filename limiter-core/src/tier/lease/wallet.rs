@@ -188,6 +188,18 @@ impl Wallet {
         self.ask_at = now + self.max_age / 16;
     }
 
+    /// What was told did not reach the store: it is here as before, as long as its loan runs.
+    pub(super) fn untell(&mut self, report: Report, now: u64) {
+        let purse = self
+            .purses
+            .iter_mut()
+            .find(|purse| purse.epoch == report.epoch && now < purse.until);
+        if let Some(purse) = purse {
+            purse.left += report.returned;
+            purse.spent += report.spent;
+        }
+    }
+
     /// Whether it holds what nobody has asked for lately, or what will soon be of no use.
     pub(super) fn is_stale(&self, now: u64) -> bool {
         let idle = now.saturating_sub(self.spent_at) > self.max_age / 4;
@@ -336,6 +348,22 @@ mod tests {
             (4_000, 3_000, 2_000)
         );
         assert_eq!(wallet.spend(1_000, 1), None, "it is on its way back");
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_here_as_before() {
+        let mut wallet = with(5_000);
+        wallet.spend(3_000, 1);
+        let ask = wallet.ask(4_000, QUOTA, 1);
+        wallet.untell(ask.report, 2);
+        wallet.answered(2);
+        assert_eq!(wallet.held(2), 2_000);
+        let again = wallet.farewell(2);
+        assert_eq!(again.map(|ask| ask.report), Some(ask.report));
+        wallet.untell(ask.report, AGE);
+        assert_eq!(wallet.farewell(AGE), None, "its loan is over");
+        wallet.untell(Report::default(), 3);
+        assert_eq!(wallet.held(3), 0);
     }
 
     #[test]
