@@ -301,7 +301,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Prepares for traffic: dials every node, loads the script, and warns in the log, once for each node and where INFO is
+    /// Prepares for traffic: dials every node, loads the scripts, and warns in the log, once for each node and where INFO is
     /// permitted, of a server that evicts live limits when its memory is full. A program that waits for it before it reports itself
     /// ready pays for neither on its first call. Readiness never depends on Redis afterwards.
     ///
