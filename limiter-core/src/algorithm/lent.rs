@@ -222,6 +222,8 @@ impl StoredLoans {
         let is_sound = self.current <= MAX_EXACT
             && self.previous <= MAX_EXACT
             && self.since <= level.at
+            // An epoch that has ended is never stored as the current one.
+            && self.since + u64::from(self.epoch) >= level.at
             && self.epoch > 0;
         let loans = Loans {
             current: self.current,
