@@ -147,3 +147,120 @@ fn what_nobody_spends_is_stale_and_then_idle() {
     assert!(!wallet.is_idle(10 + AGE));
     assert!(wallet.is_idle(10 + AGE + 1));
 }
+
+#[test]
+fn a_call_beyond_what_is_here_has_to_ask_with_what_is_here() {
+    let mut wallet = with(5_000);
+    assert!(wallet.must_ask(5_001, 1));
+    assert!(!wallet.must_ask(5_000, 1), "it is covered");
+    assert!(!wallet.must_ask(0, 1));
+    wallet.ask(6_000, QUOTA, 1);
+    assert!(!wallet.must_ask(6_000, 1), "another is asking");
+    wallet.answered(1);
+    assert!(
+        !wallet.must_ask(6_000, 1),
+        "nothing is here that the store has not"
+    );
+    let mut over = with(5_000);
+    assert!(!over.must_ask(6_000, AGE), "what is over is of no use");
+    assert!(over.farewell(AGE).is_some());
+}
+
+#[test]
+fn who_asks_and_is_never_heard_of_again_is_in_nobodys_way_for_long() {
+    let mut wallet = Wallet::new(AGE, 1_000, 0);
+    wallet.ask(1_000, QUOTA, 0);
+    assert!(!wallet.should_ask(ASKED_FOR - 1));
+    assert!(!wallet.is_idle(ASKED_FOR - 1), "an answer would find no wallet");
+    assert!(wallet.should_ask(ASKED_FOR));
+    assert!(wallet.is_idle(ASKED_FOR));
+
+    let mut wallet = with(5_000);
+    wallet.spend(1_000, 1);
+    wallet.ask(0, QUOTA, 1);
+    assert!(!wallet.is_stale(ASKED_FOR) && wallet.is_stale(ASKED_FOR + 1));
+}
+
+/// Another replica's policy may have begun an epoch that is longer.
+#[test]
+fn a_loan_is_kept_no_longer_than_the_lease_says() {
+    for life in [AGE, 3 * AGE, u64::from(u32::MAX)] {
+        let mut wallet = Wallet::new(AGE, 1_000, 0);
+        wallet.ask(0, QUOTA, 0);
+        wallet.filled(
+            Loan {
+                life,
+                ..loan(5_000, 1)
+            },
+            0,
+            10,
+        );
+        let end = AGE - AGE / 16 - MARGIN;
+        assert_eq!((wallet.held(end - 1), wallet.held(end)), (5_000, 0));
+    }
+    let mut wallet = Wallet::new(AGE, 1_000, 0);
+    wallet.ask(0, QUOTA, 0);
+    let short = Loan {
+        life: 16_000,
+        ..loan(5_000, 1)
+    };
+    wallet.filled(short, 1_000, 2_000);
+    let end = 1_000 + 15_000 - MARGIN;
+    assert_eq!(
+        (wallet.held(end - 1), wallet.held(end)),
+        (5_000, 0),
+        "from when it was asked for"
+    );
+}
+
+#[test]
+fn a_loan_that_is_over_when_it_comes_is_no_loan() {
+    let mut wallet = Wallet::new(AGE, 1_000, 0);
+    wallet.ask(0, QUOTA, 0);
+    wallet.filled(loan(5_000, 1), 0, AGE);
+    assert_eq!(wallet.held(AGE), 0);
+    assert_eq!(wallet.farewell(AGE), None);
+    assert!(!wallet.should_ask(AGE) && wallet.should_ask(AGE + AGE / 16));
+}
+
+#[test]
+fn of_two_epochs_a_demand_takes_the_fuller_one_along_and_a_report_the_older() {
+    let two = |newer: u64| {
+        let mut wallet = with(5_000);
+        wallet.ask(0, QUOTA, 0);
+        wallet.filled(loan(newer, 2), 0, 0);
+        wallet.spend(1_000, 1);
+        wallet
+    };
+    let told = |ask: Borrowing| (ask.report.epoch, ask.report.spent, ask.report.returned);
+    assert_eq!(told(two(3_000).ask(9_000, QUOTA, 1)), (1, 1_000, 4_000));
+    assert_eq!(told(two(6_000).ask(90_000, QUOTA, 1)), (2, 0, 6_000));
+    assert_eq!(told(two(6_000).ask(0, QUOTA, 1)), (1, 1_000, 0));
+}
+
+#[test]
+fn loans_of_one_epoch_are_one_and_end_with_the_first_of_them() {
+    let mut wallet = with(5_000);
+    wallet.ask(0, QUOTA, 1);
+    let later = Loan {
+        life: AGE / 2,
+        ..loan(3_000, 1)
+    };
+    wallet.filled(later, 1, 2);
+    assert_eq!(wallet.held(2), 8_000);
+    let end = 1 + AGE / 2 - AGE / 32 - MARGIN;
+    assert_eq!((wallet.held(end - 1), wallet.held(end)), (8_000, 0));
+    let told = wallet.farewell(end).map(|ask| ask.report.returned);
+    assert_eq!(told, Some(8_000), "of no use here, but elsewhere");
+}
+
+#[test]
+fn what_soon_ends_is_given_back_though_the_key_is_busy() {
+    let mut wallet = with(5_000);
+    let end = AGE - AGE / 16 - MARGIN;
+    let soon = end - AGE / 16;
+    wallet.spend(1_000, soon);
+    assert!(!wallet.is_stale(soon));
+    assert!(wallet.is_stale(soon + 1));
+    assert!(wallet.should_ask(soon), "another loan is due before");
+}
