@@ -263,6 +263,14 @@ pub(super) fn lend(algorithm: &Algorithm, state: &mut State, ask: &Borrowing, no
     on_meter!(algorithm, meter => borrow(meter, algorithm, state, ask, now), else Default::default())
 }
 
+/// How much is lent at a moment.
+#[cfg(test)]
+pub(crate) fn lent_at(algorithm: &Algorithm, state: &State, now: u64) -> u64 {
+    let State::Lent(lent) = state else { return 0 };
+    let stored = Some(**lent).filter(|lent| !lent.is_spent(now));
+    on_meter!(algorithm, meter => view(meter, stored, now).loans.total(), else 0)
+}
+
 /// A level as it is stored, and as it stands at `now` under the policy of a call.
 #[derive(Debug)]
 struct Look {

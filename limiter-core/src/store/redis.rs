@@ -45,7 +45,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
 use crate::request::{Ask, Limit, Request, Verdict};
-pub(crate) use account::{Account, Lender};
+pub(crate) use account::{Account, Lender, Lending};
 use cluster::Cluster;
 use connection::Dialer;
 use dispatcher::Part;

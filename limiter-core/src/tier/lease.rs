@@ -5,7 +5,10 @@
 //! wallet covers is answered at once; of those that it does not cover one asks the store for more, and the others ask it for
 //! themselves.
 
+#[cfg(test)]
+mod histories;
 mod keeper;
+mod lends;
 mod wallet;
 mod wallets;
 
@@ -22,18 +25,19 @@ use crate::request::{Limit, Request, Verdict};
 use crate::store::redis::Lender;
 use crate::sync::atomic::Ordering;
 use crate::units::Timestamp;
+use lends::Lends;
 use wallets::{Entry, Errand, Wallets, find, remove};
 
 /// What this process has borrowed.
 #[derive(Debug)]
-pub(super) struct Leases {
-    wallets: Arc<Wallets>,
+pub(super) struct Leases<L = Lender> {
+    wallets: Arc<Wallets<L>>,
     /// Whether all is to be given back. The task does it then, and when this is dropped.
     closing: watch::Sender<bool>,
 }
 
-impl Leases {
-    pub(super) fn new(lender: Lender, clock: Clock) -> Self {
+impl<L: Lends> Leases<L> {
+    pub(super) fn new(lender: L, clock: Clock) -> Self {
         Self {
             wallets: Arc::new(Wallets::new(lender, clock)),
             closing: watch::Sender::new(false),
@@ -70,7 +74,7 @@ impl Leases {
     pub(super) fn ask(
         &self,
         request: &Request<'_>,
-    ) -> Option<impl Future<Output = Result<Verdict, StoreError>> + Send + use<>> {
+    ) -> Option<impl Future<Output = Result<Verdict, StoreError>> + Send + use<L>> {
         let limit = leased(request)?;
         let now = self.wallets.clock.now();
         if self.wallets.is_closed.load(Ordering::Relaxed) {

@@ -129,13 +129,6 @@ fn assert_kept(grants: &[(u64, u64)], capacity: u64, rate: Rate) {
     }
 }
 
-/// What is lent at a moment.
-fn lent_at(algorithm: &Algorithm, state: &State, now: u64) -> u64 {
-    let State::Lent(lent) = state else { return 0 };
-    let stored = Some(**lent).filter(|lent| !lent.is_spent(now));
-    on_meter!(algorithm, meter => view(meter, stored, now).loans.total(), else 0)
-}
-
 /// One history; what was granted, by the time that has passed. `refunds` may be made of what was granted by the store.
 fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> Vec<(u64, u64)> {
     let mut state = State::Absent;

@@ -31,7 +31,7 @@ pub(crate) struct Lender {
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) policy: Policy,
-    key: String,
+    pub(crate) key: String,
 }
 
 /// What a lender answers.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::lends::Lends;
 use super::wallets::Wallets;
 use crate::sync::atomic::Ordering;
 use crate::units::micros_ceil;
@@ -14,7 +15,7 @@ use crate::units::micros_ceil;
 const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 
 /// Sees to it that a task looks after the wallets. To be called in a runtime.
-pub(super) fn keep_looking(wallets: &Arc<Wallets>, closing: &watch::Sender<bool>) {
+pub(super) fn keep_looking<L: Lends>(wallets: &Arc<Wallets<L>>, closing: &watch::Sender<bool>) {
     let (now, patience) = (wallets.clock.now().as_micros(), micros_ceil(ABANDONED_AFTER));
     let due = wallets.due.load(Ordering::Relaxed);
     // A test's clock may have been set back.
@@ -33,7 +34,7 @@ pub(super) fn keep_looking(wallets: &Arc<Wallets>, closing: &watch::Sender<bool>
 }
 
 /// Gives back what is not needed until the limiter is dropped, and then everything.
-async fn look_after(wallets: Arc<Wallets>, task: u32, mut closing: watch::Receiver<bool>) {
+async fn look_after<L: Lends>(wallets: Arc<Wallets<L>>, task: u32, mut closing: watch::Receiver<bool>) {
     while wallets.task.load(Ordering::Relaxed) == task {
         let now = wallets.clock.now();
         wallets

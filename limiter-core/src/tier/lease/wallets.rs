@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
+use super::lends::Lends;
 use super::wallet::Wallet;
 use crate::algorithm::{Borrowing, Loan, Report};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::request::{Limit, Verdict};
-use crate::store::redis::{Account, Lender};
+use crate::store::redis::Account;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::tier::deadline::within;
@@ -25,8 +26,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(2
 
 /// The wallets of a limiter, and from whom they are filled.
 #[derive(Debug)]
-pub(super) struct Wallets {
-    pub(super) lender: Lender,
+pub(super) struct Wallets<L> {
+    lender: L,
     pub(super) clock: Clock,
     shards: Box<[Mutex<HashTable<Entry>>]>,
     pub(super) is_closed: AtomicBool,
@@ -59,8 +60,8 @@ pub(super) struct Errand {
     ask: Borrowing,
 }
 
-impl Wallets {
-    pub(super) fn new(lender: Lender, clock: Clock) -> Self {
+impl<L: Lends> Wallets<L> {
+    pub(super) fn new(lender: L, clock: Clock) -> Self {
         Self {
             lender,
             clock,
