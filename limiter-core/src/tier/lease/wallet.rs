@@ -14,8 +14,10 @@ pub(super) struct Wallet {
     /// When the last loan came, and how much was there then.
     filled_at: u64,
     filled: u64,
-    /// Not before this moment is it worth asking for more.
+    /// Not before this moment is it worth asking for more …
     ask_at: u64,
+    /// … and not before this one to give anything back.
+    tell_at: u64,
     spent_at: u64,
     /// Until this moment somebody is asking, or was lost with his runtime.
     asking_until: u64,
@@ -54,6 +56,7 @@ impl Wallet {
             filled_at: now,
             filled: 0,
             ask_at: now,
+            tell_at: now,
             spent_at: now,
             asking_until: 0,
         }
@@ -190,6 +193,7 @@ impl Wallet {
 
     /// What was told did not reach the store: it is here as before, as long as its loan runs.
     pub(super) fn untell(&mut self, report: Report, now: u64) {
+        self.tell_at = now + self.max_age / 16;
         let purse = self
             .purses
             .iter_mut()
@@ -204,7 +208,9 @@ impl Wallet {
     pub(super) fn is_stale(&self, now: u64) -> bool {
         let idle = now.saturating_sub(self.spent_at) > self.max_age / 4;
         let old = |purse: &Purse| !purse.is_empty() && purse.until.saturating_sub(now) < self.max_age / 16;
-        !self.is_asking(now) && (idle && !self.is_empty() || self.purses.iter().any(old))
+        // What could not be told a moment ago cannot be told now either.
+        let may_tell = !self.is_asking(now) && now >= self.tell_at;
+        may_tell && (idle && !self.is_empty() || self.purses.iter().any(old))
     }
 
     /// Whether it holds nothing, and has not been of use for a while.

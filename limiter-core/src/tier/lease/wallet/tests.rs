@@ -100,6 +100,11 @@ fn what_could_not_be_told_is_here_as_before() {
     assert_eq!(wallet.held(2), 2_000);
     let again = wallet.farewell(2);
     assert_eq!(again.map(|ask| ask.report), Some(ask.report));
+    wallet.untell(ask.report, AGE / 2);
+    wallet.answered(AGE / 2);
+    assert!(!wallet.is_stale(AGE / 2 + AGE / 16 - 1), "not at once again");
+    assert!(wallet.is_stale(AGE / 2 + AGE / 16));
+    wallet.farewell(AGE / 2);
     wallet.untell(ask.report, AGE);
     assert_eq!(wallet.farewell(AGE), None, "its loan is over");
     wallet.untell(Report::default(), 3);
