@@ -85,6 +85,15 @@ impl Process {
         });
     }
 
+    /// Nothing is borrowed any more then, nor ever again.
+    async fn shut_down(self, policy: &Policy) {
+        self.leases.leave().await;
+        let request = request(policy, 1);
+        assert_eq!(self.leases.held(&request), 0);
+        assert!(self.leases.decide(&request).is_none());
+        assert!(self.leases.ask(&request).is_none());
+    }
+
     fn held(&self, policies: &[Policy]) -> u64 {
         let held = policies
             .iter()
@@ -181,7 +190,12 @@ async fn play(rng: &mut Rng, policies: &[Policy], count: u64) -> u64 {
             22 if count == 1 => reset(rng, process, policy).await,
             23 if rng.u8(0..4) == 0 => {
                 let last = std::mem::replace(process, start(rng.u64(..)));
-                last.teller.is_killed.store(rng.bool(), Ordering::Relaxed);
+                // It is killed, dropped, or shut down.
+                match rng.u8(0..3) {
+                    0 => last.teller.is_killed.store(true, Ordering::Relaxed),
+                    1 => drop(last),
+                    _ => last.shut_down(policy).await,
+                }
             }
             _ => {}
         }
