@@ -22,6 +22,8 @@ use crate::policy::Algorithm;
 use lent::Lent;
 #[cfg(feature = "redis")]
 pub(crate) use lent::StoredLoans;
+#[cfg(all(feature = "redis", test))]
+pub(crate) use lent::lent_at;
 #[cfg(any(feature = "redis", test))]
 pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;

@@ -121,6 +121,8 @@ pub struct StoreError {
     kind: StoreErrorKind,
     detail: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
+    /// It came before anything was sent.
+    unsent: bool,
 }
 
 /// The cases of a [`StoreError`].
@@ -157,7 +159,15 @@ impl StoreError {
             kind,
             detail: detail.into(),
             source: None,
+            unsent: false,
         }
+    }
+
+    /// The same error of a call of which nothing was sent.
+    #[cfg(feature = "redis")]
+    pub(crate) fn unsent(mut self) -> Self {
+        self.unsent = true;
+        self
     }
 
     #[cfg(feature = "redis")]
@@ -186,10 +196,11 @@ impl StoreError {
     /// Whether the call may have been charged although no answer came.
     #[must_use]
     pub fn may_have_been_charged(&self) -> bool {
-        matches!(
+        let may_have_run = matches!(
             self.kind,
             StoreErrorKind::Timeout | StoreErrorKind::Connection | StoreErrorKind::Protocol
-        )
+        );
+        may_have_run && !self.unsent
     }
 }
 

@@ -15,7 +15,7 @@ mod support;
 use std::time::Duration;
 
 use fastrand::Rng;
-use limiter_core::{Amount, Ask, Decision, Key, ManualClock, Policy, Rate, Rejection};
+use limiter_core::{Amount, Ask, Decision, Key, ManualClock, Origin, Policy, Rate, Rejection};
 use support::{Kind, Subject};
 
 const STEPS: usize = 20;
@@ -147,6 +147,11 @@ type Facts = (bool, u64, Vec<(bool, Amount, Duration, Duration, Duration)>);
 
 fn facts(answer: Result<Decision, Rejection>) -> Facts {
     let decision = answer.expect("a decision");
+    // A share of what was asked for says nothing of the scripts.
+    assert!(
+        matches!(decision.origin(), Origin::Memory | Origin::Redis),
+        "{decision:?}"
+    );
     let limits = decision.limits().iter().map(|limit| {
         (
             limit.is_allowed(),

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy};
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
 use limiter_testing::RedisServer;
 use support::{KEY, PATIENT, millis, namespace, secs};
 
@@ -163,6 +163,42 @@ async fn a_policy_that_changed_is_applied_at_once_and_gets_back_what_the_old_one
     }
 }
 
+/// What Redis has not lent may have come back by then: it knows of nothing that was used.
+#[tokio::test]
+async fn a_refund_of_what_was_borrowed_comes_back_though_the_rest_is_whole() {
+    for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
+        let policy = shape
+            .capacity(1_000)
+            .rate(1_000)
+            .lease("10s")
+            .deadline(PATIENT)
+            .build();
+        let policy = policy.unwrap();
+        let (limits, _other, clock) = two();
+        let has = async || limits.peek(&policy, KEY).await.unwrap().remaining();
+        while limits.check(&policy, KEY).await.unwrap().origin() != Origin::Lease {}
+        // All but the one that was borrowed and spent.
+        clock.advance(secs(1));
+        let mut borrowed = 0;
+        for _ in 0..5 {
+            borrowed += take(&limits, &policy, 1).await.1;
+        }
+        assert!(borrowed > 0, "{policy}");
+        limits.refund(&policy, KEY).cost(borrowed).await.unwrap();
+        let settled = async {
+            while has().await < 994 + borrowed {
+                tokio::task::yield_now().await;
+            }
+        };
+        let settled = tokio::time::timeout(secs(10), settled).await;
+        assert!(settled.is_ok(), "{policy}: {} of {borrowed}", has().await);
+        // Nothing is minted: more was never used.
+        limits.refund(&policy, KEY).cost(900).await.unwrap();
+        assert!(has().await <= 1_000, "{policy}");
+        assert!(take(&limits, &policy, 2_000).await.0 <= 1_000, "{policy}");
+    }
+}
+
 #[tokio::test]
 async fn several_limits_at_once_are_decided_by_the_store() {
     let (limits, _other, _) = two();
@@ -198,6 +234,41 @@ async fn in_process_a_lease_changes_nothing() {
 #[tokio::test]
 async fn borrowed_permits_outlast_the_start_of_an_outage() {
     let server = RedisServer::start();
+    let (limits, policy, clock) = borrowing_from(&server).await;
+    drop(server);
+    let decision = limits.check(&policy, KEY).await.unwrap();
+    assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
+    clock.advance(secs(10));
+    assert!(
+        limits.check(&policy, KEY).await.is_err(),
+        "a lease that is over is not spent"
+    );
+}
+
+/// What cannot be sent gives nothing back that Redis never hears of.
+#[tokio::test]
+async fn a_call_that_cannot_be_sent_in_an_outage_costs_no_borrowed_permit() {
+    let server = RedisServer::start();
+    let (limits, policy, _clock) = borrowing_from(&server).await;
+    drop(server);
+    let plain = without_lease(&policy);
+    let nothing_is_sent = async {
+        let sent = |answer: Result<_, Rejection>| match answer {
+            Err(Rejection::Unavailable(error)) => error.may_have_been_charged(),
+            _ => true,
+        };
+        while sent(limits.check(&plain, KEY).await) {}
+    };
+    tokio::time::timeout(secs(10), nothing_is_sent).await.unwrap();
+    for _ in 0..3 {
+        assert!(limits.check(&policy, KEY).cost(900).await.is_err());
+        let decision = limits.check(&policy, KEY).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
+    }
+}
+
+/// A limiter that holds borrowed permits of a policy.
+async fn borrowing_from(server: &RedisServer) -> (Limiter, Policy, ManualClock) {
     let clock = ManualClock::new();
     let limits = Limiter::redis(server.url())
         .namespace("n")
@@ -210,12 +281,5 @@ async fn borrowed_permits_outlast_the_start_of_an_outage() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(millis(50)).await;
-    drop(server);
-    let decision = limits.check(&policy, KEY).await.unwrap();
-    assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Lease));
-    clock.advance(secs(10));
-    assert!(
-        limits.check(&policy, KEY).await.is_err(),
-        "a lease that is over is not spent"
-    );
+    (limits, policy, clock)
 }

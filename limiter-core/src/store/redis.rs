@@ -45,7 +45,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
 use crate::request::{Ask, Limit, Request, Verdict};
-pub(crate) use account::{Account, Lender};
+pub(crate) use account::{Account, Lender, Lending};
 use cluster::Cluster;
 use connection::Dialer;
 use dispatcher::Part;
@@ -196,7 +196,8 @@ impl Store for RedisStore {
 
     async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
         let injected = self.clock.injected();
-        let call = account::refund(limit, &self.namespace, injected, limit.policy.deadline());
+        let key = account::key(limit, &self.namespace);
+        let call = account::refund(limit, key, injected, limit.policy.deadline());
         account::refunded(&self.route.run(&call).await?, limit)
     }
 
@@ -205,13 +206,18 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        let empty = wire::call(&[], None, READY_WITHIN);
+        let scripts = [
+            wire::call(&[], None, READY_WITHIN),
+            account::nothing(READY_WITHIN),
+        ];
         let nodes = match &self.route {
             Route::Standalone(node) => vec![node.clone()],
             Route::Cluster(cluster) => cluster.primaries().await?,
         };
         for node in nodes {
-            node.prepare(&empty).await?;
+            for nothing in &scripts {
+                node.prepare(nothing).await?;
+            }
             self.eviction.look(&node).await;
         }
         self.try_out().await
@@ -219,8 +225,8 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    /// Decides for a key that nobody has, charges it and forgets it again, so that permissions that do not suffice, and
-    /// servers that take no writes, are found out before a call meets them.
+    /// Decides for a key that nobody has, charges it, gives that back and forgets it, so that permissions that do not
+    /// suffice, and servers that take no writes, are found out before a call meets them.
     async fn try_out(&self) -> Result<(), StoreError> {
         let invalid = |error: ConfigError| StoreError::new(StoreErrorKind::Protocol, error.to_string());
         let level = Policy::token_bucket("ready")
@@ -228,20 +234,35 @@ impl RedisStore {
             .rate(1)
             .build()
             .map_err(invalid)?;
-        // The second is denied, but has the ring live longer, for which something in it is written again.
+        // So many permits that the ring is not read whole. The second is denied, but has the ring live longer, for which
+        // something in it is written again.
+        let permits = 200;
         for (window, operation) in [
             ("1s", Operation::Check),
             ("1m", Operation::Check),
             ("1m", Operation::Reset),
         ] {
-            let window = Policy::sliding_window("ready").limit(1).window(window).build();
+            let window = Policy::sliding_window("ready")
+                .limit(permits)
+                .window(window)
+                .build();
             let window = window.map_err(invalid)?;
-            let asks = [&level, &window].map(|policy| Ask::new(policy, Key::shared()));
+            let asks = [
+                Ask::new(&level, Key::shared()),
+                Ask::new(&window, Key::shared()).cost(permits),
+            ];
             let Ok(request) = Request::new(asks, Mode::Charge, true) else {
                 return Ok(());
             };
+            let keys = self.namespace.trial_keys();
+            if operation == Operation::Reset {
+                for (limit, key) in request.limits.iter().zip(&keys) {
+                    let call = account::refund(limit, key.clone(), self.clock.injected(), READY_WITHIN);
+                    self.route.run(&call).await?;
+                }
+            }
             let mut question = Question::new(&request, operation, &self.namespace);
-            question.keys = self.namespace.trial_keys().into_iter().collect();
+            question.keys = keys.into_iter().collect();
             let wait = Wait::of(READY_WITHIN);
             let question = Arc::new(question);
             self.route.run(&Decision { question, wait }).await?;

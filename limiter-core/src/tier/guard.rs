@@ -15,7 +15,7 @@ use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::OnStoreFailure;
-use crate::request::Request;
+use crate::request::{Limit, Request};
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::units::{Timestamp, micros_ceil};
@@ -118,7 +118,16 @@ impl Guard {
             return Ok(());
         };
         let _forgetting = self.denials.forget(request);
-        let verdict = within(request.deadline(), self.store.refund(limit)).await?;
+        // What was borrowed comes back where it was spent: the store does not know yet that it was.
+        let rest = limit.cost - self.leases.refund(limit);
+        if rest == 0 {
+            return Ok(());
+        }
+        let limit = Limit {
+            cost: rest,
+            ..limit.clone()
+        };
+        let verdict = within(request.deadline(), self.store.refund(&limit)).await?;
         if request.on_store_failure() == OnStoreFailure::Local {
             self.insurance.heard(request, &verdict, self.clock.now());
         }

@@ -5,91 +5,41 @@
 //! wallet covers is answered at once; of those that it does not cover one asks the store for more, and the others ask it for
 //! themselves.
 
+#[cfg(test)]
+mod histories;
+mod keeper;
+mod lends;
 mod wallet;
+mod wallets;
 
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use hashbrown::HashTable;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use super::deadline::within;
-use crate::algorithm::{Borrowing, Loan, Mode, Outcome, Report};
+use crate::algorithm::{Mode, Outcome};
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::identity::Identity;
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::request::{Limit, Request, Verdict};
-use crate::store::redis::{Account, Lender};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard};
-use crate::units::{Timestamp, micros_ceil};
-use wallet::Wallet;
-
-const SHARDS: usize = 16;
-/// Of more limits than this nothing is borrowed. They are decided by the store.
-const MAX_WALLETS: usize = 4_096;
-/// The wallets are looked through once in a sixteenth of a lease, within these bounds.
-const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(250)];
-/// A task that looks after the wallets and has not shown itself for so long lives in a runtime that is gone.
-const ABANDONED_AFTER: Duration = Duration::from_secs(5);
+use crate::store::redis::Lender;
+use crate::sync::atomic::Ordering;
+use crate::units::Timestamp;
+use lends::Lends;
+use wallets::{Entry, Errand, Wallets, find, remove};
 
 /// What this process has borrowed.
 #[derive(Debug)]
-pub(super) struct Leases {
-    shared: Arc<Shared>,
+pub(super) struct Leases<L = Lender> {
+    wallets: Arc<Wallets<L>>,
     /// Whether all is to be given back. The task does it then, and when this is dropped.
     closing: watch::Sender<bool>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    lender: Lender,
-    clock: Clock,
-    shards: Box<[Mutex<HashTable<Entry>>]>,
-    is_closed: AtomicBool,
-    /// Tells a wallet from one of the same limit that was forgotten.
-    next: AtomicU64,
-    /// By when, in microseconds, the task that looks after the wallets should have shown itself.
-    due: AtomicU64,
-    /// Which of the tasks does: the last one that was started.
-    task: AtomicU32,
-}
-
-#[derive(Debug)]
-struct Entry {
-    identity: Identity,
-    number: u64,
-    account: Account,
-    wallet: Wallet,
-    /// What the store had left when it last answered, and when that was by its clock and by this process's.
-    elsewhere: u64,
-    heard: (Timestamp, Timestamp),
-}
-
-/// A question about one wallet, on its way.
-#[derive(Debug)]
-struct Errand {
-    identity: Identity,
-    number: u64,
-    account: Account,
-    ask: Borrowing,
-}
-
-impl Leases {
-    pub(super) fn new(lender: Lender, clock: Clock) -> Self {
+impl<L: Lends> Leases<L> {
+    pub(super) fn new(lender: L, clock: Clock) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                lender,
-                clock,
-                shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-                is_closed: AtomicBool::new(false),
-                next: AtomicU64::new(0),
-                due: AtomicU64::new(0),
-                task: AtomicU32::new(0),
-            }),
+            wallets: Arc::new(Wallets::new(lender, clock)),
             closing: watch::Sender::new(false),
         }
     }
@@ -97,9 +47,9 @@ impl Leases {
     /// The answer to a call that a wallet covers.
     pub(super) fn decide(&self, request: &Request<'_>) -> Option<Decision> {
         let limit = leased(request)?;
-        let now = self.shared.clock.now();
+        let now = self.wallets.clock.now();
         let (spent, errand) = {
-            let mut shard = self.shared.shard(limit.identity);
+            let mut shard = self.wallets.shard(limit.identity);
             let entry = find(&mut shard, limit.identity)?;
             if !entry.is_of(limit) {
                 return None;
@@ -124,14 +74,14 @@ impl Leases {
     pub(super) fn ask(
         &self,
         request: &Request<'_>,
-    ) -> Option<impl Future<Output = Result<Verdict, StoreError>> + Send + use<>> {
+    ) -> Option<impl Future<Output = Result<Verdict, StoreError>> + Send + use<L>> {
         let limit = leased(request)?;
-        let now = self.shared.clock.now();
-        if self.shared.is_closed.load(Ordering::Relaxed) {
+        let now = self.wallets.clock.now();
+        if self.wallets.is_closed.load(Ordering::Relaxed) {
             return None;
         }
         let (errand, farewell) = {
-            let mut shard = self.shared.shard(limit.identity);
+            let mut shard = self.wallets.shard(limit.identity);
             let mut farewell = None;
             if let Some(entry) = find(&mut shard, limit.identity)
                 && !entry.is_of(limit)
@@ -139,9 +89,8 @@ impl Leases {
                 // Under another policy than this call's, so what was borrowed under it goes back.
                 farewell = remove(&mut shard, limit.identity);
             }
-            if find(&mut shard, limit.identity).is_none() && shard.len() < MAX_WALLETS / SHARDS {
-                let entry = self.shared.entry(limit, now);
-                shard.insert_unique(limit.identity.hash(), entry, |entry| entry.identity.hash());
+            if find(&mut shard, limit.identity).is_none() {
+                self.wallets.open(&mut shard, limit, now);
             }
             let errand = find(&mut shard, limit.identity)
                 .filter(|entry| {
@@ -168,8 +117,8 @@ impl Leases {
     /// What is borrowed of the limit of a request, and not spent.
     pub(super) fn held(&self, request: &Request<'_>) -> u64 {
         let Some(limit) = leasable(request) else { return 0 };
-        let now = self.shared.clock.now().as_micros();
-        let mut shard = self.shared.shard(limit.identity);
+        let now = self.wallets.clock.now().as_micros();
+        let mut shard = self.wallets.shard(limit.identity);
         let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
         entry.map_or(0, |entry| entry.wallet.held(now))
     }
@@ -187,241 +136,49 @@ impl Leases {
         }
     }
 
+    /// Gives a wallet back what was spent of it and the store does not know of: how much that was.
+    pub(super) fn refund(&self, limit: &Limit<'_>) -> u64 {
+        if limit.policy.lease().is_none() {
+            return 0;
+        }
+        let now = self.wallets.clock.now().as_micros();
+        let mut shard = self.wallets.shard(limit.identity);
+        let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
+        entry.map_or(0, |entry| entry.wallet.take_back(limit.cost, now))
+    }
+
     /// Forgets what was borrowed under the limits of a request.
     pub(super) fn forget(&self, request: &Request<'_>) {
         for limit in &request.limits {
-            drop(remove(&mut self.shared.shard(limit.identity), limit.identity));
+            drop(remove(&mut self.wallets.shard(limit.identity), limit.identity));
         }
     }
 
     /// Gives everything back, and borrows no more.
     pub(super) async fn leave(&self) {
-        self.shared.is_closed.store(true, Ordering::Relaxed);
+        self.wallets.is_closed.store(true, Ordering::Relaxed);
         self.closing.send_replace(true);
         self.closing.closed().await;
     }
 
     fn give_back(&self, mut entry: Entry, now: Timestamp) {
-        let (shared, open) = (Arc::clone(&self.shared), self.closing.subscribe());
+        let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
         tokio::spawn(async move {
-            shared.return_all(&entry.account, &mut entry.wallet, now).await;
+            wallets.return_all(&entry.account, &mut entry.wallet, now).await;
             drop(open);
         });
     }
 
     /// Sends a question on its way, which the caller need not wait for.
     fn run(&self, errand: Errand) -> tokio::task::JoinHandle<Result<Verdict, StoreError>> {
-        let (shared, open) = (Arc::clone(&self.shared), self.closing.subscribe());
-        self.keep_looking(shared.clock.now());
+        let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
+        keeper::keep_looking(&wallets, &self.closing);
         tokio::spawn(async move {
-            let answer = shared.run(errand).await;
+            let answer = wallets.run(errand).await;
             // Whoever leaves waits for it.
             drop(open);
             answer
         })
-    }
-
-    /// Sees to it that a task looks after the wallets. To be called in a runtime.
-    fn keep_looking(&self, now: Timestamp) {
-        let (now, patience) = (now.as_micros(), micros_ceil(ABANDONED_AFTER));
-        let shared = &self.shared;
-        let due = shared.due.load(Ordering::Relaxed);
-        // A test's clock may have been set back.
-        if now < due && due - now <= patience || shared.is_closed.load(Ordering::Relaxed) {
-            return;
-        }
-        let next = now.saturating_add(patience);
-        if shared
-            .due
-            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-        {
-            let task = shared.task.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            tokio::spawn(look_after(Arc::clone(shared), task, self.closing.subscribe()));
-        }
-    }
-}
-
-/// Gives back what is not needed until the limiter is dropped, and then everything.
-async fn look_after(shared: Arc<Shared>, task: u32, mut closing: watch::Receiver<bool>) {
-    while shared.task.load(Ordering::Relaxed) == task {
-        let now = shared.clock.now();
-        shared
-            .due
-            .store(now.after(ABANDONED_AFTER).as_micros(), Ordering::Relaxed);
-        let (errands, pause) = shared.stale(now);
-        let mut running = JoinSet::new();
-        for errand in errands {
-            let shared = Arc::clone(&shared);
-            running.spawn(async move { shared.run(errand).await.is_ok() });
-        }
-        running.join_all().await;
-        let leaving = async {
-            // An error says that the limiter was dropped.
-            let _ = closing.wait_for(|closing| *closing).await;
-        };
-        tokio::select! {
-            biased;
-            () = leaving => {
-                shared.is_closed.store(true, Ordering::Relaxed);
-                let now = shared.clock.now();
-                let mut running = JoinSet::new();
-                for mut entry in shared.drain() {
-                    let shared = Arc::clone(&shared);
-                    running.spawn(async move { shared.return_all(&entry.account, &mut entry.wallet, now).await });
-                }
-                running.join_all().await;
-                return;
-            }
-            () = shared.clock.sleep(now, pause) => {}
-        }
-    }
-}
-
-impl Shared {
-    /// Asks the store, and puts what it lends into the wallet.
-    async fn run(&self, errand: Errand) -> Result<Verdict, StoreError> {
-        let Errand {
-            identity,
-            number,
-            account,
-            ask,
-        } = errand;
-        let submitted = self.clock.now();
-        let answer = within(account.policy.deadline(), self.lender.lend(&account, &ask)).await;
-        let now = self.clock.now();
-        let unclaimed = {
-            let mut shard = self.shard(identity);
-            let entry = find(&mut shard, identity)
-                .filter(|entry| entry.number == number && !self.is_closed.load(Ordering::Relaxed));
-            match (&answer, entry) {
-                (Ok(lending), Some(entry)) => {
-                    entry.filled(lending.loan, &ask, submitted, now);
-                    entry.heard = (lending.verdict.decided_at, now);
-                    entry.elsewhere = lending
-                        .verdict
-                        .outcomes
-                        .first()
-                        .map_or(0, |outcome| outcome.remaining);
-                    Loan::default()
-                }
-                (Ok(lending), None) => lending.loan,
-                (Err(_), entry) => {
-                    if let Some(entry) = entry {
-                        entry.wallet.answered(now.as_micros());
-                    }
-                    Loan::default()
-                }
-            }
-        };
-        if unclaimed.amount > 0 {
-            // Forgotten in the meantime, or the limiter was shut down.
-            let report = Report {
-                epoch: unclaimed.epoch,
-                spent: 0,
-                returned: unclaimed.amount,
-            };
-            let ask = Borrowing {
-                epoch: ask.epoch,
-                report,
-                ..Borrowing::default()
-            };
-            let _ = within(account.policy.deadline(), self.lender.lend(&account, &ask)).await;
-        }
-        answer.map(|lending| lending.verdict)
-    }
-
-    /// Gives back all that a wallet holds.
-    async fn return_all(&self, account: &Account, wallet: &mut Wallet, now: Timestamp) {
-        while let Some(ask) = wallet.farewell(now.as_micros()) {
-            if within(account.policy.deadline(), self.lender.lend(account, &ask))
-                .await
-                .is_err()
-            {
-                // It counts as spent when its time is over.
-                return;
-            }
-        }
-    }
-
-    /// The questions that give back what is not needed, and when to look again; forgets wallets that are of no use.
-    fn stale(&self, now: Timestamp) -> (Vec<Errand>, Duration) {
-        let [shortest, mut pause] = PAUSES;
-        let mut errands = Vec::new();
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            shard.retain(|entry| !entry.wallet.is_idle(now.as_micros()));
-            let leases = shard.iter().filter_map(|entry| entry.account.policy.lease());
-            pause = leases
-                .fold(pause, |pause, lease| pause.min(lease / 16))
-                .max(shortest);
-            for entry in shard
-                .iter_mut()
-                .filter(|entry| entry.wallet.is_stale(now.as_micros()))
-            {
-                errands.extend(entry.farewell(now));
-            }
-        }
-        (errands, pause)
-    }
-
-    fn drain(&self) -> Vec<Entry> {
-        self.shards
-            .iter()
-            .flat_map(|shard| std::mem::take(&mut *lock(shard)))
-            .collect()
-    }
-
-    fn entry(&self, limit: &Limit<'_>, now: Timestamp) -> Entry {
-        let max_age = limit.policy.lease().map_or(0, micros_ceil);
-        Entry {
-            identity: limit.identity,
-            number: self.next.fetch_add(1, Ordering::Relaxed),
-            account: self.lender.account(limit),
-            wallet: Wallet::new(max_age, limit.cost, now.as_micros()),
-            elsewhere: 0,
-            heard: (now, now),
-        }
-    }
-
-    fn shard(&self, identity: Identity) -> MutexGuard<'_, HashTable<Entry>> {
-        #[expect(clippy::indexing_slicing, reason = "there are `SHARDS` of them")]
-        lock(&self.shards[identity.shard(SHARDS)])
-    }
-}
-
-impl Entry {
-    fn is_of(&self, limit: &Limit<'_>) -> bool {
-        let policy = &self.account.policy;
-        policy.algorithm() == limit.policy.algorithm() && policy.lease() == limit.policy.lease()
-    }
-
-    fn errand(&mut self, cost: u64, now: Timestamp) -> Errand {
-        let quota = self.account.policy.algorithm().quota();
-        let ask = self.wallet.ask(cost, quota, now.as_micros());
-        self.with(ask)
-    }
-
-    fn farewell(&mut self, now: Timestamp) -> Option<Errand> {
-        let ask = self.wallet.farewell(now.as_micros())?;
-        Some(self.with(ask))
-    }
-
-    fn with(&self, ask: Borrowing) -> Errand {
-        Errand {
-            identity: self.identity,
-            number: self.number,
-            account: self.account.clone(),
-            ask,
-        }
-    }
-
-    fn filled(&mut self, loan: Loan, ask: &Borrowing, submitted: Timestamp, now: Timestamp) {
-        if ask.want == 0 {
-            self.wallet.answered(now.as_micros());
-        } else {
-            self.wallet.filled(loan, submitted.as_micros(), now.as_micros());
-        }
     }
 }
 
@@ -456,17 +213,4 @@ fn leasable<'a, 'b>(request: &'a Request<'b>) -> Option<&'a Limit<'b>> {
 /// The same for a call that charges.
 fn leased<'a, 'b>(request: &'a Request<'b>) -> Option<&'a Limit<'b>> {
     leasable(request).filter(|limit| limit.cost > 0 && request.mode == Mode::Charge)
-}
-
-fn find(shard: &mut HashTable<Entry>, identity: Identity) -> Option<&mut Entry> {
-    shard.find_mut(identity.hash(), |entry| entry.identity == identity)
-}
-
-fn remove(shard: &mut HashTable<Entry>, identity: Identity) -> Option<Entry> {
-    let entry = shard.find_entry(identity.hash(), |entry| entry.identity == identity);
-    entry.ok().map(|entry| entry.remove().0)
-}
-
-fn lock(shard: &Mutex<HashTable<Entry>>) -> MutexGuard<'_, HashTable<Entry>> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

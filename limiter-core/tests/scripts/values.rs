@@ -1,9 +1,9 @@
 //! What others have left at a key.
 
-use limiter_core::{Allowed, Ask, StoreErrorKind};
+use limiter_core::{Allowed, Ask, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
 
-use crate::support::{KEY, bucket, funnel, namespace, one_of_each, only, window};
+use crate::support::{KEY, PATIENT, bucket, funnel, namespace, one_of_each, only, window};
 use crate::{get, kind_of, limiter, name, set};
 
 #[tokio::test]
@@ -134,21 +134,90 @@ async fn an_empty_value_is_an_unknown_layout() {
     }
 }
 
+/// What says of its loans what cannot be is no state that any of our scripts has left.
+#[tokio::test]
+async fn loans_that_cannot_be_are_an_unknown_layout() {
+    const AT: usize = 26;
+    const KEEP_UNTIL: usize = 34;
+    const SINCE: usize = 58;
+    const EPOCH: usize = 66;
+    let server = RedisServer::shared();
+    for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
+        let policy = shape.capacity(100).rate(1).lease("1m");
+        let policy = policy.deadline(PATIENT).build().unwrap();
+        let namespace = namespace();
+        let limits = limiter(server, &namespace);
+        assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+        let name = name(server, &namespace);
+        let sound = get(server, &name);
+        assert_eq!(sound.len(), 74, "{policy}: some of it is lent");
+        let number = |place: usize| u64::from_le_bytes(sound[place..place + 8].try_into().unwrap());
+        // As it is, and with something of it put in its place.
+        let with = |place: usize, bytes: &[u8]| {
+            let mut value = sound.clone();
+            value[place..place + bytes.len()].copy_from_slice(bytes);
+            value
+        };
+        let long_ago = (number(AT) - 30_000_001).to_le_bytes();
+        let for_ever = ((1_u64 << 53) + 1).to_le_bytes();
+        for value in [
+            with(SINCE, &long_ago),
+            with(SINCE, &[0; 8]),
+            with(EPOCH, &[0; 4]),
+            with(SINCE, &(number(AT) + 1).to_le_bytes()),
+            with(KEEP_UNTIL, &for_ever),
+            with(KEEP_UNTIL, &(number(AT) - 1).to_le_bytes()),
+        ] {
+            set(server, &name, &value);
+            // One that asks for a loan, one that does not, and a refund.
+            let daily = window("d", 5, "1d");
+            let limits = limiter(server, &namespace);
+            assert_eq!(
+                kind_of(limits.check(&policy, KEY).await),
+                StoreErrorKind::UnknownLayout,
+                "{policy}: {value:?}"
+            );
+            let both = [Ask::new(&policy, KEY), Ask::new(&daily, KEY)];
+            assert_eq!(
+                kind_of(limits.check_all(both).await),
+                StoreErrorKind::UnknownLayout,
+                "{policy}: {value:?}"
+            );
+            let refund = limits.refund(&policy, KEY).await;
+            assert!(
+                matches!(&refund, Err(Rejection::Unavailable(error)) if error.kind() == StoreErrorKind::UnknownLayout),
+                "{policy}: {value:?}: {refund:?}"
+            );
+            assert_eq!(get(server, &name), value, "the value was touched");
+        }
+        set(server, &name, &sound);
+        let limits = limiter(server, &namespace);
+        assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    }
+}
+
 /// Whatever a value has become, a decision or a typed error comes of it: the script itself never fails.
 #[tokio::test]
 async fn a_damaged_value_breaks_no_script() {
     let server = RedisServer::shared();
     let mut random = fastrand::Rng::with_seed(11);
-    for policy in [
-        bucket("p", 5, "7/3s"),
-        funnel("p", 5, "7/3s"),
-        window("p", 5, "3s"),
-        window("p", 200, "3s"),
+    let lent = [Policy::token_bucket("p"), Policy::funnel("p")].map(|shape| {
+        let shape = shape.capacity(50).rate("7/3s").lease("1m");
+        shape.deadline(PATIENT).build().unwrap()
+    });
+    for (policy, first) in [
+        (bucket("p", 5, "7/3s"), None),
+        (funnel("p", 5, "7/3s"), None),
+        (window("p", 5, "3s"), None),
+        (window("p", 200, "3s"), None),
+        (bucket("p", 50, "7/3s"), lent.first()),
+        (funnel("p", 50, "7/3s"), lent.last()),
     ] {
         let namespace = namespace();
         let limits = limiter(server, &namespace);
         for _ in 0..3 {
-            assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+            let policy = first.unwrap_or(&policy);
+            assert!(limits.check(policy, KEY).await.unwrap().is_allowed());
         }
         let name = name(server, &namespace);
         let sound = get(server, &name);

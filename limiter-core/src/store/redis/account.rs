@@ -1,5 +1,6 @@
 //! Refunds and loans: what the second script is asked, and what it answers; the layout is told in `lua/account.lua`.
 
+use std::iter;
 use std::time::Duration;
 
 use bb8_redis::redis::Value;
@@ -30,7 +31,7 @@ pub(crate) struct Lender {
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) policy: Policy,
-    key: String,
+    pub(crate) key: String,
 }
 
 /// What a lender answers.
@@ -84,7 +85,7 @@ impl Lender {
 /// The call that gives back what a limit costs.
 pub(super) fn refund(
     limit: &Limit<'_>,
-    namespace: &Namespace,
+    key: String,
     injected: Option<Timestamp>,
     deadline: Duration,
 ) -> Call<'static> {
@@ -93,7 +94,12 @@ pub(super) fn refund(
         ..Borrowing::default()
     };
     let plan = plan(REFUND, limit.policy.algorithm(), &ask, injected);
-    Call::new(&ACCOUNT, [key(limit, namespace)], plan, deadline)
+    Call::new(&ACCOUNT, [key], plan, deadline)
+}
+
+/// The call that asks for nothing, after which a server knows the script.
+pub(super) fn nothing(deadline: Duration) -> Call<'static> {
+    Call::new(&ACCOUNT, iter::empty::<String>(), wire::head(None), deadline)
 }
 
 /// How the limit stands after a refund.
@@ -114,7 +120,7 @@ fn verdict(outcome: Outcome, now: u64) -> Verdict {
     }
 }
 
-fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
+pub(super) fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
     let (algorithm, policy) = (limit.policy.algorithm().code(), limit.policy.escaped_name());
     namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
 }

@@ -201,7 +201,7 @@ impl Node {
         .map_err(Failure::Answered)
     }
 
-    /// A connection for a call of this deadline, dialled if there is no healthy one.
+    /// A connection for a call of this deadline, dialled if there is no healthy one. Nothing of the call is sent yet.
     pub(super) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
         let local = self.local()?;
         if let Some(connection) = local.in_use(deadline) {
@@ -215,10 +215,10 @@ impl Node {
             let connection = tokio::select! {
                 biased;
                 connection = local.pool.get() => connection.map_err(|error| match error {
-                    RunError::User(error) => StoreError::from(error),
-                    RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "no connection in time"),
+                    RunError::User(error) => StoreError::from(error).unsent(),
+                    RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "no connection in time").unsent(),
                 })?,
-                () = failed => return Err(self.0.failures.last(&self.0.dialer)),
+                () = failed => return Err(self.0.failures.last(&self.0.dialer).unsent()),
             };
             // A broken one leaves the pool as it is dropped.
             if connection.is_healthy(deadline) {

@@ -14,8 +14,10 @@ pub(super) struct Wallet {
     /// When the last loan came, and how much was there then.
     filled_at: u64,
     filled: u64,
-    /// Not before this moment is it worth asking for more.
+    /// Not before this moment is it worth asking for more …
     ask_at: u64,
+    /// … and not before this one to give anything back.
+    tell_at: u64,
     spent_at: u64,
     /// Until this moment somebody is asking, or was lost with his runtime.
     asking_until: u64,
@@ -54,6 +56,7 @@ impl Wallet {
             filled_at: now,
             filled: 0,
             ask_at: now,
+            tell_at: now,
             spent_at: now,
             asking_until: 0,
         }
@@ -72,6 +75,19 @@ impl Wallet {
         }
         self.spent_at = now;
         Some(left)
+    }
+
+    /// Takes back up to `amount` of what was spent and not told yet, where its loan still runs: so much came back.
+    pub(super) fn take_back(&mut self, amount: u64, now: u64) -> u64 {
+        let mut rest = amount;
+        // What lasts longer is of more use.
+        for purse in self.purses.iter_mut().rev().filter(|purse| now < purse.until) {
+            let part = rest.min(purse.spent);
+            purse.spent -= part;
+            purse.left += part;
+            rest -= part;
+        }
+        amount - rest
     }
 
     pub(super) fn held(&self, now: u64) -> u64 {
@@ -175,11 +191,26 @@ impl Wallet {
         self.ask_at = now + self.max_age / 16;
     }
 
+    /// What was told did not reach the store: it is here as before, as long as its loan runs.
+    pub(super) fn untell(&mut self, report: Report, now: u64) {
+        self.tell_at = now + self.max_age / 16;
+        let purse = self
+            .purses
+            .iter_mut()
+            .find(|purse| purse.epoch == report.epoch && now < purse.until);
+        if let Some(purse) = purse {
+            purse.left += report.returned;
+            purse.spent += report.spent;
+        }
+    }
+
     /// Whether it holds what nobody has asked for lately, or what will soon be of no use.
     pub(super) fn is_stale(&self, now: u64) -> bool {
         let idle = now.saturating_sub(self.spent_at) > self.max_age / 4;
         let old = |purse: &Purse| !purse.is_empty() && purse.until.saturating_sub(now) < self.max_age / 16;
-        !self.is_asking(now) && (idle && !self.is_empty() || self.purses.iter().any(old))
+        // What could not be told a moment ago cannot be told now either.
+        let may_tell = !self.is_asking(now) && now >= self.tell_at;
+        may_tell && (idle && !self.is_empty() || self.purses.iter().any(old))
     }
 
     /// Whether it holds nothing, and has not been of use for a while.
@@ -234,116 +265,4 @@ const ASKED_FOR: u64 = 5_000_000;
 const MARGIN: u64 = 500;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AGE: u64 = 1_000_000;
-    const QUOTA: u64 = 1_000_000;
-
-    fn loan(amount: u64, epoch: u32) -> Loan {
-        Loan {
-            amount,
-            epoch,
-            life: AGE,
-        }
-    }
-
-    fn with(amount: u64) -> Wallet {
-        let mut wallet = Wallet::new(AGE, 1_000, 0);
-        wallet.ask(1_000, QUOTA, 0);
-        wallet.filled(loan(amount, 1), 0, 0);
-        wallet
-    }
-
-    #[test]
-    fn what_is_here_is_spent_and_no_more() {
-        let mut wallet = with(5_000);
-        assert_eq!(wallet.spend(3_000, 1), Some(2_000));
-        assert_eq!(wallet.spend(3_000, 1), None);
-        assert_eq!(wallet.spend(2_000, 1), Some(0));
-        assert_eq!(wallet.spend(1, 1), None);
-    }
-
-    #[test]
-    fn a_loan_ends_here_before_it_ends_at_the_store() {
-        let mut wallet = with(5_000);
-        let end = AGE - AGE / 16 - MARGIN;
-        assert!(wallet.spend(1_000, end - 1).is_some());
-        assert_eq!(wallet.spend(1_000, end), None);
-    }
-
-    #[test]
-    fn the_older_epoch_is_spent_first_and_reported_by_its_number() {
-        let mut wallet = with(5_000);
-        wallet.ask(0, QUOTA, 0);
-        wallet.filled(loan(5_000, 2), 0, 0);
-        assert_eq!(wallet.spend(7_000, 1), Some(3_000));
-        let report = |epoch, spent, returned| Report {
-            epoch,
-            spent,
-            returned,
-        };
-        assert_eq!(wallet.ask(0, QUOTA, 1).report, report(1, 5_000, 0));
-        wallet.answered(1);
-        assert_eq!(
-            wallet.farewell(1).map(|ask| ask.report),
-            Some(report(2, 2_000, 3_000))
-        );
-        assert_eq!(wallet.farewell(1), None);
-        assert_eq!(wallet.held(1), 0);
-    }
-
-    #[test]
-    fn a_call_that_is_not_covered_takes_what_is_here_along() {
-        let mut wallet = with(5_000);
-        wallet.spend(3_000, 1);
-        let ask = wallet.ask(4_000, QUOTA, 1);
-        assert_eq!(
-            (ask.cost, ask.report.spent, ask.report.returned),
-            (4_000, 3_000, 2_000)
-        );
-        assert_eq!(wallet.spend(1_000, 1), None, "it is on its way back");
-    }
-
-    #[test]
-    fn one_asks_at_a_time_and_not_at_once_again_where_nothing_is_to_be_had() {
-        let mut wallet = Wallet::new(AGE, 1_000, 0);
-        assert!(wallet.should_ask(0));
-        wallet.ask(1_000, QUOTA, 0);
-        assert!(!wallet.should_ask(0));
-        wallet.filled(Loan::default(), 0, 10);
-        assert!(!wallet.should_ask(10 + AGE / 16 - 1));
-        assert!(wallet.should_ask(10 + AGE / 16));
-    }
-
-    #[test]
-    fn more_is_wanted_while_loans_are_short_lived_and_less_when_they_are_not() {
-        let mut wallet = with(5_000);
-        let mut wants = Vec::new();
-        for pause in [1, 1, AGE / 16, AGE, AGE] {
-            let now = wallet.filled_at + pause;
-            wants.push(wallet.ask(0, QUOTA, now).want);
-            wallet.filled(loan(1_000, 1), now, now);
-        }
-        assert_eq!(wants, [16_000, 32_000, 32_000, 16_000, 8_000]);
-        for _ in 0..20 {
-            let now = wallet.filled_at + 1;
-            wallet.ask(0, QUOTA, now);
-            wallet.filled(loan(1_000, 1), now, now);
-        }
-        assert_eq!(wallet.want, QUOTA, "never more than there is");
-    }
-
-    #[test]
-    fn what_nobody_spends_is_stale_and_then_idle() {
-        let mut wallet = with(5_000);
-        wallet.spend(1_000, 10);
-        assert!(!wallet.is_stale(10 + AGE / 4));
-        assert!(wallet.is_stale(10 + AGE / 4 + 1));
-        assert!(wallet.farewell(300_000).is_some());
-        wallet.answered(300_001);
-        assert!(!wallet.is_stale(600_000));
-        assert!(!wallet.is_idle(10 + AGE));
-        assert!(wallet.is_idle(10 + AGE + 1));
-    }
-}
+mod tests;

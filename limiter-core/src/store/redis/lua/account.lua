@@ -1,6 +1,6 @@
 -- Gives back what was used, or lends of a bucket or a funnel.
 --
--- KEYS[1]: the limit's key.
+-- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
 -- ARGV[1] goes on with: operation (1: 0 refund, 1 lend), algorithm (1), cost (8: what is given back, or what is charged beside
 --   the loan), three numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and 0); then, of
 --   no account to a refund: what is to be lent at most (8), how long an epoch lasts (8), what was spent (8) and what comes back
@@ -57,6 +57,8 @@ local function lend(meter, want, epoch)
   if lent_total(account) == 0 then
     account.current, account.previous = 0, 0
     account.since, account.epoch, account.number = account.at, epoch, account.at % 4294967296
+  elseif account.current == 0 then
+    account.epoch = max(account.epoch, epoch)
   end
   if meter.algorithm == TOKEN_BUCKET then
     account.amount = account.amount - amount
@@ -98,6 +100,9 @@ local function refund_window(limit, amount)
   return READABLE
 end
 
+if not KEYS[1] then
+  return ''
+end
 local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number =
   unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
 local limit = { key = KEYS[1], algorithm = algorithm, cost = 0, used = 0 }

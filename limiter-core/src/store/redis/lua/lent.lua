@@ -98,14 +98,14 @@ local function view_account(meter, value)
   elseif #value == LENT_BYTES then
     layout, algorithm, parts, amount, remainder, at, keep_until, current, previous, since, epoch, number =
       unpack(LENT, value)
-    if since > at or epoch == 0 or current > MAX or previous > MAX then
+    if since > at or since + epoch < at or epoch == 0 or current > MAX or previous > MAX then
       return UNKNOWN_LAYOUT
     end
   else
     return failure_of(value, 'GET', meter.key)
   end
   if layout ~= LAYOUT or algorithm ~= meter.algorithm or amount > MAX or remainder >= parts or parts > MAX
-    or at > keep_until or keep_until > EXACT then
+    or at > keep_until or keep_until >= EXACT then
     return UNKNOWN_LAYOUT
   end
   if now >= keep_until then
