@@ -52,6 +52,14 @@ async fn does_everything(limits: &Limiter) -> Result<(), Rejection> {
             while limits.check(&policy, "k").await?.is_allowed() {}
         }
     }
+    // The first of them goes alone, and the others go together.
+    let policy = bucket("several", 100, 1);
+    let several = ["k", "l", "m"].map(|key| limits.check(&policy, key).into_future());
+    let [first, second, third] = several;
+    let (first, second, third) = tokio::join!(first, second, third);
+    for decision in [first, second, third] {
+        assert!(decision?.is_allowed());
+    }
     for policy in policies() {
         limits.reset(&policy, "k").await?;
     }

@@ -29,6 +29,7 @@ mod seeds;
 mod sentinel;
 mod slots;
 mod tls;
+mod trial;
 mod wait;
 mod wire;
 
@@ -39,12 +40,10 @@ use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
 use super::Store;
-use crate::algorithm::Mode;
 use crate::clock::Clock;
-use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::key::{Key, Namespace};
-use crate::policy::Policy;
-use crate::request::{Ask, Limit, Request, Verdict};
+use crate::error::{ConfigError, StoreError};
+use crate::key::Namespace;
+use crate::request::{Limit, Request, Verdict};
 pub(crate) use account::{Account, Lender, Lending};
 use cluster::Cluster;
 use connection::Dialer;
@@ -220,60 +219,17 @@ impl Store for RedisStore {
             }
             self.eviction.look(&node).await;
         }
-        self.try_out().await
-    }
-}
-
-impl RedisStore {
-    /// Decides for a key that nobody has, charges it, gives that back and forgets it, so that permissions that do not
-    /// suffice, and servers that take no writes, are found out before a call meets them.
-    async fn try_out(&self) -> Result<(), StoreError> {
-        let invalid = |error: ConfigError| StoreError::new(StoreErrorKind::Protocol, error.to_string());
-        let level = Policy::token_bucket("ready")
-            .capacity(1)
-            .rate(1)
-            .build()
-            .map_err(invalid)?;
-        // So many permits that the ring is not read whole. The second is denied, but has the ring live longer, for which
-        // something in it is written again.
-        let permits = 200;
-        for (window, operation) in [
-            ("1s", Operation::Check),
-            ("1m", Operation::Check),
-            ("1m", Operation::Reset),
-        ] {
-            let window = Policy::sliding_window("ready")
-                .limit(permits)
-                .window(window)
-                .build();
-            let window = window.map_err(invalid)?;
-            let asks = [
-                Ask::new(&level, Key::shared()),
-                Ask::new(&window, Key::shared()).cost(permits),
-            ];
-            let Ok(request) = Request::new(asks, Mode::Charge, true) else {
-                return Ok(());
-            };
-            let keys = self.namespace.trial_keys();
-            if operation == Operation::Reset {
-                for (limit, key) in request.limits.iter().zip(&keys) {
-                    let call = account::refund(limit, key.clone(), self.clock.injected(), READY_WITHIN);
-                    self.route.run(&call).await?;
-                }
-            }
-            let mut question = Question::new(&request, operation, &self.namespace);
-            question.keys = keys.into_iter().collect();
-            let wait = Wait::of(READY_WITHIN);
-            let question = Arc::new(question);
-            self.route.run(&Decision { question, wait }).await?;
-        }
-        Ok(())
+        trial::try_out(&self.route, &self.namespace, &self.clock).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Mode;
+    use crate::error::StoreErrorKind;
+    use crate::policy::Policy;
+    use crate::request::Ask;
     use crate::units::Timestamp;
     use limiter_testing::RedisServer;
 

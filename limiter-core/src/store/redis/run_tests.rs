@@ -5,7 +5,10 @@ use std::time::Duration;
 use limiter_testing::RedisServer;
 
 use super::*;
+use crate::algorithm::Mode;
 use crate::clock::ManualClock;
+use crate::policy::Policy;
+use crate::request::Ask;
 use crate::store::MemoryStore;
 
 const STEPS: usize = 1_500;

@@ -14,11 +14,8 @@ for _ = 1, runs do
   is_plain = is_plain and not is_window
 
   -- All values by one command, where no decision of the run sees what another has written: a command takes longer to call
-  -- than to answer. Where it is not permitted, each of them is asked for.
-  local values = is_plain and differ == 1 and decisions > 1 and try('MGET', spread(KEYS, key + 1, key + decisions))
-  if values and values.err then
-    values = false
-  end
+  -- than to answer.
+  local values = is_plain and differ == 1 and decisions > 1 and call('MGET', spread(KEYS, key + 1, key + decisions))
 
   for number = 1, decisions do
     local name = KEYS[key + 1]
