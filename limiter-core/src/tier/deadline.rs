@@ -1,7 +1,7 @@
 //! Bounds the time that an answer may take.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,7 +19,15 @@ pub(crate) async fn within<T>(
     deadline: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let mut answer = pin!(answer);
+    within_pinned(deadline, pin!(answer)).await
+}
+
+/// The same for an answer that lies somewhere already. What an `async fn` is given by value takes its room twice, once where
+/// it is given and once where it is awaited, and each layer doubles it again; a call's future shall be small.
+pub(crate) async fn within_pinned<T>(
+    deadline: Duration,
+    mut answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+) -> Result<T, StoreError> {
     if let Ok(answer) = tokio::time::timeout(deadline, answer.as_mut()).await {
         return answer;
     }

@@ -1,10 +1,11 @@
 //! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
 //! does not.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::deadline::within;
+use super::deadline::{within, within_pinned};
 use super::deny_cache::DenyCache;
 use super::insurance::Insurance;
 use super::lease::Leases;
@@ -76,10 +77,11 @@ impl Guard {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
         let submission = self.denials.submission(request);
         let (answer, held) = match self.leases.ask(request) {
-            Some(asked) => (within(deadline, asked).await, u64::MAX),
+            Some(asked) => (within_pinned(deadline, pin!(asked)).await, u64::MAX),
             None => {
                 let held = self.leases.held(request);
-                (within(deadline, self.store.decide(request)).await, held)
+                let asked = pin!(self.store.decide(request));
+                (within_pinned(deadline, asked).await, held)
             }
         };
         let error = match answer {

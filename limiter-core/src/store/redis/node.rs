@@ -1,7 +1,7 @@
 //! One Redis server, and the connections to it.
 
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -132,7 +132,8 @@ impl Node {
     async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let mut pass = Some(self.admit()?);
         let overdue = || self.failed(pass.take());
-        let answer = call.wait().for_answer(self.exchange(call, asking), overdue).await;
+        let exchange = pin!(self.exchange(call, asking));
+        let answer = call.wait().for_answer(exchange, overdue).await;
         match &answer {
             Err(Failure::Unreachable(_)) => self.failed(pass),
             Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
@@ -204,9 +205,18 @@ impl Node {
     /// A connection for a call of this deadline, dialled if there is no healthy one.
     pub(super) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
         let local = self.local()?;
-        if let Some(connection) = local.in_use(deadline) {
-            return Ok(connection);
+        match local.in_use(deadline) {
+            Some(connection) => Ok(connection),
+            // On the heap, since it is needed once in a while, and every call's future would have room for it.
+            None => Box::pin(self.another_connection(&local, deadline)).await,
         }
+    }
+
+    async fn another_connection(
+        &self,
+        local: &Local,
+        deadline: Duration,
+    ) -> Result<Connection, StoreError> {
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
             let failed = self.0.failures.next();
