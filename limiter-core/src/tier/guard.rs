@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::deadline::{within, within_pinned};
-use super::deny_cache::DenyCache;
+use super::deny_cache::{Charge, DenyCache};
 use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
@@ -15,8 +15,9 @@ use crate::clock::Clock;
 use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::identity::Identity;
 use crate::policy::OnStoreFailure;
-use crate::request::Request;
+use crate::request::{Ask, Request};
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::units::{Timestamp, micros_ceil};
@@ -66,6 +67,18 @@ impl Guard {
         }
         let verdict = self.denials.answer(request)?;
         Some(request.decision(verdict, Origin::DenyCache))
+    }
+
+    /// The denial that Redis would answer to a charge of one limit of which nothing is borrowed, if that is known.
+    #[inline]
+    pub(crate) fn deny_now(&self, ask: &Ask<'_>, identity: Identity, cost: u64) -> Option<Decision> {
+        let algorithm = ask.policy().algorithm();
+        let (decided_at, outcome) = self.denials.answer_one(Charge {
+            identity,
+            algorithm,
+            cost,
+        })?;
+        Some(ask.decision(decided_at, outcome, Origin::DenyCache))
     }
 
     /// The answer of Redis to a request that cannot be decided at once, within the deadline.

@@ -212,11 +212,7 @@ impl Node {
         }
     }
 
-    async fn another_connection(
-        &self,
-        local: &Local,
-        deadline: Duration,
-    ) -> Result<Connection, StoreError> {
+    async fn another_connection(&self, local: &Local, deadline: Duration) -> Result<Connection, StoreError> {
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
             let failed = self.0.failures.next();

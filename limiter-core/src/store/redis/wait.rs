@@ -84,11 +84,12 @@ mod tests {
     async fn only_who_waited_in_vain_until_his_time_was_up_is_overdue() {
         let wait = Wait::of(Duration::from_millis(20));
         let mut overdue = 0;
-        let cancelled = wait.for_answer(pin!(pending::<()>()), || overdue += 1);
+        let mut never = pin!(pending::<()>());
+        let cancelled = wait.for_answer(never.as_mut(), || overdue += 1);
         assert!(tokio::time::timeout(Duration::ZERO, cancelled).await.is_err());
         assert_eq!(overdue, 0);
 
-        let in_vain = wait.for_answer(pin!(pending::<()>()), || overdue += 1);
+        let in_vain = wait.for_answer(never, || overdue += 1);
         assert!(tokio::time::timeout(wait.deadline(), in_vain).await.is_err());
         assert_eq!(overdue, 1);
 

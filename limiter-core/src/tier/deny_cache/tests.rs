@@ -5,6 +5,7 @@ use crate::algorithm::{self, Outcome, Slot, State};
 use crate::clock::ManualClock;
 use crate::policy::{Algorithm, Policy};
 use crate::request::Ask;
+use crate::request::Limit;
 
 const CAP: Duration = Duration::from_secs(1);
 const SECOND: u64 = 1_000_000;
