@@ -18,6 +18,7 @@ mod jitter;
 mod learner;
 mod names;
 mod node;
+mod places;
 mod pools;
 mod question;
 mod refusal;

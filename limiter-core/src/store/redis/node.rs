@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
 use bb8_redis::redis::{RedisError, Value};
-use tokio::sync::Semaphore;
-use tokio::sync::SemaphorePermit;
 
 use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
 use super::dial_failures::DialFailures;
 use super::dispatcher::{Entered, Lane, Part, Slot, batch};
+use super::places::{Place, Places};
 use super::pools::{Local, Pools};
 use super::question::Question;
 use super::reply;
@@ -44,7 +43,7 @@ struct Inner {
     told_out: Seldom,
     told_back: Seldom,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
-    in_flight: Semaphore,
+    in_flight: Places,
 }
 
 /// How a node is used.
@@ -69,7 +68,6 @@ pub(super) enum Failure {
 
 impl Node {
     pub(super) fn new(dialer: Dialer, settings: NodeSettings, clock: Clock) -> Self {
-        let max_in_flight = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Self(Arc::new(Inner {
             dialer,
             settings,
@@ -79,7 +77,7 @@ impl Node {
             breaker: Arc::new(Breaker::new()),
             told_out: Seldom::default(),
             told_back: Seldom::default(),
-            in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
+            in_flight: Places::new(settings.max_in_flight),
         }))
     }
 
@@ -143,11 +141,13 @@ impl Node {
     }
 
     /// A place among the calls that may be on their way.
-    fn place(&self) -> Result<SemaphorePermit<'_>, Failure> {
-        self.0.in_flight.try_acquire().map_err(|_| {
+    fn place(&self) -> Result<Place<'_>, Failure> {
+        let places = &self.0.in_flight;
+        places.take().ok_or_else(|| {
             let detail = format!(
                 "{} calls are on their way to Redis at {} already",
-                self.0.settings.max_in_flight, self.0.dialer
+                places.most(),
+                self.0.dialer
             );
             Failure::Unreachable(StoreError::new(StoreErrorKind::Overloaded, detail))
         })
