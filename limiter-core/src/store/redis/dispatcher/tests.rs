@@ -119,6 +119,42 @@ fn who_holds_a_slot_for_long_keeps_nobody_waiting() {
     assert!(next(&starts).is_none(), "it was given back once");
 }
 
+/// Its caller may hold on to its future without looking at it.
+#[test]
+fn a_lone_call_that_is_late_keeps_nobody_waiting() {
+    let (lane, starts) = lane();
+    let first = alone(&lane);
+    let _answer = enter(&lane, &[("second", 1)]);
+    let (_, second) = next(&starts).unwrap().take().unwrap();
+    let _answer = enter(&lane, &[("third", 1)]);
+    assert!(next(&starts).is_none(), "it is not late yet");
+    lane.lock().alone.as_mut().unwrap().late_at = Instant::now();
+    let _answer = enter(&lane, &[("fourth", 1)]);
+    let (entries, third) = next(&starts).unwrap().take().unwrap();
+    assert_eq!(entries.len(), 2);
+    let _answer = enter(&lane, &[("fifth", 1)]);
+    drop(first);
+    assert!(next(&starts).is_none(), "its slot was given back once");
+    drop((second, third));
+    let (_, fourth) = next(&starts).unwrap().take().unwrap();
+    drop(fourth);
+    drop(alone(&lane));
+    assert_eq!(lane.lock().taken, 0);
+}
+
+#[test]
+fn nothing_is_late_before_a_slow_network_has_answered_once() {
+    let (lane, _starts) = lane();
+    let first = alone(&lane);
+    assert_eq!(first.late_at() - first.began, FIRST_LATE_AFTER);
+    let patience = |micros| {
+        lane.lock().round_trip = Duration::from_micros(micros);
+        first.late_at() - first.began
+    };
+    assert_eq!(patience(80), LATE_AFTER);
+    assert_eq!(patience(40_000), Duration::from_millis(160));
+}
+
 #[test]
 fn who_waits_is_told_when_nobody_will_come() {
     let (lane, starts) = lane();
