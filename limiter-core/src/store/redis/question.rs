@@ -54,10 +54,21 @@ impl Question {
                 &limit.key,
             )
         };
+        // Nothing is collected for one limit.
+        let (keys, limits) = match &*request.limits {
+            [limit] => (
+                SmallVec::from_buf([name(limit)]),
+                SmallVec::from_buf([Asked::from(limit)]),
+            ),
+            limits => (
+                limits.iter().map(name).collect(),
+                limits.iter().map(Asked::from).collect(),
+            ),
+        };
         Self {
             operation,
-            keys: request.limits.iter().map(name).collect(),
-            limits: request.limits.iter().map(Asked::from).collect(),
+            keys,
+            limits,
         }
     }
 
