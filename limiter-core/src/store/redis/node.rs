@@ -105,7 +105,8 @@ impl Node {
         wait: &Wait,
     ) -> Result<Verdict, Failure> {
         let items: [Item<'_>; 1] = [(question, 1)];
-        let call = wire::call(&items, self.injected(), wait.deadline());
+        // The caller may have been sent here by another node: his time began before.
+        let call = wire::call(&items, self.injected(), wait.deadline()).for_one_who_waits(*wait);
         let reply = self.run_alone(&call, part.asking).await?;
         slot.answered();
         drop(slot);
@@ -313,3 +314,6 @@ impl From<Failure> for StoreError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// On behalf of somebody who has waited before the call was made.
+    pub(super) fn for_one_who_waits(self, wait: Wait) -> Self {
+        Self { wait, ..self }
+    }
+
     /// Names the script.
     pub(super) fn by_hash(&self) -> Cmd {
         self.command("EVALSHA", self.script.hash())

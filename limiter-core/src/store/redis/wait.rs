@@ -21,6 +21,15 @@ impl Wait {
         }
     }
 
+    /// It began a while ago.
+    #[cfg(test)]
+    pub(super) fn begun(ago: Duration, deadline: Duration) -> Self {
+        Self {
+            started: Instant::now().checked_sub(ago).unwrap(),
+            deadline,
+        }
+    }
+
     /// How long the caller waits in all.
     pub(super) fn deadline(&self) -> Duration {
         self.deadline
