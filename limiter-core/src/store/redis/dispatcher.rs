@@ -22,7 +22,7 @@ use super::question::Question;
 use super::wait::Wait;
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use queue::Part;
-use queue::{Answer, Entry, Queue};
+use queue::{Answer, Caller, Entry, Queue};
 
 /// Batches on their way, where the round trip takes no time: one is at work on the server while the answers of the other
 /// are handed out. One fewer leaves the server idle half of the time, more make the batches smaller.
@@ -110,11 +110,13 @@ impl Lane {
 
     /// Lets a call go by itself if nobody is on the way, else has it wait with the others.
     pub(super) fn enter(self: &Arc<Self>, part: Part, question: &Arc<Question>, wait: Wait) -> Entered {
+        // Before the lock is taken, for which others may wait.
+        let (caller, told) = Caller::new(wait);
         let mut state = self.lock();
         if state.taken == 0 && !state.starting && state.queue.is_empty() {
             return Entered::Alone(state.leave_alone(self));
         }
-        let told = state.queue.push(part, question, wait);
+        state.queue.push(part, question, caller);
         self.go_on(state);
         Entered::Waits(told)
     }

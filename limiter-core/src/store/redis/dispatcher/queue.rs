@@ -38,6 +38,14 @@ pub(super) struct Caller {
     answer: oneshot::Sender<Answer>,
 }
 
+impl Caller {
+    /// And the other end of what he is answered through.
+    pub(super) fn new(wait: Wait) -> (Self, oneshot::Receiver<Answer>) {
+        let (answer, told) = oneshot::channel();
+        (Self { wait, answer }, told)
+    }
+}
+
 /// One question, and those who ask it.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -70,15 +78,8 @@ impl Queue {
         self.entries.len() >= MOST_QUESTIONS
     }
 
-    /// Adds one who asks; the other end of what he is answered through.
-    pub(super) fn push(
-        &mut self,
-        part: Part,
-        question: &Arc<Question>,
-        wait: Wait,
-    ) -> oneshot::Receiver<Answer> {
-        let (answer, told) = oneshot::channel();
-        let caller = Caller { wait, answer };
+    /// Adds one who asks.
+    pub(super) fn push(&mut self, part: Part, question: &Arc<Question>, caller: Caller) {
         match self.same(part, question) {
             Some(entry) => entry.callers.push(caller),
             None => self.append(Entry {
@@ -87,7 +88,6 @@ impl Queue {
                 callers: smallvec![caller],
             }),
         }
-        told
     }
 
     /// The entry that asks the same, if it is the last that touches any of the question's limits.

@@ -47,6 +47,13 @@ fn wait() -> Wait {
     Wait::of(Duration::from_secs(1))
 }
 
+/// Adds one who asks to a queue.
+fn ask(queue: &mut Queue, part: Part, question: &Arc<Question>) -> oneshot::Receiver<Answer> {
+    let (caller, told) = Caller::new(wait());
+    queue.push(part, question, caller);
+    told
+}
+
 fn enter(lane: &Arc<Lane>, limits: &[(&str, u64)]) -> oneshot::Receiver<Answer> {
     match lane.enter(Part::default(), &check(limits), wait()) {
         Entered::Waits(answer) => answer,
@@ -186,7 +193,7 @@ fn a_longer_round_trip_has_more_batches_on_the_way() {
 #[test]
 fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
     let mut queue = Queue::default();
-    let push = |queue: &mut Queue| queue.push(Part::default(), &check(&[("k", 1)]), wait());
+    let push = |queue: &mut Queue| ask(queue, Part::default(), &check(&[("k", 1)]));
     let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
     let mut entries = queue.take();
     assert_eq!(shape(&entries), [(1, 100)]);
@@ -218,12 +225,12 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
         let mut queue = Queue::default();
         let same = || check(&[("k", 1)]);
         let _answers = [
-            queue.push(Part::default(), &same(), wait()),
-            queue.push(Part::default(), &check(&[("elsewhere", 3)]), wait()),
-            queue.push(Part::default(), &same(), wait()),
-            queue.push(part, &question, wait()),
-            queue.push(Part::default(), &same(), wait()),
-            queue.push(Part::default(), &same(), wait()),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, Part::default(), &check(&[("elsewhere", 3)])),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, part, &question),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, Part::default(), &same()),
         ];
         let entries = queue.take();
         let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
@@ -234,7 +241,7 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
 #[test]
 fn several_limits_are_the_same_question_only_all_together() {
     let mut queue = Queue::default();
-    let mut push = |limits: &[(&str, u64)]| queue.push(Part::default(), &check(limits), wait());
+    let mut push = |limits: &[(&str, u64)]| ask(&mut queue, Part::default(), &check(limits));
     let _answers = [
         push(&[("a", 1), ("b", 1)]),
         push(&[("a", 1), ("b", 1)]),
@@ -251,15 +258,15 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
     let mut queue = Queue::default();
     let mut answers = Vec::new();
     for _ in 0..5_000 {
-        answers.push(queue.push(Part::default(), &check(&[("hot", 1)]), wait()));
+        answers.push(ask(&mut queue, Part::default(), &check(&[("hot", 1)])));
     }
     for key in 0..70_u64 {
-        answers.push(queue.push(Part::default(), &check(&[(&key.to_string(), 2)]), wait()));
+        answers.push(ask(&mut queue, Part::default(), &check(&[(&key.to_string(), 2)])));
     }
     assert_eq!(shape(&queue.take()), [(1, 4_096)]);
     let entries = queue.take();
     assert_eq!((entries.len(), entries[0].callers.len()), (64, 904));
-    answers.push(queue.push(Part::default(), &check(&[("69", 2)]), wait()));
+    answers.push(ask(&mut queue, Part::default(), &check(&[("69", 2)])));
     let entries = queue.take();
     assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
     assert!(queue.is_empty() && queue.take().is_empty());
@@ -268,7 +275,7 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
 #[test]
 fn who_left_is_not_asked_for() {
     let mut queue = Queue::default();
-    let mut push = |key: &str| queue.push(Part::default(), &check(&[(key, 1)]), wait());
+    let mut push = |key: &str| ask(&mut queue, Part::default(), &check(&[(key, 1)]));
     let (stays, leaves, alone) = (push("k"), push("k"), push("other"));
     drop((leaves, alone));
     let mut entries = queue.take();
