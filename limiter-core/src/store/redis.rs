@@ -34,7 +34,7 @@ mod wait;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
@@ -180,11 +180,25 @@ impl RedisStore {
         Lender::new(self.route.clone(), self.clock.clone(), namespace)
     }
 
+    /// Decides a request for somebody who has waited since `started`.
+    pub(crate) async fn decide_since(
+        &self,
+        started: Instant,
+        request: &Request<'_>,
+    ) -> Result<Verdict, StoreError> {
+        self.answer(request, request.mode.into(), started).await
+    }
+
     /// Has one request answered by the script, on the node that owns its slot.
-    async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
+    async fn answer(
+        &self,
+        request: &Request<'_>,
+        operation: Operation,
+        started: Instant,
+    ) -> Result<Verdict, StoreError> {
         let decision = Decision {
             question: Arc::new(Question::new(request, operation, &self.namespace)),
-            wait: Wait::of(request.deadline()),
+            wait: Wait::since(started, request.deadline()),
         };
         self.route.run(&decision).await
     }
@@ -192,7 +206,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
-        self.answer(request, request.mode.into()).await
+        self.decide_since(Instant::now(), request).await
     }
 
     async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
@@ -202,7 +216,8 @@ impl Store for RedisStore {
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
-        self.answer(request, Operation::Reset).await.map(|_| ())
+        let reset = self.answer(request, Operation::Reset, Instant::now());
+        reset.await.map(|_| ())
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

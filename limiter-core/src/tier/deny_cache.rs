@@ -12,7 +12,7 @@ mod denial;
 mod shard;
 
 use std::iter;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ use crate::policy::Algorithm;
 use crate::request::{Request, Verdict};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::units::{Timestamp, micros_ceil};
-use denial::{Answer, Denial};
+use denial::{Answer, Denial, Submitted, denied_for};
 use shard::Shard;
 
 /// A power of two, as is the next: a quotient is then a shift.
@@ -50,9 +50,21 @@ pub(super) struct DenyCache {
 /// A question on its way to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission {
-    /// In microseconds of this process's clock.
-    at: u64,
+    started: Instant,
+    /// The moment of a test's clock, in microseconds. The system's is told when there is a denial to keep: it goes on with
+    /// the monotonic clock, so that it need not be read for what is allowed.
+    injected: Option<u64>,
     generation: u64,
+}
+
+impl Submission {
+    /// When the question was submitted, in microseconds of this process's clock, or a moment earlier.
+    fn at(&self, clock: &Clock) -> u64 {
+        self.injected.unwrap_or_else(|| {
+            let now = clock.now().as_micros();
+            now.saturating_sub(micros_ceil(self.started.elapsed()))
+        })
+    }
 }
 
 impl DenyCache {
@@ -114,12 +126,13 @@ impl DenyCache {
     }
 
     /// To be called before the store is asked: what its answer counts from, if a denial is to be kept.
-    pub(super) fn submission(&self, request: &Request<'_>) -> Option<Submission> {
+    pub(super) fn submission(&self, request: &Request<'_>, started: Instant) -> Option<Submission> {
         self.shard(charges(request))
             .filter(|_| request.mode == Mode::Charge)?;
         Some(Submission {
             generation: self.generation(charges(request))?,
-            at: self.clock.now().as_micros(),
+            started,
+            injected: self.clock.injected().map(Timestamp::as_micros),
         })
     }
 
@@ -131,7 +144,19 @@ impl DenyCache {
         let now = || self.clock.now().as_micros();
         let denial = submission
             .filter(|submission| self.generation(charges(request)) == Some(submission.generation))
-            .and_then(|submission| Denial::new(request, verdict, submission, self.cap_micros));
+            .and_then(|submission| {
+                let retry_after = denied_for(verdict)?;
+                let submitted = Submitted {
+                    at: submission.at(&self.clock),
+                    generation: submission.generation,
+                };
+                Some(Denial::new(
+                    request,
+                    verdict,
+                    submitted,
+                    retry_after.min(self.cap_micros),
+                ))
+            });
         if let Some(denial) = denial {
             shard.note(hash(charges(request)), denial, now(), self.cap_micros);
         } else if !shard.is_empty() {

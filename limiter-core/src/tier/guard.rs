@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::deadline::{within, within_pinned};
 use super::deny_cache::{Charge, DenyCache};
@@ -88,13 +88,15 @@ impl Guard {
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
-        let submission = self.denials.submission(request);
+        // The clock is read once before Redis is asked, and once after.
+        let started = Instant::now();
+        let submission = self.denials.submission(request, started);
         let (answer, held) = match self.leases.ask(request) {
-            Some(asked) => (within_pinned(deadline, pin!(asked)).await, u64::MAX),
+            Some(asked) => (within_pinned(started, deadline, pin!(asked)).await, u64::MAX),
             None => {
                 let held = self.leases.held(request);
-                let asked = pin!(self.store.decide(request));
-                (within_pinned(deadline, asked).await, held)
+                let asked = pin!(self.store.decide_since(started, request));
+                (within_pinned(started, deadline, asked).await, held)
             }
         };
         let error = match answer {

@@ -15,19 +15,12 @@ pub(super) struct Wait {
 impl Wait {
     /// It begins now.
     pub(super) fn of(deadline: Duration) -> Self {
-        Self {
-            started: Instant::now(),
-            deadline,
-        }
+        Self::since(Instant::now(), deadline)
     }
 
-    /// It began a while ago.
-    #[cfg(test)]
-    pub(super) fn begun(ago: Duration, deadline: Duration) -> Self {
-        Self {
-            started: Instant::now().checked_sub(ago).unwrap(),
-            deadline,
-        }
+    /// It began before.
+    pub(super) fn since(started: Instant, deadline: Duration) -> Self {
+        Self { started, deadline }
     }
 
     /// How long the caller waits in all.

@@ -1,6 +1,6 @@
 //! One denial, and what it says later on, of the same limits and other costs.
 
-use super::{Charge, Submission};
+use super::Charge;
 use crate::algorithm::Outcome;
 use crate::few::Few;
 use crate::identity::Identity;
@@ -12,7 +12,7 @@ use crate::units::Timestamp;
 #[derive(Debug)]
 pub(super) struct Denial {
     limits: Few<Denied>,
-    submission: Submission,
+    submission: Submitted,
     /// From this moment of this process's clock on the store is asked.
     until: u64,
     /// The store's own time.
@@ -27,6 +27,20 @@ struct Denied {
     /// In the algorithm's own unit.
     cost: u64,
     outcome: Outcome,
+}
+
+/// When the question was submitted that was denied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Submitted {
+    /// In microseconds of this process's clock.
+    pub(super) at: u64,
+    pub(super) generation: u64,
+}
+
+/// After how many microseconds all limits of a verdict have room again; none if they all have.
+pub(super) fn denied_for(verdict: &Verdict) -> Option<u64> {
+    let denying = verdict.outcomes.iter().filter(|outcome| !outcome.fits);
+    denying.map(|outcome| outcome.retry_after).max()
 }
 
 /// What a denial means for a question.
@@ -48,17 +62,10 @@ enum Later {
 }
 
 impl Denial {
-    /// What is to be kept of a verdict: nothing if it allows, or if the time for which it may be kept is over at once.
-    pub(super) fn new(
-        request: &Request<'_>,
-        verdict: &Verdict,
-        submission: Submission,
-        cap_micros: u64,
-    ) -> Option<Self> {
-        let denying = verdict.outcomes.iter().filter(|outcome| !outcome.fits);
-        let retry_after = denying.map(|outcome| outcome.retry_after).max()?;
+    /// What is to be kept of a verdict that denies, for so many microseconds.
+    pub(super) fn new(request: &Request<'_>, verdict: &Verdict, submission: Submitted, lasts: u64) -> Self {
         let limits = request.limits.iter().zip(&verdict.outcomes);
-        Some(Self {
+        Self {
             limits: limits
                 .map(|(limit, outcome)| Denied {
                     identity: limit.identity,
@@ -68,9 +75,9 @@ impl Denial {
                 })
                 .collect(),
             submission,
-            until: submission.at.saturating_add(retry_after.min(cap_micros)),
+            until: submission.at.saturating_add(lasts),
             decided_at: verdict.decided_at,
-        })
+        }
     }
 
     /// How many limits it is about.

@@ -32,7 +32,8 @@ async fn the_time_of_a_call_counts_from_its_beginning() {
         &Namespace::new("", "n"),
     ));
     for _ in 0..5 {
-        let wait = Wait::begun(Duration::from_millis(45), Duration::from_millis(50));
+        let started = Instant::now().checked_sub(Duration::from_millis(45)).unwrap();
+        let wait = Wait::since(started, Duration::from_millis(50));
         let asked = node.decide(Part::default(), &question, &wait);
         assert!(timeout_at(wait.ends().into(), asked).await.is_err());
     }
