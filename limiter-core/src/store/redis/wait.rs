@@ -28,6 +28,11 @@ impl Wait {
         self.deadline
     }
 
+    /// Whether it began before another.
+    pub(super) fn began_before(&self, other: &Self) -> bool {
+        self.started < other.started
+    }
+
     /// When his time is up.
     pub(super) fn ends(&self) -> Instant {
         // A deadline beyond what the clock can tell is as good as none.
