@@ -56,7 +56,7 @@ use eviction::Eviction;
 pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
-use question::{Operation, Question};
+use question::{Draft, Operation, Question};
 use sentinel::Sentinel;
 pub(crate) use tls::Certificates;
 use wait::Wait;
@@ -197,7 +197,7 @@ impl RedisStore {
         started: Instant,
     ) -> Result<Verdict, StoreError> {
         let decision = Decision {
-            question: Arc::new(Question::new(request, operation, &self.namespace)),
+            question: Draft::new(request, operation, &self.namespace),
             wait: Wait::since(started, request.deadline()),
         };
         self.route.run(&decision).await

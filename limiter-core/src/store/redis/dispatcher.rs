@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::question::Question;
+use super::question::Drafted;
 use super::wait::Wait;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use queue::Part;
 use queue::{Answer, Caller, Entry, Queue};
@@ -42,6 +43,9 @@ const FIRST_LATE_AFTER: Duration = Duration::from_millis(100);
 /// The calls of one runtime to one node.
 pub(super) struct Lane {
     state: Mutex<State>,
+    /// Whether the last who came asked the same as somebody before. Then the next may do so, too, and need not make his
+    /// question; else it is made before the lock is taken, for which others may wait.
+    gathers: AtomicBool,
     start: Box<dyn Fn(Start) + Send + Sync>,
 }
 
@@ -104,19 +108,26 @@ impl Lane {
         };
         Arc::new(Self {
             state: Mutex::new(state),
+            gathers: AtomicBool::new(false),
             start: Box::new(start),
         })
     }
 
     /// Lets a call go by itself if nobody is on the way, else has it wait with the others.
-    pub(super) fn enter(self: &Arc<Self>, part: Part, question: &Arc<Question>, wait: Wait) -> Entered {
-        // Before the lock is taken, for which others may wait.
+    pub(super) fn enter(self: &Arc<Self>, part: Part, question: &impl Drafted, wait: Wait) -> Entered {
         let (caller, told) = Caller::new(wait);
+        let gathers = self.gathers.load(Ordering::Relaxed);
+        if !gathers {
+            question.question();
+        }
         let mut state = self.lock();
         if state.taken == 0 && !state.starting && state.queue.is_empty() {
             return Entered::Alone(state.leave_alone(self));
         }
-        state.queue.push(part, question, caller);
+        let joined = state.queue.push(part, question, caller);
+        if joined != gathers {
+            self.gathers.store(joined, Ordering::Relaxed);
+        }
         self.go_on(state);
         Entered::Waits(told)
     }

@@ -14,7 +14,7 @@ use super::dial_failures::DialFailures;
 use super::dispatcher::{Entered, Lane, Part, Slot, batch};
 use super::places::{Place, Places};
 use super::pools::{Local, Pools};
-use super::question::Question;
+use super::question::{Drafted, Question};
 use super::reply;
 use super::script::{Call, is_unknown};
 use super::wait::Wait;
@@ -85,14 +85,14 @@ impl Node {
     pub(super) async fn decide(
         &self,
         part: Part,
-        question: &Arc<Question>,
+        question: &impl Drafted,
         wait: &Wait,
     ) -> Result<Verdict, Failure> {
         let _place = self.place()?;
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter(part, question, *wait) {
             // On the heap, so that the futures of those who wait, of which there may be many, stay small and are moved fast.
-            Entered::Alone(slot) => Box::pin(self.decide_alone(slot, part, question, wait)).await,
+            Entered::Alone(slot) => Box::pin(self.decide_alone(slot, part, question.question(), wait)).await,
             Entered::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
         }
     }

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use super::super::node::Failure;
-use super::super::question::Question;
+use super::super::question::{Drafted, Question};
 use super::super::wait::Wait;
 use crate::identity::Identity;
 use crate::request::Verdict;
@@ -78,28 +78,30 @@ impl Queue {
         self.entries.len() >= MOST_QUESTIONS
     }
 
-    /// Adds one who asks.
-    pub(super) fn push(&mut self, part: Part, question: &Arc<Question>, caller: Caller) {
-        match self.same(part, question) {
-            Some(entry) => entry.callers.push(caller),
-            None => self.append(Entry {
-                part,
-                question: Arc::clone(question),
-                callers: smallvec![caller],
-            }),
+    /// Adds one who asks; whether somebody asks the same already.
+    pub(super) fn push(&mut self, part: Part, question: &impl Drafted, caller: Caller) -> bool {
+        if let Some(entry) = self.same(part, question) {
+            entry.callers.push(caller);
+            return true;
         }
+        self.append(Entry {
+            part,
+            question: Arc::clone(question.question()),
+            callers: smallvec![caller],
+        });
+        false
     }
 
     /// The entry that asks the same, if it is the last that touches any of the question's limits.
-    fn same(&mut self, part: Part, question: &Question) -> Option<&mut Entry> {
-        let mut last = question.limits.iter().map(|limit| self.last_with(limit.identity));
+    fn same(&mut self, part: Part, question: &impl Drafted) -> Option<&mut Entry> {
+        let mut last = question.identities().map(|limit| self.last_with(limit));
         let number = last.next()??;
         if last.any(|other| other != Some(number)) {
             return None;
         }
         let place = usize::try_from(number.checked_sub(self.left)?).ok()?;
         let entry = self.entries.get_mut(place)?;
-        let is_same = entry.part == part && entry.question.is_same(question);
+        let is_same = entry.part == part && question.is_same(&entry.question);
         (is_same && entry.callers.len() < MOST_CALLERS).then_some(entry)
     }
 

@@ -7,7 +7,7 @@ use crate::algorithm::{Mode, Outcome};
 use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::request::{Ask, Request, Verdict};
-use crate::store::redis::question::Operation;
+use crate::store::redis::question::{Draft, Operation, Question};
 use crate::units::Timestamp;
 
 /// Asks for so many permits for each of these keys.
@@ -15,8 +15,12 @@ pub(super) fn check(limits: &[(&str, u64)]) -> Arc<Question> {
     question(limits, Operation::Check)
 }
 
+fn policy() -> Policy {
+    Policy::token_bucket("p").capacity(10).rate(1).build().unwrap()
+}
+
 fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<Question> {
-    let policy = Policy::token_bucket("p").capacity(10).rate(1).build().unwrap();
+    let policy = policy();
     let asks = limits
         .iter()
         .map(|(key, cost)| Ask::new(&policy, *key).cost(*cost));
@@ -203,6 +207,26 @@ fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
         let decided_at = answer.try_recv().unwrap().unwrap().decided_at;
         assert_eq!(decided_at, Timestamp::from_micros(number as u64));
     }
+}
+
+#[test]
+fn who_comes_after_one_who_joined_makes_a_question_only_if_nobody_asks_it() {
+    let (lane, _starts) = lane();
+    let _first = alone(&lane);
+    let _answers: Vec<_> = (0..2).map(|_| enter(&lane, &[("hot", 1)])).collect();
+    assert!(lane.gathers.load(Ordering::Relaxed));
+    let (policy, namespace) = (policy(), Namespace::new("", "n"));
+    let made = |key: &str| {
+        let request = Request::new([Ask::new(&policy, key)], Mode::Charge, false).unwrap();
+        let draft = Draft::new(&request, Operation::Check, &namespace);
+        let entered = lane.enter(Part::default(), &draft, wait());
+        assert!(matches!(entered, Entered::Waits(_)));
+        draft.is_made()
+    };
+    assert!(!made("hot"));
+    assert!(made("other") && !lane.gathers.load(Ordering::Relaxed));
+    assert!(made("hot"), "before the lock is taken");
+    assert!(!made("hot"));
 }
 
 #[test]
