@@ -202,6 +202,23 @@ impl<'a> Request<'a> {
         Ok(Self { limits, mode })
     }
 
+    /// Of one limit whose identity and cost are [known](Ask::charge).
+    #[cfg(feature = "redis")]
+    pub(crate) fn alone(
+        Ask { policy, key, .. }: Ask<'a>,
+        (identity, cost): (Identity, u64),
+        mode: Mode,
+    ) -> Self {
+        let limit = Limit {
+            identity,
+            policy,
+            key: key.bounded(),
+            cost,
+        };
+        let limits = SmallVec::from_buf([limit]);
+        Self { limits, mode }
+    }
+
     /// The shortest deadline of its policies.
     pub(crate) fn deadline(&self) -> Duration {
         self.limits
@@ -233,15 +250,15 @@ impl<'a> Request<'a> {
 
     /// The decision that a store's verdict means.
     pub(crate) fn decision(&self, verdict: Verdict, origin: Origin) -> Decision {
-        let limits: Few<LimitOutcome> = self
-            .limits
-            .iter()
-            .zip(verdict.outcomes)
-            .map(|(limit, outcome)| LimitOutcome {
-                policy: Lent::of(limit.policy),
-                outcome,
-            })
-            .collect();
+        let told = |(limit, outcome): (&Limit<'_>, &Outcome)| LimitOutcome {
+            policy: Lent::of(limit.policy),
+            outcome: *outcome,
+        };
+        let limits = match (&*self.limits, &*verdict.outcomes) {
+            // As nearly always; nothing is collected then.
+            ([limit], [outcome]) => Few::One(told((limit, outcome))),
+            (limits, outcomes) => limits.iter().zip(outcomes).map(told).collect(),
+        };
         Decision {
             allowed: limits.iter().all(LimitOutcome::is_allowed),
             limits,

@@ -9,6 +9,8 @@ use super::{Backend, Limiter, Mode};
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::few::Few;
+#[cfg(feature = "redis")]
+use crate::identity::Identity;
 use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
@@ -133,14 +135,36 @@ impl Future for Deciding<'_> {
 
 impl Deciding<'_> {
     fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
+        let looked = match &self.0 {
+            Progress::Unasked(check) => check.look(),
+            _ => Looked::Unknown,
+        };
+        if let Looked::Answered(answer) = looked {
+            self.0 = Progress::Answered;
+            return Poll::Ready(answer);
+        }
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
         let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
             Progress::Unasked(check) => {
                 let limiter = check.limiter;
-                let request = check.request()?;
-                if let Some(answer) = limiter.decide_now(&request) {
-                    return Poll::Ready(answer);
-                }
+                let request = match (looked, check) {
+                    #[cfg(feature = "redis")]
+                    (
+                        Looked::Charge(charge),
+                        Check {
+                            asks: Few::One(ask),
+                            mode,
+                            ..
+                        },
+                    ) => Request::alone(ask, charge, mode),
+                    (_, check) => {
+                        let request = check.request()?;
+                        if let Some(answer) = limiter.decide_now(&request) {
+                            return Poll::Ready(answer);
+                        }
+                        request
+                    }
+                };
                 let deadline = request.deadline();
                 Box::pin(async move { limiter.decide(&request, deadline).await })
             }
@@ -152,6 +176,51 @@ impl Deciding<'_> {
             self.0 = Progress::Asked(asked);
         }
         answer
+    }
+}
+
+/// What a look at a question says, where it lies.
+enum Looked {
+    /// All that is to be said.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory answers before"))]
+    Answered(Result<Decision, Rejection>),
+    /// Who is to be charged, and how much, by Redis.
+    #[cfg(feature = "redis")]
+    Charge((Identity, u64)),
+    /// Nothing.
+    Unknown,
+}
+
+impl Check<'_> {
+    /// Whether the question is about one limit that Redis has denied before. No request is made for what can be answered.
+    #[cfg(feature = "redis")]
+    #[inline]
+    fn look(&self) -> Looked {
+        let (Backend::Redis(guard), Few::One(ask), Mode::Charge) =
+            (&self.limiter.inner.backend, &self.asks, self.mode)
+        else {
+            return Looked::Unknown;
+        };
+        // What is borrowed is spent first.
+        if ask.policy().lease().is_some() {
+            return Looked::Unknown;
+        }
+        if let Err(error) = self.limiter.open() {
+            return Looked::Answered(Err(error.into()));
+        }
+        let (identity, cost) = match ask.charge() {
+            Ok(charge) => charge,
+            Err(rejection) => return Looked::Answered(Err(rejection)),
+        };
+        match guard.deny_now(ask, identity, cost) {
+            Some(decision) => Looked::Answered(Ok(decision)),
+            None => Looked::Charge((identity, cost)),
+        }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn look(&self) -> Looked {
+        Looked::Unknown
     }
 }
 

@@ -18,6 +18,7 @@ mod jitter;
 mod learner;
 mod names;
 mod node;
+mod places;
 mod pools;
 mod question;
 mod refusal;
@@ -34,7 +35,7 @@ mod wait;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
@@ -54,7 +55,7 @@ use eviction::Eviction;
 pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
-use question::{Operation, Question};
+use question::{Draft, Operation};
 use sentinel::Sentinel;
 pub(crate) use tls::Certificates;
 use wait::Wait;
@@ -178,11 +179,25 @@ impl RedisStore {
         Lender::new(self.route.clone(), self.clock.clone(), namespace)
     }
 
+    /// Decides a request for somebody who has waited since `started`.
+    pub(crate) async fn decide_since(
+        &self,
+        started: Instant,
+        request: &Request<'_>,
+    ) -> Result<Verdict, StoreError> {
+        self.answer(request, request.mode.into(), started).await
+    }
+
     /// Has one request answered by the script, on the node that owns its slot.
-    async fn answer(&self, request: &Request<'_>, operation: Operation) -> Result<Verdict, StoreError> {
+    async fn answer(
+        &self,
+        request: &Request<'_>,
+        operation: Operation,
+        started: Instant,
+    ) -> Result<Verdict, StoreError> {
         let decision = Decision {
-            question: Arc::new(Question::new(request, operation, &self.namespace)),
-            wait: Wait::of(request.deadline()),
+            question: Draft::new(request, operation, &self.namespace),
+            wait: Wait::since(started, request.deadline()),
         };
         self.route.run(&decision).await
     }
@@ -190,7 +205,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
-        self.answer(request, request.mode.into()).await
+        self.decide_since(Instant::now(), request).await
     }
 
     async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
@@ -201,7 +216,8 @@ impl Store for RedisStore {
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
-        self.answer(request, Operation::Reset).await.map(|_| ())
+        let reset = self.answer(request, Operation::Reset, Instant::now());
+        reset.await.map(|_| ())
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
@@ -225,6 +241,7 @@ impl Store for RedisStore {
 
 #[cfg(test)]
 mod tests {
+    use super::question::Question;
     use super::*;
     use crate::algorithm::Mode;
     use crate::error::StoreErrorKind;

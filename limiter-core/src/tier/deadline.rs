@@ -1,15 +1,17 @@
 //! Bounds the time that an answer may take.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{StoreError, StoreErrorKind};
 
 /// So often the other tasks may run after the deadline: the runtime looks at its sockets, the connection's task reads the
 /// reply, the batch's task hands it out, and the caller takes it.
 const LAST_LOOKS: usize = 4;
+
+const FOR_EVER: Duration = Duration::from_secs(86_400);
 
 /// Waits for the store's answer, at most until the deadline.
 ///
@@ -19,8 +21,19 @@ pub(crate) async fn within<T>(
     deadline: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let mut answer = pin!(answer);
-    if let Ok(answer) = tokio::time::timeout(deadline, answer.as_mut()).await {
+    within_pinned(Instant::now(), deadline, pin!(answer)).await
+}
+
+/// The same for an answer that has been waited for since `started`, and lies somewhere already. What an `async fn` is given by value takes its room twice, once where
+/// it is given and once where it is awaited, and each layer doubles it again; a call's future shall be small.
+pub(crate) async fn within_pinned<T>(
+    started: Instant,
+    deadline: Duration,
+    mut answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+) -> Result<T, StoreError> {
+    // A deadline beyond what the clock can tell is as good as none.
+    let ends = started.checked_add(deadline).unwrap_or(started + FOR_EVER);
+    if let Ok(answer) = tokio::time::timeout_at(ends.into(), answer.as_mut()).await {
         return answer;
     }
     for _ in 0..LAST_LOOKS {

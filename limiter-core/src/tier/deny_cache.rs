@@ -11,14 +11,19 @@
 mod denial;
 mod shard;
 
-use std::time::Duration;
+use std::iter;
+use std::time::{Duration, Instant};
 
-use crate::algorithm::Mode;
+use smallvec::SmallVec;
+
+use crate::algorithm::{Mode, Outcome};
 use crate::clock::Clock;
-use crate::request::{Limit, Request, Verdict};
+use crate::identity::Identity;
+use crate::policy::Algorithm;
+use crate::request::{Request, Verdict};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::units::micros_ceil;
-use denial::{Answer, Denial};
+use crate::units::{Timestamp, micros_ceil};
+use denial::{Answer, Denial, Submitted, denied_for};
 use shard::Shard;
 
 /// A power of two, as is the next: a quotient is then a shift.
@@ -45,9 +50,21 @@ pub(super) struct DenyCache {
 /// A question on its way to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission {
-    /// In microseconds of this process's clock.
-    at: u64,
+    started: Instant,
+    /// The moment of a test's clock, in microseconds. The system's is told when there is a denial to keep: it goes on with
+    /// the monotonic clock, so that it need not be read for what is allowed.
+    injected: Option<u64>,
     generation: u64,
+}
+
+impl Submission {
+    /// When the question was submitted, in microseconds of this process's clock, or a moment earlier.
+    fn at(&self, clock: &Clock) -> u64 {
+        self.injected.unwrap_or_else(|| {
+            let now = clock.now().as_micros();
+            now.saturating_sub(micros_ceil(self.started.elapsed()))
+        })
+    }
 }
 
 impl DenyCache {
@@ -69,37 +86,79 @@ impl DenyCache {
         if request.mode != Mode::Charge {
             return None;
         }
-        let shard = self.shard(request).filter(|shard| !shard.is_empty())?;
-        let (hash, now) = (hash(request), self.clock.now().as_micros());
-        let generation = self.generation(request).filter(|_| !request.is_free())?;
-        match shard.find(hash, request, |denial| denial.answer(request, generation, now))? {
-            Answer::Denied(verdict) => Some(verdict),
+        let mut outcomes = SmallVec::new();
+        let decided_at = self.look(charges(request), |outcome| outcomes.push(outcome))?;
+        Some(Verdict { decided_at, outcomes })
+    }
+
+    /// The same for one limit that is to be charged: nothing is collected for it.
+    #[inline]
+    pub(super) fn answer_one(&self, charge: Charge<'_>) -> Option<(Timestamp, Outcome)> {
+        let mut told = Outcome::default();
+        let decided_at = self.look(iter::once(charge), |outcome| told = outcome)?;
+        Some((decided_at, told))
+    }
+
+    /// When the store denied what it would deny now, and what it would say of each limit. What was told is of no account
+    /// where there is no moment.
+    #[inline]
+    fn look<'a>(
+        &self,
+        charges: impl Iterator<Item = Charge<'a>> + Clone,
+        told: impl FnMut(Outcome),
+    ) -> Option<Timestamp> {
+        let shard = self.shard(charges.clone()).filter(|shard| !shard.is_empty())?;
+        // What costs nothing is always allowed.
+        if charges.clone().all(|charge| charge.cost == 0) {
+            return None;
+        }
+        let (hash, now) = (hash(charges.clone()), self.clock.now().as_micros());
+        let generation = self.generation(charges.clone())?;
+        let answer = |denial: &Denial| denial.answer(charges.clone(), generation, now, told);
+        match shard.find(hash, charges.clone(), answer)? {
+            Answer::Denied(decided_at) => Some(decided_at),
             Answer::Unknown => None,
             Answer::Superseded => {
-                shard.remove(hash, request);
+                shard.remove(hash, charges);
                 None
             }
         }
     }
 
     /// To be called before the store is asked: what its answer counts from, if a denial is to be kept.
-    pub(super) fn submission(&self, request: &Request<'_>) -> Option<Submission> {
-        self.shard(request).filter(|_| request.mode == Mode::Charge)?;
+    pub(super) fn submission(&self, request: &Request<'_>, started: Instant) -> Option<Submission> {
+        self.shard(charges(request))
+            .filter(|_| request.mode == Mode::Charge)?;
         Some(Submission {
-            generation: self.generation(request)?,
-            at: self.clock.now().as_micros(),
+            generation: self.generation(charges(request))?,
+            started,
+            injected: self.clock.injected().map(Timestamp::as_micros),
         })
     }
 
     /// Keeps the store's answer if it is a denial.
     pub(super) fn heard(&self, request: &Request<'_>, verdict: &Verdict, submission: Option<Submission>) {
-        let Some(shard) = self.shard(request) else { return };
+        let Some(shard) = self.shard(charges(request)) else {
+            return;
+        };
         let now = || self.clock.now().as_micros();
         let denial = submission
-            .filter(|submission| self.generation(request) == Some(submission.generation))
-            .and_then(|submission| Denial::new(request, verdict, submission, self.cap_micros));
+            .filter(|submission| self.generation(charges(request)) == Some(submission.generation))
+            .and_then(|submission| {
+                let retry_after = denied_for(verdict)?;
+                let submitted = Submitted {
+                    at: submission.at(&self.clock),
+                    generation: submission.generation,
+                };
+                Some(Denial::new(
+                    request,
+                    verdict,
+                    submitted,
+                    retry_after.min(self.cap_micros),
+                ))
+            });
         if let Some(denial) = denial {
-            shard.note(hash(request), denial, now(), self.cap_micros);
+            shard.note(hash(charges(request)), denial, now(), self.cap_micros);
         } else if !shard.is_empty() {
             shard.tidy(now(), self.cap_micros);
         }
@@ -114,24 +173,38 @@ impl DenyCache {
     }
 
     /// Grows with each limit of the request that is forgotten; none while one is.
-    fn generation(&self, request: &Request<'_>) -> Option<u64> {
-        let each = request
-            .limits
-            .iter()
-            .filter_map(|limit| self.generation_of(limit));
+    fn generation<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Option<u64> {
+        let each = charges.filter_map(|charge| self.generation_of(charge.identity));
         let sum = each.fold(0_u64, |sum, generation| {
             sum.wrapping_add(generation.load(Ordering::Acquire))
         });
         sum.is_multiple_of(FORGOTTEN).then_some(sum)
     }
 
-    fn generation_of(&self, limit: &Limit<'_>) -> Option<&AtomicU64> {
-        self.generations.get(limit.identity.shard(GENERATIONS))
+    fn generation_of(&self, identity: Identity) -> Option<&AtomicU64> {
+        self.generations.get(identity.shard(GENERATIONS))
     }
 
-    fn shard(&self, request: &Request<'_>) -> Option<&Shard> {
-        self.shards.get(request.limits.first()?.identity.shard(SHARDS))
+    fn shard<'a>(&self, mut charges: impl Iterator<Item = Charge<'a>>) -> Option<&Shard> {
+        self.shards.get(charges.next()?.identity.shard(SHARDS))
     }
+}
+
+/// What one limit of a question is to be charged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge<'a> {
+    pub(super) identity: Identity,
+    pub(super) algorithm: &'a Algorithm,
+    /// In the algorithm's own unit.
+    pub(super) cost: u64,
+}
+
+fn charges<'a>(request: &'a Request<'_>) -> impl Iterator<Item = Charge<'a>> + Clone {
+    request.limits.iter().map(|limit| Charge {
+        identity: limit.identity,
+        algorithm: limit.policy.algorithm(),
+        cost: limit.cost,
+    })
 }
 
 /// Limits to which permits are given back.
@@ -145,7 +218,7 @@ pub(super) struct Forgetting<'a, 'r> {
 impl Forgetting<'_, '_> {
     fn add(&self, number: u64) {
         let limits = self.request.limits.iter();
-        for generation in limits.filter_map(|limit| self.cache.generation_of(limit)) {
+        for generation in limits.filter_map(|limit| self.cache.generation_of(limit.identity)) {
             generation.fetch_add(number, Ordering::AcqRel);
         }
     }
@@ -158,9 +231,8 @@ impl Drop for Forgetting<'_, '_> {
 }
 
 /// Where to look for it: the table compares the limits themselves.
-fn hash(request: &Request<'_>) -> u64 {
-    let hashes = request.limits.iter().map(|limit| limit.identity.hash());
-    hashes.fold(0, |list, hash| list.rotate_left(1) ^ hash)
+fn hash<'a>(charges: impl Iterator<Item = Charge<'a>>) -> u64 {
+    charges.fold(0, |list, charge| list.rotate_left(1) ^ charge.identity.hash())
 }
 
 #[cfg(all(test, shuttle))]

@@ -1,11 +1,12 @@
 //! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
 //! does not.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::deadline::within;
-use super::deny_cache::DenyCache;
+use super::deadline::{within, within_pinned};
+use super::deny_cache::{Charge, DenyCache};
 use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
@@ -14,8 +15,9 @@ use crate::clock::Clock;
 use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::identity::Identity;
 use crate::policy::OnStoreFailure;
-use crate::request::{Limit, Request};
+use crate::request::{Ask, Limit, Request};
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::units::{Timestamp, micros_ceil};
@@ -67,6 +69,18 @@ impl Guard {
         Some(request.decision(verdict, Origin::DenyCache))
     }
 
+    /// The denial that Redis would answer to a charge of one limit of which nothing is borrowed, if that is known.
+    #[inline]
+    pub(crate) fn deny_now(&self, ask: &Ask<'_>, identity: Identity, cost: u64) -> Option<Decision> {
+        let algorithm = ask.policy().algorithm();
+        let (decided_at, outcome) = self.denials.answer_one(Charge {
+            identity,
+            algorithm,
+            cost,
+        })?;
+        Some(ask.decision(decided_at, outcome, Origin::DenyCache))
+    }
+
     /// The answer of Redis to a request that cannot be decided at once, within the deadline.
     pub(crate) async fn decide(
         &self,
@@ -74,12 +88,15 @@ impl Guard {
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
-        let submission = self.denials.submission(request);
+        // The clock is read once before Redis is asked, and once after.
+        let started = Instant::now();
+        let submission = self.denials.submission(request, started);
         let (answer, held) = match self.leases.ask(request) {
-            Some(asked) => (within(deadline, asked).await, u64::MAX),
+            Some(asked) => (within_pinned(started, deadline, pin!(asked)).await, u64::MAX),
             None => {
                 let held = self.leases.held(request);
-                (within(deadline, self.store.decide(request)).await, held)
+                let asked = pin!(self.store.decide_since(started, request));
+                (within_pinned(started, deadline, asked).await, held)
             }
         };
         let error = match answer {

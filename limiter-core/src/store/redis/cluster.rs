@@ -1,6 +1,7 @@
 //! Redis Cluster: which node owns which slot, and how to follow it when that changes.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -79,7 +80,7 @@ impl Cluster {
     pub(super) async fn run<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         // A node that falls silent answers nothing that would tell of its successor.
         let overdue = || self.learn_soon();
-        errand.wait().for_answer(self.follow(errand), overdue).await
+        errand.wait().for_answer(pin!(self.follow(errand)), overdue).await
     }
 
     async fn follow<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {

@@ -1,6 +1,7 @@
 //! Connections that know their own health, and how they come about.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -134,7 +135,7 @@ impl Connection {
     ) -> Result<Value, RedisError> {
         let (inner, health) = (&mut self.inner, &self.health);
         health.asked();
-        let answer = async {
+        let answer = pin!(async {
             if asking {
                 let mut pipeline = Pipeline::with_capacity(2);
                 pipeline.cmd("ASKING").add_command(command);
@@ -143,7 +144,7 @@ impl Connection {
             } else {
                 inner.req_packed_command(&command).await
             }
-        };
+        });
         let answer = wait
             .for_answer(answer, || health.timed_out(wait.deadline()))
             .await;

@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::question::Question;
+use super::question::Drafted;
 use super::wait::Wait;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use queue::Part;
-use queue::{Answer, Entry, Queue};
+use queue::{Answer, Caller, Entry, Queue};
 
 /// Batches on their way, where the round trip takes no time: one is at work on the server while the answers of the other
 /// are handed out. One fewer leaves the server idle half of the time, more make the batches smaller.
@@ -35,10 +36,16 @@ const MOST_SLOTS: u32 = 32;
 /// a moment now and then.
 const LATE_AFTER_ROUND_TRIPS: u32 = 4;
 const LATE_AFTER: Duration = Duration::from_millis(25);
+/// The same where no round trip is known yet. A network may be as slow, and who takes every first batch for late changes
+/// connections before any of them has answered.
+const FIRST_LATE_AFTER: Duration = Duration::from_millis(100);
 
 /// The calls of one runtime to one node.
 pub(super) struct Lane {
     state: Mutex<State>,
+    /// Whether the last who came asked the same as somebody before. Then the next may do so, too, and need not make his
+    /// question; else it is made before the lock is taken, for which others may wait.
+    gathers: AtomicBool,
     start: Box<dyn Fn(Start) + Send + Sync>,
 }
 
@@ -49,8 +56,20 @@ struct State {
     taken: u32,
     /// Whether somebody is about to take a batch out of the queue.
     starting: bool,
+    /// The lone call that holds one of them.
+    alone: Option<Alone>,
+    /// How many calls have left alone.
+    left_alone: u64,
     /// The shortest round trip.
     round_trip: Duration,
+}
+
+/// A call that left by itself. Nobody has a timer for it, and its caller may not even look at it, so that those who come
+/// after it see to it that it keeps no slot for long.
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    number: u64,
+    late_at: Instant,
 }
 
 /// How a call goes on.
@@ -72,6 +91,8 @@ pub(super) struct Slot {
     lane: Arc<Lane>,
     began: Instant,
     is_held: bool,
+    /// The number of the lone call that it is.
+    alone: Option<u64>,
 }
 
 impl Lane {
@@ -81,23 +102,32 @@ impl Lane {
             queue: Queue::default(),
             taken: 0,
             starting: false,
+            alone: None,
+            left_alone: 0,
             round_trip: Duration::MAX,
         };
         Arc::new(Self {
             state: Mutex::new(state),
+            gathers: AtomicBool::new(false),
             start: Box::new(start),
         })
     }
 
     /// Lets a call go by itself if nobody is on the way, else has it wait with the others.
-    pub(super) fn enter(self: &Arc<Self>, part: Part, question: &Arc<Question>, wait: Wait) -> Entered {
+    pub(super) fn enter(self: &Arc<Self>, part: Part, question: &impl Drafted, wait: Wait) -> Entered {
+        let (caller, told) = Caller::new(wait);
+        let gathers = self.gathers.load(Ordering::Relaxed);
+        if !gathers {
+            question.question();
+        }
         let mut state = self.lock();
         if state.taken == 0 && !state.starting && state.queue.is_empty() {
-            state.taken = 1;
-            drop(state);
-            return Entered::Alone(Slot::new(self));
+            return Entered::Alone(state.leave_alone(self));
         }
-        let told = state.queue.push(part, question, wait);
+        let joined = state.queue.push(part, question, caller);
+        if joined != gathers {
+            self.gathers.store(joined, Ordering::Relaxed);
+        }
         self.go_on(state);
         Entered::Waits(told)
     }
@@ -109,6 +139,7 @@ impl Lane {
 
     /// Has the next batch started if it is due.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        state.let_go_alone();
         if !state.is_due() {
             return;
         }
@@ -124,8 +155,42 @@ impl Lane {
 
 impl State {
     fn is_due(&self) -> bool {
-        let has_room = self.taken < self.slots() || (self.queue.is_full() && self.taken < MOST_SLOTS);
-        !self.starting && !self.queue.is_empty() && has_room
+        !self.starting && !self.queue.is_empty() && self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.taken < self.slots() || (self.queue.is_full() && self.taken < MOST_SLOTS)
+    }
+
+    /// The slot of a call that finds nobody on the way.
+    fn leave_alone(&mut self, lane: &Arc<Lane>) -> Slot {
+        let mut slot = Slot::new(lane);
+        self.taken = 1;
+        self.left_alone += 1;
+        self.alone = Some(Alone {
+            number: self.left_alone,
+            late_at: slot.began + self.patience(),
+        });
+        slot.alone = Some(self.left_alone);
+        slot
+    }
+
+    /// Takes the slot of a lone call back that is late, if others wait for it.
+    fn let_go_alone(&mut self) {
+        if let Some(alone) = self.alone
+            && !self.queue.is_empty()
+            && !self.has_room()
+            && Instant::now() >= alone.late_at
+        {
+            self.alone = None;
+            self.taken -= 1;
+        }
+    }
+
+    /// How long a slot is kept without an answer.
+    fn patience(&self) -> Duration {
+        let round_trips = self.round_trip.checked_mul(LATE_AFTER_ROUND_TRIPS);
+        round_trips.map_or(FIRST_LATE_AFTER, |patience| patience.max(LATE_AFTER))
     }
 
     fn slots(&self) -> u32 {
@@ -172,14 +237,13 @@ impl Slot {
             lane: Arc::clone(lane),
             began: Instant::now(),
             is_held: true,
+            alone: None,
         }
     }
 
     /// When it is late.
     fn late_at(&self) -> Instant {
-        let round_trip = self.lane.lock().round_trip;
-        let patience = round_trip.checked_mul(LATE_AFTER_ROUND_TRIPS).unwrap_or_default();
-        self.began + patience.max(LATE_AFTER)
+        self.began + self.lane.lock().patience()
     }
 
     /// An answer came.
@@ -195,6 +259,13 @@ impl Slot {
             return;
         }
         let mut state = self.lane.lock();
+        if let Some(number) = self.alone {
+            let holds_one = state.alone.is_some_and(|alone| alone.number == number);
+            if !holds_one {
+                return;
+            }
+            state.alone = None;
+        }
         state.taken -= 1;
         self.lane.go_on(state);
     }

@@ -1,10 +1,8 @@
 //! What is to be done on the node that owns a slot, whichever that is.
 
-use std::sync::Arc;
-
 use super::dispatcher::Part;
 use super::node::{Failure, Node};
-use super::question::Question;
+use super::question::Drafted;
 use super::script::Call;
 use super::slots::slot;
 use super::wait::Wait;
@@ -26,16 +24,17 @@ pub(super) trait Errand: Sync {
 
 /// A decision, which may travel with others.
 #[derive(Debug)]
-pub(super) struct Decision {
-    pub(super) question: Arc<Question>,
+pub(super) struct Decision<Q> {
+    pub(super) question: Q,
     pub(super) wait: Wait,
 }
 
-impl Errand for Decision {
+impl<Q: Drafted> Errand for Decision<Q> {
     type Answer = Verdict;
 
     fn slot(&self) -> u16 {
-        slot(self.question.keys.first().map_or("", String::as_str))
+        let keys = &self.question.question().keys;
+        slot(keys.first().map_or("", String::as_str))
     }
 
     fn wait(&self) -> &Wait {

@@ -1,21 +1,20 @@
 //! One Redis server, and the connections to it.
 
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
 use bb8_redis::redis::{RedisError, Value};
-use tokio::sync::Semaphore;
-use tokio::sync::SemaphorePermit;
 
 use super::breaker::{Breaker, Pass};
 use super::connection::{Connection, Dialer};
 use super::dial_failures::DialFailures;
 use super::dispatcher::{Entered, Lane, Part, Slot, batch};
+use super::places::{Place, Places};
 use super::pools::{Local, Pools};
-use super::question::Question;
+use super::question::{Drafted, Question};
 use super::reply;
 use super::script::{Call, is_unknown};
 use super::wait::Wait;
@@ -44,7 +43,7 @@ struct Inner {
     told_out: Seldom,
     told_back: Seldom,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
-    in_flight: Semaphore,
+    in_flight: Places,
 }
 
 /// How a node is used.
@@ -69,7 +68,6 @@ pub(super) enum Failure {
 
 impl Node {
     pub(super) fn new(dialer: Dialer, settings: NodeSettings, clock: Clock) -> Self {
-        let max_in_flight = usize::try_from(settings.max_in_flight).unwrap_or(Semaphore::MAX_PERMITS);
         Self(Arc::new(Inner {
             dialer,
             settings,
@@ -79,7 +77,7 @@ impl Node {
             breaker: Arc::new(Breaker::new()),
             told_out: Seldom::default(),
             told_back: Seldom::default(),
-            in_flight: Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)),
+            in_flight: Places::new(settings.max_in_flight),
         }))
     }
 
@@ -87,14 +85,14 @@ impl Node {
     pub(super) async fn decide(
         &self,
         part: Part,
-        question: &Arc<Question>,
+        question: &impl Drafted,
         wait: &Wait,
     ) -> Result<Verdict, Failure> {
         let _place = self.place()?;
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter(part, question, *wait) {
             // On the heap, so that the futures of those who wait, of which there may be many, stay small and are moved fast.
-            Entered::Alone(slot) => Box::pin(self.decide_alone(slot, part, question, wait)).await,
+            Entered::Alone(slot) => Box::pin(self.decide_alone(slot, part, question.question(), wait)).await,
             Entered::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
         }
     }
@@ -107,7 +105,8 @@ impl Node {
         wait: &Wait,
     ) -> Result<Verdict, Failure> {
         let items: [Item<'_>; 1] = [(question, 1)];
-        let call = wire::call(&items, self.injected(), wait.deadline());
+        // The caller may have been sent here by another node: his time began before.
+        let call = wire::call(&items, self.injected(), wait.deadline()).for_one_who_waits(*wait);
         let reply = self.run_alone(&call, part.asking).await?;
         slot.answered();
         drop(slot);
@@ -132,7 +131,8 @@ impl Node {
     async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let mut pass = Some(self.admit()?);
         let overdue = || self.failed(pass.take());
-        let answer = call.wait().for_answer(self.exchange(call, asking), overdue).await;
+        let exchange = pin!(self.exchange(call, asking));
+        let answer = call.wait().for_answer(exchange, overdue).await;
         match &answer {
             Err(Failure::Unreachable(_)) => self.failed(pass),
             Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
@@ -142,11 +142,13 @@ impl Node {
     }
 
     /// A place among the calls that may be on their way.
-    fn place(&self) -> Result<SemaphorePermit<'_>, Failure> {
-        self.0.in_flight.try_acquire().map_err(|_| {
+    fn place(&self) -> Result<Place<'_>, Failure> {
+        let places = &self.0.in_flight;
+        places.take().ok_or_else(|| {
             let detail = format!(
                 "{} calls are on their way to Redis at {} already",
-                self.0.settings.max_in_flight, self.0.dialer
+                places.most(),
+                self.0.dialer
             );
             Failure::Unreachable(StoreError::new(StoreErrorKind::Overloaded, detail))
         })
@@ -204,9 +206,14 @@ impl Node {
     /// A connection for a call of this deadline, dialled if there is no healthy one. Nothing of the call is sent yet.
     pub(super) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
         let local = self.local()?;
-        if let Some(connection) = local.in_use(deadline) {
-            return Ok(connection);
+        match local.in_use(deadline) {
+            Some(connection) => Ok(connection),
+            // On the heap, since it is needed once in a while, and every call's future would have room for it.
+            None => Box::pin(self.another_connection(&local, deadline)).await,
         }
+    }
+
+    async fn another_connection(&self, local: &Local, deadline: Duration) -> Result<Connection, StoreError> {
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
             let failed = self.0.failures.next();
@@ -307,3 +314,6 @@ impl From<Failure> for StoreError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

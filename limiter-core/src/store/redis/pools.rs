@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use bb8_redis::bb8::Pool;
@@ -20,7 +20,7 @@ const MOST_RUNTIMES: usize = 1024;
 
 /// Those of the runtimes that have used a server, the newest last.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<Vec<Kept>>);
+pub(super) struct Pools(RwLock<Vec<Kept>>);
 
 /// What one runtime has.
 #[derive(Debug)]
@@ -49,9 +49,18 @@ impl Pools {
             )
         };
         let runtime = Handle::try_current().map_err(no_runtime)?;
-        let mut pools = self.lock();
-        if let Some(kept) = pools.iter().find(|kept| kept.runtime == runtime.id()) {
-            return Ok(Arc::clone(&kept.local));
+        let find = |pools: &[Kept]| {
+            let own = pools.iter().find(|kept| kept.is_of(runtime.id()));
+            own.map(|kept| Arc::clone(&kept.local))
+        };
+        // Every call comes here, and nearly every one finds what it looks for.
+        if let Some(local) = find(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(local);
+        }
+        let mut pools = self.write();
+        // Another thread of the runtime may have been faster.
+        if let Some(local) = find(&pools) {
+            return Ok(local);
         }
         pools.retain(|kept| !kept.parked.is_finished());
         if pools.len() >= MOST_RUNTIMES {
@@ -66,8 +75,8 @@ impl Pools {
         Ok(local)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Kept>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,6 +117,13 @@ impl Local {
     }
 }
 
+impl Kept {
+    /// Whether a runtime has it. One that was started after another has ended may have that one's number.
+    fn is_of(&self, runtime: runtime::Id) -> bool {
+        self.runtime == runtime && !self.parked.is_finished()
+    }
+}
+
 impl Drop for Kept {
     fn drop(&mut self) {
         self.parked.abort();
@@ -128,12 +144,25 @@ mod tests {
     use super::super::tls::Certificates;
     use super::*;
 
-    fn use_in(runtime: &Runtime, pools: &Pools) {
+    fn use_in(runtime: &Runtime, pools: &Pools) -> Arc<Local> {
         let endpoint = Endpoint::parse("redis://127.0.0.1:1/", &Certificates::default()).unwrap();
         // Without tasks of its own.
         let builder = Pool::builder().max_lifetime(None).idle_timeout(None);
         let new = |_| Local::new(builder.build_unchecked(Dialer::To(endpoint)), Lane::new(drop));
-        runtime.block_on(async { pools.current(new).unwrap() });
+        runtime.block_on(async { pools.current(new).unwrap() })
+    }
+
+    /// As if another runtime had had the same number.
+    #[test]
+    fn what_a_runtime_left_behind_is_not_found_by_one_of_the_same_number() {
+        let pools = Pools::default();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let first = use_in(&runtime, &pools);
+        assert!(Arc::ptr_eq(&first, &use_in(&runtime, &pools)));
+        pools.write()[0].parked.abort();
+        runtime.block_on(tokio::task::yield_now());
+        assert!(!Arc::ptr_eq(&first, &use_in(&runtime, &pools)));
+        assert_eq!(pools.write().len(), 1);
     }
 
     #[test]
@@ -145,11 +174,11 @@ mod tests {
         for _ in 0..5 {
             let ends = Builder::new_multi_thread().worker_threads(1).enable_all().build();
             use_in(&ends.unwrap(), &pools);
-            assert!(pools.lock().len() <= 2);
+            assert!(pools.write().len() <= 2);
         }
         use_in(&stays, &pools);
         use_in(&new(), &pools);
-        let kept: Vec<_> = pools.lock().iter().map(|kept| kept.runtime).collect();
+        let kept: Vec<_> = pools.write().iter().map(|kept| kept.runtime).collect();
         assert_eq!((kept.len(), kept.first()), (2, Some(&stays.handle().id())));
 
         assert_eq!(stays.metrics().num_alive_tasks(), 1);

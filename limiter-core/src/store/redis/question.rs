@@ -1,12 +1,14 @@
 //! One decision as the script is asked for it: all that is needed of a request once its caller may be gone.
 
+use std::sync::{Arc, OnceLock};
+
 use smallvec::SmallVec;
 
 use crate::algorithm::Mode;
 use crate::identity::Identity;
 use crate::key::Namespace;
 use crate::policy::Algorithm;
-use crate::request::Request;
+use crate::request::{Limit, Request};
 
 /// What is to be done with the limits of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,27 @@ pub(super) struct Question {
     /// One for each limit; all of them lie in one slot.
     pub(super) keys: SmallVec<[String; 1]>,
     pub(super) limits: SmallVec<[Asked; 1]>,
+}
+
+/// A question that need not be made where somebody else asks the same already.
+pub(super) trait Drafted: Sync {
+    /// Its limits.
+    fn identities(&self) -> impl Iterator<Item = Identity>;
+
+    /// Whether a question asks the same of the same limits, so that the two of them are one question, asked twice.
+    fn is_same(&self, question: &Question) -> bool;
+
+    /// The question, made by now.
+    fn question(&self) -> &Arc<Question>;
+}
+
+/// The question that a request is.
+#[derive(Debug)]
+pub(super) struct Draft<'a, 'r> {
+    request: &'a Request<'r>,
+    operation: Operation,
+    namespace: &'a Namespace,
+    made: OnceLock<Arc<Question>>,
 }
 
 /// One limit of it.
@@ -45,7 +68,7 @@ impl From<Mode> for Operation {
 
 impl Question {
     pub(super) fn new(request: &Request<'_>, operation: Operation, namespace: &Namespace) -> Self {
-        let name = |limit: &crate::request::Limit<'_>| {
+        let name = |limit: &Limit<'_>| {
             let policy = limit.policy;
             namespace.redis_key(
                 policy.algorithm().code(),
@@ -54,10 +77,21 @@ impl Question {
                 &limit.key,
             )
         };
+        // Nothing is collected for one limit.
+        let (keys, limits) = match &*request.limits {
+            [limit] => (
+                SmallVec::from_buf([name(limit)]),
+                SmallVec::from_buf([Asked::from(limit)]),
+            ),
+            limits => (
+                limits.iter().map(name).collect(),
+                limits.iter().map(Asked::from).collect(),
+            ),
+        };
         Self {
             operation,
-            keys: request.limits.iter().map(name).collect(),
-            limits: request.limits.iter().map(Asked::from).collect(),
+            keys,
+            limits,
         }
     }
 
@@ -66,19 +100,110 @@ impl Question {
         let what = |asked: &Asked| (asked.algorithm, asked.cost);
         self.operation == other.operation && self.limits.iter().map(what).eq(other.limits.iter().map(what))
     }
+}
 
-    /// Whether it asks the same of the same limits, so that the two of them are one question, asked twice.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.operation == other.operation && self.limits == other.limits
+impl Drafted for Arc<Question> {
+    fn identities(&self) -> impl Iterator<Item = Identity> {
+        self.limits.iter().map(|limit| limit.identity)
+    }
+
+    fn is_same(&self, question: &Question) -> bool {
+        self.operation == question.operation && self.limits == question.limits
+    }
+
+    fn question(&self) -> &Arc<Question> {
+        self
     }
 }
 
-impl From<&crate::request::Limit<'_>> for Asked {
-    fn from(limit: &crate::request::Limit<'_>) -> Self {
+impl<'a, 'r> Draft<'a, 'r> {
+    pub(super) fn new(request: &'a Request<'r>, operation: Operation, namespace: &'a Namespace) -> Self {
+        Self {
+            request,
+            operation,
+            namespace,
+            made: OnceLock::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_made(&self) -> bool {
+        self.made.get().is_some()
+    }
+}
+
+impl Drafted for Draft<'_, '_> {
+    fn identities(&self) -> impl Iterator<Item = Identity> {
+        self.request.limits.iter().map(|limit| limit.identity)
+    }
+
+    fn is_same(&self, question: &Question) -> bool {
+        let limits = &self.request.limits;
+        let is_asked = |(limit, asked): (&Limit<'_>, &Asked)| {
+            asked.identity == limit.identity
+                && asked.cost == limit.cost
+                && asked.algorithm == *limit.policy.algorithm()
+        };
+        self.operation == question.operation
+            && limits.len() == question.limits.len()
+            && limits.iter().zip(&question.limits).all(is_asked)
+    }
+
+    fn question(&self) -> &Arc<Question> {
+        self.made
+            .get_or_init(|| Arc::new(Question::new(self.request, self.operation, self.namespace)))
+    }
+}
+
+impl From<&Limit<'_>> for Asked {
+    fn from(limit: &Limit<'_>) -> Self {
         Self {
             identity: limit.identity,
             algorithm: *limit.policy.algorithm(),
             cost: limit.cost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+    use crate::request::Ask;
+
+    #[test]
+    fn a_draft_asks_the_same_as_its_question_does_and_is_not_made_to_be_compared() {
+        let bucket = |capacity: u64| Policy::token_bucket("p").capacity(capacity).rate(1).build();
+        let (small, large) = (bucket(5).unwrap(), bucket(6).unwrap());
+        let window = Policy::sliding_window("p").limit(5).window("1m").build().unwrap();
+        let asks = [
+            vec![Ask::new(&small, "a")],
+            vec![Ask::new(&small, "a").cost(2)],
+            vec![Ask::new(&small, "b")],
+            vec![Ask::new(&large, "a")],
+            vec![Ask::new(&window, "a")],
+            vec![Ask::new(&small, "a"), Ask::new(&window, "a")],
+            vec![Ask::new(&window, "a"), Ask::new(&small, "a")],
+        ];
+        let requests = asks.map(|asks| Request::new(asks, Mode::Charge, false).unwrap());
+        let namespace = Namespace::new("", "n");
+        let operations = [Operation::Check, Operation::Peek, Operation::Reset];
+        let drafts = || {
+            requests
+                .iter()
+                .flat_map(|request| operations.map(|operation| Draft::new(request, operation, &namespace)))
+        };
+        for (place, draft) in drafts().enumerate() {
+            for (other_place, other) in drafts().enumerate() {
+                let is_same = draft.is_same(other.question());
+                assert_eq!(is_same, place == other_place, "{draft:?} {other:?}");
+                assert_eq!(
+                    is_same,
+                    other.question().is_same(drafts().nth(place).unwrap().question())
+                );
+            }
+            assert!(!draft.is_made());
+            assert!(draft.identities().eq(draft.question().identities()));
         }
     }
 }

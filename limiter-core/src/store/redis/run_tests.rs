@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use limiter_testing::RedisServer;
 
+use super::question::Question;
 use super::*;
 use crate::algorithm::Mode;
 use crate::clock::ManualClock;

@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use bb8_redis::redis::{self, Cmd, ErrorKind, RedisError, ServerErrorKind};
+use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use sha1::{Digest, Sha1};
 
 use super::wait::Wait;
+
+/// The digits of a number of keys.
+const LONGEST_COUNT: usize = 20;
 
 /// A script, and the hash by which a server knows it.
 #[derive(Debug)]
@@ -105,6 +108,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// On behalf of somebody who has waited before the call was made.
+    pub(super) fn for_one_who_waits(self, wait: Wait) -> Self {
+        Self { wait, ..self }
+    }
+
     /// Names the script.
     pub(super) fn by_hash(&self) -> Cmd {
         self.command("EVALSHA", self.script.hash())
@@ -126,8 +134,11 @@ impl<'a> Call<'a> {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len());
+        // In one piece: every call is one, and would grow five times.
+        let texts = name.len() + script.len() + LONGEST_COUNT + self.plan.len();
+        let length = self.keys.iter().fold(texts, |length, key| length + key.len());
+        let mut command = Cmd::with_capacity(4 + self.keys.len(), length);
+        command.arg(name).arg(script).arg(self.keys.len());
         for key in &self.keys {
             command.arg(&**key);
         }

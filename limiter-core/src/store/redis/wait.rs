@@ -1,5 +1,6 @@
 //! How long a caller waits, and what is made of it that he has waited in vain.
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 const FOR_EVER: Duration = Duration::from_secs(86_400);
@@ -14,15 +15,22 @@ pub(super) struct Wait {
 impl Wait {
     /// It begins now.
     pub(super) fn of(deadline: Duration) -> Self {
-        Self {
-            started: Instant::now(),
-            deadline,
-        }
+        Self::since(Instant::now(), deadline)
+    }
+
+    /// It began before.
+    pub(super) fn since(started: Instant, deadline: Duration) -> Self {
+        Self { started, deadline }
     }
 
     /// How long the caller waits in all.
     pub(super) fn deadline(&self) -> Duration {
         self.deadline
+    }
+
+    /// Whether it began before another.
+    pub(super) fn began_before(&self, other: &Self) -> bool {
+        self.started < other.started
     }
 
     /// When his time is up.
@@ -34,8 +42,13 @@ impl Wait {
     }
 
     /// Awaits an answer. A caller whose time is up drops what he waits for: then `overdue` is called. One who gave up
-    /// earlier says nothing about the server.
-    pub(super) async fn for_answer<T>(&self, answer: impl Future<Output = T>, overdue: impl FnOnce()) -> T {
+    /// earlier says nothing about the server. The answer is pinned by whoever wants it, since a future that is given by value
+    /// takes its room twice.
+    pub(super) async fn for_answer<T>(
+        &self,
+        answer: Pin<&mut impl Future<Output = T>>,
+        overdue: impl FnOnce(),
+    ) -> T {
         let mut watch = Watch {
             wait: self,
             overdue: Some(overdue),
@@ -70,6 +83,7 @@ impl<F: FnOnce()> Drop for Watch<'_, F> {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::pin::pin;
 
     use super::*;
 
@@ -77,15 +91,16 @@ mod tests {
     async fn only_who_waited_in_vain_until_his_time_was_up_is_overdue() {
         let wait = Wait::of(Duration::from_millis(20));
         let mut overdue = 0;
-        let cancelled = wait.for_answer(pending::<()>(), || overdue += 1);
+        let mut never = pin!(pending::<()>());
+        let cancelled = wait.for_answer(never.as_mut(), || overdue += 1);
         assert!(tokio::time::timeout(Duration::ZERO, cancelled).await.is_err());
         assert_eq!(overdue, 0);
 
-        let in_vain = wait.for_answer(pending::<()>(), || overdue += 1);
+        let in_vain = wait.for_answer(never, || overdue += 1);
         assert!(tokio::time::timeout(wait.deadline(), in_vain).await.is_err());
         assert_eq!(overdue, 1);
 
-        wait.for_answer(ready(()), || overdue += 1).await;
+        wait.for_answer(pin!(ready(())), || overdue += 1).await;
         assert_eq!(overdue, 1);
     }
 }

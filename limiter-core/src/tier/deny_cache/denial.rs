@@ -1,20 +1,18 @@
 //! One denial, and what it says later on, of the same limits and other costs.
 
-use smallvec::SmallVec;
-
-use super::Submission;
+use super::Charge;
 use crate::algorithm::Outcome;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::policy::{Algorithm, Funnel, TokenBucket};
-use crate::request::{Limit, Request, Verdict};
+use crate::request::{Request, Verdict};
 use crate::units::Timestamp;
 
 /// A decision that denied.
 #[derive(Debug)]
 pub(super) struct Denial {
     limits: Few<Denied>,
-    submission: Submission,
+    submission: Submitted,
     /// From this moment of this process's clock on the store is asked.
     until: u64,
     /// The store's own time.
@@ -31,11 +29,25 @@ struct Denied {
     outcome: Outcome,
 }
 
+/// When the question was submitted that was denied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Submitted {
+    /// In microseconds of this process's clock.
+    pub(super) at: u64,
+    pub(super) generation: u64,
+}
+
+/// After how many microseconds all limits of a verdict have room again; none if they all have.
+pub(super) fn denied_for(verdict: &Verdict) -> Option<u64> {
+    let denying = verdict.outcomes.iter().filter(|outcome| !outcome.fits);
+    denying.map(|outcome| outcome.retry_after).max()
+}
+
 /// What a denial means for a question.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The store would answer this.
-    Denied(Verdict),
+    /// The store would deny it, at this moment of its own.
+    Denied(Timestamp),
     /// Nothing.
     Unknown,
     /// Nothing, and the store's answer to the question may well make it untrue.
@@ -50,17 +62,10 @@ enum Later {
 }
 
 impl Denial {
-    /// What is to be kept of a verdict: nothing if it allows, or if the time for which it may be kept is over at once.
-    pub(super) fn new(
-        request: &Request<'_>,
-        verdict: &Verdict,
-        submission: Submission,
-        cap_micros: u64,
-    ) -> Option<Self> {
-        let denying = verdict.outcomes.iter().filter(|outcome| !outcome.fits);
-        let retry_after = denying.map(|outcome| outcome.retry_after).max()?;
+    /// What is to be kept of a verdict that denies, for so many microseconds.
+    pub(super) fn new(request: &Request<'_>, verdict: &Verdict, submission: Submitted, lasts: u64) -> Self {
         let limits = request.limits.iter().zip(&verdict.outcomes);
-        Some(Self {
+        Self {
             limits: limits
                 .map(|(limit, outcome)| Denied {
                     identity: limit.identity,
@@ -70,9 +75,9 @@ impl Denial {
                 })
                 .collect(),
             submission,
-            until: submission.at.saturating_add(retry_after.min(cap_micros)),
+            until: submission.at.saturating_add(lasts),
             decided_at: verdict.decided_at,
-        })
+        }
     }
 
     /// How many limits it is about.
@@ -81,8 +86,8 @@ impl Denial {
     }
 
     /// Whether it is about these limits, in this order.
-    pub(super) fn is_about(&self, request: &Request<'_>) -> bool {
-        let asked = request.limits.iter().map(|limit| limit.identity);
+    pub(super) fn is_about<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> bool {
+        let asked = charges.map(|charge| charge.identity);
         self.limits.iter().map(|denied| denied.identity).eq(asked)
     }
 
@@ -92,17 +97,23 @@ impl Denial {
         self.limits.iter().map(|denied| denied.identity).eq(others)
     }
 
-    /// What the store would answer to a question about the same limits. A clock that has stepped back tells nothing.
-    pub(super) fn answer(&self, request: &Request<'_>, generation: u64, now: u64) -> Answer {
+    /// What the store would answer to a question about the same limits; `told` hears the outcome of each. A clock that has
+    /// stepped back tells nothing.
+    pub(super) fn answer<'a>(
+        &self,
+        charges: impl Iterator<Item = Charge<'a>>,
+        generation: u64,
+        now: u64,
+        mut told: impl FnMut(Outcome),
+    ) -> Answer {
         if !self.holds(generation, now) {
             return Answer::Unknown;
         }
         let passed = now - self.submission.at;
-        let mut outcomes = SmallVec::new();
         let mut unknown = false;
-        for (denied, limit) in self.limits.iter().zip(&request.limits) {
-            match denied.after(passed, limit) {
-                Later::Known(outcome) => outcomes.push(outcome),
+        for (denied, charge) in self.limits.iter().zip(charges) {
+            match denied.after(passed, charge) {
+                Later::Known(outcome) => told(outcome),
                 Later::Unknown => unknown = true,
                 // Whatever is known of the others, the call may be charged.
                 Later::Superseded => return Answer::Superseded,
@@ -111,10 +122,9 @@ impl Denial {
         if unknown {
             return Answer::Unknown;
         }
-        Answer::Denied(Verdict {
-            decided_at: Timestamp::from_micros(self.decided_at.as_micros().saturating_add(passed)),
-            outcomes,
-        })
+        Answer::Denied(Timestamp::from_micros(
+            self.decided_at.as_micros().saturating_add(passed),
+        ))
     }
 
     /// Whether it tells more than a later one: it was submitted later, or denied less, while it holds.
@@ -134,9 +144,9 @@ impl Denial {
 
 impl Denied {
     /// The outcome after some time, for another cost as well where that can be told.
-    fn after(&self, passed: u64, asked: &Limit<'_>) -> Later {
+    fn after(&self, passed: u64, asked: Charge<'_>) -> Later {
         let outcome = &self.outcome;
-        if self.algorithm != *asked.policy.algorithm() || (!outcome.fits && asked.cost < self.cost) {
+        if self.algorithm != *asked.algorithm || (!outcome.fits && asked.cost < self.cost) {
             return Later::Superseded;
         }
         let left = |span: u64| span.saturating_sub(passed);

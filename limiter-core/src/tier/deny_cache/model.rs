@@ -26,7 +26,7 @@ fn ask_and_reset(callers: usize) {
             let (cache, reset, policy) = &*shared;
             let request = Request::new([Ask::new(policy, "k")], Mode::Charge, false).unwrap();
             if cache.answer(&request).is_none() {
-                let submission = cache.submission(&request);
+                let submission = cache.submission(&request, Instant::now());
                 let outcome = Outcome {
                     fits: *reset.lock().unwrap(),
                     retry_after: 1_000,

@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 
 use hashbrown::HashTable;
 
+use super::Charge;
 use super::denial::Denial;
-use crate::request::Request;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{RwLock, RwLockWriteGuard};
 
@@ -47,15 +47,15 @@ impl Shard {
         self.turn_at.load(Ordering::Relaxed) == EMPTY
     }
 
-    /// Looks at what is known of the limits of a request.
-    pub(super) fn find<T>(
+    /// Looks at what is known of the limits of a question.
+    pub(super) fn find<'a, T>(
         &self,
         hash: u64,
-        request: &Request<'_>,
+        charges: impl Iterator<Item = Charge<'a>> + Clone,
         look: impl FnOnce(&Denial) -> T,
     ) -> Option<T> {
         let halves = self.halves.read().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |(other, denial): &(u64, Denial)| *other == hash && denial.is_about(request);
+        let is_it = |(other, denial): &(u64, Denial)| *other == hash && denial.is_about(charges.clone());
         let found = halves.young.find(hash, is_it);
         let (_, denial) = found.or_else(|| halves.old.find(hash, is_it))?;
         Some(look(denial))
@@ -79,8 +79,8 @@ impl Shard {
         }
     }
 
-    pub(super) fn remove(&self, hash: u64, request: &Request<'_>) {
-        self.write().take(hash, |denial| denial.is_about(request));
+    pub(super) fn remove<'a>(&self, hash: u64, charges: impl Iterator<Item = Charge<'a>> + Clone) {
+        self.write().take(hash, |denial| denial.is_about(charges.clone()));
     }
 
     /// Lets what has expired leave, if its time has come.

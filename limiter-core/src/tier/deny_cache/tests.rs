@@ -5,6 +5,7 @@ use crate::algorithm::{self, Outcome, Slot, State};
 use crate::clock::ManualClock;
 use crate::policy::{Algorithm, Policy};
 use crate::request::Ask;
+use crate::request::Limit;
 
 const CAP: Duration = Duration::from_secs(1);
 const SECOND: u64 = 1_000_000;
@@ -43,7 +44,11 @@ fn denied(clock: &ManualClock, retry_after: u64) -> Verdict {
 
 /// Denied this moment.
 fn note(cache: &DenyCache, clock: &ManualClock, request: &Request<'_>, retry_after: u64) {
-    cache.heard(request, &denied(clock, retry_after), cache.submission(request));
+    cache.heard(
+        request,
+        &denied(clock, retry_after),
+        cache.submission(request, Instant::now()),
+    );
 }
 
 fn waits(cache: &DenyCache, request: &Request<'_>) -> Option<u64> {
@@ -142,7 +147,7 @@ fn what_is_answered_is_what_the_store_would_answer() {
                 hits[0] += 1;
             } else {
                 let verdict = model.decide(&request, &clock, Mode::Charge);
-                cache.heard(&request, &verdict, cache.submission(&request));
+                cache.heard(&request, &verdict, cache.submission(&request, Instant::now()));
                 if verdict.outcomes.iter().all(|outcome| outcome.fits) {
                     continue;
                 }
@@ -199,13 +204,13 @@ fn time_counts_from_the_submission() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
-    let submission = cache.submission(&request);
+    let submission = cache.submission(&request, Instant::now());
     clock.advance(Duration::from_micros(300));
     cache.heard(&request, &denied(&clock, 1_000), submission);
     assert_eq!(waits(&cache, &request), Some(700));
     clock.advance(Duration::from_micros(700));
     assert_eq!(waits(&cache, &request), None);
-    let submission = cache.submission(&request);
+    let submission = cache.submission(&request, Instant::now());
     clock.advance(Duration::from_micros(1_000));
     cache.heard(&request, &denied(&clock, 1_000), submission);
     assert_eq!(waits(&cache, &request), None, "it was over when it came");
@@ -231,7 +236,11 @@ fn who_asks_otherwise_is_not_answered() {
     note(&cache, &clock, &request, 1_000);
     let peek = Request::new([Ask::new(&policy, "k").cost(2)], Mode::Peek, false).unwrap();
     assert!(cache.answer(&peek).is_none());
-    cache.heard(&peek, &denied(&clock, 5_000), cache.submission(&peek));
+    cache.heard(
+        &peek,
+        &denied(&clock, 5_000),
+        cache.submission(&peek, Instant::now()),
+    );
     for (policy, key, cost) in [
         (&policy, "other", 2),
         (&policy, "k", 0),
@@ -302,18 +311,26 @@ fn what_is_forgotten_is_not_known_and_neither_is_what_was_on_its_way() {
         decided_at: clock.now(),
     };
     for request in [&alone, &both] {
-        cache.heard(request, &verdict(request), cache.submission(request));
+        cache.heard(
+            request,
+            &verdict(request),
+            cache.submission(request, Instant::now()),
+        );
         assert_eq!(waits(&cache, request), Some(SECOND));
-        let submission = cache.submission(request);
+        let submission = cache.submission(request, Instant::now());
         let forgetting = cache.forget(&alone);
         assert_eq!(waits(&cache, request), None);
         cache.heard(request, &verdict(request), submission);
-        assert!(cache.submission(request).is_none());
+        assert!(cache.submission(request, Instant::now()).is_none());
         drop(forgetting);
         assert_eq!(waits(&cache, request), None);
         cache.heard(request, &verdict(request), submission);
         assert_eq!(waits(&cache, request), None);
-        cache.heard(request, &verdict(request), cache.submission(request));
+        cache.heard(
+            request,
+            &verdict(request),
+            cache.submission(request, Instant::now()),
+        );
         assert_eq!(waits(&cache, request), Some(SECOND));
     }
 }
@@ -323,7 +340,7 @@ fn an_answer_that_was_overtaken_replaces_no_later_one() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
-    let overtaken = cache.submission(&request);
+    let overtaken = cache.submission(&request, Instant::now());
     clock.advance(Duration::from_micros(10));
     note(&cache, &clock, &request, 1_000);
     cache.heard(&request, &denied(&clock, 500), overtaken);
@@ -374,7 +391,7 @@ fn what_has_expired_leaves_although_nothing_is_denied_any_more() {
         clock.advance(CAP);
         for key in &keys {
             let request = charge(&policy, key, 1);
-            cache.heard(&request, &allowed, cache.submission(&request));
+            cache.heard(&request, &allowed, cache.submission(&request, Instant::now()));
         }
         assert_eq!(limits(&cache), expected);
     }

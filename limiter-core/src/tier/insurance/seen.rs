@@ -24,6 +24,13 @@ pub(super) struct Left {
 /// Answers overtake each other by less than this; what seems older by more was decided after the store's clock stepped back.
 const OVERTAKEN_MICROS: u64 = 1_000_000;
 
+impl Left {
+    fn was_overtaken_by(&self, noted: &Self) -> bool {
+        let age = noted.decided_at.saturating_sub(self.decided_at);
+        (1..=OVERTAKEN_MICROS).contains(&age)
+    }
+}
+
 /// A bounded table of them, by the hash of the limit's identity. Hashes are random and 64 bits wide, so that two limits of a
 /// full table share one once in billions of tables; the one would then start from what was left of the other.
 ///
@@ -52,13 +59,15 @@ impl Seen {
     /// Notes what is left.
     pub(super) fn note(&self, hash: u64, left: Left) {
         let Some(mut shard) = self.shard(hash) else { return };
-        let noted = shard.get(hash).map_or(0, |noted| noted.decided_at);
-        let age = noted.saturating_sub(left.decided_at);
-        if (1..=OVERTAKEN_MICROS).contains(&age) {
+        let is_it = |(other, _): &(u64, Left)| *other == hash;
+        if let Some((_, noted)) = shard.young.find_mut(hash, is_it) {
+            if !left.was_overtaken_by(noted) {
+                *noted = left;
+            }
             return;
         }
-        if let Some((_, noted)) = shard.young.find_mut(hash, |(other, _)| *other == hash) {
-            *noted = left;
+        let old = shard.old.find(hash, is_it);
+        if old.is_some_and(|(_, noted)| left.was_overtaken_by(noted)) {
             return;
         }
         if shard.young.len() >= self.max_per_half {

@@ -17,7 +17,7 @@ use super::super::script::is_unknown;
 use super::super::wait::Wait;
 use super::super::wire::{self, Item};
 use super::Start;
-use super::queue::Entry;
+use super::queue::{Entry, Part};
 use crate::units::Timestamp;
 
 /// So often the other tasks may run once a moment has come, before it is taken for true that no answer has: it may lie in
@@ -92,23 +92,26 @@ enum Event {
 
 /// What will happen if no answer comes, and when. Of the callers that have the same time the first one counts.
 fn moments(entries: &[Entry], late_at: Instant) -> SmallVec<[(Instant, Event); 3]> {
-    let mut over = late_at;
-    let mut first = SmallVec::<[Wait; 1]>::new();
-    for wait in entries
-        .iter()
-        .flat_map(|entry| &entry.callers)
-        .map(|caller| caller.wait)
-    {
-        over = over.max(wait.ends() + GRACE);
-        match first.iter_mut().find(|other| other.deadline() == wait.deadline()) {
-            Some(other) if other.ends() <= wait.ends() => {}
-            Some(other) => *other = wait,
-            None => first.push(wait),
+    // The first and the last to come of those who have the same time. Callers are many and their times few, so moments are
+    // made of the times alone.
+    let mut spans = SmallVec::<[(Wait, Wait); 1]>::new();
+    let callers = entries.iter().flat_map(|entry| &entry.callers);
+    for wait in callers.map(|caller| caller.wait) {
+        match spans
+            .iter_mut()
+            .find(|(first, _)| first.deadline() == wait.deadline())
+        {
+            Some((first, _)) if wait.began_before(first) => *first = wait,
+            Some((_, last)) if last.began_before(&wait) => *last = wait,
+            Some(_) => {}
+            None => spans.push((wait, wait)),
         }
     }
-    let overdue = first
+    let ends = spans.iter().map(|(_, last)| last.ends() + GRACE);
+    let over = ends.fold(late_at, Instant::max);
+    let overdue = spans
         .iter()
-        .map(|wait| (wait.ends(), Event::Overdue(wait.deadline())));
+        .map(|(first, _)| (first.ends(), Event::Overdue(first.deadline())));
     let mut moments: SmallVec<_> = overdue.chain([(late_at, Event::Late)]).collect();
     moments.sort_by_key(|(moment, _)| *moment);
     moments.push((over, Event::Over));
@@ -223,6 +226,10 @@ struct Group {
 
 /// The entries by the part of the node's keys, each part's in their order.
 fn groups(mut entries: Vec<Entry>) -> Vec<Group> {
+    // Outside of a cluster there is one part.
+    if let Some(Part { asking, .. }) = the_only_part(&entries) {
+        return vec![Group { entries, asking }];
+    }
     entries.sort_by_key(|entry| entry.part);
     let mut groups = Vec::new();
     let mut entries = entries.into_iter().peekable();
@@ -238,6 +245,11 @@ fn groups(mut entries: Vec<Entry>) -> Vec<Group> {
         });
     }
     groups
+}
+
+fn the_only_part(entries: &[Entry]) -> Option<Part> {
+    let part = entries.first()?.part;
+    entries.iter().all(|entry| entry.part == part).then_some(part)
 }
 
 impl Group {

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use super::super::node::Failure;
-use super::super::question::Question;
+use super::super::question::{Drafted, Question};
 use super::super::wait::Wait;
 use crate::identity::Identity;
 use crate::request::Verdict;
@@ -36,6 +36,14 @@ pub(in super::super) struct Part {
 pub(super) struct Caller {
     pub(super) wait: Wait,
     answer: oneshot::Sender<Answer>,
+}
+
+impl Caller {
+    /// And the other end of what he is answered through.
+    pub(super) fn new(wait: Wait) -> (Self, oneshot::Receiver<Answer>) {
+        let (answer, told) = oneshot::channel();
+        (Self { wait, answer }, told)
+    }
 }
 
 /// One question, and those who ask it.
@@ -70,36 +78,30 @@ impl Queue {
         self.entries.len() >= MOST_QUESTIONS
     }
 
-    /// Adds one who asks; the other end of what he is answered through.
-    pub(super) fn push(
-        &mut self,
-        part: Part,
-        question: &Arc<Question>,
-        wait: Wait,
-    ) -> oneshot::Receiver<Answer> {
-        let (answer, told) = oneshot::channel();
-        let caller = Caller { wait, answer };
-        match self.same(part, question) {
-            Some(entry) => entry.callers.push(caller),
-            None => self.append(Entry {
-                part,
-                question: Arc::clone(question),
-                callers: smallvec![caller],
-            }),
+    /// Adds one who asks; whether somebody asks the same already.
+    pub(super) fn push(&mut self, part: Part, question: &impl Drafted, caller: Caller) -> bool {
+        if let Some(entry) = self.same(part, question) {
+            entry.callers.push(caller);
+            return true;
         }
-        told
+        self.append(Entry {
+            part,
+            question: Arc::clone(question.question()),
+            callers: smallvec![caller],
+        });
+        false
     }
 
     /// The entry that asks the same, if it is the last that touches any of the question's limits.
-    fn same(&mut self, part: Part, question: &Question) -> Option<&mut Entry> {
-        let mut last = question.limits.iter().map(|limit| self.last_with(limit.identity));
+    fn same(&mut self, part: Part, question: &impl Drafted) -> Option<&mut Entry> {
+        let mut last = question.identities().map(|limit| self.last_with(limit));
         let number = last.next()??;
         if last.any(|other| other != Some(number)) {
             return None;
         }
         let place = usize::try_from(number.checked_sub(self.left)?).ok()?;
         let entry = self.entries.get_mut(place)?;
-        let is_same = entry.part == part && entry.question.is_same(question);
+        let is_same = entry.part == part && question.is_same(&entry.question);
         (is_same && entry.callers.len() < MOST_CALLERS).then_some(entry)
     }
 

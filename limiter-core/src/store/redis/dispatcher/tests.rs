@@ -7,7 +7,7 @@ use crate::algorithm::{Mode, Outcome};
 use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::request::{Ask, Request, Verdict};
-use crate::store::redis::question::Operation;
+use crate::store::redis::question::{Draft, Operation, Question};
 use crate::units::Timestamp;
 
 /// Asks for so many permits for each of these keys.
@@ -15,8 +15,12 @@ pub(super) fn check(limits: &[(&str, u64)]) -> Arc<Question> {
     question(limits, Operation::Check)
 }
 
+fn policy() -> Policy {
+    Policy::token_bucket("p").capacity(10).rate(1).build().unwrap()
+}
+
 fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<Question> {
-    let policy = Policy::token_bucket("p").capacity(10).rate(1).build().unwrap();
+    let policy = policy();
     let asks = limits
         .iter()
         .map(|(key, cost)| Ask::new(&policy, *key).cost(*cost));
@@ -45,6 +49,13 @@ fn next(starts: &Mutex<Vec<Start>>) -> Option<Start> {
 
 fn wait() -> Wait {
     Wait::of(Duration::from_secs(1))
+}
+
+/// Adds one who asks to a queue.
+fn ask(queue: &mut Queue, part: Part, question: &Arc<Question>) -> oneshot::Receiver<Answer> {
+    let (caller, told) = Caller::new(wait());
+    queue.push(part, question, caller);
+    told
 }
 
 fn enter(lane: &Arc<Lane>, limits: &[(&str, u64)]) -> oneshot::Receiver<Answer> {
@@ -119,6 +130,42 @@ fn who_holds_a_slot_for_long_keeps_nobody_waiting() {
     assert!(next(&starts).is_none(), "it was given back once");
 }
 
+/// Its caller may hold on to its future without looking at it.
+#[test]
+fn a_lone_call_that_is_late_keeps_nobody_waiting() {
+    let (lane, starts) = lane();
+    let first = alone(&lane);
+    let _answer = enter(&lane, &[("second", 1)]);
+    let (_, second) = next(&starts).unwrap().take().unwrap();
+    let _answer = enter(&lane, &[("third", 1)]);
+    assert!(next(&starts).is_none(), "it is not late yet");
+    lane.lock().alone.as_mut().unwrap().late_at = Instant::now();
+    let _answer = enter(&lane, &[("fourth", 1)]);
+    let (entries, third) = next(&starts).unwrap().take().unwrap();
+    assert_eq!(entries.len(), 2);
+    let _answer = enter(&lane, &[("fifth", 1)]);
+    drop(first);
+    assert!(next(&starts).is_none(), "its slot was given back once");
+    drop((second, third));
+    let (_, fourth) = next(&starts).unwrap().take().unwrap();
+    drop(fourth);
+    drop(alone(&lane));
+    assert_eq!(lane.lock().taken, 0);
+}
+
+#[test]
+fn nothing_is_late_before_a_slow_network_has_answered_once() {
+    let (lane, _starts) = lane();
+    let first = alone(&lane);
+    assert_eq!(first.late_at() - first.began, FIRST_LATE_AFTER);
+    let patience = |micros| {
+        lane.lock().round_trip = Duration::from_micros(micros);
+        first.late_at() - first.began
+    };
+    assert_eq!(patience(80), LATE_AFTER);
+    assert_eq!(patience(40_000), Duration::from_millis(160));
+}
+
 #[test]
 fn who_waits_is_told_when_nobody_will_come() {
     let (lane, starts) = lane();
@@ -150,7 +197,7 @@ fn a_longer_round_trip_has_more_batches_on_the_way() {
 #[test]
 fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
     let mut queue = Queue::default();
-    let push = |queue: &mut Queue| queue.push(Part::default(), &check(&[("k", 1)]), wait());
+    let push = |queue: &mut Queue| ask(queue, Part::default(), &check(&[("k", 1)]));
     let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
     let mut entries = queue.take();
     assert_eq!(shape(&entries), [(1, 100)]);
@@ -160,6 +207,26 @@ fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
         let decided_at = answer.try_recv().unwrap().unwrap().decided_at;
         assert_eq!(decided_at, Timestamp::from_micros(number as u64));
     }
+}
+
+#[test]
+fn who_comes_after_one_who_joined_makes_a_question_only_if_nobody_asks_it() {
+    let (lane, _starts) = lane();
+    let _first = alone(&lane);
+    let _answers: Vec<_> = (0..2).map(|_| enter(&lane, &[("hot", 1)])).collect();
+    assert!(lane.gathers.load(Ordering::Relaxed));
+    let (policy, namespace) = (policy(), Namespace::new("", "n"));
+    let made = |key: &str| {
+        let request = Request::new([Ask::new(&policy, key)], Mode::Charge, false).unwrap();
+        let draft = Draft::new(&request, Operation::Check, &namespace);
+        let entered = lane.enter(Part::default(), &draft, wait());
+        assert!(matches!(entered, Entered::Waits(_)));
+        draft.is_made()
+    };
+    assert!(!made("hot"));
+    assert!(made("other") && !lane.gathers.load(Ordering::Relaxed));
+    assert!(made("hot"), "before the lock is taken");
+    assert!(!made("hot"));
 }
 
 #[test]
@@ -182,12 +249,12 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
         let mut queue = Queue::default();
         let same = || check(&[("k", 1)]);
         let _answers = [
-            queue.push(Part::default(), &same(), wait()),
-            queue.push(Part::default(), &check(&[("elsewhere", 3)]), wait()),
-            queue.push(Part::default(), &same(), wait()),
-            queue.push(part, &question, wait()),
-            queue.push(Part::default(), &same(), wait()),
-            queue.push(Part::default(), &same(), wait()),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, Part::default(), &check(&[("elsewhere", 3)])),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, part, &question),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, Part::default(), &same()),
         ];
         let entries = queue.take();
         let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
@@ -198,7 +265,7 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
 #[test]
 fn several_limits_are_the_same_question_only_all_together() {
     let mut queue = Queue::default();
-    let mut push = |limits: &[(&str, u64)]| queue.push(Part::default(), &check(limits), wait());
+    let mut push = |limits: &[(&str, u64)]| ask(&mut queue, Part::default(), &check(limits));
     let _answers = [
         push(&[("a", 1), ("b", 1)]),
         push(&[("a", 1), ("b", 1)]),
@@ -215,15 +282,15 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
     let mut queue = Queue::default();
     let mut answers = Vec::new();
     for _ in 0..5_000 {
-        answers.push(queue.push(Part::default(), &check(&[("hot", 1)]), wait()));
+        answers.push(ask(&mut queue, Part::default(), &check(&[("hot", 1)])));
     }
     for key in 0..70_u64 {
-        answers.push(queue.push(Part::default(), &check(&[(&key.to_string(), 2)]), wait()));
+        answers.push(ask(&mut queue, Part::default(), &check(&[(&key.to_string(), 2)])));
     }
     assert_eq!(shape(&queue.take()), [(1, 4_096)]);
     let entries = queue.take();
     assert_eq!((entries.len(), entries[0].callers.len()), (64, 904));
-    answers.push(queue.push(Part::default(), &check(&[("69", 2)]), wait()));
+    answers.push(ask(&mut queue, Part::default(), &check(&[("69", 2)])));
     let entries = queue.take();
     assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
     assert!(queue.is_empty() && queue.take().is_empty());
@@ -232,7 +299,7 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
 #[test]
 fn who_left_is_not_asked_for() {
     let mut queue = Queue::default();
-    let mut push = |key: &str| queue.push(Part::default(), &check(&[(key, 1)]), wait());
+    let mut push = |key: &str| ask(&mut queue, Part::default(), &check(&[(key, 1)]));
     let (stays, leaves, alone) = (push("k"), push("k"), push("other"));
     drop((leaves, alone));
     let mut entries = queue.take();
