@@ -117,7 +117,7 @@ impl MemoryStore {
     ) -> Result<(Timestamp, Outcome), NoRoom> {
         // Nobody waits for a lock while this one reads the clock, and no two decisions on one key see time in another order
         // than they are made.
-        let before = self.clock.now();
+        let before = self.clock.reading();
         let mut table = self.lock(identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
@@ -147,7 +147,7 @@ impl MemoryStore {
         algorithms: &[Algorithm],
         begin: &impl Fn(usize, &mut State, Timestamp),
     ) -> Result<Verdict, NoRoom> {
-        let before = self.clock.now();
+        let before = self.clock.reading();
         let mut locks = self.lock_all(limits);
         let decided_at = locks.decide_at(before, &self.clock);
         let now = decided_at.as_micros();
@@ -201,7 +201,7 @@ impl MemoryStore {
 
     /// Gives back at once, without a future.
     pub(crate) fn refund_now(&self, limit: &Limit<'_>) -> Verdict {
-        let before = self.clock.now();
+        let before = self.clock.reading();
         let mut table = self.lock(limit.identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
