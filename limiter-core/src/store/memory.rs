@@ -19,9 +19,8 @@ use crate::identity::Identity;
 use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Brief, BriefGuard};
 use crate::units::Timestamp;
-use locks::lock;
 use table::Table;
 
 const SHARDS: usize = 64;
@@ -29,7 +28,7 @@ const SHARDS: usize = 64;
 /// State in this process.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
-    shards: Box<[Apart<Mutex<Table>>]>,
+    shards: Box<[Apart<Brief<Table>>]>,
     clock: Clock,
     max_keys: usize,
     /// How many there are, in all shards; counted before one is stored, and after one has gone.
@@ -253,14 +252,14 @@ impl MemoryStore {
         self.keys.0.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    fn lock(&self, identity: Identity) -> MutexGuard<'_, Table> {
+    fn lock(&self, identity: Identity) -> BriefGuard<'_, Table> {
         #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
-        lock(&self.shards[identity.shard(SHARDS)].0)
+        self.shards[identity.shard(SHARDS)].0.lock()
     }
 
     #[cfg(test)]
     fn keys(&self) -> usize {
-        let stored = self.shards.iter().map(|shard| lock(&shard.0).len()).sum();
+        let stored = self.shards.iter().map(|shard| shard.0.lock().len()).sum();
         assert_eq!(
             self.keys.0.load(Ordering::Relaxed),
             stored,
