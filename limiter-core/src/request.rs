@@ -2,13 +2,13 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, Outcome, Standing};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, Lent, OnStoreFailure, Policy};
+use crate::policy::{Algorithm, OnStoreFailure, Policy};
 use crate::units::{Amount, Timestamp};
 use std::time::Duration;
 
@@ -88,19 +88,15 @@ impl Ask<'_> {
         Ok((identity, cost))
     }
 
-    /// The decision that an outcome of this limit alone means.
+    /// The decision that this limit's standing alone means.
     #[inline]
-    pub(crate) fn decision(&self, decided_at: Timestamp, outcome: Outcome, origin: Origin) -> Decision {
-        let limit = LimitOutcome {
-            policy: Lent::of(self.policy),
-            outcome,
-        };
+    pub(crate) fn decision(&self, decided_at: Timestamp, standing: Standing, origin: Origin) -> Decision {
         Decision {
-            allowed: outcome.fits,
-            limits: Few::One(limit),
+            limits: Few::One(LimitOutcome::new(self.policy, standing)),
             decided_at,
-            origin,
             store_error: None,
+            allowed: standing.fits(),
+            origin,
         }
     }
 
@@ -237,10 +233,7 @@ impl<'a> Request<'a> {
             .limits
             .iter()
             .zip(verdict.outcomes)
-            .map(|(limit, outcome)| LimitOutcome {
-                policy: Lent::of(limit.policy),
-                outcome,
-            })
+            .map(|(limit, outcome)| LimitOutcome::new(limit.policy, Standing::Told(outcome)))
             .collect();
         Decision {
             allowed: limits.iter().all(LimitOutcome::is_allowed),

@@ -6,9 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Backend, Limiter, Mode};
+use crate::algorithm::Standing;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::few::Few;
+use crate::identity::Identity;
 use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
@@ -58,7 +60,10 @@ impl<'a> Check<'a> {
     #[inline]
     pub(crate) fn at_once(&self) -> Option<Result<Decision, Rejection>> {
         let (store, ask) = self.alone_in_memory()?;
-        Some(self.decide_alone(store, ask))
+        match self.decide_alone(store, ask) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
     }
 
     #[inline]
@@ -70,13 +75,35 @@ impl<'a> Check<'a> {
     }
 
     /// One function, all of which is compiled into it: what it computes then stays in registers until it is written into the
-    /// caller's `Decision`. A copy of what was just written in smaller pieces waits for the pieces, some 4 ns each time.
+    /// caller's `Decision`. A copy of what was just written in smaller pieces waits for the pieces, some 4 ns each time. It is
+    /// never pending; a caller that is polled passes the answer on as it is.
     #[inline(never)]
-    fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Decision, Rejection> {
+    fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Poll<Result<Decision, Rejection>> {
         self.limiter.open()?;
         let (identity, cost) = ask.charge()?;
+        let algorithm = ask.policy().algorithm();
+        Poll::Ready(
+            match store.decide_steadily(identity, algorithm, cost, self.mode) {
+                Some((decided_at, left)) => {
+                    Ok(ask.decision(decided_at, Standing::Left(left), Origin::Memory))
+                }
+                None => self.decide_one(store, ask, identity, cost),
+            },
+        )
+    }
+
+    #[inline(never)]
+    fn decide_one(
+        &self,
+        store: &MemoryStore,
+        ask: &Ask<'_>,
+        identity: Identity,
+        cost: u64,
+    ) -> Result<Decision, Rejection> {
         match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
-            Ok((decided_at, outcome)) => Ok(ask.decision(decided_at, outcome, Origin::Memory)),
+            Ok((decided_at, outcome)) => {
+                Ok(ask.decision(decided_at, Standing::Told(outcome), Origin::Memory))
+            }
             Err(error) => self.without_store(error),
         }
     }
@@ -85,6 +112,14 @@ impl<'a> Check<'a> {
     fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
         let request = self.clone().request()?;
         without_store(&request, error, self.limiter.inner.clock.now())
+    }
+
+    /// All that was asked, which is then asked no more.
+    fn take(&mut self) -> Self {
+        Self {
+            asks: mem::take(&mut self.asks),
+            ..*self
+        }
     }
 
     pub(super) fn request(self) -> Result<Request<'a>, Rejection> {
@@ -99,16 +134,22 @@ impl<'a> IntoFuture for Check<'a> {
 
     #[inline]
     fn into_future(self) -> Deciding<'a> {
-        Deciding(Progress::Unasked(self))
+        Deciding {
+            check: self,
+            progress: Progress::Unasked,
+        }
     }
 }
 
 /// The future of a [`Check`]. In process it is ready at the first poll, without an allocation.
 #[must_use = "futures do nothing unless polled"]
-pub struct Deciding<'a>(Progress<'a>);
+pub struct Deciding<'a> {
+    check: Check<'a>,
+    progress: Progress<'a>,
+}
 
 enum Progress<'a> {
-    Unasked(Check<'a>),
+    Unasked,
     Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
     Answered,
 }
@@ -120,12 +161,13 @@ impl Future for Deciding<'_> {
     /// than what is done with them takes time.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Unasked(check) = &self.0
-            && let Some((store, ask)) = check.alone_in_memory()
+        if let Progress::Unasked = self.progress
+            && self.check.alone_in_memory().is_some()
         {
-            let answer = check.decide_alone(store, ask);
-            self.0 = Progress::Answered;
-            return Poll::Ready(answer);
+            self.progress = Progress::Answered;
+            if let Some((store, ask)) = self.check.alone_in_memory() {
+                return self.check.decide_alone(store, ask);
+            }
         }
         self.poll_elsewhere(context)
     }
@@ -134,10 +176,10 @@ impl Future for Deciding<'_> {
 impl Deciding<'_> {
     fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
-        let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
-            Progress::Unasked(check) => {
-                let limiter = check.limiter;
-                let request = check.request()?;
+        let mut asked = match mem::replace(&mut self.progress, Progress::Answered) {
+            Progress::Unasked => {
+                let limiter = self.check.limiter;
+                let request = self.check.take().request()?;
                 if let Some(answer) = limiter.decide_now(&request) {
                     return Poll::Ready(answer);
                 }
@@ -149,7 +191,7 @@ impl Deciding<'_> {
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {
-            self.0 = Progress::Asked(asked);
+            self.progress = Progress::Asked(asked);
         }
         answer
     }

@@ -12,7 +12,7 @@ mod table;
 use smallvec::{SmallVec, smallvec};
 
 use super::Store;
-use crate::algorithm::{self, Mode, Outcome, Slot, State};
+use crate::algorithm::{self, Left, Mode, Outcome, Slot, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
@@ -60,8 +60,28 @@ impl MemoryStore {
         }
     }
 
-    /// Decides one limit at once, without a future, and with nothing allocated for a key that is there.
+    /// Decides one limit at once, without a future, if it is the next step of a policy that alone has charged it. `None` has
+    /// changed nothing.
     #[inline]
+    pub(crate) fn decide_steadily(
+        &self,
+        identity: Identity,
+        algorithm: &Algorithm,
+        cost: u64,
+        mode: Mode,
+    ) -> Option<(Timestamp, Left)> {
+        let before = self.clock.reading();
+        let mut table = self.lock(identity);
+        let decided_at = self.clock.in_order(before, table.decided_at);
+        let now = decided_at.as_micros();
+        let left = algorithm::step_steadily(algorithm, table.find(identity)?, cost, now, mode)?;
+        table.decided_at = decided_at;
+        drop(table);
+        self.sweep_some(now);
+        Some((decided_at, left))
+    }
+
+    /// Decides one limit at once, without a future, whatever its state.
     pub(crate) fn decide_one(
         &self,
         identity: Identity,
@@ -105,7 +125,6 @@ impl MemoryStore {
     }
 
     /// Steps on the state of one limit, where it lies.
-    #[inline]
     fn one(
         &self,
         identity: Identity,
@@ -221,7 +240,6 @@ impl MemoryStore {
     }
 
     /// Makes room and decides once more, where there is none.
-    #[inline]
     fn or_make_room<T>(&self, decide: impl Fn() -> Result<T, NoRoom>) -> Result<T, StoreError> {
         let mut searched = false;
         // A loop, so that what decides is in the code once, where it is asked for.

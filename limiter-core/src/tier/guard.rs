@@ -108,7 +108,7 @@ impl Guard {
         })?;
         let mut decision = request.decision(verdict, Origin::Insurance);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
-        decision.store_error = Some(error);
+        decision.store_error = Some(Box::new(error));
         Ok(decision)
     }
 
