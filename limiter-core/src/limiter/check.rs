@@ -82,14 +82,11 @@ impl<'a> Check<'a> {
         self.limiter.open()?;
         let (identity, cost) = ask.charge()?;
         let algorithm = ask.policy().algorithm();
-        Poll::Ready(
-            match store.decide_steadily(identity, algorithm, cost, self.mode) {
-                Some((decided_at, left)) => {
-                    Ok(ask.decision(decided_at, Standing::Left(left), Origin::Memory))
-                }
-                None => self.decide_one(store, ask, identity, cost),
-            },
-        )
+        if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
+            let standing = Standing::Left(left);
+            return Poll::Ready(Ok(ask.decision(decided_at, standing, Origin::Memory)));
+        }
+        self.decide_one(store, ask, identity, cost)
     }
 
     #[inline(never)]
@@ -99,13 +96,15 @@ impl<'a> Check<'a> {
         ask: &Ask<'_>,
         identity: Identity,
         cost: u64,
-    ) -> Result<Decision, Rejection> {
-        match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
-            Ok((decided_at, outcome)) => {
-                Ok(ask.decision(decided_at, Standing::Told(outcome), Origin::Memory))
-            }
-            Err(error) => self.without_store(error),
-        }
+    ) -> Poll<Result<Decision, Rejection>> {
+        Poll::Ready(
+            match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
+                Ok((decided_at, outcome)) => {
+                    Ok(ask.decision(decided_at, Standing::Told(outcome), Origin::Memory))
+                }
+                Err(error) => self.without_store(error),
+            },
+        )
     }
 
     #[cold]
