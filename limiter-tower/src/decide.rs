@@ -1,10 +1,12 @@
 //! The question that a request asks of the limiter.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use http::Request;
 use limiter_core::__private::{Reporter, at_once};
 use limiter_core::{Allowed, Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
@@ -14,6 +16,8 @@ pub(crate) struct Limits {
     limiter: Limiter,
     policies: Vec<Policy>,
     cost: Result<Amount, ConfigError>,
+    /// Whether handlers and layers further out see the decision that allows a request.
+    shows_decisions: bool,
     reporter: Arc<Reporter>,
 }
 
@@ -23,6 +27,7 @@ impl Limits {
             limiter,
             policies: vec![policy],
             cost: Ok(Amount::ONE),
+            shows_decisions: false,
             reporter: Arc::new(Reporter::new("RateLimitLayer")),
         }
     }
@@ -31,13 +36,31 @@ impl Limits {
         self.cost = cost;
     }
 
+    pub(crate) fn show_decisions(&mut self) {
+        self.shows_decisions = true;
+    }
+
+    /// Shows the handler the decision that allows its request, if it is to see it, and says what the response shows. That is
+    /// also a decision that was made without the store.
+    pub(crate) fn show<B>(&self, decision: Decision, request: &mut Request<B>) -> Option<Box<Decision>> {
+        if self.shows_decisions {
+            request.extensions_mut().insert(decision.clone());
+        } else if decision.store_error().is_none() {
+            return None;
+        }
+        Some(Box::new(decision))
+    }
+
     /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told.
     pub(crate) fn decide(self: Arc<Self>, key: Key<'static>) -> Deciding {
-        Deciding(Progress::Unasked(Some((self, key))))
+        Deciding {
+            limits: self,
+            progress: Progress::Unasked(key),
+        }
     }
 
     /// The answer, if it takes no waiting.
-    fn at_once(&self, key: &Key<'static>) -> Option<Result<Decision, Rejection>> {
+    pub(crate) fn at_once(&self, key: &Key<'_>) -> Option<Result<Decision, Rejection>> {
         let check = match self.check(key) {
             Ok(check) => check,
             Err(rejection) => return Some(self.answer(Err(rejection))),
@@ -53,8 +76,11 @@ impl Limits {
         self.answer(answer)
     }
 
-    fn check<'a>(&'a self, key: &'a Key<'static>) -> Result<Check<'a>, Rejection> {
-        let cost = self.cost.clone()?;
+    fn check<'a>(&'a self, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
+        let cost = match &self.cost {
+            Ok(cost) => *cost,
+            Err(error) => return Err(error.clone().into()),
+        };
         Ok(match self.policies.as_slice() {
             [policy] if cost == Amount::ONE => self.limiter.check(policy, key),
             [policy] => self.limiter.check(policy, key).cost(cost),
@@ -84,30 +110,34 @@ impl Limits {
 }
 
 /// An owned decision that becomes a rejection when it denies.
-pub(crate) struct Deciding(Progress);
+pub(crate) struct Deciding {
+    limits: Arc<Limits>,
+    progress: Progress,
+}
 
 enum Progress {
-    Unasked(Option<(Arc<Limits>, Key<'static>)>),
+    Unasked(Key<'static>),
     /// The limiter's own future borrows the limiter, the policies and the key, and a `Service::Future` can borrow nothing:
-    /// hence the box, where there is something to wait for.
+    /// hence the box.
     Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send>>),
+}
+
+impl Deciding {
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
 }
 
 impl Future for Deciding {
     type Output = Result<Decision, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Unasked(question) = &mut self.0 {
-            #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
-            let (limits, key) = question
-                .take()
-                .expect("a decision polled again after it was made");
-            if let Some(answer) = limits.at_once(&key) {
-                return Poll::Ready(answer);
-            }
-            self.0 = Progress::Asked(Box::pin(limits.ask(key)));
+        let Self { limits, progress } = &mut *self;
+        if let Progress::Unasked(key) = progress {
+            let key = mem::replace(key, Key::shared());
+            *progress = Progress::Asked(Box::pin(Arc::clone(limits).ask(key)));
         }
-        match &mut self.0 {
+        match progress {
             Progress::Asked(answer) => answer.as_mut().poll(context),
             Progress::Unasked(_) => Poll::Pending,
         }
