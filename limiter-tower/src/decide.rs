@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use http::Request;
 use limiter_core::__private::{Reporter, at_once};
-use limiter_core::{Allowed, Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
 /// What a layer limits by: the limiter, the policies of one decision, and the cost.
 #[derive(Clone, Debug)]
@@ -42,6 +42,7 @@ impl Limits {
 
     /// Shows the handler the decision that allows its request, if it is to see it, and says what the response shows. That is
     /// also a decision that was made without the store.
+    #[inline]
     pub(crate) fn show<B>(&self, decision: Decision, request: &mut Request<B>) -> Option<Box<Decision>> {
         if self.shows_decisions {
             request.extensions_mut().insert(decision.clone());
@@ -60,12 +61,12 @@ impl Limits {
     }
 
     /// The answer, if it takes no waiting.
-    pub(crate) fn at_once(&self, key: &Key<'_>) -> Option<Result<Decision, Rejection>> {
-        let check = match self.check(key) {
-            Ok(check) => check,
-            Err(rejection) => return Some(self.answer(Err(rejection))),
-        };
-        at_once(&check).map(|answer| self.answer(answer))
+    #[inline]
+    pub(crate) fn at_once(&self, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
+        match self.check(key) {
+            Ok(check) => at_once(&check),
+            Err(rejection) => Poll::Ready(Err(rejection)),
+        }
     }
 
     async fn ask(self: Arc<Self>, key: Key<'static>) -> Result<Decision, Rejection> {
@@ -76,6 +77,7 @@ impl Limits {
         self.answer(answer)
     }
 
+    #[inline]
     fn check<'a>(&'a self, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
         let cost = match &self.cost {
             Ok(cost) => *cost,
@@ -93,19 +95,21 @@ impl Limits {
 
     fn answer(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
         match decided {
-            // As it is: a decision is large beside the time in which it is made.
             Ok(decision) if decision.is_allowed() => Ok(decision),
-            other => self.rejected(other),
+            denied => Err(self.why(denied)),
         }
     }
 
+    /// Why a request is rejected.
     #[cold]
-    fn rejected(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
-        let answer = decided.and_then(|decision| decision.require().map(Allowed::into_decision));
-        if let Err(rejection) = &answer {
-            self.reporter.report(rejection);
-        }
-        answer
+    pub(crate) fn why(&self, denied: Result<Decision, Rejection>) -> Rejection {
+        let rejection = match denied.and_then(Decision::require) {
+            Err(rejection) => rejection,
+            // What is allowed is not asked why.
+            Ok(allowed) => Rejection::Limited(Box::new(allowed.into_decision())),
+        };
+        self.reporter.report(&rejection);
+        rejection
     }
 }
 

@@ -108,9 +108,15 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Calling { inner, shown } => {
-                    let answer = ready!(inner.poll(context));
-                    let response = answer.map(|response| with_decision(response, shown.take()));
-                    return Poll::Ready(response.map(|response| response.map(ResponseBody::inner)));
+                    let mut response = match ready!(inner.poll(context)) {
+                        Ok(response) => response,
+                        Err(error) => return Poll::Ready(Err(error)),
+                    };
+                    if let Some(decision) = shown.take() {
+                        // One that is there already is a more specific layer's, further in.
+                        response.extensions_mut().get_or_insert_with(|| *decision);
+                    }
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
                 StateProj::Deciding { asked } => {
                     let Some(waiting) = asked else { ended() };
@@ -153,17 +159,6 @@ fn ended() -> ! {
     {
         panic!("a response polled for again after it was given")
     }
-}
-
-/// Leaves a decision that is there already: it is a more specific layer's, further in.
-fn with_decision<ResBody>(
-    mut response: Response<ResBody>,
-    decision: Option<Box<Decision>>,
-) -> Response<ResBody> {
-    if let Some(decision) = decision {
-        response.extensions_mut().get_or_insert_with(|| *decision);
-    }
-    response
 }
 
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {

@@ -61,16 +61,16 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.key.extract(&request) {
             Answer::Key(key) => match self.limits.at_once(&key) {
-                Some(Ok(decision)) => {
+                Poll::Ready(Ok(decision)) if decision.is_allowed() => {
                     let shown = self.limits.show(decision, &mut request);
                     ResponseFuture::calling(self.inner.call(request), shown)
                 }
-                Some(Err(rejection)) => {
+                Poll::Ready(denied) => {
                     // What it has reserved to be ready, others may need.
                     drop(self.take_ready());
-                    ResponseFuture::rejected(rejection, Protocol::of(&request))
+                    ResponseFuture::rejected(self.limits.why(denied), Protocol::of(&request))
                 }
-                None => {
+                Poll::Pending => {
                     let deciding = Arc::clone(&self.limits).decide(key.into_owned());
                     ResponseFuture::deciding(deciding, self.take_ready(), request)
                 }

@@ -58,11 +58,10 @@ impl<'a> Check<'a> {
 
     /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
     #[inline]
-    pub(crate) fn at_once(&self) -> Option<Result<Decision, Rejection>> {
-        let (store, ask) = self.alone_in_memory()?;
-        match self.decide_alone(store, ask) {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
+    pub(crate) fn at_once(&self) -> Poll<Result<Decision, Rejection>> {
+        match self.alone_in_memory() {
+            Some((store, ask)) => self.decide_alone(store, ask),
+            None => Poll::Pending,
         }
     }
 
