@@ -280,7 +280,9 @@ async fn closures_may_answer_with_options_and_results() {
 #[tokio::test]
 async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
     let (limits, _clock) = limiter();
-    let layer = RateLimitLayer::new(&limits, at_most(5)).key(key::shared());
+    let layer = RateLimitLayer::new(&limits, at_most(5))
+        .key(key::shared())
+        .with_decisions();
     let response = async |cost: i32| {
         layer
             .clone()

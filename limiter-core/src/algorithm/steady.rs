@@ -154,3 +154,93 @@ impl Left {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Mode, State, level, step};
+    use crate::policy::Policy;
+
+    /// Two policies, each as a bucket and as a funnel.
+    fn algorithms(random: &mut fastrand::Rng) -> Vec<Algorithm> {
+        let rates = ["1/s", "7/3s", "999_983/day", "1/30d", "4_000_000/s", "0.001/s"];
+        let mut algorithms = Vec::new();
+        while algorithms.len() < 4 {
+            let capacity = [1_u64, 2, 10, 999, 4_000_000_000][random.usize(..5)];
+            let rate = rates[random.usize(..rates.len())];
+            let bucket = Policy::token_bucket("p").capacity(capacity).rate(rate).build();
+            let funnel = Policy::funnel("p").capacity(capacity).rate(rate).build();
+            // Not every capacity is filled within the time that is exact.
+            if let (Ok(bucket), Ok(funnel)) = (bucket, funnel) {
+                algorithms.extend([*bucket.algorithm(), *funnel.algorithm()]);
+            }
+        }
+        algorithms
+    }
+
+    /// What a level alone does, without anything that stands for it.
+    fn step_on_level(
+        algorithm: &Algorithm,
+        stored: &mut Option<Level>,
+        cost: u64,
+        now: u64,
+        mode: Mode,
+    ) -> Outcome {
+        let mode = if cost == 0 { Mode::Peek } else { mode };
+        let (level, outcome) = match algorithm {
+            Algorithm::TokenBucket(limit) => level::step(limit, *stored, cost, now, mode),
+            Algorithm::Funnel(limit) => level::step(limit, *stored, cost, now, mode),
+            Algorithm::SlidingWindow(_) => unreachable!(),
+        };
+        *stored = level.or(*stored);
+        outcome
+    }
+
+    #[test]
+    fn it_answers_as_the_level_does_that_it_stands_for() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut steady = 0;
+        for round in 0..3_000 {
+            let algorithms = algorithms(&mut random);
+            let kind = random.usize(..2);
+            let (mut state, mut stored) = (State::Absent, None);
+            let mut now = 1_700_000_000_000_000;
+            let changes = random.u32(..3);
+            for turn in 0..40 {
+                // A policy that changes once in a while, or never.
+                let other = usize::from(changes > 0 && random.u32(..4) < changes);
+                let algorithm = &algorithms[kind + 2 * other];
+                let quota = algorithm.quota();
+                let cost = [0, 1, 1_000, quota, quota / 2 + 1][random.usize(..5)].min(quota);
+                let mode = [Mode::Charge, Mode::Charge, Mode::Peek, Mode::Refuse][random.usize(..4)];
+                let own = step(algorithm, &mut state, cost, now, mode);
+                let expected = step_on_level(algorithm, &mut stored, cost, now, mode);
+                assert_eq!(
+                    own, expected,
+                    "{seed}: {round} {turn}, {algorithm:?} {cost} {mode:?}"
+                );
+                let spent = stored.is_none_or(|level| now >= level.keep_until);
+                assert_eq!(state.is_spent(now), spent, "{seed}: {round} {turn}");
+                steady += usize::from(matches!(state, State::Steady(_)));
+                now += [0, 1, 999, 1_000_003, own.retry_after, own.reset_after][random.usize(..6)];
+                if random.u32(..20) == 0 {
+                    now -= random.u64(..5_000_000);
+                }
+            }
+        }
+        assert!(steady > 40_000, "{steady} of 120,000 were steady");
+    }
+
+    #[test]
+    fn what_64_bits_do_not_hold_stays_a_level() {
+        let policy = Policy::token_bucket("p")
+            .capacity(4_000_000_000_000_u64)
+            .rate("999_983.001/s")
+            .build()
+            .unwrap();
+        let mut state = State::Absent;
+        let outcome = step(policy.algorithm(), &mut state, 1_000, 1, Mode::Charge);
+        assert!(outcome.fits && matches!(state, State::TokenBucket(_)));
+    }
+}
