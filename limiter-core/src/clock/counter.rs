@@ -99,12 +99,12 @@ impl Anchor {
     fn parts(&self, ticks: u64) -> Option<u64> {
         let since = ticks.wrapping_sub(self.ticks);
         // What is believed is a product of at most 2^54.
-        (since < self.believed).then(|| self.least.max(self.at + (since * self.rate >> RATE_BITS)))
+        (since < self.believed).then(|| self.least.max(self.at + ((since * self.rate) >> RATE_BITS)))
     }
 
     /// The last moment that can have been told, if it is not so far from the clock's that the counter must have stepped.
     fn told(&self, clock: u64) -> u64 {
-        let last = self.at + (self.believed * self.rate >> RATE_BITS);
+        let last = self.at + ((self.believed * self.rate) >> RATE_BITS);
         let told = last.max(self.least);
         if told.saturating_sub(clock) > SPAN >> 9 {
             0
@@ -125,7 +125,7 @@ impl Anchor {
         };
         // Whoever was away may have been away with the machine, and measures nothing of that time.
         let away = time > 4 * SPAN || ticks == 0;
-        if away && looked <= self.believed >> 12 || away && self.believed == 0 {
+        if away && (self.believed == 0 || looked <= self.believed >> 12) {
             return here;
         }
         // It is too early to measure, or the thread was interrupted between the readings, for more than a quarter of the

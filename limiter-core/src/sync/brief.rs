@@ -42,10 +42,12 @@ impl<T> Brief<T> {
                 return guard;
             }
             looks = looks.saturating_add(1);
-            match looks {
-                ..LOOKS => hint::spin_loop(),
-                ..YIELDING_LOOKS => thread::yield_now(),
-                _ => thread::sleep(SLEEP),
+            if looks < LOOKS {
+                hint::spin_loop();
+            } else if looks < YIELDING_LOOKS {
+                thread::yield_now();
+            } else {
+                thread::sleep(SLEEP);
             }
         }
     }
