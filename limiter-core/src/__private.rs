@@ -16,6 +16,8 @@ pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use report::Reporter;
 
+use std::task::Poll;
+
 use crate::context::{self, Current};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -193,10 +195,11 @@ impl<const N: usize> Guard<N> {
     }
 }
 
-/// The answer to a check, if it can be had without waiting: at once, and with nothing boxed. `None` asks nobody and charges
-/// nothing.
+/// The answer to a check, if it can be had without waiting: at once, and with nothing boxed. One that is pending has asked
+/// nobody and charged nothing.
 #[must_use = "it may have been charged"]
-pub fn at_once(check: &Check<'_>) -> Option<Result<Decision, Rejection>> {
+#[inline]
+pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.at_once()
 }
 

@@ -14,6 +14,7 @@ mod funnel;
 mod lent;
 mod level;
 mod sliding_window;
+mod steady;
 mod token_bucket;
 
 use smallvec::SmallVec;
@@ -30,6 +31,8 @@ use level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use level::StoredLevel;
 use sliding_window::Ring;
+pub(crate) use steady::Left;
+use steady::Steady;
 
 /// What is stored for one key under one policy.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +40,8 @@ pub(crate) enum State {
     /// Nothing is stored: nothing was used.
     #[default]
     Absent,
+    /// A bucket or a funnel that one policy alone has charged.
+    Steady(Steady),
     TokenBucket(Level),
     Funnel(Level),
     /// Boxed, so that an entry of a table with buckets alone does not take a ring's room.
@@ -50,9 +55,26 @@ impl State {
     pub(crate) fn is_spent(&self, now: u64) -> bool {
         match self {
             Self::Absent => true,
+            Self::Steady(steady) => steady.is_spent(now),
             Self::TokenBucket(level) | Self::Funnel(level) => level.is_spent(now),
             Self::SlidingWindow(ring) => ring.is_spent(now),
             Self::Lent(lent) => lent.is_spent(now),
+        }
+    }
+}
+
+impl State {
+    /// Puts the level in place of what stands for it.
+    fn settle(&mut self, algorithm: &Algorithm) {
+        if let Self::Steady(steady) = self {
+            *self = Self::of_level(algorithm, steady.level(algorithm));
+        }
+    }
+
+    fn of_level(algorithm: &Algorithm, level: Level) -> Self {
+        match algorithm {
+            Algorithm::TokenBucket(_) => Self::TokenBucket(level),
+            _ => Self::Funnel(level),
         }
     }
 }
@@ -84,40 +106,93 @@ pub(crate) struct Outcome {
     pub(crate) expires_after: u64,
 }
 
-/// Takes one limit's step. A cost of zero is a peek, always allowed.
-#[inline]
+/// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask for none of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Standing {
+    Left(Left),
+    Told(Outcome),
+}
+
+impl Standing {
+    /// Whether this limit has room for the cost.
+    #[inline]
+    pub(crate) fn fits(&self) -> bool {
+        match self {
+            Self::Left(left) => left.fits(),
+            Self::Told(outcome) => outcome.fits,
+        }
+    }
+
+    /// The numbers, under the algorithm that was asked.
+    pub(crate) fn outcome(&self, algorithm: &Algorithm) -> Outcome {
+        match *self {
+            Self::Left(left) => left.outcome(algorithm),
+            Self::Told(outcome) => outcome,
+        }
+    }
+}
+
+/// Takes one limit's step, and says how it stands. A cost of zero is a peek, always allowed.
 pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+    match step_steadily(algorithm, state, cost, now, mode) {
+        Some(left) => left.outcome(algorithm),
+        None => begin_or_go_on(algorithm, state, cost, now, mode),
+    }
+}
+
+/// The same step where it is one of a policy that alone has charged the limit, as nearly all are: what it answers fits in
+/// registers.
+#[inline]
+pub(crate) fn step_steadily(
+    algorithm: &Algorithm,
+    state: &mut State,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> Option<Left> {
+    match state {
+        State::Steady(steady) => steady.step(algorithm, cost, now, mode == Mode::Charge && cost > 0),
+        _ => None,
+    }
+}
+
+/// What is rarer: nothing was used before, or more than one policy has to be respected.
+fn begin_or_go_on(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
+    if state.is_spent(now)
+        && let Some(mut steady) = Steady::unused(algorithm, now)
+        && let Some(left) = steady.step(algorithm, cost, now, mode == Mode::Charge)
+    {
+        if mode == Mode::Charge && left.fits() {
+            *state = State::Steady(steady);
+        }
+        return left.outcome(algorithm);
+    }
+    state.settle(algorithm);
+    step_on_level(algorithm, state, cost, now, mode)
+}
+
+fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     if let State::Lent(_) = state {
         return lent::step(algorithm, state, cost, now, mode);
     }
-    match algorithm {
-        Algorithm::TokenBucket(limit) => {
-            let stored = if let State::TokenBucket(level) = state {
-                Some(*level)
-            } else {
-                None
-            };
-            let (level, outcome) = level::step(limit, stored, cost, now, mode);
-            if let Some(level) = level {
-                *state = State::TokenBucket(level);
-            }
-            outcome
-        }
-        Algorithm::Funnel(limit) => {
-            let stored = if let State::Funnel(level) = state {
-                Some(*level)
-            } else {
-                None
-            };
-            let (level, outcome) = level::step(limit, stored, cost, now, mode);
-            if let Some(level) = level {
-                *state = State::Funnel(level);
-            }
-            outcome
-        }
-        Algorithm::SlidingWindow(limit) => sliding_window::step(limit, state, cost, now, mode),
+    let stored = match (&*state, algorithm) {
+        (State::TokenBucket(level), Algorithm::TokenBucket(_))
+        | (State::Funnel(level), Algorithm::Funnel(_)) => Some(*level),
+        _ => None,
+    };
+    let (level, outcome) = match algorithm {
+        Algorithm::TokenBucket(limit) => level::step(limit, stored, cost, now, mode),
+        Algorithm::Funnel(limit) => level::step(limit, stored, cost, now, mode),
+        Algorithm::SlidingWindow(limit) => return sliding_window::step(limit, state, cost, now, mode),
+    };
+    if let Some(level) = level {
+        *state = match Steady::of_level(algorithm, &level, now, outcome.reset_after) {
+            Some(steady) => State::Steady(steady),
+            None => State::of_level(algorithm, level),
+        };
     }
+    outcome
 }
 
 /// Gives up to `amount` back of what was used, and says how the limit stands now. Nothing is minted: what was not used does
@@ -125,7 +200,10 @@ pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
-        _ => lent::refund(algorithm, state, amount, now),
+        _ => {
+            state.settle(algorithm);
+            lent::refund(algorithm, state, amount, now);
+        }
     }
     step(algorithm, state, 0, now, Mode::Peek)
 }
@@ -133,6 +211,7 @@ pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now:
 /// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is lent of a window.
 #[cfg(any(feature = "redis", test))]
 pub(crate) fn lend(algorithm: &Algorithm, state: &mut State, ask: &Borrowing, now: u64) -> (Outcome, Loan) {
+    state.settle(algorithm);
     lent::lend(algorithm, state, ask, now)
 }
 

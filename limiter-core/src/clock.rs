@@ -1,5 +1,8 @@
 //! Where the time comes from, and how tests take it into their own hands.
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod counter;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -92,6 +95,34 @@ impl fmt::Debug for ManualClock {
     }
 }
 
+/// The system's clock, as it is read once in a process, and what has passed since then.
+#[derive(Clone, Copy, Debug)]
+struct System {
+    start: Timestamp,
+    elapsed: Duration,
+}
+
+impl System {
+    fn get() -> Self {
+        static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
+        let (start, instant) = START.get_or_init(|| {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            (Timestamp::from_micros(micros_ceil(since_epoch)), Instant::now())
+        });
+        Self {
+            start: *start,
+            elapsed: instant.elapsed(),
+        }
+    }
+
+    fn timestamp(self) -> Timestamp {
+        // In 64 bits: half a million years fit, and 128 take longer.
+        let micros = self.elapsed.as_secs().saturating_mul(1_000_000);
+        let micros = micros.saturating_add(self.elapsed.subsec_micros().into());
+        Timestamp::from_micros(self.start.as_micros().saturating_add(micros))
+    }
+}
+
 /// The clock of a limiter.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Clock {
@@ -103,27 +134,22 @@ pub(crate) enum Clock {
 impl Clock {
     /// The clock's moment. The system's never runs back within a process: it is read once, and then moves with the
     /// monotonic clock.
-    ///
-    /// Of what is read here, 23 ns are the system's own call and 6 the arithmetic on what it answers. To count the processor's
-    /// cycles instead takes 11 (the crate `quanta`), but they have to be measured first, for up to 0.2 s, and are then never
-    /// compared with a clock again: what was measured wrongly by some millionths is seconds in a few days, and a clock that
-    /// the system steers would not be followed.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         match self {
-            Self::System => {
-                static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
-                let (moment, instant) = START.get_or_init(|| {
-                    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                    (Timestamp::from_micros(micros_ceil(since_epoch)), Instant::now())
-                });
-                let elapsed = instant.elapsed();
-                // In 64 bits: half a million years fit, and 128 take longer.
-                let micros = elapsed.as_secs().saturating_mul(1_000_000);
-                let micros = micros.saturating_add(elapsed.subsec_micros().into());
-                Timestamp::from_micros(moment.as_micros().saturating_add(micros))
-            }
+            Self::System => System::get().timestamp(),
             Self::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// The moment at a third of the price, where the processor has a counter that serves: to two microseconds, by which
+    /// different threads may also disagree. Whoever needs their readings in order uses [`in_order`](Self::in_order).
+    #[inline]
+    pub(crate) fn reading(&self) -> Timestamp {
+        match self {
+            #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+            Self::System => counter::now(),
+            _ => self.now(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::algorithm::Outcome;
+use crate::algorithm::{Outcome, Standing};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::few::Few;
 use crate::policy::{Lent, Policy};
@@ -17,19 +17,19 @@ use crate::units::{Amount, Timestamp};
 #[derive(Clone, Debug)]
 #[must_use = "a denied decision must stop the call; `require` makes an error of it"]
 pub struct Decision {
-    pub(crate) allowed: bool,
     pub(crate) limits: Few<LimitOutcome>,
     pub(crate) decided_at: Timestamp,
+    pub(crate) store_error: Option<Box<StoreError>>,
+    pub(crate) allowed: bool,
     pub(crate) origin: Origin,
-    pub(crate) store_error: Option<StoreError>,
 }
 
 /// One limit's part in a [`Decision`].
 #[derive(Clone, Debug)]
 pub struct LimitOutcome {
-    pub(crate) policy: Lent,
-    /// In the algorithm's own units: most callers look at nothing of it, so it is converted when they do.
-    pub(crate) outcome: Outcome,
+    policy: Lent,
+    /// Most callers look at nothing of it, so it is computed when they do.
+    standing: Standing,
 }
 
 /// Who decided.
@@ -120,7 +120,7 @@ impl Decision {
     /// Why the store did not decide, where it did not.
     #[must_use]
     pub fn store_error(&self) -> Option<&StoreError> {
-        self.store_error.as_ref()
+        self.store_error.as_deref()
     }
 
     /// The decision as [`Allowed`] if it allows the call, else why not.
@@ -133,7 +133,7 @@ impl Decision {
         match self.store_error {
             _ if self.allowed => Ok(Allowed(self)),
             // Denied because the store is out: no limit was reached.
-            Some(error) if self.origin == Origin::FailedClosed => Err(Rejection::Unavailable(error)),
+            Some(error) if self.origin == Origin::FailedClosed => Err(Rejection::Unavailable(*error)),
             _ => Err(Rejection::Limited(Box::new(self))),
         }
     }
@@ -159,6 +159,18 @@ impl Deref for Allowed {
 }
 
 impl LimitOutcome {
+    #[inline]
+    pub(crate) fn new(policy: &Policy, standing: Standing) -> Self {
+        Self {
+            policy: Lent::of(policy),
+            standing,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.standing.outcome(self.policy.algorithm())
+    }
+
     /// The policy that was asked, with its name and quota.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -168,31 +180,31 @@ impl LimitOutcome {
     /// Whether this limit had room for its cost. The call is allowed when all of its limits have.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        self.outcome.fits
+        self.standing.fits()
     }
 
     /// What could be admitted under this limit right after the decision.
     #[must_use]
     pub fn remaining(&self) -> Amount {
-        self.policy.amount(self.outcome.remaining)
+        self.policy.amount(self.outcome().remaining)
     }
 
     /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it fits.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        Duration::from_micros(self.outcome.retry_after)
+        Duration::from_micros(self.outcome().retry_after)
     }
 
     /// Time until nothing is left of what was used.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        Duration::from_micros(self.outcome.reset_after)
+        Duration::from_micros(self.outcome().reset_after)
     }
 
     /// Time until the stored state equals absence, which is when the store lets go of it; zero when nothing is stored.
     #[must_use]
     pub fn expires_after(&self) -> Duration {
-        Duration::from_micros(self.outcome.expires_after)
+        Duration::from_micros(self.outcome().expires_after)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, Outcome, Standing};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, Lent, OnStoreFailure, Policy};
+use crate::policy::{Algorithm, OnStoreFailure, Policy};
 use crate::units::{Amount, Timestamp};
 use std::time::Duration;
 
@@ -88,19 +88,15 @@ impl Ask<'_> {
         Ok((identity, cost))
     }
 
-    /// The decision that an outcome of this limit alone means.
+    /// The decision that this limit's standing alone means.
     #[inline]
-    pub(crate) fn decision(&self, decided_at: Timestamp, outcome: Outcome, origin: Origin) -> Decision {
-        let limit = LimitOutcome {
-            policy: Lent::of(self.policy),
-            outcome,
-        };
+    pub(crate) fn decision(&self, decided_at: Timestamp, standing: Standing, origin: Origin) -> Decision {
         Decision {
-            allowed: outcome.fits,
-            limits: Few::One(limit),
+            limits: Few::One(LimitOutcome::new(self.policy, standing)),
             decided_at,
-            origin,
             store_error: None,
+            allowed: standing.fits(),
+            origin,
         }
     }
 
@@ -250,9 +246,8 @@ impl<'a> Request<'a> {
 
     /// The decision that a store's verdict means.
     pub(crate) fn decision(&self, verdict: Verdict, origin: Origin) -> Decision {
-        let told = |(limit, outcome): (&Limit<'_>, &Outcome)| LimitOutcome {
-            policy: Lent::of(limit.policy),
-            outcome: *outcome,
+        let told = |(limit, outcome): (&Limit<'_>, &Outcome)| {
+            LimitOutcome::new(limit.policy, Standing::Told(*outcome))
         };
         let limits = match (&*self.limits, &*verdict.outcomes) {
             // As nearly always; nothing is collected then.

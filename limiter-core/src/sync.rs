@@ -7,6 +7,13 @@
 //! under `cfg(shuttle)`, as Tokio does under `cfg(loom)`, which takes its network away.
 
 #[cfg(not(all(test, shuttle)))]
+mod brief;
+
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use brief::{Brief, BriefGuard};
+#[cfg(all(test, shuttle))]
+pub(crate) use modelled::{Brief, BriefGuard};
+#[cfg(not(all(test, shuttle)))]
 pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 #[cfg(all(feature = "redis", not(all(test, shuttle))))]
 pub(crate) use std::sync::{RwLock, RwLockWriteGuard};
@@ -52,6 +59,27 @@ mod counted {
             if !std::thread::panicking() {
                 shuttle::thread::yield_now();
             }
+        }
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod modelled {
+    use super::{Mutex, MutexGuard};
+
+    /// A lock as the checker knows it: to spin is to wait for its turn.
+    #[derive(Debug, Default)]
+    pub(crate) struct Brief<T>(Mutex<T>);
+
+    pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
+
+    impl<T> Brief<T> {
+        pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
+            self.0.try_lock().ok()
         }
     }
 }

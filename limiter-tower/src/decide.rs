@@ -1,12 +1,14 @@
 //! The question that a request asks of the limiter.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use http::Request;
 use limiter_core::__private::{Reporter, at_once};
-use limiter_core::{Allowed, Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
 /// What a layer limits by: the limiter, the policies of one decision, and the cost.
 #[derive(Clone, Debug)]
@@ -14,6 +16,8 @@ pub(crate) struct Limits {
     limiter: Limiter,
     policies: Vec<Policy>,
     cost: Result<Amount, ConfigError>,
+    /// Whether handlers and layers further out see the decision that allows a request.
+    shows_decisions: bool,
     reporter: Arc<Reporter>,
 }
 
@@ -23,6 +27,7 @@ impl Limits {
             limiter,
             policies: vec![policy],
             cost: Ok(Amount::ONE),
+            shows_decisions: false,
             reporter: Arc::new(Reporter::new("RateLimitLayer")),
         }
     }
@@ -31,18 +36,37 @@ impl Limits {
         self.cost = cost;
     }
 
+    pub(crate) fn show_decisions(&mut self) {
+        self.shows_decisions = true;
+    }
+
+    /// Shows the handler the decision that allows its request, if it is to see it, and says what the response shows. That is
+    /// also a decision that was made without the store.
+    #[inline]
+    pub(crate) fn show<B>(&self, decision: Decision, request: &mut Request<B>) -> Option<Box<Decision>> {
+        if self.shows_decisions {
+            request.extensions_mut().insert(decision.clone());
+        } else if decision.store_error().is_none() {
+            return None;
+        }
+        Some(Box::new(decision))
+    }
+
     /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told.
     pub(crate) fn decide(self: Arc<Self>, key: Key<'static>) -> Deciding {
-        Deciding(Progress::Unasked(Some((self, key))))
+        Deciding {
+            limits: self,
+            progress: Progress::Unasked(key),
+        }
     }
 
     /// The answer, if it takes no waiting.
-    fn at_once(&self, key: &Key<'static>) -> Option<Result<Decision, Rejection>> {
-        let check = match self.check(key) {
-            Ok(check) => check,
-            Err(rejection) => return Some(self.answer(Err(rejection))),
-        };
-        at_once(&check).map(|answer| self.answer(answer))
+    #[inline]
+    pub(crate) fn at_once(&self, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
+        match self.check(key) {
+            Ok(check) => at_once(&check),
+            Err(rejection) => Poll::Ready(Err(rejection)),
+        }
     }
 
     async fn ask(self: Arc<Self>, key: Key<'static>) -> Result<Decision, Rejection> {
@@ -53,8 +77,12 @@ impl Limits {
         self.answer(answer)
     }
 
-    fn check<'a>(&'a self, key: &'a Key<'static>) -> Result<Check<'a>, Rejection> {
-        let cost = self.cost.clone()?;
+    #[inline]
+    fn check<'a>(&'a self, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
+        let cost = match &self.cost {
+            Ok(cost) => *cost,
+            Err(error) => return Err(error.clone().into()),
+        };
         Ok(match self.policies.as_slice() {
             [policy] if cost == Amount::ONE => self.limiter.check(policy, key),
             [policy] => self.limiter.check(policy, key).cost(cost),
@@ -67,47 +95,53 @@ impl Limits {
 
     fn answer(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
         match decided {
-            // As it is: a decision is large beside the time in which it is made.
             Ok(decision) if decision.is_allowed() => Ok(decision),
-            other => self.rejected(other),
+            denied => Err(self.why(denied)),
         }
     }
 
+    /// Why a request is rejected.
     #[cold]
-    fn rejected(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
-        let answer = decided.and_then(|decision| decision.require().map(Allowed::into_decision));
-        if let Err(rejection) = &answer {
-            self.reporter.report(rejection);
-        }
-        answer
+    pub(crate) fn why(&self, denied: Result<Decision, Rejection>) -> Rejection {
+        let rejection = match denied.and_then(Decision::require) {
+            Err(rejection) => rejection,
+            // What is allowed is not asked why.
+            Ok(allowed) => Rejection::Limited(Box::new(allowed.into_decision())),
+        };
+        self.reporter.report(&rejection);
+        rejection
     }
 }
 
 /// An owned decision that becomes a rejection when it denies.
-pub(crate) struct Deciding(Progress);
+pub(crate) struct Deciding {
+    limits: Arc<Limits>,
+    progress: Progress,
+}
 
 enum Progress {
-    Unasked(Option<(Arc<Limits>, Key<'static>)>),
+    Unasked(Key<'static>),
     /// The limiter's own future borrows the limiter, the policies and the key, and a `Service::Future` can borrow nothing:
-    /// hence the box, where there is something to wait for.
+    /// hence the box.
     Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send>>),
+}
+
+impl Deciding {
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
 }
 
 impl Future for Deciding {
     type Output = Result<Decision, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Unasked(question) = &mut self.0 {
-            #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
-            let (limits, key) = question
-                .take()
-                .expect("a decision polled again after it was made");
-            if let Some(answer) = limits.at_once(&key) {
-                return Poll::Ready(answer);
-            }
-            self.0 = Progress::Asked(Box::pin(limits.ask(key)));
+        let Self { limits, progress } = &mut *self;
+        if let Progress::Unasked(key) = progress {
+            let key = mem::replace(key, Key::shared());
+            *progress = Progress::Asked(Box::pin(Arc::clone(limits).ask(key)));
         }
-        match &mut self.0 {
+        match progress {
             Progress::Asked(answer) => answer.as_mut().poll(context),
             Progress::Unasked(_) => Poll::Pending,
         }

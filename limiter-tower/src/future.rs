@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
-use limiter_core::Decision;
+use limiter_core::{Decision, Rejection};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -17,12 +17,12 @@ use crate::respond::{self, Protocol};
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// The limiter is asked at the first poll, not before. Until it has answered, the future holds the inner service that
-    /// was found ready; a denial gives it back uncalled.
+    /// In process the limiter was asked when the service was called. Redis is asked at the first poll, not before; until it
+    /// has answered, the future holds the inner service that was found ready, and a denial gives it back uncalled.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before the first poll, it has charged nothing. Dropped while Redis is asked, it may have. It spawns
+    /// With Redis, dropped before the first poll it has charged nothing; dropped while Redis is asked, it may have. It spawns
     /// nothing, so nothing goes on after it.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
@@ -33,38 +33,66 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
+    // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
-        Deciding { deciding: Deciding, call: Option<(S, Request<B>)> },
-        Calling { #[pin] inner: S::Future, decision: Option<Decision> },
-        Refused { refusal: Option<(Refusal, Protocol)> },
-        Done,
+        Deciding { asked: Option<Box<Asked<S, B>>> },
+        Calling { #[pin] inner: S::Future, shown: Option<Box<Decision>> },
+        Answered { answer: Option<Box<(Answer, Protocol)>> },
     }
+}
+
+/// A question on its way, and the call that waits for its answer.
+struct Asked<S, B> {
+    deciding: Deciding,
+    ready: S,
+    request: Request<B>,
+}
+
+/// What is said in place of the inner service.
+enum Answer {
+    Rejected(Rejection),
+    Refused(Refusal),
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     pub(crate) fn deciding(deciding: Deciding, ready: S, request: Request<B>) -> Self {
+        let asked = Asked {
+            deciding,
+            ready,
+            request,
+        };
         Self {
             state: State::Deciding {
-                deciding,
-                call: Some((ready, request)),
+                asked: Some(Box::new(asked)),
             },
         }
     }
 
-    pub(crate) fn unlimited(inner: S::Future) -> Self {
+    pub(crate) fn calling(inner: S::Future, shown: Option<Box<Decision>>) -> Self {
         Self {
-            state: State::Calling {
-                inner,
-                decision: None,
-            },
+            state: State::Calling { inner, shown },
         }
+    }
+
+    pub(crate) fn rejected(rejection: Rejection, protocol: Protocol) -> Self {
+        Self::answered(Answer::Rejected(rejection), protocol)
     }
 
     pub(crate) fn refused(refusal: Refusal, protocol: Protocol) -> Self {
+        Self::answered(Answer::Refused(refusal), protocol)
+    }
+
+    fn answered(answer: Answer, protocol: Protocol) -> Self {
         Self {
-            state: State::Refused {
-                refusal: Some((refusal, protocol)),
-            },
+            state: State::answered(answer, protocol),
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> State<S, B> {
+    fn answered(answer: Answer, protocol: Protocol) -> Self {
+        Self::Answered {
+            answer: Some(Box::new((answer, protocol))),
         }
     }
 }
@@ -77,54 +105,60 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
-        let response = loop {
-            match state.as_mut().project() {
-                StateProj::Deciding { deciding, call } => {
-                    let answer = ready!(Pin::new(deciding).poll(context));
-                    let Some((mut ready, mut request)) = call.take() else {
-                        break None;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Calling { inner, shown } => {
+                    let mut response = match ready!(inner.poll(context)) {
+                        Ok(response) => response,
+                        Err(error) => return Poll::Ready(Err(error)),
                     };
+                    if let Some(decision) = shown.take() {
+                        // One that is there already is a more specific layer's, further in.
+                        response.extensions_mut().get_or_insert_with(|| *decision);
+                    }
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+                StateProj::Deciding { asked } => {
+                    let Some(waiting) = asked else { ended() };
+                    let answer = ready!(Pin::new(&mut waiting.deciding).poll(context));
+                    let Some(waiting) = asked.take() else { ended() };
+                    let Asked {
+                        deciding,
+                        mut ready,
+                        mut request,
+                    } = *waiting;
                     match answer {
                         Ok(decision) => {
-                            request.extensions_mut().insert(decision.clone());
-                            let inner = ready.call(request);
-                            state.set(State::Calling {
-                                inner,
-                                decision: Some(decision),
-                            });
+                            let shown = deciding.limits().show(decision, &mut request);
+                            State::Calling {
+                                inner: ready.call(request),
+                                shown,
+                            }
                         }
-                        Err(rejection) => break Some(respond::rejected(rejection, &Protocol::of(&request))),
+                        Err(rejection) => {
+                            State::answered(Answer::Rejected(rejection), Protocol::of(&request))
+                        }
                     }
                 }
-                StateProj::Calling { inner, decision } => {
-                    let answer = ready!(inner.poll(context));
-                    let decision = decision.take();
-                    state.set(State::Done);
-                    return Poll::Ready(
-                        answer.map(|response| with_decision(response, decision).map(ResponseBody::inner)),
-                    );
+                StateProj::Answered { answer } => {
+                    let Some(answer) = answer.take() else { ended() };
+                    return Poll::Ready(Ok(match *answer {
+                        (Answer::Rejected(rejection), protocol) => respond::rejected(rejection, &protocol),
+                        (Answer::Refused(refusal), protocol) => respond::refused(refusal, &protocol),
+                    }));
                 }
-                StateProj::Refused { refusal } => {
-                    break refusal
-                        .take()
-                        .map(|(refusal, protocol)| respond::refused(refusal, &protocol));
-                }
-                StateProj::Done => break None,
-            }
-        };
-        state.set(State::Done);
-        #[expect(clippy::expect_used, reason = "as every future, this one ends once")]
-        let response = response.expect("a response polled for again after it was given");
-        Poll::Ready(Ok(response))
+            };
+            state.set(next);
+        }
     }
 }
 
-/// Leaves a decision that is there already: it is a more specific layer's, further in.
-fn with_decision<ResBody>(mut response: Response<ResBody>, decision: Option<Decision>) -> Response<ResBody> {
-    if let Some(decision) = decision {
-        response.extensions_mut().get_or_insert_with(|| decision);
+#[cold]
+fn ended() -> ! {
+    #[expect(clippy::panic, reason = "as every future, this one ends once")]
+    {
+        panic!("a response polled for again after it was given")
     }
-    response
 }
 
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
@@ -132,8 +166,7 @@ impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
         let state = match &self.state {
             State::Deciding { .. } => "Deciding",
             State::Calling { .. } => "Calling",
-            State::Refused { .. } => "Refused",
-            State::Done => "Done",
+            State::Answered { .. } => "Answered",
         };
         f.debug_struct("ResponseFuture")
             .field("state", &state)

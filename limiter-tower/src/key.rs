@@ -47,7 +47,7 @@ pub use shared::{Shared, shared};
 )]
 pub trait ExtractKey<B> {
     /// The key, or why there is none.
-    fn extract(&self, request: &Request<B>) -> Answer;
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a>;
 }
 
 #[diagnostic::do_not_recommend]
@@ -56,7 +56,7 @@ where
     F: Fn(&Request<B>) -> A,
     A: IntoAnswer,
 {
-    fn extract(&self, request: &Request<B>) -> Answer {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
         self(request).into_answer()
     }
 }

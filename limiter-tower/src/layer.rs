@@ -79,6 +79,29 @@ impl<K> RateLimitLayer<K> {
     }
 }
 
+impl<K> RateLimitLayer<K> {
+    /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions, where the handler finds it, and
+    /// into those of the response, for layers further out. Default: only what rejects a request is shown, and what was
+    /// decided without the store, both in the response.
+    ///
+    /// It costs about as much as a decision in process: extensions are a map that allocates.
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy};
+    /// use limiter_tower::{RateLimitLayer, key};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let layer = RateLimitLayer::new(&limits, policy).key(key::shared()).with_decisions();
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn with_decisions(mut self) -> Self {
+        Arc::make_mut(&mut self.limits).show_decisions();
+        self
+    }
+}
+
 impl<S, K: Chosen> Layer<S> for RateLimitLayer<K> {
     type Service = RateLimit<S, K::Extractor>;
 

@@ -20,7 +20,7 @@
 //! let policy = Policy::sliding_window("search").limit(2).window("1m").build()?;
 //! let app = Router::new()
 //!     .route("/search", get(search))
-//!     .route_layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")));
+//!     .route_layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")).with_decisions());
 //!
 //! let ask = async |api_key| {
 //!     let request = Request::get("/search").header("x-api-key", api_key).body(Body::empty()).unwrap();
@@ -84,17 +84,20 @@
 //!
 //! # What handlers and other layers see
 //!
-//! The [`Decision`](limiter_core::Decision) stands in the extensions of the request that the inner service gets, and in
-//! those of the response; where layers are nested, the innermost one's. The response to a denied request holds the
-//! [`Rejection`](limiter_core::Rejection) besides, from which a layer further out can form an answer of its own.
+//! The response to a denied request holds the [`Rejection`](limiter_core::Rejection) in its extensions, from which a layer
+//! further out can form an answer of its own, and the [`Decision`](limiter_core::Decision). A decision that allows a request
+//! stands in the response where the store did not make it; with [`with_decisions`](RateLimitLayer::with_decisions) it always
+//! does, and in the extensions of the request that the inner service gets as well. Where layers are nested, the innermost's
+//! that shows one is seen.
 //!
 //! # Contract
 //!
 //! - Readiness is the inner service's, and the instance that was found ready is the one that is called. It has to be
 //!   `Clone`, as axum's and tonic's services are.
-//! - The limiter is asked when the response's future is polled first. Dropped earlier, a request is not charged.
+//! - In process the limiter is asked when the service is called, so that nothing of an allowed request is kept for later.
+//!   Redis is asked when the response's future is polled first; dropped earlier, a request is not charged.
 //! - A denied request never reaches the inner service, nor does one without a key.
-//! - Nothing is spawned. A request costs one allocation for its decision, and those of the extensions.
+//! - Nothing is spawned. In process an allowed request costs no allocation, unless its decision is shown.
 //!
 //! # Features
 //!

@@ -58,17 +58,34 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.key.extract(&request) {
-            Answer::Key(key) => {
-                // The clone stays behind, since it is not ready; the one that is goes along.
-                let unready = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, unready);
-                ResponseFuture::deciding(Arc::clone(&self.limits).decide(key), ready, request)
-            }
-            Answer::Skip => ResponseFuture::unlimited(self.inner.call(request)),
+            Answer::Key(key) => match self.limits.at_once(&key) {
+                Poll::Ready(Ok(decision)) if decision.is_allowed() => {
+                    let shown = self.limits.show(decision, &mut request);
+                    ResponseFuture::calling(self.inner.call(request), shown)
+                }
+                Poll::Ready(denied) => {
+                    // What it has reserved to be ready, others may need.
+                    drop(self.take_ready());
+                    ResponseFuture::rejected(self.limits.why(denied), Protocol::of(&request))
+                }
+                Poll::Pending => {
+                    let deciding = Arc::clone(&self.limits).decide(key.into_owned());
+                    ResponseFuture::deciding(deciding, self.take_ready(), request)
+                }
+            },
+            Answer::Skip => ResponseFuture::calling(self.inner.call(request), None),
             Answer::Refuse(refusal) => ResponseFuture::refused(refusal, Protocol::of(&request)),
         }
+    }
+}
+
+impl<S: Clone, E> RateLimit<S, E> {
+    /// The inner service that was found ready. A clone stays behind, which is not.
+    fn take_ready(&mut self) -> S {
+        let unready = self.inner.clone();
+        mem::replace(&mut self.inner, unready)
     }
 }
 

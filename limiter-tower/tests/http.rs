@@ -58,6 +58,7 @@ async fn a_denial_is_a_sentence_of_plain_text() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::shared())
+        .with_decisions()
         .layer(Strict::default());
 
     assert_eq!(
@@ -74,6 +75,7 @@ async fn the_decision_is_seen_by_the_handler_and_by_outer_layers() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, at_most(2))
         .key(key::header("x-api-key"))
+        .with_decisions()
         .layer(Strict::default());
 
     for remaining in [1, 0] {
@@ -106,9 +108,11 @@ async fn of_nested_layers_the_innermost_decision_is_seen() {
     let (limits, _clock) = limiter();
     let inner = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::shared())
+        .with_decisions()
         .layer(Strict::default());
     let service = RateLimitLayer::new(&limits, at_most(5))
         .key(key::shared())
+        .with_decisions()
         .layer(inner);
 
     assert_eq!(
@@ -132,12 +136,20 @@ async fn on_a_router_the_layer_covers_everything_and_on_a_route_only_what_matche
         .unwrap();
     let app: Router = Router::new()
         .route("/upload", get(async || "stored"))
-        .route_layer(RateLimitLayer::new(&limits, stricter).key(key::header("x-api-key")))
+        .route_layer(
+            RateLimitLayer::new(&limits, stricter)
+                .key(key::header("x-api-key"))
+                .with_decisions(),
+        )
         .route(
             "/search",
             get(async |Extension(decision): Extension<Decision>| decision.remaining().to_string()),
         )
-        .layer(RateLimitLayer::new(&limits, at_most(4)).key(key::header("x-api-key")));
+        .layer(
+            RateLimitLayer::new(&limits, at_most(4))
+                .key(key::header("x-api-key"))
+                .with_decisions(),
+        );
     let answer = async |path: &str, api_key: &str| {
         let response = app.clone().oneshot(get_as(path, api_key)).await.unwrap();
         (response.status().as_u16(), text(response).await)
@@ -268,7 +280,9 @@ async fn closures_may_answer_with_options_and_results() {
 #[tokio::test]
 async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
     let (limits, _clock) = limiter();
-    let layer = RateLimitLayer::new(&limits, at_most(5)).key(key::shared());
+    let layer = RateLimitLayer::new(&limits, at_most(5))
+        .key(key::shared())
+        .with_decisions();
     let response = async |cost: i32| {
         layer
             .clone()

@@ -40,7 +40,9 @@ async fn replicas_share_one_limit() {
     for _ in 0..2 {
         let limits = replica(&server);
         limits.ready().await.unwrap();
-        let layer = RateLimitLayer::new(&limits, policy.clone()).key(key::header("x-api-key"));
+        let layer = RateLimitLayer::new(&limits, policy.clone())
+            .key(key::header("x-api-key"))
+            .with_decisions();
         for _ in 0..4 {
             let mut service = layer.layer(inner.clone());
             tasks.push(tokio::spawn(async move {

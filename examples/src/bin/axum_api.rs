@@ -76,7 +76,11 @@ fn app(limits: &Limiter) -> Result<Router, ConfigError> {
             post(upload).route_layer(RateLimitLayer::new(limits, uploads).key(by_client())),
         )
         .route("/reports/{name}", get(report))
-        .layer(RateLimitLayer::new(limits, each).key(by_client()))
+        .layer(
+            RateLimitLayer::new(limits, each)
+                .key(by_client())
+                .with_decisions(),
+        )
         .layer(middleware::from_fn(authenticate)))
 }
 

@@ -34,7 +34,7 @@ impl Sip {
     }
 
     /// The hash of all that was absorbed, and of a last text.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(mut self, text: &str) -> u128 {
         let (words, rest) = text.as_bytes().as_chunks();
         self.words(words);

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Backend, Limiter, Mode};
+use crate::algorithm::Standing;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::few::Few;
-#[cfg(feature = "redis")]
 use crate::identity::Identity;
 use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
@@ -58,9 +58,11 @@ impl<'a> Check<'a> {
 
     /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
     #[inline]
-    pub(crate) fn at_once(&self) -> Option<Result<Decision, Rejection>> {
-        let (store, ask) = self.alone_in_memory()?;
-        Some(self.decide_alone(store, ask))
+    pub(crate) fn at_once(&self) -> Poll<Result<Decision, Rejection>> {
+        match self.alone_in_memory() {
+            Some((store, ask)) => self.decide_alone(store, ask),
+            None => Poll::Pending,
+        }
     }
 
     #[inline]
@@ -72,21 +74,50 @@ impl<'a> Check<'a> {
     }
 
     /// One function, all of which is compiled into it: what it computes then stays in registers until it is written into the
-    /// caller's `Decision`. A copy of what was just written in smaller pieces waits for the pieces, some 4 ns each time.
+    /// caller's `Decision`. A copy of what was just written in smaller pieces waits for the pieces, some 4 ns each time. It is
+    /// never pending; a caller that is polled passes the answer on as it is.
     #[inline(never)]
-    fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Decision, Rejection> {
+    fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Poll<Result<Decision, Rejection>> {
         self.limiter.open()?;
         let (identity, cost) = ask.charge()?;
-        match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
-            Ok((decided_at, outcome)) => Ok(ask.decision(decided_at, outcome, Origin::Memory)),
-            Err(error) => self.without_store(error),
+        let algorithm = ask.policy().algorithm();
+        if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
+            let standing = Standing::Left(left);
+            return Poll::Ready(Ok(ask.decision(decided_at, standing, Origin::Memory)));
         }
+        self.decide_one(store, ask, identity, cost)
+    }
+
+    #[inline(never)]
+    fn decide_one(
+        &self,
+        store: &MemoryStore,
+        ask: &Ask<'_>,
+        identity: Identity,
+        cost: u64,
+    ) -> Poll<Result<Decision, Rejection>> {
+        Poll::Ready(
+            match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
+                Ok((decided_at, outcome)) => {
+                    Ok(ask.decision(decided_at, Standing::Told(outcome), Origin::Memory))
+                }
+                Err(error) => self.without_store(error),
+            },
+        )
     }
 
     #[cold]
     fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
         let request = self.clone().request()?;
         without_store(&request, error, self.limiter.inner.clock.now())
+    }
+
+    /// All that was asked, which is then asked no more.
+    fn take(&mut self) -> Self {
+        Self {
+            asks: mem::take(&mut self.asks),
+            ..*self
+        }
     }
 
     pub(super) fn request(self) -> Result<Request<'a>, Rejection> {
@@ -101,16 +132,22 @@ impl<'a> IntoFuture for Check<'a> {
 
     #[inline]
     fn into_future(self) -> Deciding<'a> {
-        Deciding(Progress::Unasked(self))
+        Deciding {
+            check: self,
+            progress: Progress::Unasked,
+        }
     }
 }
 
 /// The future of a [`Check`]. In process it is ready at the first poll, without an allocation.
 #[must_use = "futures do nothing unless polled"]
-pub struct Deciding<'a>(Progress<'a>);
+pub struct Deciding<'a> {
+    check: Check<'a>,
+    progress: Progress<'a>,
+}
 
 enum Progress<'a> {
-    Unasked(Check<'a>),
+    Unasked,
     Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
     Answered,
 }
@@ -122,12 +159,13 @@ impl Future for Deciding<'_> {
     /// than what is done with them takes time.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Unasked(check) = &self.0
-            && let Some((store, ask)) = check.alone_in_memory()
+        if let Progress::Unasked = self.progress
+            && self.check.alone_in_memory().is_some()
         {
-            let answer = check.decide_alone(store, ask);
-            self.0 = Progress::Answered;
-            return Poll::Ready(answer);
+            self.progress = Progress::Answered;
+            if let Some((store, ask)) = self.check.alone_in_memory() {
+                return self.check.decide_alone(store, ask);
+            }
         }
         self.poll_elsewhere(context)
     }
@@ -135,19 +173,19 @@ impl Future for Deciding<'_> {
 
 impl Deciding<'_> {
     fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
-        let looked = match &self.0 {
-            Progress::Unasked(check) => check.look(),
+        let looked = match self.progress {
+            Progress::Unasked => self.check.look(),
             _ => Looked::Unknown,
         };
         if let Looked::Answered(answer) = looked {
-            self.0 = Progress::Answered;
+            self.progress = Progress::Answered;
             return Poll::Ready(answer);
         }
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
-        let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
-            Progress::Unasked(check) => {
-                let limiter = check.limiter;
-                let request = match (looked, check) {
+        let mut asked = match mem::replace(&mut self.progress, Progress::Answered) {
+            Progress::Unasked => {
+                let limiter = self.check.limiter;
+                let request = match (looked, self.check.take()) {
                     #[cfg(feature = "redis")]
                     (
                         Looked::Charge(charge),
@@ -173,7 +211,7 @@ impl Deciding<'_> {
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {
-            self.0 = Progress::Asked(asked);
+            self.progress = Progress::Asked(asked);
         }
         answer
     }

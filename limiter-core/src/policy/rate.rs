@@ -137,6 +137,19 @@ impl Rate {
         span > MAX_EXACT || (span > 0 && shorter(span - 1) >= self.parts(amount, remainder))
     }
 
+    /// The microseconds in which so many parts come, of which [`micros`](Self::micros) make a thousandth; rounded up.
+    #[inline]
+    pub(crate) fn time_for_parts(&self, parts: u64) -> u64 {
+        let (time, rest) = self.by_thousandths.divide(parts, self.thousandths);
+        time + u64::from(rest > 0)
+    }
+
+    /// The thousandths that so many parts make, rounded down.
+    #[inline]
+    pub(crate) fn thousandths_of(&self, parts: u64) -> u64 {
+        self.by_micros.divide(parts, self.micros).0
+    }
+
     /// What has to come yet of an amount, in parts of which [`micros`](Self::micros) make a thousandth.
     fn parts(&self, amount: u64, remainder: u64) -> u128 {
         (u128::from(amount) * u128::from(self.micros)).saturating_sub(u128::from(remainder))

@@ -12,16 +12,15 @@ mod table;
 use smallvec::{SmallVec, smallvec};
 
 use super::Store;
-use crate::algorithm::{self, Mode, Outcome, Slot, State};
+use crate::algorithm::{self, Left, Mode, Outcome, Slot, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Brief, BriefGuard};
 use crate::units::Timestamp;
-use locks::lock;
 use table::Table;
 
 const SHARDS: usize = 64;
@@ -29,7 +28,7 @@ const SHARDS: usize = 64;
 /// State in this process.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
-    shards: Box<[Apart<Mutex<Table>>]>,
+    shards: Box<[Apart<Brief<Table>>]>,
     clock: Clock,
     max_keys: usize,
     /// How many there are, in all shards; counted before one is stored, and after one has gone.
@@ -61,8 +60,28 @@ impl MemoryStore {
         }
     }
 
-    /// Decides one limit at once, without a future, and with nothing allocated for a key that is there.
+    /// Decides one limit at once, without a future, if it is the next step of a policy that alone has charged it. `None` has
+    /// changed nothing.
     #[inline]
+    pub(crate) fn decide_steadily(
+        &self,
+        identity: Identity,
+        algorithm: &Algorithm,
+        cost: u64,
+        mode: Mode,
+    ) -> Option<(Timestamp, Left)> {
+        let before = self.clock.reading();
+        let mut table = self.lock(identity);
+        let decided_at = self.clock.in_order(before, table.decided_at);
+        let now = decided_at.as_micros();
+        let left = algorithm::step_steadily(algorithm, table.find(identity)?, cost, now, mode)?;
+        table.decided_at = decided_at;
+        drop(table);
+        self.sweep_some(now);
+        Some((decided_at, left))
+    }
+
+    /// Decides one limit at once, without a future, whatever its state.
     pub(crate) fn decide_one(
         &self,
         identity: Identity,
@@ -106,7 +125,6 @@ impl MemoryStore {
     }
 
     /// Steps on the state of one limit, where it lies.
-    #[inline]
     fn one(
         &self,
         identity: Identity,
@@ -117,7 +135,7 @@ impl MemoryStore {
     ) -> Result<(Timestamp, Outcome), NoRoom> {
         // Nobody waits for a lock while this one reads the clock, and no two decisions on one key see time in another order
         // than they are made.
-        let before = self.clock.now();
+        let before = self.clock.reading();
         let mut table = self.lock(identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
@@ -147,7 +165,7 @@ impl MemoryStore {
         algorithms: &[Algorithm],
         begin: &impl Fn(usize, &mut State, Timestamp),
     ) -> Result<Verdict, NoRoom> {
-        let before = self.clock.now();
+        let before = self.clock.reading();
         let mut locks = self.lock_all(limits);
         let decided_at = locks.decide_at(before, &self.clock);
         let now = decided_at.as_micros();
@@ -201,7 +219,7 @@ impl MemoryStore {
 
     /// Gives back at once, without a future.
     pub(crate) fn refund_now(&self, limit: &Limit<'_>) -> Verdict {
-        let before = self.clock.now();
+        let before = self.clock.reading();
         let mut table = self.lock(limit.identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
@@ -222,7 +240,6 @@ impl MemoryStore {
     }
 
     /// Makes room and decides once more, where there is none.
-    #[inline]
     fn or_make_room<T>(&self, decide: impl Fn() -> Result<T, NoRoom>) -> Result<T, StoreError> {
         let mut searched = false;
         // A loop, so that what decides is in the code once, where it is asked for.
@@ -253,14 +270,14 @@ impl MemoryStore {
         self.keys.0.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    fn lock(&self, identity: Identity) -> MutexGuard<'_, Table> {
+    fn lock(&self, identity: Identity) -> BriefGuard<'_, Table> {
         #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
-        lock(&self.shards[identity.shard(SHARDS)].0)
+        self.shards[identity.shard(SHARDS)].0.lock()
     }
 
     #[cfg(test)]
     fn keys(&self) -> usize {
-        let stored = self.shards.iter().map(|shard| lock(&shard.0).len()).sum();
+        let stored = self.shards.iter().map(|shard| shard.0.lock().len()).sum();
         assert_eq!(
             self.keys.0.load(Ordering::Relaxed),
             stored,

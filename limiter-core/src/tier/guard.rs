@@ -11,6 +11,7 @@ use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
 use super::replicas::Replicas;
+use crate::algorithm::Standing;
 use crate::clock::Clock;
 use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
@@ -78,7 +79,7 @@ impl Guard {
             algorithm,
             cost,
         })?;
-        Some(ask.decision(decided_at, outcome, Origin::DenyCache))
+        Some(ask.decision(decided_at, Standing::Told(outcome), Origin::DenyCache))
     }
 
     /// The answer of Redis to a request that cannot be decided at once, within the deadline.
@@ -125,7 +126,7 @@ impl Guard {
         })?;
         let mut decision = request.decision(verdict, Origin::Insurance);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
-        decision.store_error = Some(error);
+        decision.store_error = Some(Box::new(error));
         Ok(decision)
     }
 

@@ -31,6 +31,6 @@ pub(crate) fn without_store(
         limits: Few::default(),
         decided_at: now,
         origin,
-        store_error: Some(error),
+        store_error: Some(Box::new(error)),
     })
 }

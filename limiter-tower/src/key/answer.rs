@@ -9,9 +9,9 @@ use limiter_core::Key;
 /// What an extractor says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Answer {
-    /// The request takes the permits of this key.
-    Key(Key<'static>),
+pub enum Answer<'a> {
+    /// The request takes the permits of this key, which may be a part of it.
+    Key(Key<'a>),
     /// The request is not limited, and not counted.
     Skip,
     /// The request is answered at once, and reaches neither the limiter nor the inner service.
@@ -81,17 +81,17 @@ impl From<u16> for Refusal {
 )]
 pub trait IntoAnswer {
     /// The answer.
-    fn into_answer(self) -> Answer;
+    fn into_answer(self) -> Answer<'static>;
 }
 
-impl IntoAnswer for Answer {
-    fn into_answer(self) -> Answer {
+impl IntoAnswer for Answer<'static> {
+    fn into_answer(self) -> Answer<'static> {
         self
     }
 }
 
 impl<K: Into<Key<'static>>> IntoAnswer for Option<K> {
-    fn into_answer(self) -> Answer {
+    fn into_answer(self) -> Answer<'static> {
         match self {
             Some(key) => Answer::Key(key.into()),
             None => Answer::Refuse(Refusal::new(
@@ -103,7 +103,7 @@ impl<K: Into<Key<'static>>> IntoAnswer for Option<K> {
 }
 
 impl<K: Into<Key<'static>>, R: Into<Refusal>> IntoAnswer for Result<K, R> {
-    fn into_answer(self) -> Answer {
+    fn into_answer(self) -> Answer<'static> {
         match self {
             Ok(key) => Answer::Key(key.into()),
             Err(refusal) => Answer::Refuse(refusal.into()),
@@ -114,7 +114,7 @@ impl<K: Into<Key<'static>>, R: Into<Refusal>> IntoAnswer for Result<K, R> {
 macro_rules! answer_from_key {
     ($($type:ty),*) => {$(
         impl IntoAnswer for $type {
-            fn into_answer(self) -> Answer {
+            fn into_answer(self) -> Answer<'static> {
                 Answer::Key(self.into())
             }
         }
@@ -145,7 +145,8 @@ pub(super) enum Missing {
 }
 
 impl Missing {
-    pub(super) fn answer(&self, default: impl FnOnce() -> Refusal) -> Answer {
+    #[cold]
+    pub(super) fn answer(&self, default: impl FnOnce() -> Refusal) -> Answer<'static> {
         match self {
             Self::Default => Answer::Refuse(default()),
             Self::Refuse(refusal) => Answer::Refuse(refusal.clone()),

@@ -46,7 +46,7 @@ use super::answer::{Answer, Missing, Refusal};
 pub fn extension<T, K, F>(part: F) -> Extension<T, F>
 where
     T: Send + Sync + 'static,
-    K: ?Sized,
+    K: ?Sized + 'static,
     F: Fn(&T) -> &K,
     for<'a> &'a K: Into<Key<'a>>,
 {
@@ -86,16 +86,13 @@ impl<T, F> Extension<T, F> {
 impl<B, T, K, F> ExtractKey<B> for Extension<T, F>
 where
     T: Send + Sync + 'static,
-    K: ?Sized,
+    K: ?Sized + 'static,
     F: Fn(&T) -> &K,
     for<'a> &'a K: Into<Key<'a>>,
 {
-    fn extract(&self, request: &Request<B>) -> Answer {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
         match request.extensions().get::<T>() {
-            Some(extension) => {
-                let key: Key<'_> = (self.part)(extension).into();
-                Answer::Key(key.into_owned())
-            }
+            Some(extension) => Answer::Key((self.part)(extension).into()),
             None => self.missing.answer(|| {
                 tracing::error!(
                     extension = type_name::<T>(),

@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use http::{HeaderName, Request, StatusCode};
-use limiter_core::Key;
 
 use super::ExtractKey;
 use super::answer::{Answer, Missing, Refusal};
@@ -69,12 +68,12 @@ impl Header {
 }
 
 impl<B> ExtractKey<B> for Header {
-    fn extract(&self, request: &Request<B>) -> Answer {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
         let bad_request =
             |what: &str| Refusal::new(StatusCode::BAD_REQUEST, format!("header `{}` {what}", self.name));
         let mut values = request.headers().get_all(&self.name).iter();
         match (values.next(), values.next()) {
-            (Some(value), None) if !value.is_empty() => Answer::Key(Key::from(value.as_bytes()).into_owned()),
+            (Some(value), None) if !value.is_empty() => Answer::Key(value.as_bytes().into()),
             (None | Some(_), None) => self.missing.answer(|| bad_request("is required")),
             (_, Some(_)) => Answer::Refuse(bad_request("must be given once")),
         }
@@ -83,14 +82,20 @@ impl<B> ExtractKey<B> for Header {
 
 #[cfg(test)]
 mod tests {
+    use limiter_core::Key;
+
     use super::*;
 
     #[expect(clippy::expect_used, reason = "a test ends that way")]
-    fn answer(extractor: &Header, values: &[&str]) -> Answer {
+    fn answer(extractor: &Header, values: &[&str]) -> Answer<'static> {
         let request = values.iter().fold(Request::builder(), |request, value| {
             request.header("x-api-key", *value)
         });
-        extractor.extract(&request.body(()).expect("valid values"))
+        match extractor.extract(&request.body(()).expect("valid values")) {
+            Answer::Key(key) => Answer::Key(key.into_owned()),
+            Answer::Skip => Answer::Skip,
+            Answer::Refuse(refusal) => Answer::Refuse(refusal),
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub fn shared() -> Shared {
 pub struct Shared(());
 
 impl<B> ExtractKey<B> for Shared {
-    fn extract(&self, _: &Request<B>) -> Answer {
+    fn extract<'a>(&'a self, _: &'a Request<B>) -> Answer<'a> {
         Answer::Key(Key::shared())
     }
 }

@@ -27,7 +27,8 @@ impl Look {
                 loans: Loans::default(),
             }),
             State::Lent(lent) => Some(**lent),
-            State::Absent | State::SlidingWindow(_) => None,
+            // What stands for a level was settled before.
+            State::Absent | State::Steady(_) | State::SlidingWindow(_) => None,
         };
         let stored = stored.filter(|lent| !lent.is_spent(now));
         let lent = view(meter, stored, now);
@@ -90,8 +91,7 @@ impl Lent {
         match algorithm {
             _ if self.is_spent(self.level.at) => State::Absent,
             _ if self.loans.total() > 0 => State::Lent(Box::new(self)),
-            Algorithm::TokenBucket(_) => State::TokenBucket(self.level),
-            _ => State::Funnel(self.level),
+            _ => State::of_level(algorithm, self.level),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The locks of shards: one for a decision on one limit, several in one order for a decision on several.
 
-use std::sync::PoisonError;
-
 use smallvec::SmallVec;
 
 use super::table::Table;
@@ -9,7 +7,7 @@ use super::{MemoryStore, SHARDS};
 use crate::clock::Clock;
 use crate::identity::Identity;
 use crate::request::Limit;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::BriefGuard;
 use crate::units::Timestamp;
 
 impl MemoryStore {
@@ -22,14 +20,14 @@ impl MemoryStore {
         Locks(
             numbers
                 .into_iter()
-                .filter_map(|number| Some((number, lock(&self.shards.get(number)?.0))))
+                .filter_map(|number| Some((number, self.shards.get(number)?.0.lock())))
                 .collect(),
         )
     }
 }
 
 /// The locked shards of one decision.
-pub(super) struct Locks<'a>(SmallVec<[(usize, MutexGuard<'a, Table>); 2]>);
+pub(super) struct Locks<'a>(SmallVec<[(usize, BriefGuard<'a, Table>); 2]>);
 
 impl Locks<'_> {
     /// The moment of a decision on all of them.
@@ -55,10 +53,4 @@ impl Locks<'_> {
             .expect("a locked shard");
         table
     }
-}
-
-/// Nothing that is done to a state can panic: it is arithmetic on bounded numbers.
-#[inline]
-pub(super) fn lock(shard: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

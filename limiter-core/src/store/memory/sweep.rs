@@ -50,7 +50,7 @@ impl MemoryStore {
         for _ in 0..shards {
             let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
             let mut ended = true;
-            if let Some(Ok(mut table)) = self.shards.get(number).map(|shard| shard.0.try_lock()) {
+            if let Some(mut table) = self.shards.get(number).and_then(|shard| shard.0.try_lock()) {
                 // Nobody decides later on at a moment at which what goes was still there.
                 table.decided_at = table.decided_at.max(Timestamp::from_micros(now));
                 let swept = table.sweep(now, left);

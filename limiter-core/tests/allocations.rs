@@ -1,0 +1,67 @@
+//! A decision in process allocates nothing, once its key is there.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use allocation_counter::measure;
+use limiter_core::{Check, Key, Limiter, Policy};
+
+#[expect(clippy::expect_used, reason = "a test ends that way")]
+fn policies() -> [Policy; 3] {
+    [
+        Policy::token_bucket("bucket")
+            .capacity(1_000)
+            .rate("1/30d")
+            .build(),
+        Policy::funnel("funnel").capacity(1_000).rate("1/30d").build(),
+        Policy::sliding_window("window")
+            .limit(1_000)
+            .window("30d")
+            .build(),
+    ]
+    .map(|policy| policy.expect("valid"))
+}
+
+/// In process an answer needs no runtime.
+#[expect(clippy::expect_used, clippy::panic, reason = "a test ends that way")]
+fn is_allowed(check: Check<'_>) -> bool {
+    match pin!(check.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(decision) => decision.expect("decided").is_allowed(),
+        Poll::Pending => panic!("in process a decision is ready at once"),
+    }
+}
+
+#[test]
+fn what_a_key_that_is_known_is_told_costs_no_allocation() {
+    let limits = Limiter::in_process().build();
+    for policy in &policies() {
+        let keys = [Key::from("user:7"), Key::from("user:7").in_group("tenant:3")];
+        for key in &keys {
+            // Whatever the first decision of a thread or of a key sets up; a ring of moments has its room when it is full.
+            while is_allowed(limits.check(policy, key)) {}
+            let denied = measure(|| {
+                for cost in [1, 7, 1_000] {
+                    assert!(!is_allowed(limits.check(policy, key).cost(cost)));
+                    assert!(is_allowed(limits.peek(policy, key).cost(0)));
+                }
+            });
+            assert_eq!(denied.count_total, 0, "{policy}, denied");
+        }
+    }
+}
+
+#[test]
+fn what_is_charged_to_a_key_that_is_known_costs_no_allocation() {
+    let limits = Limiter::in_process().build();
+    for policy in &policies()[..2] {
+        let text = String::from("user:7");
+        assert!(is_allowed(limits.check(policy, &text)));
+        let allowed = measure(|| {
+            for _ in 0..100 {
+                assert!(is_allowed(limits.check(policy, &text)));
+                assert!(is_allowed(limits.peek(policy, &text).cost(3)));
+            }
+        });
+        assert_eq!(allowed.count_total, 0, "{policy}");
+    }
+}
