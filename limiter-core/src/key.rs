@@ -209,8 +209,8 @@ impl Namespace {
     }
 
     /// Two Redis keys of one slot that belong to no limit.
-    pub(crate) fn trial_keys(&self) -> [String; 2] {
-        ["tb", "sw"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
+    pub(crate) fn trial_keys(&self) -> [String; 3] {
+        ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
     }
 
     /// The Redis key of a limit's state. Policy name and group are escaped already.

@@ -185,6 +185,28 @@ async fn ready_finds_out_that_no_call_could_be_decided() {
     assert!(error.to_string().contains("permission"), "{error}");
 }
 
+/// Each of them tries the same keys, and is at another point of it than the others.
+#[tokio::test]
+async fn replicas_that_start_together_are_ready() {
+    let server = RedisServer::start();
+    let starting = (0..16).map(|number| {
+        let limits = limiter(&server, acl::SCRIPT);
+        tokio::spawn(async move {
+            for _ in 0..number {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..10 {
+                limits.ready().await?;
+            }
+            Ok::<_, limiter_core::StoreError>(())
+        })
+    });
+    for ready in starting.collect::<Vec<_>>() {
+        ready.await.unwrap().unwrap();
+    }
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0, "nothing is left behind");
+}
+
 #[tokio::test]
 async fn after_ready_no_script_has_to_be_brought_along() {
     let server = RedisServer::start();

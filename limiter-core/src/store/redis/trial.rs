@@ -35,8 +35,8 @@ pub(super) async fn try_out(route: &Route, namespace: &Namespace, clock: &Clock)
     trial.decide([&level, &long], Operation::Check).await?;
     trial.refund([&level, &long]).await?;
     trial.decide([&level, &long], Operation::Reset).await?;
-    trial.decide_apart(&level).await?;
-    trial.decide([&level, &long], Operation::Reset).await
+    trial.decide_apart(&level, Operation::Check).await?;
+    trial.decide_apart(&level, Operation::Reset).await
 }
 
 struct Trial<'a> {
@@ -50,17 +50,20 @@ impl Trial<'_> {
     async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
         let request = all_of(policies)?;
         let mut question = Question::new(&request, operation, self.namespace);
-        question.keys = self.namespace.trial_keys().into_iter().collect();
+        let [level, window, _] = self.namespace.trial_keys();
+        question.keys = [level, window].into_iter().collect();
         let (question, wait) = (Arc::new(question), Wait::of(READY_WITHIN));
         self.route.run(&Decision { question, wait }).await.map(|_| ())
     }
 
-    /// Takes two decisions on one limit each, by one call.
-    async fn decide_apart(&self, policy: &Policy) -> Result<(), StoreError> {
+    /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is ever both a level's and a
+    /// window's.
+    async fn decide_apart(&self, policy: &Policy, operation: Operation) -> Result<(), StoreError> {
+        let [level, _, other] = self.namespace.trial_keys();
         let mut questions = Vec::new();
-        for key in self.namespace.trial_keys() {
+        for key in [level, other] {
             let request = request([Ask::new(policy, key.as_str())])?;
-            let mut question = Question::new(&request, Operation::Check, self.namespace);
+            let mut question = Question::new(&request, operation, self.namespace);
             question.keys = std::iter::once(key.clone()).collect();
             questions.push(question);
         }
