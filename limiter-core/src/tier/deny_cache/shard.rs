@@ -1,11 +1,12 @@
 //! A part of the denials, in two halves of which the older leaves as a whole.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashTable;
 
 use super::Charge;
 use super::denial::Denial;
+use super::recent::{self, Version};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{RwLock, RwLockWriteGuard};
 
@@ -23,12 +24,13 @@ pub(super) struct Shard {
     /// callers need no lock to know. Written within the lock.
     turn_at: AtomicU64,
     max_limits_per_half: usize,
+    version: Version,
 }
 
 #[derive(Debug, Default)]
 struct Halves {
-    young: HashTable<(u64, Denial)>,
-    old: HashTable<(u64, Denial)>,
+    young: HashTable<(u64, Arc<Denial>)>,
+    old: HashTable<(u64, Arc<Denial>)>,
     /// Of the denials in the young half.
     young_limits: usize,
 }
@@ -39,6 +41,7 @@ impl Shard {
             halves: RwLock::default(),
             turn_at: AtomicU64::new(EMPTY),
             max_limits_per_half,
+            version: Version::new(),
         }
     }
 
@@ -47,18 +50,29 @@ impl Shard {
         self.turn_at.load(Ordering::Relaxed) == EMPTY
     }
 
-    /// Looks at what is known of the limits of a question.
+    /// Looks at what is known of these limits.
     pub(super) fn find<'a, T>(
         &self,
         hash: u64,
         charges: impl Iterator<Item = Charge<'a>> + Clone,
         look: impl FnOnce(&Denial) -> T,
     ) -> Option<T> {
+        let version = self.version.get();
+        let mut look = Some(look);
+        let again = recent::look(hash, version, |denial| {
+            denial
+                .is_about(charges.clone())
+                .then(|| Some(look.take()?(denial)))
+        });
+        if let Some(Some(Some(found))) = again {
+            return Some(found);
+        }
         let halves = self.halves.read().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |(other, denial): &(u64, Denial)| *other == hash && denial.is_about(charges.clone());
+        let is_it = |(other, denial): &(u64, Arc<Denial>)| *other == hash && denial.is_about(charges.clone());
         let found = halves.young.find(hash, is_it);
         let (_, denial) = found.or_else(|| halves.old.find(hash, is_it))?;
-        Some(look(denial))
+        recent::note(hash, version, denial);
+        Some(look?(denial))
     }
 
     /// Keeps a denial, unless what is known of its limits outweighs it.
@@ -68,7 +82,7 @@ impl Shard {
         let known = halves.take(hash, |known| known.is_like(&denial));
         let denial = known
             .filter(|known| known.outweighs(&denial, now))
-            .unwrap_or(denial);
+            .unwrap_or_else(|| Arc::new(denial));
         if halves.young_limits + denial.len() > self.max_limits_per_half {
             self.turn(&mut halves, now, cap_micros);
         }
@@ -117,13 +131,15 @@ impl Shard {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Halves> {
-        self.halves.write().unwrap_or_else(PoisonError::into_inner)
+        let halves = self.halves.write().unwrap_or_else(PoisonError::into_inner);
+        self.version.changes();
+        halves
     }
 }
 
 impl Halves {
-    fn take(&mut self, hash: u64, is_it: impl Fn(&Denial) -> bool) -> Option<Denial> {
-        let is_it = |(other, denial): &(u64, Denial)| *other == hash && is_it(denial);
+    fn take(&mut self, hash: u64, is_it: impl Fn(&Denial) -> bool) -> Option<Arc<Denial>> {
+        let is_it = |(other, denial): &(u64, Arc<Denial>)| *other == hash && is_it(denial);
         if let Ok(entry) = self.young.find_entry(hash, is_it) {
             let ((_, denial), _) = entry.remove();
             self.young_limits -= denial.len();
@@ -133,7 +149,7 @@ impl Halves {
         Some(denial)
     }
 
-    fn insert(&mut self, hash: u64, denial: Denial) {
+    fn insert(&mut self, hash: u64, denial: Arc<Denial>) {
         self.young_limits += denial.len();
         self.young.insert_unique(hash, (hash, denial), |(hash, _)| *hash);
     }
