@@ -80,8 +80,8 @@ impl Pace {
     };
     pub(crate) const FULL: Self = Self {
         rounds: 5,
-        warm_up: Duration::from_millis(500),
-        window: Duration::from_secs(2),
+        warm_up: Duration::from_millis(300),
+        window: Duration::from_secs(1),
     };
 }
 

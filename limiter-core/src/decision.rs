@@ -25,7 +25,7 @@ pub struct Decision {
 }
 
 /// One limit's part in a [`Decision`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LimitOutcome {
     policy: Lent,
     /// Most callers look at nothing of it, so it is computed when they do.
@@ -205,6 +205,15 @@ impl LimitOutcome {
     #[must_use]
     pub fn expires_after(&self) -> Duration {
         Duration::from_micros(self.outcome().expires_after)
+    }
+}
+
+impl fmt::Debug for LimitOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitOutcome")
+            .field("policy", &self.policy)
+            .field("outcome", &self.outcome())
+            .finish()
     }
 }
 

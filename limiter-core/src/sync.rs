@@ -1,4 +1,4 @@
-//! Locks and atomics: the standard library's, or those of the model checker.
+//! Locks and atomics: the standard library's, one for brief moments, or those of the model checker.
 //!
 //! `cargo xtask model` compiles the crate's own tests with `cfg(shuttle)`; each lock and each atomic access is then a point
 //! at which the checker may let another thread run, and the tests named `model` run under all schedules, or very many.

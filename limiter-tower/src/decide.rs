@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 
 use http::Request;
 use limiter_core::__private::{Reporter, at_once};
-use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
-/// What a layer limits by: the limiter, the policies of one decision, and the cost.
+/// What a layer limits by: the limiter, the policy, and the cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     limiter: Limiter,
-    policies: Vec<Policy>,
+    policy: Policy,
     cost: Result<Amount, ConfigError>,
     /// Whether handlers and layers further out see the decision that allows a request.
     shows_decisions: bool,
@@ -25,7 +25,7 @@ impl Limits {
     pub(crate) fn new(limiter: Limiter, policy: Policy) -> Self {
         Self {
             limiter,
-            policies: vec![policy],
+            policy,
             cost: Ok(Amount::ONE),
             shows_decisions: false,
             reporter: Arc::new(Reporter::new("RateLimitLayer")),
@@ -83,13 +83,11 @@ impl Limits {
             Ok(cost) => *cost,
             Err(error) => return Err(error.clone().into()),
         };
-        Ok(match self.policies.as_slice() {
-            [policy] if cost == Amount::ONE => self.limiter.check(policy, key),
-            [policy] => self.limiter.check(policy, key).cost(cost),
-            policies => {
-                let asks = policies.iter().map(|policy| Ask::new(policy, key).cost(cost));
-                self.limiter.check_all(asks)
-            }
+        let check = self.limiter.check(&self.policy, key);
+        Ok(if cost == Amount::ONE {
+            check
+        } else {
+            check.cost(cost)
         })
     }
 

@@ -76,7 +76,10 @@ where
                 }
             },
             Answer::Skip => ResponseFuture::calling(self.inner.call(request), None),
-            Answer::Refuse(refusal) => ResponseFuture::refused(refusal, Protocol::of(&request)),
+            Answer::Refuse(refusal) => {
+                drop(self.take_ready());
+                ResponseFuture::refused(refusal, Protocol::of(&request))
+            }
         }
     }
 }

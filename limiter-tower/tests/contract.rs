@@ -120,6 +120,23 @@ async fn a_future_dropped_in_the_inner_service_ends_it() {
     }
 }
 
+/// A server keeps one service for each connection, and a client that was refused may stay connected.
+#[tokio::test]
+async fn a_refusal_gives_the_readied_slot_back() {
+    let (limits, _clock) = limiter();
+    let service = ServiceBuilder::new()
+        .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key")))
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(Strict::default());
+
+    let mut connections = vec![service; 3];
+    for connection in &mut connections {
+        let ready = tokio::time::timeout(Duration::from_secs(5), connection.ready());
+        let response = ready.await.unwrap().unwrap().call(Request::new(String::new()));
+        assert_eq!(response.await.unwrap().status(), 400);
+    }
+}
+
 #[tokio::test]
 async fn a_denial_gives_the_readied_slot_back() {
     let (limits, _clock) = limiter();

@@ -1,4 +1,4 @@
-//! A level that one policy alone has charged, which nearly every level is: it then needs no divisions, and no other moment
+//! A level that one policy alone need be asked about, as nearly every level is charged by one alone: it then needs no divisions, and no other moment
 //! than that of the last charge.
 //!
 //! What is left is counted in parts of a thousandth, as many as a microsecond brings a whole number of. With the same policy a

@@ -70,6 +70,9 @@ impl MemoryStore {
         cost: u64,
         mode: Mode,
     ) -> Option<(Timestamp, Left)> {
+        if matches!(algorithm, Algorithm::SlidingWindow(_)) {
+            return None;
+        }
         let before = self.clock.reading();
         let mut table = self.lock(identity);
         let decided_at = self.clock.in_order(before, table.decided_at);

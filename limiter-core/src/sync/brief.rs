@@ -1,4 +1,4 @@
-//! A lock that is held for some dozens of nanoseconds: to let it go is a write, where a mutex that threads sleep on has to
+//! A lock that is nearly always held for some dozens of nanoseconds: to let it go is a write, where a mutex that threads sleep on has to
 //! ask whether one does.
 
 use std::hint;
@@ -8,7 +8,9 @@ use std::time::Duration;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 /// So often a thread looks again before it lets others run, who may have the lock …
-const LOOKS: u32 = 128;
+const LOOKS: u32 = 16;
+/// … pausing up to two to this power in between …
+const MOST_PAUSES_BITS: u32 = 3;
 /// … and so often before it sleeps: one of real-time priority only lets others run that have it too.
 const YIELDING_LOOKS: u32 = LOOKS + 64;
 const SLEEP: Duration = Duration::from_micros(50);
@@ -41,13 +43,18 @@ impl<T> Brief<T> {
             {
                 return guard;
             }
-            looks = looks.saturating_add(1);
+            looks += 1;
             if looks < LOOKS {
-                hint::spin_loop();
+                // Longer each time: meanwhile whoever has the lock takes it again and again, with all that is behind it in its
+                // processor's own cache.
+                for _ in 0..1_u32 << looks.min(MOST_PAUSES_BITS) {
+                    hint::spin_loop();
+                }
             } else if looks < YIELDING_LOOKS {
                 thread::yield_now();
             } else {
                 thread::sleep(SLEEP);
+                looks = 0;
             }
         }
     }
