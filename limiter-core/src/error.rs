@@ -170,6 +170,14 @@ impl StoreError {
         self
     }
 
+    /// Whether it proves by itself that nothing was taken or given back: what somebody between us and the server says of
+    /// another's answer does not.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has_changed_nothing(&self) -> bool {
+        use StoreErrorKind::{CircuitOpen, Overloaded, UnknownLayout, WrongType};
+        self.unsent || matches!(self.kind, CircuitOpen | Overloaded | WrongType | UnknownLayout)
+    }
+
     #[cfg(feature = "redis")]
     pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));

@@ -208,7 +208,7 @@ impl Namespace {
         format!("{}|replicas", self.0)
     }
 
-    /// Two Redis keys of one slot that belong to no limit.
+    /// Redis keys of one slot that belong to no limit: a bucket's, a window's and another bucket's.
     pub(crate) fn trial_keys(&self) -> [String; 3] {
         ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
     }

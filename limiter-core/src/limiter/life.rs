@@ -14,7 +14,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when a node cannot be reached within five seconds. It may be called again.
+    /// [`StoreError`] when a node cannot be reached within five seconds, takes no writes, or does not permit what the scripts
+    /// call, which is tried on keys `namespace|{ready}|…` that are deleted again. It may be called again.
     ///
     /// # Cancel safety
     ///

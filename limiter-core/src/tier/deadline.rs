@@ -24,8 +24,9 @@ pub(crate) async fn within<T>(
     within_pinned(Instant::now(), deadline, pin!(answer)).await
 }
 
-/// The same for an answer that has been waited for since `started`, and lies somewhere already. What an `async fn` is given by value takes its room twice, once where
-/// it is given and once where it is awaited, and each layer doubles it again; a call's future shall be small.
+/// The same for an answer that has been waited for since `started`, and lies somewhere already. What an `async fn` is given
+/// by value takes its room twice, once where it is given and once where it is awaited, and each layer doubles it again; a
+/// call's future shall be small.
 pub(crate) async fn within_pinned<T>(
     started: Instant,
     deadline: Duration,

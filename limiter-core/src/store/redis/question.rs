@@ -95,6 +95,12 @@ impl Question {
         }
     }
 
+    /// Whether it asks for permits of one level, and of nothing else.
+    pub(super) fn charges_a_level(&self) -> bool {
+        let is_level = |limit: &Asked| !matches!(limit.algorithm, Algorithm::SlidingWindow(_));
+        self.operation == Operation::Check && matches!(self.limits.as_slice(), [limit] if is_level(limit))
+    }
+
     /// Whether it asks the same of other keys, or of the same.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         let what = |asked: &Asked| (asked.algorithm, asked.cost);

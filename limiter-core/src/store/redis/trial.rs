@@ -17,7 +17,7 @@ use crate::request::{Ask, Request};
 /// So many permits that no ring of them is read whole.
 const PERMITS: u64 = 200;
 
-/// Has every command called that the scripts know, and leaves nothing behind.
+/// Has every command called that the scripts know, if no other replica tries the same keys meanwhile, and leaves nothing behind.
 pub(super) async fn try_out(route: &Route, namespace: &Namespace, clock: &Clock) -> Result<(), StoreError> {
     let trial = Trial {
         route,

@@ -31,7 +31,7 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         };
         plan.reserve(7 + 33 * question.limits.len());
         plan.extend_from_slice(&count(run.len()).to_le_bytes());
-        plan.push(u8::from(all_differ(run)));
+        plan.push(u8::from(question.charges_a_level() && all_differ(run)));
         plan.push(question.operation as u8);
         plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
@@ -46,7 +46,7 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
     Call::new(&DECIDE, keys, plan, deadline)
 }
 
-/// Whether no limit is asked for twice. Only of one limit each it is worth to know.
+/// Whether no limit is asked for twice, of questions about one limit each.
 fn all_differ(run: &[Item<'_>]) -> bool {
     let alone = |(question, _): &Item<'_>| match question.limits.as_slice() {
         [limit] => Some(limit.identity),

@@ -86,10 +86,10 @@ impl<L: Lends> Wallets<L> {
         let now = self.clock.now();
         let unclaimed = {
             let mut shard = self.shard(identity);
-            let entry = find(&mut shard, identity)
-                .filter(|entry| entry.number == number && !self.is_closed.load(Ordering::Relaxed));
+            let entry = find(&mut shard, identity).filter(|entry| entry.number == number);
+            let is_closed = self.is_closed.load(Ordering::Relaxed);
             match (&answer, entry) {
-                (Ok(lending), Some(entry)) => {
+                (Ok(lending), Some(entry)) if !is_closed => {
                     entry.filled(lending.loan, &ask, submitted, now);
                     entry.heard = (lending.verdict.decided_at, now);
                     entry.elsewhere = lending
@@ -99,10 +99,10 @@ impl<L: Lends> Wallets<L> {
                         .map_or(0, |outcome| outcome.remaining);
                     Loan::default()
                 }
-                (Ok(lending), None) => lending.loan,
+                (Ok(lending), _) => lending.loan,
                 (Err(error), entry) => {
                     if let Some(entry) = entry {
-                        if !error.may_have_been_charged() {
+                        if error.has_changed_nothing() {
                             entry.wallet.untell(ask.report, now.as_micros());
                         }
                         entry.wallet.answered(now.as_micros());

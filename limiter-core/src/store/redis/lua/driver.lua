@@ -43,7 +43,7 @@ for _ = 1, runs do
         local layout, stored, parts, amount, rest, at, kept = unpack(LEVEL, value)
         local come = (now - at) * rate + rest
         if layout ~= LAYOUT or stored ~= algorithm or amount > MAX or rest >= parts or parts ~= per or at > now
-          or at > kept or kept > EXACT or come >= EXACT then
+          or at > kept or kept >= EXACT or come >= EXACT then
           break
         end
         lasts = kept - kept % SECOND

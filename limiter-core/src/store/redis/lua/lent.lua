@@ -2,7 +2,7 @@
 --
 -- Stored, 74 bytes: a level of 42 (see level.lua), then what is lent in the current epoch and in the one before (8 each,
 --   thousandths), when the current epoch began (8) and how long it lasts (4, microseconds), its number (4).
--- TTL: until keep_until, as for every level.
+-- TTL: until the end of the second of keep_until, as for every level.
 --
 -- A `meter` is a limit with its key, algorithm, capacity, rate and per; an `account` has what is stored, as numbers.
 

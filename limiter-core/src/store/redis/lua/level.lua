@@ -23,7 +23,7 @@ local function view_level(limit)
   end
   local layout, algorithm, parts, amount, remainder, at, keep_until = unpack(LEVEL, value)
   if layout ~= LAYOUT or algorithm ~= limit.algorithm or amount > MAX or remainder >= parts or parts > MAX
-    or at > keep_until or keep_until > EXACT then
+    or at > keep_until or keep_until >= EXACT then
     return UNKNOWN_LAYOUT
   end
   if now >= keep_until then

@@ -14,7 +14,7 @@ return function(name, times, cost, limit, window)
   local at = now + skew
   local edge = max(0, at - window)
   if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size or (count < size and head ~= count)
-    or live > count or oldest > newest or newest > at or at >= keep_until or keep_until > EXACT
+    or live > count or oldest > newest or newest > at or at >= keep_until or keep_until >= EXACT
     or edge < edge_before or newest <= edge or limit > size then
     return
   end

@@ -83,7 +83,7 @@ local function view_ring(limit)
     local layout, algorithm, size, head, count, live, skew, newest, keep_until, oldest, edge = unpack(HEADER, start)
     if layout ~= LAYOUT or algorithm ~= SLIDING_WINDOW or count > size or head >= size
       or (count < size and head ~= count) or live > count or oldest > newest or newest > keep_until
-      or keep_until > EXACT or HEADER_BYTES + 8 * count > call('STRLEN', key) then
+      or keep_until >= EXACT or HEADER_BYTES + 8 * count > call('STRLEN', key) then
       return UNKNOWN_LAYOUT
     end
     if now + skew < keep_until then
