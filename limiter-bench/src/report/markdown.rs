@@ -30,6 +30,9 @@ decision is made by Redis.
   every response, as it comes; the others add none.
 ";
 
+/// Written by hand: what was found out about the rows that fall short.
+const BOUNDS: &str = include_str!("bounds.md");
+
 pub(super) fn page(report: &Report) -> String {
     let mut page = String::from("# Benchmarks\n\nWritten by `cargo xtask bench`.\n\n");
     let _ = writeln!(page, "Measured on: {}.\n\n{HOW}", report.machine.told());
@@ -44,6 +47,8 @@ pub(super) fn page(report: &Report) -> String {
         let met = if met { "met" } else { "not met" };
         let _ = writeln!(page, "| {workload} | {target} | {reached} | {met} |");
     }
+    page.push('\n');
+    page.push_str(BOUNDS);
     page.push('\n');
     for (name, _) in plot::all(&report.series) {
         let _ = writeln!(page, "![{}](benchmarks/{name})\n", name.trim_end_matches(".svg"));
