@@ -1,0 +1,50 @@
+//! A layer that decides in process allocates nothing for a request that it allows.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use allocation_counter::measure;
+use http::{Request, Response};
+use limiter_core::{Limiter, Policy};
+use limiter_tower::{RateLimitLayer, key};
+use tower::{Layer, Service, service_fn};
+
+fn answer(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
+    ready(Ok(Response::new(())))
+}
+
+fn status(
+    service: &mut impl Service<Request<()>, Response = Response<impl Sized>>,
+    request: Request<()>,
+) -> u16 {
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(service.poll_ready(&mut context).is_ready());
+    match pin!(service.call(request)).poll(&mut context) {
+        Poll::Ready(Ok(response)) => response.status().as_u16(),
+        _ => panic!("in process a decision is ready at once"),
+    }
+}
+
+#[test]
+fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
+    let limits = Limiter::in_process().build();
+    let policy = Policy::token_bucket("api")
+        .capacity(100)
+        .rate("1/h")
+        .build()
+        .unwrap();
+    let layer = RateLimitLayer::new(&limits, policy).key(key::header("x-api-key"));
+    let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
+
+    for (layer, allocates) in [(layer.clone(), false), (layer.with_decisions(), true)] {
+        let mut service = layer.layer(service_fn(answer));
+        // The first decision sets up what others find.
+        assert_eq!(status(&mut service, request()), 200);
+        let asked = request();
+        let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
+        assert_eq!(counted.count_total > 0, allocates, "{counted:?}");
+    }
+}
