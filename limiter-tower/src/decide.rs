@@ -1,7 +1,6 @@
 //! The question that a request asks of the limiter.
 
 use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -55,8 +54,8 @@ impl Limits {
     /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told.
     pub(crate) fn decide(self: Arc<Self>, key: Key<'static>) -> Deciding {
         Deciding {
+            answer: Box::pin(Arc::clone(&self).ask(key)),
             limits: self,
-            progress: Progress::Unasked(key),
         }
     }
 
@@ -114,14 +113,9 @@ impl Limits {
 /// An owned decision that becomes a rejection when it denies.
 pub(crate) struct Deciding {
     limits: Arc<Limits>,
-    progress: Progress,
-}
-
-enum Progress {
-    Unasked(Key<'static>),
-    /// The limiter's own future borrows the limiter, the policies and the key, and a `Service::Future` can borrow nothing:
-    /// hence the box.
-    Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send>>),
+    /// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence
+    /// the box.
+    answer: Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send>>,
 }
 
 impl Deciding {
@@ -134,15 +128,7 @@ impl Future for Deciding {
     type Output = Result<Decision, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { limits, progress } = &mut *self;
-        if let Progress::Unasked(key) = progress {
-            let key = mem::replace(key, Key::shared());
-            *progress = Progress::Asked(Box::pin(Arc::clone(limits).ask(key)));
-        }
-        match progress {
-            Progress::Asked(answer) => answer.as_mut().poll(context),
-            Progress::Unasked(_) => Poll::Pending,
-        }
+        self.answer.as_mut().poll(context)
     }
 }
 

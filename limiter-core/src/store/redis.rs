@@ -258,12 +258,7 @@ mod tests {
 
     /// Runs several decisions in one call of the script, each on the keys that its limits' policies name.
     async fn run(server: &RedisServer, requests: &[&Request<'_>]) -> Vec<Result<Verdict, StoreError>> {
-        let settings = NodeSettings {
-            connections: 1,
-            max_in_flight: 1,
-        };
-        let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
-        let node = Node::new(Dialer::To(endpoint), settings, Clock::System);
+        let node = node::tests::node_of(server);
         let namespace = Namespace::new("", "");
         let questions = requests.iter().map(|request| {
             let mut question = Question::new(request, Operation::Check, &namespace);

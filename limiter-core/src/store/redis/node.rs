@@ -316,4 +316,4 @@ impl From<Failure> for StoreError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -56,12 +56,7 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let server = RedisServer::start();
-    let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
-    let settings = NodeSettings {
-        connections: 1,
-        max_in_flight: 1,
-    };
-    let node = Node::new(Dialer::To(endpoint), settings, Clock::System);
+    let node = node::tests::node_of(&server);
     let clock = ManualClock::new();
     let model = MemoryStore::new(Clock::Manual(clock.clone()), 1_000);
     let namespace = Namespace::new("", "limits");

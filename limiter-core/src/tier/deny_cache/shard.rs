@@ -60,12 +60,11 @@ impl Shard {
         let version = self.version.get();
         let mut look = Some(look);
         let again = recent::look(hash, version, |denial| {
-            denial
-                .is_about(charges.clone())
-                .then(|| Some(look.take()?(denial)))
+            let is_it = denial.is_about(charges.clone());
+            Some(look.take_if(|_| is_it)?(denial))
         });
-        if let Some(Some(Some(found))) = again {
-            return Some(found);
+        if again.is_some() {
+            return again;
         }
         let halves = self.halves.read().unwrap_or_else(PoisonError::into_inner);
         let is_it = |(other, denial): &(u64, Arc<Denial>)| *other == hash && denial.is_about(charges.clone());

@@ -284,22 +284,19 @@ async fn each(policies: impl Fn(&mut Rng) -> Vec<Policy>, processes: u64) {
     );
 }
 
+fn one_policy(rng: &mut Rng) -> Vec<Policy> {
+    let funnel = rng.bool();
+    vec![policy(rng, funnel)]
+}
+
 #[tokio::test(start_paused = true)]
 async fn processes_that_borrow_keep_the_promise_whatever_becomes_of_their_questions() {
-    each(
-        |rng| {
-            vec![{
-                let funnel = rng.bool();
-                policy(rng, funnel)
-            }]
-        },
-        3,
-    )
-    .await;
+    each(one_policy, 3).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_changes_while_processes_borrow_mints_nothing() {
+    // Of one algorithm, since another has a state of its own.
     let versions = |rng: &mut Rng| {
         let funnel = rng.bool();
         vec![policy(rng, funnel), policy(rng, funnel)]
@@ -309,14 +306,5 @@ async fn a_policy_that_changes_while_processes_borrow_mints_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_begins_anew_whatever_is_on_its_way() {
-    each(
-        |rng| {
-            vec![{
-                let funnel = rng.bool();
-                policy(rng, funnel)
-            }]
-        },
-        1,
-    )
-    .await;
+    each(one_policy, 1).await;
 }

@@ -10,16 +10,21 @@ use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::request::{Ask, Request};
 
-/// It may have been sent here by another node, which took most of its time.
-#[tokio::test]
-async fn the_time_of_a_call_counts_from_its_beginning() {
-    let server = RedisServer::start();
+/// A server's node, with one connection and room for one call.
+pub(in super::super) fn node_of(server: &RedisServer) -> Node {
     let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
     let settings = NodeSettings {
         connections: 1,
         max_in_flight: 1,
     };
-    let node = Node::new(Dialer::To(endpoint), settings, Clock::System);
+    Node::new(Dialer::To(endpoint), settings, Clock::System)
+}
+
+/// It may have been sent here by another node, which took most of its time.
+#[tokio::test]
+async fn the_time_of_a_call_counts_from_its_beginning() {
+    let server = RedisServer::start();
+    let node = node_of(&server);
     let empty = wire::call(&[], None, Duration::from_secs(5));
     node.prepare(&empty).await.unwrap();
     server.pause();
