@@ -62,6 +62,7 @@
 //! - `macros` (default): the attributes.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
+//! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md` lists them.
 //!
 //! The minimal Rust version is 1.88.
 
@@ -94,6 +95,7 @@ mod tier;
 
 mod error;
 mod few;
+mod observe;
 mod sync;
 
 #[cfg(feature = "axum")]

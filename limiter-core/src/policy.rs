@@ -56,6 +56,9 @@ struct Inner {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     lease: Option<Duration>,
+    /// What it has answered.
+    #[cfg(feature = "metrics")]
+    counters: crate::observe::Counters,
 }
 
 /// Which algorithm a policy uses, with its parameters.
@@ -203,6 +206,11 @@ impl Policy {
 
     pub(crate) fn algorithm(&self) -> &Algorithm {
         &self.0.algorithm
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn counters(&self) -> &crate::observe::Counters {
+        &self.0.counters
     }
 
     /// An amount counted in the algorithm's own unit.

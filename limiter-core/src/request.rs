@@ -72,6 +72,10 @@ impl<'a> Ask<'a> {
             ..self
         }
     }
+
+    pub(crate) fn policy(&self) -> &'a Policy {
+        self.policy
+    }
 }
 
 impl Ask<'_> {
@@ -98,10 +102,6 @@ impl Ask<'_> {
             allowed: standing.fits(),
             origin,
         }
-    }
-
-    pub(crate) fn policy(&self) -> &Policy {
-        self.policy
     }
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
@@ -232,6 +232,11 @@ impl<'a> Request<'a> {
             .into_iter()
             .find(|strict| answers().any(|answer| answer == *strict))
             .unwrap_or(OnStoreFailure::Allow)
+    }
+
+    /// Of its limits, in their order.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.limits.iter().map(|limit| limit.policy)
     }
 
     /// What waits in one queue: the same limits of the same keys.

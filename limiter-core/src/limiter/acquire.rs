@@ -8,9 +8,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Check, Limiter, shut_down};
-use crate::decision::{Allowed, Rejection};
+use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::identity::Identity;
+use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::sync::{Arc, Mutex, MutexGuard};
@@ -61,18 +62,23 @@ impl<'a> IntoFuture for Acquire<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        observe::acquiring(self.check.first_policy(), async move {
             let limiter = self.check.limiter;
             let request = self.check.request()?;
-            if request.is_free() {
-                return limiter.decide(&request, request.deadline()).await?.require();
-            }
-            let mut closing = limiter.inner.closing.subscribe();
-            tokio::select! {
-                biased;
-                _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-                answer = wait(limiter, &request, self.up_to) => answer,
-            }
+            let answer = if request.is_free() {
+                let decision = limiter.decide(&request, request.deadline()).await;
+                decision.and_then(Decision::require)
+            } else {
+                let _waiting = observe::Waiting::begin();
+                let mut closing = limiter.inner.closing.subscribe();
+                tokio::select! {
+                    biased;
+                    _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
+                    answer = wait(limiter, &request, self.up_to) => answer,
+                }
+            };
+            observe::waited(request.policies(), request.mode, &answer);
+            answer
         })
     }
 }

@@ -11,6 +11,8 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::few::Few;
 use crate::identity::Identity;
+use crate::observe;
+use crate::policy::Policy;
 use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
@@ -79,10 +81,11 @@ impl<'a> Check<'a> {
     #[inline(never)]
     fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Poll<Result<Decision, Rejection>> {
         self.limiter.open()?;
-        let (identity, cost) = ask.charge()?;
+        let (identity, cost) = self.charge(ask)?;
         let algorithm = ask.policy().algorithm();
         if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
             let standing = Standing::Left(left);
+            observe::decided(ask.policy(), self.mode, standing.fits(), Origin::Memory);
             return Poll::Ready(Ok(ask.decision(decided_at, standing, Origin::Memory)));
         }
         self.decide_one(store, ask, identity, cost)
@@ -99,6 +102,7 @@ impl<'a> Check<'a> {
         Poll::Ready(
             match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
                 Ok((decided_at, outcome)) => {
+                    observe::decided(ask.policy(), self.mode, outcome.fits, Origin::Memory);
                     Ok(ask.decision(decided_at, Standing::Told(outcome), Origin::Memory))
                 }
                 Err(error) => self.without_store(error),
@@ -109,7 +113,20 @@ impl<'a> Check<'a> {
     #[cold]
     fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
         let request = self.clone().request()?;
-        without_store(&request, error, self.limiter.inner.clock.now())
+        let answer = without_store(&request, error, self.limiter.inner.clock.now());
+        observe::answered(request.policies(), request.mode, &answer);
+        answer
+    }
+
+    /// Who is to be charged, and how much, if that can ever be.
+    #[inline]
+    fn charge(&self, ask: &Ask<'_>) -> Result<(Identity, u64), Rejection> {
+        ask.charge()
+            .inspect_err(|rejection| observe::rejected(ask.policy(), self.mode, rejection))
+    }
+
+    pub(super) fn first_policy(&self) -> Option<&'a Policy> {
+        self.asks.first().map(Ask::policy)
     }
 
     /// All that was asked, which is then asked no more.
@@ -122,7 +139,16 @@ impl<'a> Check<'a> {
 
     pub(super) fn request(self) -> Result<Request<'a>, Rejection> {
         self.limiter.open()?;
-        Request::new(self.asks, self.mode, self.limiter.inner.any_groups)
+        let mut looked_at = None;
+        let asks = self
+            .asks
+            .into_iter()
+            .inspect(|ask| looked_at = Some(ask.policy()));
+        Request::new(asks, self.mode, self.limiter.inner.any_groups).inspect_err(|rejection| {
+            if let Some(policy) = looked_at {
+                observe::rejected(policy, self.mode, rejection);
+            }
+        })
     }
 }
 
@@ -198,13 +224,19 @@ impl Deciding<'_> {
                     (_, check) => {
                         let request = check.request()?;
                         if let Some(answer) = limiter.decide_now(&request) {
+                            observe::answered(request.policies(), request.mode, &answer);
                             return Poll::Ready(answer);
                         }
                         request
                     }
                 };
                 let deadline = request.deadline();
-                Box::pin(async move { limiter.decide(&request, deadline).await })
+                let first = request.limits.first().map(|limit| limit.policy);
+                observe::deciding(first, async move {
+                    let answer = limiter.decide(&request, deadline).await;
+                    observe::answered(request.policies(), request.mode, &answer);
+                    answer
+                })
             }
             Progress::Asked(asked) => asked,
             Progress::Answered => panic!("a decision polled again after it was made"),
@@ -246,12 +278,15 @@ impl Check<'_> {
         if let Err(error) = self.limiter.open() {
             return Looked::Answered(Err(error.into()));
         }
-        let (identity, cost) = match ask.charge() {
+        let (identity, cost) = match self.charge(ask) {
             Ok(charge) => charge,
             Err(rejection) => return Looked::Answered(Err(rejection)),
         };
         match guard.deny_now(ask, identity, cost) {
-            Some(decision) => Looked::Answered(Ok(decision)),
+            Some(decision) => {
+                observe::decided(ask.policy(), self.mode, decision.allowed, decision.origin);
+                Looked::Answered(Ok(decision))
+            }
             None => Looked::Charge((identity, cost)),
         }
     }

@@ -169,6 +169,8 @@ impl<S> PolicyBuilder<S> {
             on_store_failure: self.on_store_failure,
             deadline: self.deadline,
             lease: self.lease,
+            #[cfg(feature = "metrics")]
+            counters: crate::observe::Counters::default(),
         })))
     }
 }

@@ -17,6 +17,7 @@ use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
+use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::{Ask, Limit, Request};
 use crate::store::Store;
@@ -110,20 +111,27 @@ impl Guard {
                     self.store_decided(now);
                 }
                 self.leases.complete(request, &mut verdict, held);
+                observe::asked(started, Some(Origin::Redis));
                 return Ok(request.decision(verdict, Origin::Redis));
             }
             Err(error) => error,
         };
         if !insured || !is_outage(error.kind()) {
-            return without_store(request, error, self.clock.now());
+            let answer = without_store(request, error, self.clock.now());
+            observe::asked(started, answer.as_ref().ok().map(Decision::origin));
+            return answer;
         }
+        observe::store_failed(error.kind());
         self.insurance_decides(&error);
         let verdict = self.insurance.decide(request, self.replicas.count());
         let verdict = verdict.inspect_err(|error| {
+            observe::store_failed(error.kind());
+            observe::asked(started, None);
             if self.told_full.is_due(self.clock.now()) {
                 tracing::warn!(%error, "new keys are rejected while Redis is out");
             }
         })?;
+        observe::asked(started, Some(Origin::Insurance));
         let mut decision = request.decision(verdict, Origin::Insurance);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
         decision.store_error = Some(Box::new(error));
@@ -145,7 +153,8 @@ impl Guard {
             cost: rest,
             ..limit.clone()
         };
-        let verdict = within(request.deadline(), self.store.refund(&limit)).await?;
+        let answer = within(request.deadline(), self.store.refund(&limit)).await;
+        let verdict = answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         if request.on_store_failure() == OnStoreFailure::Local {
             self.insurance.heard(request, &verdict, self.clock.now());
         }
@@ -158,7 +167,8 @@ impl Guard {
         let _forgetting = self.denials.forget(request);
         // Before, lest it be spent; and again, since more may have been lent in the meantime.
         self.leases.forget(request);
-        within(request.deadline(), self.store.reset(request)).await?;
+        let answer = within(request.deadline(), self.store.reset(request)).await;
+        answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         self.leases.forget(request);
         self.insurance.forget(request);
         Ok(())

@@ -3,6 +3,7 @@
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
 use crate::few::Few;
+use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::units::Timestamp;
@@ -13,6 +14,7 @@ pub(crate) fn without_store(
     error: StoreError,
     now: Timestamp,
 ) -> Result<Decision, Rejection> {
+    observe::store_failed(error.kind());
     let answer = request.on_store_failure();
     tracing::debug!(
         policy = request.limits.first().map(|limit| limit.policy.name()),

@@ -149,6 +149,7 @@ impl Shared {
                     (counted.count, counted.confirmed) = (heard, now);
                 }
                 counted.failing = false;
+                crate::observe::replicas(counted.count.max(1));
                 Ok(changed)
             }
             Err(error) => {

@@ -5,10 +5,12 @@
 //! gives its place to another. Pauses vary by a quarter, so that replicas do not probe in step, and end when a connection
 //! has been made. A server that is back is therefore used again within 300 ms and the time that a connection takes.
 
+use std::fmt;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::jitter::varied;
+use crate::observe::{self, BreakerState};
 use crate::sync::{Mutex, MutexGuard};
 
 const FAILURES_UNTIL_OPEN: u32 = 5;
@@ -19,6 +21,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Breaker {
     state: Mutex<State>,
+    /// Told of each change under the lock, so that it hears of them in order.
+    shown: observe::Breaker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,23 +45,34 @@ pub(super) struct Pass<'a> {
 }
 
 impl Breaker {
-    pub(super) fn new() -> Self {
+    /// The breaker of this server.
+    pub(super) fn of(server: &impl fmt::Display) -> Self {
         Self {
             state: Mutex::new(State::Closed { failures: 0 }),
+            shown: observe::Breaker::new(server),
         }
+    }
+
+    #[cfg(test)]
+    fn new() -> Self {
+        Self::of(&"test")
     }
 
     /// Lets a call pass, if the breaker is closed or it is time for a probe.
     pub(super) fn admit(&self, now: Instant) -> Option<Pass<'_>> {
         let mut state = self.lock();
         match *state {
-            State::Closed { .. } => Some(Pass {
-                breaker: self,
-                probe: None,
-            }),
+            State::Closed { .. } => {
+                self.shown.keep_shown();
+                Some(Pass {
+                    breaker: self,
+                    probe: None,
+                })
+            }
             State::Open { until, pause } | State::Probing { until, pause } if now >= until => {
                 let until = now + LONGEST_PAUSE;
                 *state = State::Probing { until, pause };
+                self.shown.is(BreakerState::HalfOpen);
                 Some(Pass {
                     breaker: self,
                     probe: Some(until),
@@ -91,10 +106,13 @@ impl Pass<'_> {
     pub(super) fn answered(mut self) -> bool {
         self.probe = None;
         // An answer to a call from before it opened tells as much as a probe's.
-        !matches!(
-            std::mem::replace(&mut *self.breaker.lock(), State::Closed { failures: 0 }),
-            State::Closed { .. }
-        )
+        let mut state = self.breaker.lock();
+        let was_open = !matches!(*state, State::Closed { .. });
+        *state = State::Closed { failures: 0 };
+        if was_open {
+            self.breaker.shown.is(BreakerState::Closed);
+        }
+        was_open
     }
 
     /// The server did not answer. Says whether that opened the breaker.
@@ -118,6 +136,7 @@ impl Pass<'_> {
             until: now + varied(pause),
             pause,
         };
+        self.breaker.shown.is(BreakerState::Open);
         opened
     }
 }
@@ -134,6 +153,7 @@ impl Drop for Pass<'_> {
                     until: Instant::now(),
                     pause,
                 };
+                self.breaker.shown.is(BreakerState::Open);
             }
         }
     }

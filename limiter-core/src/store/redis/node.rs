@@ -21,6 +21,7 @@ use super::wait::Wait;
 use super::wire::{self, Item};
 use crate::clock::{Clock, Seldom};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe;
 use crate::request::Verdict;
 use crate::units::Timestamp;
 
@@ -68,13 +69,14 @@ pub(super) enum Failure {
 
 impl Node {
     pub(super) fn new(dialer: Dialer, settings: NodeSettings, clock: Clock) -> Self {
+        let breaker = Arc::new(Breaker::of(&dialer));
         Self(Arc::new(Inner {
             dialer,
             settings,
             clock,
             pools: Pools::default(),
             failures: Arc::new(DialFailures::default()),
-            breaker: Arc::new(Breaker::new()),
+            breaker,
             told_out: Seldom::default(),
             told_back: Seldom::default(),
             in_flight: Places::new(settings.max_in_flight),
@@ -107,6 +109,7 @@ impl Node {
         let items: [Item<'_>; 1] = [(question, 1)];
         // The caller may have been sent here by another node: his time began before.
         let call = wire::call(&items, self.injected(), wait.deadline()).for_one_who_waits(*wait);
+        observe::batch(1);
         let reply = self.run_alone(&call, part.asking).await?;
         slot.answered();
         drop(slot);

@@ -18,6 +18,7 @@ use super::super::wait::Wait;
 use super::super::wire::{self, Item};
 use super::Start;
 use super::queue::{Entry, Part};
+use crate::observe;
 use crate::units::Timestamp;
 
 /// So often the other tasks may run once a moment has come, before it is taken for true that no answer has: it may lie in
@@ -159,6 +160,7 @@ async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<(Connect
     if entries.is_empty() {
         return Outcome::Unasked;
     }
+    observe::batch(entries.len());
     let now = node.injected();
     match send(&mut connection, groups(entries), Naming::Hash, now).await {
         // Proof that nothing has run.

@@ -1,0 +1,78 @@
+//! What stands for the metrics in a build without them: nothing.
+
+use crate::algorithm::Mode;
+use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::error::StoreErrorKind;
+use crate::policy::Policy;
+
+#[inline]
+pub(crate) fn decided(_: &Policy, _: Mode, _: bool, _: Origin) {}
+
+#[inline]
+pub(crate) fn rejected(_: &Policy, _: Mode, _: &Rejection) {}
+
+#[inline]
+pub(crate) fn answered<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Decision, Rejection>) {}
+
+#[inline]
+pub(crate) fn waited<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Allowed, Rejection>) {}
+
+#[inline]
+pub(crate) fn store_failed(_: StoreErrorKind) {}
+
+#[derive(Debug)]
+pub(crate) struct Waiting;
+
+impl Waiting {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        Self
+    }
+}
+
+#[expect(dead_code, reason = "a policy book says it")]
+#[inline]
+pub(crate) fn book_revision(_: u64) {}
+
+#[cfg(feature = "redis")]
+pub(crate) use remote::{Breaker, BreakerState, asked, batch, replicas};
+
+#[cfg(feature = "redis")]
+mod remote {
+    use std::fmt;
+    use std::time::Instant;
+
+    use crate::decision::Origin;
+
+    #[inline]
+    pub(crate) fn asked(_: Instant, _: Option<Origin>) {}
+
+    #[inline]
+    pub(crate) fn batch(_: usize) {}
+
+    #[inline]
+    pub(crate) fn replicas(_: u32) {}
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum BreakerState {
+        Closed,
+        HalfOpen,
+        Open,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Breaker;
+
+    impl Breaker {
+        #[inline]
+        pub(crate) fn new(_: &impl fmt::Display) -> Self {
+            Self
+        }
+
+        #[inline]
+        pub(crate) fn is(&self, _: BreakerState) {}
+
+        #[inline]
+        pub(crate) fn keep_shown(&self) {}
+    }
+}

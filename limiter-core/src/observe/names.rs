@@ -1,0 +1,63 @@
+//! The metrics by name, with what recorders are told of them.
+
+use metrics::{Recorder, Unit};
+
+/// Counter: answers, by policy, outcome and origin.
+pub(super) const DECISIONS: &str = "limiter_decisions_total";
+/// Histogram: how long decisions took that asked Redis, by origin.
+#[cfg(feature = "redis")]
+pub(super) const SECONDS: &str = "limiter_decision_seconds";
+/// Counter: questions that the store did not answer, by kind.
+pub(super) const STORE_ERRORS: &str = "limiter_store_errors_total";
+/// Gauge: calls that wait for a permit.
+pub(super) const WAITING: &str = "limiter_waiting_calls";
+/// Gauge: the revision of the policy book.
+pub(super) const BOOK_REVISION: &str = "limiter_book_revision";
+/// Gauge, by node: 0 closed, 1 half-open, 2 open.
+#[cfg(feature = "redis")]
+pub(super) const BREAKER_STATE: &str = "limiter_breaker_state";
+/// Histogram: how many questions went in one command.
+#[cfg(feature = "redis")]
+pub(super) const BATCH_QUESTIONS: &str = "limiter_batch_questions";
+/// Gauge: how many replicas share the limits.
+#[cfg(feature = "redis")]
+pub(super) const REPLICAS: &str = "limiter_replicas";
+
+/// Tells a recorder what a counter counts. Done again it changes nothing.
+pub(super) fn describe_counter(recorder: &dyn Recorder, name: &'static str) {
+    recorder.describe_counter(name.into(), Some(Unit::Count), help(name).into());
+}
+
+/// The same of a gauge.
+pub(super) fn describe_gauge(recorder: &dyn Recorder, name: &'static str) {
+    recorder.describe_gauge(name.into(), Some(Unit::Count), help(name).into());
+}
+
+/// The same of a histogram.
+#[cfg(feature = "redis")]
+pub(super) fn describe_histogram(recorder: &dyn Recorder, name: &'static str) {
+    let unit = if name == SECONDS {
+        Unit::Seconds
+    } else {
+        Unit::Count
+    };
+    recorder.describe_histogram(name.into(), Some(unit), help(name).into());
+}
+
+fn help(name: &str) -> &'static str {
+    match name {
+        DECISIONS => "Answers to calls, by policy, outcome and who decided",
+        #[cfg(feature = "redis")]
+        SECONDS => "Time of decisions that asked Redis, by who decided in the end",
+        STORE_ERRORS => "Questions to the store without an answer, by kind",
+        WAITING => "Calls that wait for a permit",
+        BOOK_REVISION => "Revision of the policy book in use",
+        #[cfg(feature = "redis")]
+        BREAKER_STATE => "Breaker of a Redis node: 0 closed, 1 half-open, 2 open",
+        #[cfg(feature = "redis")]
+        BATCH_QUESTIONS => "Questions that travelled to Redis in one command",
+        #[cfg(feature = "redis")]
+        REPLICAS => "Replicas that share the limits, as this one counts them",
+        _ => "",
+    }
+}

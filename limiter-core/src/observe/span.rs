@@ -1,0 +1,96 @@
+//! The spans `limiter.decide` and `limiter.acquire`: which policy was asked, what was answered, and by whom. Never the key.
+
+use std::pin::Pin;
+
+use tracing::field::{Empty, debug};
+use tracing::{Instrument, Span};
+
+use crate::decision::{Allowed, Decision, Rejection};
+use crate::policy::Policy;
+
+/// The answer to a call, on the heap.
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
+
+/// A decision for which Redis is asked, within its span. Where nobody listens it costs a look, and no room in the future.
+#[inline]
+pub(crate) fn deciding<'a>(
+    policy: Option<&Policy>,
+    answer: impl Future<Output = Result<Decision, Rejection>> + Send + 'a,
+) -> Boxed<'a, Decision> {
+    let policy = policy.map(Policy::name);
+    let span = tracing::debug_span!("limiter.decide", policy, outcome = Empty, origin = Empty);
+    if span.is_disabled() {
+        Box::pin(answer)
+    } else {
+        told(span, answer)
+    }
+}
+
+/// A wait, with all that is asked in it.
+#[inline]
+pub(crate) fn acquiring<'a>(
+    policy: Option<&Policy>,
+    answer: impl Future<Output = Result<Allowed, Rejection>> + Send + 'a,
+) -> Boxed<'a, Allowed> {
+    let policy = policy.map(Policy::name);
+    let span = tracing::debug_span!("limiter.acquire", policy, outcome = Empty, origin = Empty);
+    if span.is_disabled() {
+        Box::pin(answer)
+    } else {
+        told(span, answer)
+    }
+}
+
+/// Polls within the span, and notes in it what came of it.
+fn told<'a, T: AsDecision + 'a>(
+    span: Span,
+    answer: impl Future<Output = Result<T, Rejection>> + Send + 'a,
+) -> Boxed<'a, T> {
+    let notes = span.clone();
+    let answered = async move {
+        let answer = answer.await;
+        let (outcome, decision) = match &answer {
+            Ok(decided) => {
+                let decision = decided.as_decision();
+                let outcome = if decision.is_allowed() {
+                    "allowed"
+                } else {
+                    "denied"
+                };
+                (outcome, Some(decision))
+            }
+            Err(rejection) => (outcome(rejection), rejection.decision()),
+        };
+        notes.record("outcome", outcome);
+        if let Some(decision) = decision {
+            notes.record("origin", debug(decision.origin()));
+        }
+        answer
+    };
+    Box::pin(answered.instrument(span))
+}
+
+fn outcome(rejection: &Rejection) -> &'static str {
+    match rejection {
+        Rejection::Limited(_) => "denied",
+        Rejection::TimedOut { .. } => "timed_out",
+        Rejection::NeverFits { .. } | Rejection::Config(_) => "invalid",
+        Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => "error",
+    }
+}
+
+trait AsDecision {
+    fn as_decision(&self) -> &Decision;
+}
+
+impl AsDecision for Decision {
+    fn as_decision(&self) -> &Decision {
+        self
+    }
+}
+
+impl AsDecision for Allowed {
+    fn as_decision(&self) -> &Decision {
+        self
+    }
+}

@@ -1,0 +1,269 @@
+//! What recorders are told: each answer with its outcome and its origin, what Redis does not answer, and how breakers stand.
+#![cfg(all(feature = "metrics", feature = "redis"))]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use limiter_core::{Ask, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_testing::RedisServer;
+use support::recorder::Ledger;
+use support::{KEY, PATIENT, answers_again, bucket, limiter, millis, namespace, secs, window};
+
+/// What was recorded in this process. Tests run side by side, so that each looks at what carries names of its own.
+fn recorded() -> &'static Ledger {
+    static LEDGER: LazyLock<Ledger> = LazyLock::new(|| {
+        let ledger = Ledger::default();
+        metrics::set_global_recorder(ledger.clone()).unwrap();
+        ledger
+    });
+    &LEDGER
+}
+
+/// What was counted of a policy, by outcome and origin.
+fn decisions(policy: &str) -> Vec<(String, f64)> {
+    let start = format!("limiter_decisions_total{{policy={policy},");
+    let of_policy = recorded().all().into_iter().filter_map(|(name, count)| {
+        Some((name.strip_prefix(&start)?.trim_end_matches('}').to_owned(), count))
+    });
+    let mut counted: Vec<_> = of_policy.collect();
+    counted.sort_by(|(a, _), (b, _)| a.cmp(b));
+    counted
+}
+
+#[track_caller]
+fn assert_counted(policy: &str, expected: &[(&str, &str, f64)]) {
+    let mut expected: Vec<_> = expected
+        .iter()
+        .map(|(outcome, origin, count)| (format!("outcome={outcome},origin={origin}"), *count))
+        .collect();
+    expected.sort_by(|(a, _), (b, _)| a.cmp(b));
+    assert_eq!(decisions(policy), expected);
+}
+
+fn told(name: &str) -> f64 {
+    recorded().get(name).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn answers_in_process_are_counted_and_peeks_are_not() {
+    recorded();
+    let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    let policy = bucket("in process", 2, 1);
+    for _ in 0..3 {
+        let _ = limits.check(&policy, KEY).await.unwrap();
+        let _ = limits.peek(&policy, KEY).await.unwrap();
+    }
+    assert!(limits.check(&policy, KEY).cost(3).await.is_err());
+    assert!(limits.check(&policy, KEY).cost(-1).await.is_err());
+    let expected = [
+        ("allowed", "memory", 2.0),
+        ("denied", "memory", 1.0),
+        ("invalid", "none", 2.0),
+    ];
+    assert_counted("in process", &expected);
+}
+
+#[tokio::test]
+async fn of_several_limits_each_is_counted_and_who_was_spared_says_so() {
+    recorded();
+    let clock = ManualClock::new();
+    let (narrow, wide) = (bucket("narrow", 1, 1), window("wide", 10, "1m"));
+    let in_redis = Limiter::redis(RedisServer::shared().url());
+    let in_redis = in_redis
+        .namespace(namespace())
+        .clock(&clock)
+        .deny_cache(secs(0))
+        .build()
+        .unwrap();
+    for limits in [Limiter::in_process().clock(&clock).build(), in_redis] {
+        for _ in 0..3 {
+            let _ = limits.check_all([(&narrow, KEY), (&wide, KEY)]).await.unwrap();
+        }
+        let never = limits
+            .check_all([Ask::new(&wide, KEY), Ask::new(&narrow, KEY).cost(2)])
+            .await;
+        assert!(matches!(never, Err(Rejection::NeverFits { .. })));
+    }
+    let narrow = [("allowed", 1.0), ("denied", 2.0)];
+    let wide = [("allowed", 1.0), ("spared", 2.0)];
+    let both = |counts: [(&'static str, f64); 2]| {
+        let of = |origin| counts.map(|(outcome, count)| (outcome, origin, count));
+        [of("memory"), of("redis")].concat()
+    };
+    assert_counted("narrow", &[both(narrow), vec![("invalid", "none", 2.0)]].concat());
+    assert_counted("wide", &both(wide));
+}
+
+#[tokio::test]
+async fn answers_of_redis_and_of_what_remembers_it_are_told_apart() {
+    recorded();
+    let clock = ManualClock::new();
+    let limits = Limiter::redis(RedisServer::shared().url());
+    let limits = limits.namespace(namespace()).clock(&clock).build().unwrap();
+    let policy = bucket("remembered", 1, 1);
+    let before = told("limiter_decision_seconds{origin=redis}");
+    for _ in 0..3 {
+        let _ = limits.check(&policy, KEY).await.unwrap();
+    }
+    let expected = [
+        ("allowed", "redis", 1.0),
+        ("denied", "redis", 1.0),
+        ("denied", "deny_cache", 1.0),
+    ];
+    assert_counted("remembered", &expected);
+    assert!(
+        told("limiter_decision_seconds{origin=redis}") - before >= 2.0,
+        "others count as well"
+    );
+    assert!(told("limiter_batch_questions{}") >= 2.0);
+
+    let leased = Policy::token_bucket("leased")
+        .capacity(1_000)
+        .rate(1)
+        .lease("10s")
+        .deadline(PATIENT);
+    let leased = leased.on_store_failure(OnStoreFailure::Error).build().unwrap();
+    let (mut redis, mut lease) = (0.0, 0.0);
+    while lease < 3.0 {
+        match limits.check(&leased, KEY).await.unwrap().origin() {
+            Origin::Lease => lease += 1.0,
+            _ => redis += 1.0,
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_counted(
+        "leased",
+        &[("allowed", "lease", lease), ("allowed", "redis", redis)],
+    );
+    limits.shutdown(PATIENT).await;
+}
+
+#[tokio::test]
+async fn a_wait_is_counted_once_however_often_it_asks() {
+    recorded();
+    let clock = ManualClock::new();
+    let limits = Limiter::in_process().clock(&clock).build();
+    let policy = bucket("awaited", 1, 1);
+    limits.acquire(&policy, KEY).await.unwrap();
+    let second = limits.acquire(&policy, KEY).up_to(secs(5)).into_future();
+    let third = limits.acquire(&policy, KEY).up_to(millis(500)).into_future();
+    let (second, third, ()) = tokio::join!(second, third, async {
+        assert!(told("limiter_waiting_calls{}") >= 2.0, "both wait");
+        for _ in 0..20 {
+            clock.advance(millis(100));
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(second.is_ok() && matches!(third, Err(Rejection::TimedOut { .. })));
+    let origin = decisions("awaited")
+        .into_iter()
+        .find(|(labels, _)| labels.contains("timed_out"));
+    assert!(origin.is_some());
+    assert!(decisions("awaited").contains(&("outcome=allowed,origin=memory".into(), 2.0)));
+    assert_eq!(
+        decisions("awaited").iter().map(|(_, count)| count).sum::<f64>(),
+        3.0
+    );
+}
+
+#[tokio::test]
+async fn what_an_outage_makes_of_answers_is_told() {
+    recorded();
+    let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let limits = limiter(format!("redis://{nowhere}/"));
+    let answers = [
+        (OnStoreFailure::Local, "allowed", "insurance"),
+        (OnStoreFailure::Allow, "allowed", "failed_open"),
+        (OnStoreFailure::Deny, "denied", "failed_closed"),
+        (OnStoreFailure::Error, "error", "none"),
+    ];
+    for (answer, outcome, origin) in answers {
+        let (errors, seconds) = (
+            "limiter_store_errors_total{kind=connection}",
+            format!("limiter_decision_seconds{{origin={origin}}}"),
+        );
+        let before = (told(errors), told(&seconds));
+        let name = format!("out: {answer:?}");
+        let policy = Policy::token_bucket(&name)
+            .capacity(5)
+            .rate(1)
+            .on_store_failure(answer);
+        let _ = limits.check(&policy.build().unwrap(), KEY).await;
+        assert_counted(&name, &[(outcome, origin, 1.0)]);
+        assert!(told(errors) > before.0 && told(&seconds) > before.1, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_breaker_shows_when_it_opens_and_when_it_closes() {
+    recorded();
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let gauge = format!("limiter_breaker_state{{node=127.0.0.1:{}}}", server.port());
+    answers_again(&limits, secs(1)).await;
+    assert_eq!(recorded().get(&gauge), Some(0.0), "shown before anything happens");
+    server.kill();
+    let policy = support::policy(OnStoreFailure::Error);
+    for _ in 0..6 {
+        assert!(limits.check(&policy, KEY).await.is_err());
+    }
+    assert!(told(&gauge) >= 1.0, "open, or probing");
+    let shown_open = async {
+        while told(&gauge) < 2.0 {
+            assert!(limits.check(&policy, KEY).await.is_err());
+        }
+    };
+    tokio::time::timeout(PATIENT, shown_open).await.unwrap();
+    server.restart();
+    answers_again(&limits, secs(5)).await;
+    assert_eq!(told(&gauge), 0.0);
+}
+
+#[tokio::test]
+async fn a_breaker_that_is_gone_is_not_open() {
+    recorded();
+    let nowhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let limits = limiter(format!("redis://{nowhere}/"));
+    let gauge = format!("limiter_breaker_state{{node={nowhere}}}");
+    let policy = support::policy(OnStoreFailure::Error);
+    while told(&gauge) == 0.0 {
+        assert!(limits.check(&policy, KEY).await.is_err());
+    }
+    drop(limits);
+    let closed = async {
+        while told(&gauge) != 0.0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENT, closed).await.unwrap();
+}
+
+#[test]
+fn what_is_counted_costs_no_allocation() {
+    recorded();
+    let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    let policy = bucket("counted", 100, 1);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let counted = runtime.block_on(async {
+        let _ = limits.check(&policy, KEY).await.unwrap();
+        allocation_counter::measure(|| {
+            for _ in 0..50 {
+                let mut decided = std::pin::pin!(limits.check(&policy, KEY).into_future());
+                let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                assert!(decided.as_mut().poll(&mut context).is_ready());
+            }
+        })
+    });
+    assert_eq!(counted.count_total, 0);
+    assert_counted("counted", &[("allowed", "memory", 51.0)]);
+}
