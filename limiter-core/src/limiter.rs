@@ -4,7 +4,10 @@ mod acquire;
 mod builder;
 mod check;
 mod life;
+mod queue;
 mod refund;
+mod round;
+mod wanted;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +37,8 @@ use crate::tier::Guard;
 use crate::tier::deadline::within;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
-use acquire::Queues;
+use queue::Queues;
+pub(crate) use round::Decisions;
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///
@@ -63,7 +67,7 @@ struct Inner {
     clock: Clock,
     /// Limits in different groups may be decided together: there is no cluster, and there will be none.
     any_groups: bool,
-    queues: Queues,
+    queues: Arc<Queues>,
     closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
@@ -206,6 +210,11 @@ impl Limiter {
 
     /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this process.
     ///
+    /// Only who has come first asks the store, at the moment at which it said that there would be a permit, and asks at once for
+    /// up to 64 that wait for the same; so Redis hears about one command for each moment at which permits come. A call that
+    /// costs little does not overtake one before it that costs much. Those who wait for the same limits, in the same order,
+    /// stand in one queue; queues that have a limit in common (see [`acquire_all`](Self::acquire_all)) are not in order with each other.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use limiter_core::{Limiter, Policy};
@@ -232,8 +241,10 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// A waiter that is dropped leaves the queue, and the next takes its place. One that is dropped while Redis is asked
-    /// on its behalf may have been charged.
+    /// A waiter that is dropped, or whose time is over, leaves the queue, and the next takes its place. Where Redis is being asked
+    /// on its behalf, the question goes on without it, in a task of its runtime: what is granted goes to the next that wants
+    /// the same, else it is given back. Only where that runtime ends in the meantime, or Redis does not answer, a permit may
+    /// be spent for nobody.
     pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
         Acquire::new(self.check(policy, key))
     }
@@ -299,6 +310,7 @@ impl Limiter {
             #[cfg(feature = "redis")]
             Backend::Redis(guard) => guard.reset(&request).await?,
         }
+        self.inner.queues.came_back(&request.queue());
         Ok(())
     }
 
@@ -309,7 +321,7 @@ impl Limiter {
                 backend,
                 clock,
                 any_groups,
-                queues: Queues::new(max_waiting),
+                queues: Arc::new(Queues::new(max_waiting)),
                 closing,
                 closed: AtomicBool::new(false),
             }),

@@ -2,12 +2,11 @@
 
 use std::pin::Pin;
 
-use super::{Backend, Limiter};
+use super::Limiter;
 use crate::algorithm::Mode;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::request::{Ask, Request};
-use crate::store::Store;
 use crate::units::Amount;
 
 /// Permits to be given back: await it. Made by [`Limiter::refund`].
@@ -42,15 +41,8 @@ impl<'a> IntoFuture for Refund<'a> {
             if request.is_free() {
                 return Ok(());
             }
-            match &inner.backend {
-                Backend::Memory(store) => {
-                    for limit in &request.limits {
-                        store.refund(limit).await?;
-                    }
-                }
-                #[cfg(feature = "redis")]
-                Backend::Redis(guard) => guard.refund(&request).await?,
-            }
+            self.limiter.give_back(&request).await?;
+            inner.queues.came_back(&request.queue());
             Ok(())
         })
     }

@@ -23,6 +23,7 @@ mod pools;
 mod question;
 mod refusal;
 mod reply;
+mod run;
 #[cfg(test)]
 mod run_tests;
 mod script;

@@ -1,6 +1,8 @@
 //! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
 //! does not.
 
+mod run;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -114,6 +116,12 @@ impl Guard {
             }
             Err(error) => error,
         };
+        self.decide_without(request, error)
+    }
+
+    /// The answer to a request to which Redis gave none.
+    fn decide_without(&self, request: &Request<'_>, error: StoreError) -> Result<Decision, Rejection> {
+        let insured = request.on_store_failure() == OnStoreFailure::Local;
         if !insured || !is_outage(error.kind()) {
             return without_store(request, error, self.clock.now());
         }

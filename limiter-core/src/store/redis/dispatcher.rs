@@ -11,6 +11,7 @@
 
 pub(super) mod batch;
 mod queue;
+mod run;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -23,6 +24,7 @@ use super::wait::Wait;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use queue::Part;
+pub(super) use run::EnteredRun;
 use queue::{Answer, Caller, Entry, Queue};
 
 /// Batches on their way, where the round trip takes no time: one is at work on the server while the answers of the other
