@@ -181,7 +181,9 @@ impl Line {
         if *first.get().wanted != *wanted {
             return Err(answer);
         }
-        let Waiter { answer: told, called, .. } = first.remove();
+        let Waiter {
+            answer: told, called, ..
+        } = first.remove();
         // Nobody gives his end up before he has left the line, under the lock.
         let told = told.send(answer);
         called.notify_one();

@@ -27,7 +27,9 @@ fn queues_that_everybody_left_are_gone() {
                     .map(|key| prefix.identity(None, &key.to_string()))
                     .collect();
                 for name in 0..5_000 {
-                    let mut place = queues.join(smallvec![names[name % 7]], wanted(&policy, 1)).unwrap();
+                    let mut place = queues
+                        .join(smallvec![names[name % 7]], wanted(&policy, 1))
+                        .unwrap();
                     assert!(place.leave(&queues).is_none());
                 }
             });

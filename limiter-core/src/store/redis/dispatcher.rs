@@ -24,8 +24,8 @@ use super::wait::Wait;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use queue::Part;
-pub(super) use run::EnteredRun;
 use queue::{Answer, Caller, Entry, Queue};
+pub(super) use run::EnteredRun;
 
 /// Batches on their way, where the round trip takes no time: one is at work on the server while the answers of the other
 /// are handed out. One fewer leaves the server idle half of the time, more make the batches smaller.

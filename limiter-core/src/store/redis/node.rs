@@ -92,12 +92,16 @@ impl Node {
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter(part, question, *wait) {
             // On the heap, so that the futures of those who wait, of which there may be many, stay small and are moved fast.
-            Entered::Alone(slot) => Box::pin(async move {
-                let verdicts = self.decide_alone(slot, part, question.question(), 1, wait);
-                let verdict = verdicts.await?.into_iter().next();
-                verdict.unwrap_or_else(|| Err(no_verdict())).map_err(Failure::Undecided)
-            })
-            .await,
+            Entered::Alone(slot) => {
+                Box::pin(async move {
+                    let verdicts = self.decide_alone(slot, part, question.question(), 1, wait);
+                    let verdict = verdicts.await?.into_iter().next();
+                    verdict
+                        .unwrap_or_else(|| Err(no_verdict()))
+                        .map_err(Failure::Undecided)
+                })
+                .await
+            }
             Entered::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
         }
     }

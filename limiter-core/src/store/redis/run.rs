@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::RedisStore;
 use super::dispatcher::{EnteredRun, Part};
 use super::errand::Errand;
 use super::node::{Failure, Node, nobody_answers};
@@ -11,7 +12,6 @@ use super::question::{Draft, Drafted, Operation};
 use super::reply::{Verdicts, malformed};
 use super::slots::slot;
 use super::wait::Wait;
-use super::RedisStore;
 use crate::error::StoreError;
 use crate::request::{Request, Verdict};
 
@@ -36,7 +36,8 @@ impl<Q: Drafted> Errand for Run<Q> {
     }
 
     async fn run(&self, node: &Node, part: Part) -> Result<Verdicts, Failure> {
-        node.decide_run(part, &self.question, self.times, &self.wait).await
+        node.decide_run(part, &self.question, self.times, &self.wait)
+            .await
     }
 }
 
