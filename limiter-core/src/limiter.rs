@@ -6,6 +6,7 @@ mod check;
 mod life;
 mod queue;
 mod refund;
+mod reserve;
 mod round;
 mod wanted;
 
@@ -21,7 +22,8 @@ pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
-pub use refund::Refund;
+pub use refund::{Charge, Refund};
+pub use reserve::{Reservation, Reserve};
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;
@@ -287,6 +289,90 @@ impl Limiter {
     /// Dropped while Redis is asked, it is done or not. It is never done twice.
     pub fn refund<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Refund<'a> {
         Refund::new(self, Ask::new(policy, key))
+    }
+
+    /// Charges `key` under `policy`, whatever is left: a permit, or what [`Charge::cost`] says, which may be more than the quota.
+    ///
+    /// It is for what is known only afterwards, such as bytes that were sent. Where less is left, the limit is in debt: nothing
+    /// fits until that has come back, as [`retry_after`](crate::Decision::retry_after) tells. A window remembers as many permits
+    /// as its limit, so that its debt is over after one window.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let bytes = Policy::token_bucket("bytes").capacity(1_000).rate("100/s").build()?;
+    ///
+    /// limits.charge(&bytes, "ann").cost(1_200).await?;
+    /// let denied = limits.check(&bytes, "ann").cost(100).await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3)), "200 that are owed, and 100");
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Config`] for a cost that is no amount, or that the policy cannot count; [`Rejection::Unavailable`] when the
+    /// store gives no answer. It may have been charged all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while Redis is asked, it is done or not. It is never done twice.
+    pub fn charge<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Charge<'a> {
+        Charge::new(self, Ask::new(policy, key))
+    }
+
+    /// Takes permits by an estimate, which is settled when the true cost is known: tokens of a language model, bytes, rows.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    ///
+    /// let reservation = limits.reserve(&tokens, "ann").cost(800).await?;
+    /// reservation.settle(300).await?;
+    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
+    ///
+    /// // More than was thought, and than is left: a debt of 400.
+    /// let reservation = limits.reserve(&tokens, "ann").cost(700).await?;
+    /// reservation.settle(1_100).await?;
+    /// let denied = limits.check(&tokens, "ann").await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(4_010)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Limited`] when the estimate does not fit, [`Rejection::TimedOut`] when it does not in the time that
+    /// [`Reserve::up_to`] gives; else as [`check`](Self::check).
+    ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`check`](Self::check), and as [`acquire`](Self::acquire) where it waits.
+    pub fn reserve<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Reserve<'a> {
+        Reserve::new(self.check(policy, key))
+    }
+
+    /// Takes permits of several limits by an estimate, as one decision. See [`check_all`](Self::check_all); they are settled
+    /// together, by [`Reservation::settle_each`] where their costs differ.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Reserve<'a> {
+        Reserve::new(self.check_all(asks))
     }
 
     /// Forgets what `key` has used under `policy`.

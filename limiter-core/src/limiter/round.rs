@@ -12,7 +12,7 @@ use tracing::Instrument;
 use super::queue::{Asking, Name, Place};
 use super::wanted::Wanted;
 use super::{Backend, Limiter};
-use crate::algorithm::Mode;
+use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::request::Request;
 use crate::store::Store;
@@ -77,21 +77,21 @@ impl Limiter {
         }
         for request in wanted.each(charged) {
             // Whether or not it was heard, nobody is there to be told.
-            let _ = self.give_back(&request).await;
+            let _ = self.change(&request, Change::Refund { whole_at: 0 }).await;
         }
         self.inner.queues.came_back(name);
     }
 
-    /// Gives back what the only limit of a request costs.
-    pub(super) async fn give_back(&self, request: &Request<'_>) -> Result<(), Rejection> {
+    /// Gives back what the only limit of a request costs, or charges it whatever is left.
+    pub(super) async fn change(&self, request: &Request<'_>, change: Change) -> Result<(), Rejection> {
         match &self.inner.backend {
             Backend::Memory(store) => {
                 for limit in &request.limits {
-                    store.refund(limit).await?;
+                    store.change(limit, change).await?;
                 }
             }
             #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.refund(request).await?,
+            Backend::Redis(guard) => guard.change(request, change).await?,
         }
         Ok(())
     }

@@ -3,10 +3,12 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::Mode;
+use crate::decision::Rejection;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::{Limit, Request};
+use crate::request::{Limit, Request, used_units};
+use crate::units::Amount;
 
 /// The limits of a request, with nothing borrowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,24 @@ impl Wanted {
             limits: limits.collect(),
             mode,
         }
+    }
+
+    /// How many limits it has.
+    pub(super) fn len(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// The line in which it is waited for.
+    pub(super) fn queue(&self) -> SmallVec<[Identity; 2]> {
+        self.limits.iter().map(|limit| limit.identity).collect()
+    }
+
+    /// An amount for each limit, in the limit's own unit.
+    pub(super) fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
+        let limits = self.limits.iter().zip(amounts);
+        limits
+            .map(|(limit, amount)| used_units(&limit.policy, *amount))
+            .collect()
     }
 
     /// Whether permits of it are borrowed.

@@ -13,7 +13,7 @@ use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
 use super::replicas::Replicas;
-use crate::algorithm::Standing;
+use crate::algorithm::{Change, Standing};
 use crate::clock::Clock;
 use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
@@ -138,14 +138,19 @@ impl Guard {
         Ok(decision)
     }
 
-    /// Gives back what was used.
-    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<(), StoreError> {
+    /// Gives back what was used, or charges it whatever is left.
+    pub(crate) async fn change(&self, request: &Request<'_>, change: Change) -> Result<(), StoreError> {
         let [limit] = &*request.limits else {
             return Ok(());
         };
         let _forgetting = self.denials.forget(request);
-        // What was borrowed comes back where it was spent: the store does not know yet that it was.
-        let rest = limit.cost - self.leases.refund(limit);
+        let rest = limit.cost
+            - match change {
+                // What was borrowed comes back where it was spent: the store does not know yet that it was.
+                Change::Refund { .. } => self.leases.refund(limit),
+                // What is borrowed is spent before anything is owed.
+                Change::Owe => self.leases.charge(limit),
+            };
         if rest == 0 {
             return Ok(());
         }
@@ -153,7 +158,7 @@ impl Guard {
             cost: rest,
             ..limit.clone()
         };
-        let verdict = within(request.deadline(), self.store.refund(&limit)).await?;
+        let verdict = within(request.deadline(), self.store.change(&limit, change)).await?;
         if request.on_store_failure() == OnStoreFailure::Local {
             self.insurance.heard(request, &verdict, self.clock.now());
         }
