@@ -19,7 +19,7 @@ mod token_bucket;
 
 use smallvec::SmallVec;
 
-use crate::policy::Algorithm;
+use crate::policy::{Algorithm, Funnel, TokenBucket};
 use lent::Lent;
 #[cfg(feature = "redis")]
 pub(crate) use lent::StoredLoans;
@@ -206,6 +206,63 @@ pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now:
         }
     }
     step(algorithm, state, 0, now, Mode::Peek)
+}
+
+/// Charges an amount whatever is left, and says how the limit stands now. What is charged beyond what was left is a debt:
+/// nothing fits until it has come back.
+pub(crate) fn owe(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
+    match algorithm {
+        Algorithm::SlidingWindow(limit) => sliding_window::owe(limit, state, amount, now),
+        _ => {
+            state.settle(algorithm);
+            lent::owe(algorithm, state, amount, now);
+        }
+    }
+    step(algorithm, state, 0, now, Mode::Peek)
+}
+
+/// What is done to what a limit has used, beside its decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is given back, as far as it is used.
+    Refund {
+        /// When all would have come back that was used as this was taken, with nobody else asking; 0 if that is not known. What
+        /// has come back by itself since then is not given back once more.
+        whole_at: u64,
+    },
+    /// It is charged, whatever is left.
+    Owe,
+}
+
+/// Makes a change, and says how the limit stands now.
+pub(crate) fn change(
+    algorithm: &Algorithm,
+    state: &mut State,
+    amount: u64,
+    change: Change,
+    now: u64,
+) -> Outcome {
+    match change {
+        Change::Refund { whole_at: 0 } => refund(algorithm, state, amount, now),
+        Change::Refund { whole_at } => {
+            let missing = missing_until(algorithm, whole_at, amount, now);
+            refund(algorithm, state, missing, now)
+        }
+        Change::Owe => owe(algorithm, state, amount, now),
+    }
+}
+
+/// How much of an amount can be missing still that was used when the limit was to be whole at this moment. Permits of a window
+/// leave it together, those of a level come back at its rate.
+fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, now: u64) -> u64 {
+    let left = whole_at.saturating_sub(now);
+    match algorithm {
+        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+            rate.accrue(left, 0).0.min(amount)
+        }
+        Algorithm::SlidingWindow(_) if left == 0 => 0,
+        Algorithm::SlidingWindow(_) => amount,
+    }
 }
 
 /// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is lent of a window.

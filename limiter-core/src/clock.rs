@@ -180,11 +180,38 @@ impl Clock {
         }
     }
 
+    /// The moment of this clock at which `span` has passed since a store decided something, which it has just told.
+    pub(crate) fn due(&self, decided_at: Timestamp, span: Duration) -> Timestamp {
+        match self {
+            // The store's moment may be another machine's.
+            Self::System => self.now().after(span),
+            // The test may have moved the clock since then.
+            Self::Manual(_) => decided_at.after(span),
+        }
+    }
+
+    /// Waits for a moment of this clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn sleep_until(&self, moment: Timestamp) {
+        match self {
+            // Tokio's timer fires late by up to a millisecond, never early.
+            Self::System => tokio::time::sleep(moment.since(self.now())).await,
+            Self::Manual(clock) => {
+                // The sender is held by `clock`, so the channel cannot close.
+                let _ = clock.now.subscribe().wait_for(|now| *now >= moment).await;
+            }
+        }
+    }
+
     /// Waits until `span` has passed since `moment`, which a caller has just read from this clock.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
+    #[cfg(feature = "redis")]
     pub(crate) async fn sleep(&self, moment: Timestamp, span: Duration) {
         match self {
             // The moment may be another machine's. Tokio's timer fires late by up to a millisecond, never early.

@@ -120,7 +120,9 @@ pub use error::{ConfigError, StoreError, StoreErrorKind};
 pub use key::Key;
 #[cfg(feature = "redis")]
 pub use limiter::RedisBuilder;
-pub use limiter::{Acquire, Check, Deciding, InProcessBuilder, Limiter, Refund};
+pub use limiter::{
+    Acquire, Charge, Check, Deciding, InProcessBuilder, Limiter, Refund, Reservation, Reserve,
+};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};

@@ -4,7 +4,11 @@ mod acquire;
 mod builder;
 mod check;
 mod life;
+mod queue;
 mod refund;
+mod reserve;
+mod round;
+mod wanted;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +22,8 @@ pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
-pub use refund::Refund;
+pub use refund::{Charge, Refund};
+pub use reserve::{Reservation, Reserve};
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;
@@ -34,7 +39,8 @@ use crate::tier::Guard;
 use crate::tier::deadline::within;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
-use acquire::Queues;
+use queue::Queues;
+pub(crate) use round::Decisions;
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///
@@ -63,7 +69,7 @@ struct Inner {
     clock: Clock,
     /// Limits in different groups may be decided together: there is no cluster, and there will be none.
     any_groups: bool,
-    queues: Queues,
+    queues: Arc<Queues>,
     closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
@@ -206,6 +212,11 @@ impl Limiter {
 
     /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this process.
     ///
+    /// Only who has come first asks the store, at the moment at which it said that there would be a permit, and asks at once for
+    /// up to 64 that wait for the same; so Redis hears about one command for each moment at which permits come. A call that
+    /// costs little does not overtake one before it that costs much. Those who wait for the same limits, in the same order,
+    /// stand in one queue; queues that have a limit in common (see [`acquire_all`](Self::acquire_all)) are not in order with each other.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use limiter_core::{Limiter, Policy};
@@ -232,8 +243,10 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// A waiter that is dropped leaves the queue, and the next takes its place. One that is dropped while Redis is asked
-    /// on its behalf may have been charged.
+    /// A waiter that is dropped, or whose time is over, leaves the queue, and the next takes its place. Where Redis is being asked
+    /// on its behalf, the question goes on without it, in a task of its runtime: what is granted goes to the next that wants
+    /// the same, else it is given back. Only where that runtime ends in the meantime, or Redis does not answer, a permit may
+    /// be spent for nobody.
     pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
         Acquire::new(self.check(policy, key))
     }
@@ -278,6 +291,90 @@ impl Limiter {
         Refund::new(self, Ask::new(policy, key))
     }
 
+    /// Charges `key` under `policy`, whatever is left: a permit, or what [`Charge::cost`] says, which may be more than the quota.
+    ///
+    /// It is for what is known only afterwards, such as bytes that were sent. Where less is left, the limit is in debt: nothing
+    /// fits until that has come back, as [`retry_after`](crate::Decision::retry_after) tells. A window remembers as many permits
+    /// as its limit, so that its debt is over after one window.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let bytes = Policy::token_bucket("bytes").capacity(1_000).rate("100/s").build()?;
+    ///
+    /// limits.charge(&bytes, "ann").cost(1_200).await?;
+    /// let denied = limits.check(&bytes, "ann").cost(100).await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3)), "200 that are owed, and 100");
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Config`] for a cost that is no amount, or that the policy cannot count; [`Rejection::Unavailable`] when the
+    /// store gives no answer. It may have been charged all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while Redis is asked, it is done or not. It is never done twice.
+    pub fn charge<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Charge<'a> {
+        Charge::new(self, Ask::new(policy, key))
+    }
+
+    /// Takes permits by an estimate, which is settled when the true cost is known: tokens of a language model, bytes, rows.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    ///
+    /// let reservation = limits.reserve(&tokens, "ann").cost(800).await?;
+    /// reservation.settle(300).await?;
+    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
+    ///
+    /// // More than was thought, and than is left: a debt of 400.
+    /// let reservation = limits.reserve(&tokens, "ann").cost(700).await?;
+    /// reservation.settle(1_100).await?;
+    /// let denied = limits.check(&tokens, "ann").await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(4_010)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Limited`] when the estimate does not fit, [`Rejection::TimedOut`] when it does not in the time that
+    /// [`Reserve::up_to`] gives; else as [`check`](Self::check).
+    ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`check`](Self::check), and as [`acquire`](Self::acquire) where it waits.
+    pub fn reserve<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Reserve<'a> {
+        Reserve::new(self.check(policy, key))
+    }
+
+    /// Takes permits of several limits by an estimate, as one decision. See [`check_all`](Self::check_all); they are settled
+    /// together, by [`Reservation::settle_each`] where their costs differ.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Reserve<'a> {
+        Reserve::new(self.check_all(asks))
+    }
+
     /// Forgets what `key` has used under `policy`.
     ///
     /// # Errors
@@ -299,6 +396,7 @@ impl Limiter {
             #[cfg(feature = "redis")]
             Backend::Redis(guard) => guard.reset(&request).await?,
         }
+        self.inner.queues.came_back(&request.queue());
         Ok(())
     }
 
@@ -309,7 +407,7 @@ impl Limiter {
                 backend,
                 clock,
                 any_groups,
-                queues: Queues::new(max_waiting),
+                queues: Arc::new(Queues::new(max_waiting)),
                 closing,
                 closed: AtomicBool::new(false),
             }),

@@ -9,7 +9,7 @@ use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
-use crate::units::{Amount, Timestamp};
+use crate::units::{Amount, MAX_EXACT, Timestamp};
 use std::time::Duration;
 
 /// More limits than this in one decision are a mistake.
@@ -302,11 +302,16 @@ fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
     if cost > window.quota() {
         Err(never_fits(window, cost))
     } else if !cost.is_whole() {
-        let expected = format!("whole permits, as the sliding window `{}` counts", window.name());
-        Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)))
+        Err(not_whole(window, cost))
     } else {
         Ok(cost.whole())
     }
+}
+
+#[cold]
+fn not_whole(window: &Policy, cost: Amount) -> Rejection {
+    let expected = format!("whole permits, as the sliding window `{}` counts", window.name());
+    Rejection::Config(ConfigError::invalid("cost", cost, expected))
 }
 
 #[cold]
@@ -316,4 +321,14 @@ fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
         cost,
         quota: policy.quota(),
     }
+}
+
+/// What was used, in the algorithm's own unit. It may be more than fits, and counts as what is exact at most.
+pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection> {
+    let units = match policy.algorithm() {
+        Algorithm::SlidingWindow(_) if used.is_whole() => used.whole(),
+        Algorithm::SlidingWindow(_) => return Err(not_whole(policy, used)),
+        _ => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
+    };
+    Ok(units.min(MAX_EXACT))
 }

@@ -6,6 +6,7 @@ pub(crate) mod redis;
 
 pub(crate) use memory::MemoryStore;
 
+use crate::algorithm::Change;
 use crate::error::StoreError;
 use crate::request::{Limit, Request, Verdict};
 
@@ -18,12 +19,16 @@ pub(crate) trait Store: Send + Sync {
     /// Dropping the future leaves it open whether the request was charged; it is never charged twice.
     fn decide(&self, request: &Request<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
-    /// Gives back what a limit costs, as far as it was used, and says how it stands then.
+    /// Gives back what a limit costs, as far as it was used, or charges it whatever is left; and says how it stands then.
     ///
     /// # Cancel safety
     ///
     /// As [`decide`](Self::decide).
-    fn refund(&self, limit: &Limit<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
+    fn change(
+        &self,
+        limit: &Limit<'_>,
+        change: Change,
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
     /// Forgets the state of every limit of the request.
     fn reset(&self, request: &Request<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;

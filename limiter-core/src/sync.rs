@@ -21,48 +21,6 @@ pub(crate) use std::sync::{RwLock, RwLockWriteGuard};
 #[cfg(all(test, shuttle))]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, atomic};
 
-#[cfg(not(all(test, shuttle)))]
-pub(crate) use std::sync::Arc;
-
-#[cfg(all(test, shuttle))]
-pub(crate) use counted::Arc;
-
-#[cfg(all(test, shuttle))]
-mod counted {
-    /// The standard library's, for code that looks at the count: another thread may run before one is given up. The
-    /// checker's own does not let it.
-    #[derive(Debug, Default)]
-    pub(crate) struct Arc<T>(std::sync::Arc<T>);
-
-    impl<T> Arc<T> {
-        pub(crate) fn strong_count(this: &Self) -> usize {
-            std::sync::Arc::strong_count(&this.0)
-        }
-    }
-
-    impl<T> Clone for Arc<T> {
-        fn clone(&self) -> Self {
-            Self(std::sync::Arc::clone(&self.0))
-        }
-    }
-
-    impl<T> std::ops::Deref for Arc<T> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            &self.0
-        }
-    }
-
-    impl<T> Drop for Arc<T> {
-        fn drop(&mut self) {
-            if !std::thread::panicking() {
-                shuttle::thread::yield_now();
-            }
-        }
-    }
-}
-
 #[cfg(all(test, shuttle))]
 mod modelled {
     use super::{Mutex, MutexGuard};

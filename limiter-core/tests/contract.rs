@@ -52,6 +52,8 @@ mod peek_and_reset;
 mod policies;
 #[path = "contract/refunds.rs"]
 mod refunds;
+#[path = "contract/reservations.rs"]
+mod reservations;
 #[path = "contract/retry.rs"]
 mod retry;
 #[path = "contract/rollout.rs"]
@@ -213,5 +215,21 @@ on_every_store! {
         a_window_of_a_century_gives_back_too
         a_refund_keeps_what_comes_back_by_itself
         a_refund_of_what_is_no_amount_is_refused
+    ;
+    reservations:
+        what_was_not_needed_is_given_back
+        what_was_needed_beyond_is_a_debt
+        a_debt_of_a_window_lasts_for_one_window
+        a_debt_pushes_the_oldest_permits_out_of_a_window
+        what_is_known_afterwards_is_charged_whatever_is_left
+        a_refund_pays_a_debt
+        one_that_is_dropped_stays_charged
+        a_settlement_mints_nothing
+        one_that_does_not_fit_is_refused
+        a_settlement_is_seen_by_those_who_wait
+        a_reservation_can_be_waited_for
+        several_limits_are_settled_together
+        what_is_no_amount_settles_nothing
+        a_debt_outlasts_a_change_of_policy
     ;
 }

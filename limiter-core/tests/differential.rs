@@ -120,6 +120,30 @@ async fn trace(
                     redis.limits.peek(policy, &key).cost(0).await,
                 )
             }
+            4 => {
+                let (policy, cost) = chosen[0];
+                let owed = if rng.bool() {
+                    cost
+                } else {
+                    Amount::from(rng.u64(0..40))
+                };
+                history.push(format!("  the first is charged {owed} whatever is left"));
+                model.limits.charge(policy, &key).cost(owed).await.unwrap();
+                redis.limits.charge(policy, &key).cost(owed).await.unwrap();
+                (
+                    model.limits.peek(policy, &key).cost(0).await,
+                    redis.limits.peek(policy, &key).cost(0).await,
+                )
+            }
+            5 | 6 => {
+                let said = settle(rng, &chosen, &key, clock, model, redis).await;
+                history.push(format!("  {said}"));
+                let policy = chosen[0].0;
+                (
+                    model.limits.peek(policy, &key).cost(0).await,
+                    redis.limits.peek(policy, &key).cost(0).await,
+                )
+            }
             1 | 2 => {
                 let (policy, cost) = chosen[0];
                 let ours = model.limits.peek(policy, &key).cost(cost).await;
@@ -140,6 +164,45 @@ async fn trace(
         decided[usize::from(!ours.0)] += 1;
     }
     decided
+}
+
+/// Takes the costs as estimates, and settles them at something else a while later, or drops them. Says what it did.
+async fn settle(
+    rng: &mut Rng,
+    chosen: &[(&Policy, Amount)],
+    key: &Key<'_>,
+    clock: &ManualClock,
+    model: &Subject,
+    redis: &Subject,
+) -> String {
+    let asks = || {
+        chosen
+            .iter()
+            .map(|(policy, cost)| Ask::new(policy, key).cost(*cost))
+    };
+    let ours = model.limits.reserve_all(asks()).await;
+    let theirs = redis.limits.reserve_all(asks()).await;
+    let (ours, theirs) = match (ours, theirs) {
+        (Ok(ours), Ok(theirs)) => (ours, theirs),
+        (Err(_), Err(_)) => return "a reservation that is denied".to_owned(),
+        (ours, theirs) => unreachable!("{ours:?} {theirs:?}"),
+    };
+    let span = Duration::from_micros(rng.u64(0..2_000_000));
+    clock.advance(span);
+    if rng.u8(0..4) == 0 {
+        return format!("a reservation that is dropped, {span:?}");
+    }
+    let actuals: Vec<Amount> = chosen
+        .iter()
+        .map(|(_, cost)| match rng.u8(0..3) {
+            0 => Amount::from(rng.u64(0..=cost.whole())),
+            1 => *cost,
+            _ => Amount::from(cost.whole() + rng.u64(0..9)),
+        })
+        .collect();
+    ours.settle_each(actuals.iter().copied()).await.unwrap();
+    theirs.settle_each(actuals.iter().copied()).await.unwrap();
+    format!("a reservation that is settled at {actuals:?} after {span:?}")
 }
 
 /// All that two stores must agree on.

@@ -3,37 +3,37 @@
 //! It admits as a token bucket of the same capacity and rate does (ITU-T I.371, annex A, shows the two equal). They
 //! differ when the capacity changes: a bucket keeps what is left, a funnel what was used.
 
-use super::level::Meter;
+use super::level::{Meter, above_zero};
 use crate::policy::{Funnel, Rate};
 
-/// The amount is the level: what has not drained yet. Under a policy that shrank it can be above the capacity.
+/// The amount is the level: what has not drained yet. Under a policy that shrank, and in debt, it is above the capacity.
 impl Meter for Funnel {
     fn rate(&self) -> &Rate {
         &self.rate
     }
 
-    fn idle(&self) -> u64 {
+    fn idle(&self) -> i64 {
         0
     }
 
-    fn recovered(&self, level: u64, by: u64) -> u64 {
-        level.saturating_sub(by)
+    fn recovered(&self, level: i64, by: u64) -> i64 {
+        level.saturating_sub_unsigned(by).max(0)
     }
 
-    fn missing(&self, level: u64, cost: u64) -> u64 {
-        (level + cost).saturating_sub(self.capacity)
+    fn missing(&self, level: i64, cost: u64) -> u64 {
+        (above_zero(level) + cost).saturating_sub(self.capacity)
     }
 
-    fn charged(&self, level: u64, cost: u64) -> u64 {
-        level + cost
+    fn charged(&self, level: i64, cost: u64) -> i64 {
+        level.saturating_add_unsigned(cost)
     }
 
-    fn remaining(&self, level: u64) -> u64 {
-        self.capacity.saturating_sub(level)
+    fn remaining(&self, level: i64) -> u64 {
+        self.capacity.saturating_sub(above_zero(level))
     }
 
-    fn used(&self, level: u64) -> u64 {
-        level
+    fn used(&self, level: i64) -> u64 {
+        above_zero(level)
     }
 
     fn without(&self, lent: u64) -> Self {
@@ -43,15 +43,15 @@ impl Meter for Funnel {
         }
     }
 
-    fn lent(&self, level: u64, _by: u64) -> u64 {
+    fn lent(&self, level: i64, _by: u64) -> i64 {
         level
     }
 
-    fn given_back(&self, level: u64, _by: u64) -> u64 {
+    fn given_back(&self, level: i64, _by: u64) -> i64 {
         level
     }
 
-    fn spent(&self, level: u64, by: u64) -> u64 {
-        level + by
+    fn spent(&self, level: i64, by: u64) -> i64 {
+        level.saturating_add_unsigned(by)
     }
 }

@@ -21,7 +21,7 @@ use crate::units::MAX_EXACT;
 use look::borrow;
 #[cfg(test)]
 use look::view;
-use look::{decide, give_back};
+use look::{charge, decide, give_back};
 #[cfg(feature = "redis")]
 pub(crate) use stored::StoredLoans;
 
@@ -109,7 +109,7 @@ impl Lent {
     }
 
     /// Time until so much as `need` says, of the level and of what is lent, has come back.
-    fn time_until<M: Meter>(mut self, meter: &M, need: impl Fn(&M, u64, u64) -> u64) -> u64 {
+    fn time_until<M: Meter>(mut self, meter: &M, need: impl Fn(&M, i64, u64) -> u64) -> u64 {
         let from = self.level.at;
         loop {
             let lent = self.loans.total();
@@ -231,6 +231,11 @@ pub(super) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
 /// Gives back up to `amount` of what was used and is not lent.
 pub(super) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
     on_meter!(algorithm, meter => give_back(meter, algorithm, state, amount, now), else ());
+}
+
+/// Charges an amount, whatever is left.
+pub(super) fn owe(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
+    on_meter!(algorithm, meter => charge(meter, algorithm, state, amount, now), else ());
 }
 
 /// Lends some of a level.

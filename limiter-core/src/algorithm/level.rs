@@ -14,8 +14,8 @@ use crate::units::MAX_EXACT;
 /// The quantity as it stood at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
-    /// In thousandths.
-    pub(super) amount: u64,
+    /// In thousandths. Below zero where a bucket is in debt.
+    pub(super) amount: i64,
     /// Parts of the next thousandth that have come already …
     pub(super) remainder: u64,
     /// … of which so many make one.
@@ -30,30 +30,30 @@ pub(crate) struct Level {
 pub(super) trait Meter: Sized {
     fn rate(&self) -> &Rate;
     /// The amount when nothing was used.
-    fn idle(&self) -> u64;
+    fn idle(&self) -> i64;
     /// The amount after so much has come back.
-    fn recovered(&self, amount: u64, by: u64) -> u64;
+    fn recovered(&self, amount: i64, by: u64) -> i64;
     /// What has to come back before `cost` fits.
-    fn missing(&self, amount: u64, cost: u64) -> u64;
-    fn charged(&self, amount: u64, cost: u64) -> u64;
-    fn remaining(&self, amount: u64) -> u64;
+    fn missing(&self, amount: i64, cost: u64) -> u64;
+    fn charged(&self, amount: i64, cost: u64) -> i64;
+    fn remaining(&self, amount: i64) -> u64;
     /// What has to come back until nothing is used.
-    fn used(&self, amount: u64) -> u64;
+    fn used(&self, amount: i64) -> u64;
     /// The same with so much less capacity.
     fn without(&self, lent: u64) -> Self;
     /// The amount after so much of it was lent, which takes it from the capacity too.
-    fn lent(&self, amount: u64, by: u64) -> u64;
+    fn lent(&self, amount: i64, by: u64) -> i64;
     /// The amount after so much of what was lent came back unspent.
-    fn given_back(&self, amount: u64, by: u64) -> u64;
+    fn given_back(&self, amount: i64, by: u64) -> i64;
     /// The amount after so much of what was lent was spent.
-    fn spent(&self, amount: u64, by: u64) -> u64;
+    fn spent(&self, amount: i64, by: u64) -> i64;
 }
 
 /// The numbers of a level as a store outside of this process keeps them.
 #[cfg(feature = "redis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredLevel {
-    pub(crate) amount: u64,
+    pub(crate) amount: i64,
     pub(crate) remainder: u64,
     pub(crate) parts: u64,
     pub(crate) at: u64,
@@ -71,7 +71,10 @@ impl StoredLevel {
             at,
             keep_until,
         } = self;
-        if amount > MAX_EXACT
+        // Only a bucket can be in debt: a funnel then holds more than its capacity.
+        let is_below = amount < 0 && !matches!(algorithm, Algorithm::TokenBucket(_));
+        if is_below
+            || amount.unsigned_abs() > MAX_EXACT
             || remainder >= parts
             || parts > MAX_EXACT
             || at > keep_until
@@ -92,6 +95,16 @@ impl StoredLevel {
             Algorithm::SlidingWindow(_) => None,
         }
     }
+}
+
+/// An amount with room for debts. Amounts are far below what this holds.
+pub(super) fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+/// So much of an amount as is above zero.
+pub(super) fn above_zero(amount: i64) -> u64 {
+    u64::try_from(amount).unwrap_or(0)
 }
 
 impl Level {

@@ -189,6 +189,35 @@ pub(super) fn refund(limit: &SlidingWindow, state: &mut State, count: u64, now: 
     }
 }
 
+/// Gives `count` permits now, whatever is left. The ring remembers the newest, as many as the largest limit that has charged
+/// it, so that a debt beyond the limit lasts for one window.
+pub(super) fn owe(limit: &SlidingWindow, state: &mut State, count: u64, now: u64) {
+    if count == 0 {
+        return;
+    }
+    let size = index(limit.limit);
+    let mut ring = match std::mem::take(state) {
+        State::SlidingWindow(ring) if !ring.is_spent(now) => ring,
+        _ => Box::new(Ring {
+            moments: Vec::new(),
+            size,
+            head: 0,
+            skew: 0,
+            keep_until: now,
+        }),
+    };
+    if let Some(newest) = ring.newest(1) {
+        ring.skew = ring.skew.max(newest.saturating_sub(now));
+        // The longest window that has used the ring travels along.
+        ring.keep_until += now + ring.skew - newest;
+    }
+    let ring_now = now + ring.skew;
+    ring.grow(size);
+    ring.push(ring_now, index(count.min(limit.limit)));
+    ring.keep_until = ring.keep_until.max(ring_now + limit.window);
+    *state = State::SlidingWindow(ring);
+}
+
 /// A count as an index. Limits are at most 2^20, so this never saturates.
 fn index(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)

@@ -6,7 +6,7 @@
 //! is done to the [`Level`] that it stands for, and this is made of it again where it can be.
 
 use super::Outcome;
-use super::level::Level;
+use super::level::{Level, signed};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::units::MAX_EXACT;
 
@@ -57,7 +57,8 @@ impl Steady {
             return None;
         }
         let unused = Self::unused(algorithm, now)?;
-        let used_or_left = level.amount.checked_mul(level.parts)?;
+        // A debt is none of what is left.
+        let used_or_left = u64::try_from(level.amount).ok()?.checked_mul(level.parts)?;
         let left = match algorithm {
             Algorithm::TokenBucket(_) => used_or_left.checked_add(level.remainder)?,
             _ => unused
@@ -78,7 +79,7 @@ impl Steady {
             }
         };
         Level {
-            amount,
+            amount: signed(amount),
             remainder,
             parts: self.parts,
             at: self.at,

@@ -2,37 +2,37 @@
 //!
 //! Over any time T it admits at most capacity + rate·T.
 
-use super::level::Meter;
+use super::level::{Meter, above_zero, signed};
 use crate::policy::{Rate, TokenBucket};
 
-/// The amount is the tokens that are left.
+/// The amount is the tokens that are left; below zero it is a debt.
 impl Meter for TokenBucket {
     fn rate(&self) -> &Rate {
         &self.rate
     }
 
-    fn idle(&self) -> u64 {
-        self.capacity
+    fn idle(&self) -> i64 {
+        signed(self.capacity)
     }
 
-    fn recovered(&self, tokens: u64, by: u64) -> u64 {
-        self.capacity.min(tokens + by)
+    fn recovered(&self, tokens: i64, by: u64) -> i64 {
+        self.idle().min(tokens.saturating_add_unsigned(by))
     }
 
-    fn missing(&self, tokens: u64, cost: u64) -> u64 {
-        cost.saturating_sub(tokens)
+    fn missing(&self, tokens: i64, cost: u64) -> u64 {
+        above_zero(signed(cost).saturating_sub(tokens))
     }
 
-    fn charged(&self, tokens: u64, cost: u64) -> u64 {
-        tokens - cost
+    fn charged(&self, tokens: i64, cost: u64) -> i64 {
+        tokens.saturating_sub_unsigned(cost)
     }
 
-    fn remaining(&self, tokens: u64) -> u64 {
-        tokens
+    fn remaining(&self, tokens: i64) -> u64 {
+        above_zero(tokens)
     }
 
-    fn used(&self, tokens: u64) -> u64 {
-        self.capacity - tokens
+    fn used(&self, tokens: i64) -> u64 {
+        above_zero(self.idle().saturating_sub(tokens))
     }
 
     fn without(&self, lent: u64) -> Self {
@@ -42,15 +42,15 @@ impl Meter for TokenBucket {
         }
     }
 
-    fn lent(&self, tokens: u64, by: u64) -> u64 {
-        tokens - by
+    fn lent(&self, tokens: i64, by: u64) -> i64 {
+        tokens.saturating_sub_unsigned(by)
     }
 
-    fn given_back(&self, tokens: u64, by: u64) -> u64 {
-        tokens + by
+    fn given_back(&self, tokens: i64, by: u64) -> i64 {
+        tokens.saturating_add_unsigned(by)
     }
 
-    fn spent(&self, tokens: u64, _by: u64) -> u64 {
+    fn spent(&self, tokens: i64, _by: u64) -> i64 {
         tokens
     }
 }

@@ -1,21 +1,17 @@
-//! Waiting for a permit: first come, first served, and only the head of a queue asks the store.
+//! Waiting for a permit: first come, first served, and only who is first in a line has the store asked.
 
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::PoisonError;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
+use super::queue::{Place, Turn};
+use super::wanted::Wanted;
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Decision, Rejection};
-use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::identity::Identity;
+use crate::error::ConfigError;
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
-use crate::sync::{Arc, Mutex, MutexGuard};
-use crate::units::Amount;
+use crate::units::{Amount, Timestamp};
 
 /// By how much a timer may be late, and a little for the answer.
 const LATE_TIMER: Duration = Duration::from_millis(10);
@@ -65,155 +61,150 @@ impl<'a> IntoFuture for Acquire<'a> {
         observe::acquiring(self.check.first_policy(), async move {
             let limiter = self.check.limiter;
             let request = self.check.request()?;
-            let answer = if request.is_free() {
-                let decision = limiter.decide(&request, request.deadline()).await;
-                decision.and_then(Decision::require)
-            } else {
-                let _waiting = observe::Waiting::begin();
-                let mut closing = limiter.inner.closing.subscribe();
-                tokio::select! {
-                    biased;
-                    _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-                    answer = wait(limiter, &request, self.up_to) => answer,
-                }
-            };
-            observe::waited(request.policies(), request.mode, &answer);
-            answer
+            limiter.wait(&request, self.up_to).await
         })
     }
 }
 
-async fn wait(limiter: &Limiter, request: &Request<'_>, up_to: Duration) -> Result<Allowed, Rejection> {
-    let clock = &limiter.inner.clock;
-    let started = clock.now();
-    let left = || up_to.saturating_sub(clock.now().since(started));
-    let timed_out = |denied| Rejection::TimedOut {
-        decision: denied,
-        limit: up_to,
-    };
-
-    let place = limiter.inner.queues.join(request.queue())?;
-    let _turn = match place.turn().try_lock() {
-        Ok(turn) => turn,
-        Err(_) => tokio::select! {
-            biased;
-            turn = place.turn().lock() => turn,
-            () = clock.sleep(started, up_to) => return Err(timed_out(None)),
-        },
-    };
-    let mut last = None;
-    loop {
-        // The caller's time may end before the store's deadline does. That is the caller's timeout and no failure of the
-        // store, and only the insurance decides then, which errs on nobody's side. A wait of zero is a check; a timer that
-        // fired late leaves a moment for the question that it was set for.
-        let patience = if up_to.is_zero() {
-            Duration::MAX
+impl Limiter {
+    /// Waits until a request is granted, at most for so long.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
+    pub(super) async fn wait(&self, request: &Request<'_>, up_to: Duration) -> Result<Allowed, Rejection> {
+        let answer = if request.is_free() {
+            let decision = self.decide(request, request.deadline()).await;
+            decision.and_then(Decision::require)
         } else {
-            clock.real(left().max(LATE_TIMER))
-        };
-        let answer = if let Some(answer) = limiter.decide_now(request) {
-            answer
-        } else if request.on_store_failure() == OnStoreFailure::Local {
-            limiter.decide(request, request.deadline().min(patience)).await
-        } else {
-            let asked = limiter.decide(request, request.deadline());
-            match tokio::time::timeout(patience, asked).await {
-                Ok(answer) => answer,
-                Err(_) => return Err(timed_out(last)),
+            let _waiting = observe::Waiting::begin();
+            let mut closing = self.inner.closing.subscribe();
+            // Where a grant is to be used later than it is made, that is waited for here: its place in the line is left by then.
+            tokio::select! {
+                biased;
+                _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
+                answer = self.wait_in_line(request, up_to) => answer,
             }
         };
-        let denied = match answer?.require() {
-            Err(Rejection::Limited(denied)) => denied,
-            // Allowed, or denied because the store is out: nobody knows when that ends.
-            answer => return answer,
+        observe::waited(request.policies(), request.mode, &answer);
+        answer
+    }
+
+    async fn wait_in_line(&self, request: &Request<'_>, up_to: Duration) -> Result<Allowed, Rejection> {
+        let (clock, queues) = (&self.inner.clock, &self.inner.queues);
+        let ends = clock.now().after(up_to);
+        let timed_out = |denied| Rejection::TimedOut {
+            decision: denied,
+            limit: up_to,
         };
-        match denied.retry_after() {
-            Some(retry_after) if retry_after <= left() => clock.sleep(denied.decided_at(), retry_after).await,
-            _ => return Err(timed_out(Some(denied))),
-        }
-        last = Some(denied);
-    }
-}
-
-/// The queues of those who wait, by what they wait for. An empty queue does not exist.
-#[derive(Debug)]
-pub(super) struct Queues {
-    waiting: Mutex<Waiting>,
-    max: usize,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    turns: HashMap<SmallVec<[Identity; 2]>, Turn>,
-    /// In all queues.
-    count: usize,
-}
-
-/// Tokio's mutex serves in order of arrival, and a waiter that is dropped leaves it.
-type Turn = Arc<tokio::sync::Mutex<()>>;
-
-/// A place in a queue.
-struct Place<'a> {
-    queues: &'a Queues,
-    name: SmallVec<[Identity; 2]>,
-    turn: Option<Turn>,
-}
-
-impl Queues {
-    pub(super) fn new(max: usize) -> Self {
-        let waiting = Mutex::default();
-        Self { waiting, max }
-    }
-
-    fn join(&self, name: SmallVec<[Identity; 2]>) -> Result<Place<'_>, StoreError> {
-        let mut waiting = self.lock();
-        if waiting.count >= self.max {
-            let detail = format!("{} calls wait for permits already", self.max);
-            return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
-        }
-        waiting.count += 1;
-        let turn = Some(Arc::clone(waiting.turns.entry(name.clone()).or_default()));
-        let queues = self;
-        Ok(Place { queues, name, turn })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Place<'_> {
-    fn turn(&self) -> &Turn {
-        #[expect(clippy::expect_used, reason = "it is taken by `drop` alone")]
-        self.turn.as_ref().expect("a place that was not left")
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut waiting = self.queues.lock();
-        waiting.count -= 1;
-        // Given up while the map is locked, so that the last of several who leave at once sees that it is the last.
-        drop(self.turn.take());
-        if waiting
-            .turns
-            .get(&self.name)
-            .is_some_and(|turn| Arc::strong_count(turn) == 1)
+        // Where nobody waits, what takes no waiting takes no place either.
+        let name = request.queue();
+        if !queues.is_waited_for(&name)
+            && let Some(answer) = self.decide_now(request)
         {
-            waiting.turns.remove(&self.name);
+            match answer?.require() {
+                Err(Rejection::Limited(_)) => {}
+                answer => return answer,
+            }
+        }
+        let mut place = Waiting {
+            place: queues.join(name, Wanted::of(request))?,
+            limiter: self,
+        };
+        let mut last = None;
+        // Whether this one had the question asked that is on its way.
+        let mut asked = false;
+        loop {
+            let now = clock.now();
+            match place.place.look(queues, now) {
+                Turn::Over(answer) => return answer,
+                Turn::Behind => tokio::select! {
+                    biased;
+                    () = place.place.called() => {}
+                    () = clock.sleep_until(ends) => return Err(timed_out(None)),
+                },
+                Turn::Denied(decision, due) => {
+                    // Nobody waits for what comes too late for him.
+                    if due > ends {
+                        return Err(timed_out(Some(decision)));
+                    }
+                    last = Some(decision);
+                    tokio::select! {
+                        biased;
+                        () = place.place.called() => {}
+                        () = clock.sleep_until(due) => {}
+                    }
+                }
+                Turn::Own => {
+                    if let Some(answer) = self.decide_now(request) {
+                        match answer?.require() {
+                            Err(Rejection::Limited(decision)) => {
+                                let Some(retry_after) = decision.retry_after() else {
+                                    return Err(timed_out(Some(decision)));
+                                };
+                                let due = clock.due(decision.decided_at(), retry_after);
+                                place.place.denied(queues, decision, due);
+                                continue;
+                            }
+                            // Allowed, or denied because the store is out: nobody knows when that ends.
+                            answer => return answer,
+                        }
+                    }
+                    let deadline = match request.on_store_failure() {
+                        OnStoreFailure::Local => request.deadline().min(self.patience(ends, up_to)),
+                        _ => request.deadline(),
+                    };
+                    self.ask_for(&place.place, deadline);
+                    asked = true;
+                    continue;
+                }
+                Turn::Asked => {
+                    // The caller's time may end before the store's deadline does. That is the caller's timeout and no failure
+                    // of the store, and only the insurance decides then, which errs on nobody's side.
+                    let patience = if asked && request.on_store_failure() == OnStoreFailure::Local {
+                        Duration::MAX
+                    } else {
+                        self.patience(ends, up_to)
+                    };
+                    let called = tokio::time::timeout(patience, place.place.called());
+                    if called.await.is_err() {
+                        return Err(timed_out(last));
+                    }
+                }
+            }
+        }
+    }
+
+    /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the
+    /// question that it was set for.
+    fn patience(&self, ends: Timestamp, up_to: Duration) -> Duration {
+        let clock = &self.inner.clock;
+        if up_to.is_zero() {
+            Duration::MAX
+        } else {
+            clock.real(ends.since(clock.now()).max(LATE_TIMER))
         }
     }
 }
 
-#[cfg(all(test, shuttle))]
-mod model;
+/// One who waits, and leaves however that ends.
+struct Waiting<'a> {
+    place: Place,
+    limiter: &'a Limiter,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(untaken) = self.place.leave(&self.limiter.inner.queues) {
+            self.limiter.return_later(&self.place, untaken);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
-    use smallvec::smallvec;
-
     use super::*;
-    use crate::identity::Prefix;
+    use crate::StoreErrorKind;
 
     #[tokio::test]
     async fn one_call_more_than_may_wait_is_told_so() {
@@ -230,32 +221,14 @@ mod tests {
         for wait in &mut waiting {
             assert!(tokio::time::timeout(Duration::ZERO, wait).await.is_err());
         }
+        let told = limits.acquire(&policy, "b").cost(1).await;
+        assert!(told.is_ok(), "it need not wait");
         let told = limits.acquire(&policy, "b").await;
         let Err(Rejection::Unavailable(error)) = told else {
             unreachable!("{told:?}")
         };
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);
         drop(waiting);
-        assert!(limits.acquire(&policy, "b").await.is_ok());
-    }
-
-    #[test]
-    fn queues_that_everybody_left_are_gone() {
-        let queues = Queues::new(4);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    let prefix = Prefix::new("tb", "p");
-                    let names: Vec<_> = (0..7)
-                        .map(|key| prefix.identity(None, &key.to_string()))
-                        .collect();
-                    for name in 0..20_000 {
-                        drop(queues.join(smallvec![names[name % 7]]).unwrap());
-                    }
-                });
-            }
-        });
-        assert!(queues.lock().turns.is_empty());
-        assert_eq!(queues.lock().count, 0);
+        assert!(limits.acquire(&policy, "c").await.is_ok());
     }
 }

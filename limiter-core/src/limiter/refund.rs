@@ -1,13 +1,12 @@
-//! A refund, from its words to its end.
+//! Refunds and charges, from their words to their end.
 
 use std::pin::Pin;
 
-use super::{Backend, Limiter};
-use crate::algorithm::Mode;
+use super::Limiter;
+use crate::algorithm::{Change, Mode};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
-use crate::request::{Ask, Request};
-use crate::store::Store;
+use crate::request::{Ask, Request, used_units};
 use crate::units::Amount;
 
 /// Permits to be given back: await it. Made by [`Limiter::refund`].
@@ -42,16 +41,54 @@ impl<'a> IntoFuture for Refund<'a> {
             if request.is_free() {
                 return Ok(());
             }
-            match &inner.backend {
-                Backend::Memory(store) => {
-                    for limit in &request.limits {
-                        store.refund(limit).await?;
-                    }
-                }
-                #[cfg(feature = "redis")]
-                Backend::Redis(guard) => guard.refund(&request).await?,
-            }
+            let refund = Change::Refund { whole_at: 0 };
+            self.limiter.change(&request, refund).await?;
+            inner.queues.came_back(&request.queue());
             Ok(())
+        })
+    }
+}
+
+/// Permits to be charged whatever is left: await it. Made by [`Limiter::charge`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is charged until this is awaited"]
+pub struct Charge<'a> {
+    limiter: &'a Limiter,
+    ask: Ask<'a>,
+    used: Result<Amount, ConfigError>,
+}
+
+impl<'a> Charge<'a> {
+    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+        let used = Ok(Amount::ONE);
+        Self { limiter, ask, used }
+    }
+
+    /// How much is charged. Default: 1. Nothing for 0.
+    pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        Self {
+            used: cost.try_into().map_err(Into::into),
+            ..self
+        }
+    }
+}
+
+impl<'a> IntoFuture for Charge<'a> {
+    type Output = Result<(), Rejection>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            self.limiter.open()?;
+            let ask = self.ask.cost(Amount::ZERO);
+            let mut request = Request::new([ask], Mode::Peek, self.limiter.inner.any_groups)?;
+            if let Some(limit) = request.limits.first_mut() {
+                limit.cost = used_units(limit.policy, self.used?)?;
+            }
+            if request.is_free() {
+                return Ok(());
+            }
+            self.limiter.change(&request, Change::Owe).await
         })
     }
 }

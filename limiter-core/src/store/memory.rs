@@ -12,7 +12,7 @@ mod table;
 use smallvec::{SmallVec, smallvec};
 
 use super::Store;
-use crate::algorithm::{self, Left, Mode, Outcome, Slot, State};
+use crate::algorithm::{self, Change, Left, Mode, Outcome, Slot, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
@@ -220,19 +220,30 @@ impl MemoryStore {
         Ok(Verdict { decided_at, outcomes })
     }
 
-    /// Gives back at once, without a future.
-    pub(crate) fn refund_now(&self, limit: &Limit<'_>) -> Verdict {
+    /// Gives back or charges at once, without a future.
+    pub(crate) fn change_now(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        self.or_make_room(|| self.change_one(limit, change))
+    }
+
+    fn change_one(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, NoRoom> {
         let before = self.clock.reading();
         let mut table = self.lock(limit.identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
+        let now = decided_at.as_micros();
         let mut absent = State::Absent;
+        let (state, is_new) = match table.find(limit.identity) {
+            Some(state) => (state, false),
+            None => (&mut absent, true),
+        };
+        let outcome = algorithm::change(limit.policy.algorithm(), state, limit.cost, change, now);
         // Nothing is given back to what is not there.
-        let state = table.find(limit.identity).unwrap_or(&mut absent);
-        let algorithm = limit.policy.algorithm();
-        let outcome = algorithm::refund(algorithm, state, limit.cost, decided_at.as_micros());
-        let outcomes = [outcome].into_iter().collect();
-        Verdict { decided_at, outcomes }
+        if is_new && !matches!(absent, State::Absent) {
+            self.reserve(1).ok_or(NoRoom(now))?;
+            table.insert(limit.identity, absent);
+        }
+        let outcomes = smallvec![outcome];
+        Ok(Verdict { decided_at, outcomes })
     }
 
     /// Forgets a limit's state.
@@ -303,8 +314,8 @@ impl Store for MemoryStore {
         self.decide_now(request)
     }
 
-    async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
-        Ok(self.refund_now(limit))
+    async fn change(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        self.change_now(limit, change)
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

@@ -23,6 +23,7 @@ mod pools;
 mod question;
 mod refusal;
 mod reply;
+mod run;
 #[cfg(test)]
 mod run_tests;
 mod script;
@@ -41,6 +42,7 @@ use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
 use super::Store;
+use crate::algorithm::Change;
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
@@ -208,11 +210,11 @@ impl Store for RedisStore {
         self.decide_since(Instant::now(), request).await
     }
 
-    async fn refund(&self, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+    async fn change(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
         let injected = self.clock.injected();
         let key = account::key(limit, &self.namespace);
-        let call = account::refund(limit, key, injected, limit.policy.deadline());
-        account::refunded(&self.route.run(&call).await?, limit)
+        let call = account::change(limit, change, key, injected, limit.policy.deadline());
+        account::changed(&self.route.run(&call).await?, limit, change)
     }
 
     async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {

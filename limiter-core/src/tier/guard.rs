@@ -1,6 +1,8 @@
 //! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
 //! does not.
 
+mod run;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
 use super::replicas::Replicas;
-use crate::algorithm::Standing;
+use crate::algorithm::{Change, Standing};
 use crate::clock::Clock;
 use crate::clock::Seldom;
 use crate::decision::{Decision, Origin, Rejection};
@@ -116,6 +118,17 @@ impl Guard {
             }
             Err(error) => error,
         };
+        self.decide_without(request, error, started)
+    }
+
+    /// The answer to a request to which Redis, asked since `started`, gave none.
+    fn decide_without(
+        &self,
+        request: &Request<'_>,
+        error: StoreError,
+        started: Instant,
+    ) -> Result<Decision, Rejection> {
+        let insured = request.on_store_failure() == OnStoreFailure::Local;
         if !insured || !is_outage(error.kind()) {
             let answer = without_store(request, error, self.clock.now());
             observe::asked(started, answer.as_ref().ok().map(Decision::origin));
@@ -138,14 +151,19 @@ impl Guard {
         Ok(decision)
     }
 
-    /// Gives back what was used.
-    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<(), StoreError> {
+    /// Gives back what was used, or charges it whatever is left.
+    pub(crate) async fn change(&self, request: &Request<'_>, change: Change) -> Result<(), StoreError> {
         let [limit] = &*request.limits else {
             return Ok(());
         };
         let _forgetting = self.denials.forget(request);
-        // What was borrowed comes back where it was spent: the store does not know yet that it was.
-        let rest = limit.cost - self.leases.refund(limit);
+        let rest = limit.cost
+            - match change {
+                // What was borrowed comes back where it was spent: the store does not know yet that it was.
+                Change::Refund { .. } => self.leases.refund(limit),
+                // What is borrowed is spent before anything is owed.
+                Change::Owe => self.leases.charge(limit),
+            };
         if rest == 0 {
             return Ok(());
         }
@@ -153,7 +171,7 @@ impl Guard {
             cost: rest,
             ..limit.clone()
         };
-        let answer = within(request.deadline(), self.store.refund(&limit)).await;
+        let answer = within(request.deadline(), self.store.change(&limit, change)).await;
         let verdict = answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         if request.on_store_failure() == OnStoreFailure::Local {
             self.insurance.heard(request, &verdict, self.clock.now());

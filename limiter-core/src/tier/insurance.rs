@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome, State, step};
+use crate::algorithm::{Mode, Outcome, State, owe, step};
 use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::policy::{Algorithm, SlidingWindow};
+use crate::policy::{Algorithm, Funnel, SlidingWindow, TokenBucket};
 use crate::request::{Limit, Request, Verdict};
 use crate::store::MemoryStore;
 use crate::units::{Timestamp, micros_ceil};
@@ -57,6 +57,7 @@ impl Insurance {
         for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
             let left = Left {
                 remaining: outcome.remaining,
+                owed: owed(limit, outcome),
                 as_of: now,
                 until: now.saturating_add(outcome.reset_after),
                 decided_at: verdict.decided_at.as_micros(),
@@ -106,6 +107,7 @@ impl Insurance {
         let whole = limit.policy.algorithm().share(replicas);
         let left = self.seen.get(limit.identity.hash(), now).map(|left| Left {
             remaining: left.remaining.div_ceil(u64::from(replicas)).min(whole.quota()),
+            owed: left.owed.div_ceil(u64::from(replicas)),
             ..left
         });
         let applied = match (whole, left) {
@@ -137,8 +139,18 @@ impl Share {
         let mut heard = State::Absent;
         let used = self.whole.quota() - left.remaining;
         step(&self.whole, &mut heard, used, left.as_of.min(now), Mode::Charge);
+        if left.owed > 0 {
+            owe(&self.whole, &mut heard, left.owed, left.as_of.min(now));
+        }
         if state.is_spent(now) {
             *state = heard;
+            return;
+        }
+        if left.owed > 0 {
+            // Nothing remains of either, so they are told apart by when they are whole again.
+            let whole_in = |state| step(&self.whole, state, 0, now, Mode::Peek).reset_after;
+            let later = whole_in(&mut heard).saturating_sub(whole_in(state));
+            owe(&self.whole, state, comes_in(&self.whole, later), now);
             return;
         }
         let remaining = |state| step(&self.whole, state, 0, now, Mode::Peek).remaining;
@@ -158,6 +170,28 @@ impl Share {
         if let (Some(left), Algorithm::SlidingWindow(_)) = (self.left, self.whole) {
             outcome.reset_after = outcome.reset_after.max(left.until.saturating_sub(now));
         }
+    }
+}
+
+/// What a limit owes beyond its quota: nothing is said of that but when all has come back. What is lent comes back later than at
+/// the rate, so that nothing is taken for a debt that may be a loan.
+fn owed(limit: &Limit<'_>, outcome: &Outcome) -> u64 {
+    if outcome.remaining > 0 {
+        return 0;
+    }
+    let algorithm = limit.policy.algorithm();
+    let lease = limit.policy.lease().map_or(0, micros_ceil);
+    let comes = comes_in(algorithm, outcome.reset_after.saturating_sub(lease));
+    comes.saturating_sub(algorithm.quota())
+}
+
+/// What comes back of a level in some time.
+fn comes_in(algorithm: &Algorithm, time: u64) -> u64 {
+    match algorithm {
+        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+            rate.accrue(time, 0).0
+        }
+        Algorithm::SlidingWindow(_) => 0,
     }
 }
 

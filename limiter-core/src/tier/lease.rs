@@ -147,6 +147,20 @@ impl<L: Lends> Leases<L> {
         entry.map_or(0, |entry| entry.wallet.take_back(limit.cost, now))
     }
 
+    /// Spends what a wallet has of a charge that has to be made: how much that was.
+    pub(super) fn charge(&self, limit: &Limit<'_>) -> u64 {
+        if limit.policy.lease().is_none() {
+            return 0;
+        }
+        let now = self.wallets.clock.now().as_micros();
+        let mut shard = self.wallets.shard(limit.identity);
+        let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
+        entry.map_or(0, |entry| {
+            let part = entry.wallet.held(now).min(limit.cost);
+            entry.wallet.spend(part, now).map_or(0, |_| part)
+        })
+    }
+
     /// Forgets what was borrowed under the limits of a request.
     pub(super) fn forget(&self, request: &Request<'_>) {
         for limit in &request.limits {

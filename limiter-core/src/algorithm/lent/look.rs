@@ -143,6 +143,19 @@ pub(super) fn give_back(meter: &impl Meter, algorithm: &Algorithm, state: &mut S
     look.settle(meter, algorithm, state, 0, (true, false));
 }
 
+/// Charges an amount, whatever is left. What is used is at most what is exact.
+pub(super) fn charge(meter: &impl Meter, algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
+    let mut look = Look::at(meter, state, now);
+    let level = &mut look.lent.level;
+    let used = meter.without(look.lent.loans.total()).used(level.amount);
+    let owed = amount.min(MAX_EXACT.saturating_sub(used));
+    if owed == 0 {
+        return;
+    }
+    level.amount = meter.charged(level.amount, owed);
+    look.settle(meter, algorithm, state, owed, (true, false));
+}
+
 /// Heeds a report, charges and lends, in this order.
 #[cfg(any(feature = "redis", test))]
 pub(super) fn borrow(

@@ -8,7 +8,7 @@ use bb8_redis::redis::Value;
 use super::reply::{self, Reader, Told, malformed};
 use super::script::{ACCOUNT, Call};
 use super::{Route, wire};
-use crate::algorithm::{self, Borrowing, Loan, Mode, Outcome, Report};
+use crate::algorithm::{self, Borrowing, Change, Loan, Mode, Outcome, Report};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::key::Namespace;
@@ -18,6 +18,7 @@ use crate::units::Timestamp;
 
 const REFUND: u8 = 0;
 const LEND: u8 = 1;
+const OWE: u8 = 2;
 
 /// Lends permits. Cheap to clone, and outlives the call that began.
 #[derive(Clone, Debug)]
@@ -82,18 +83,24 @@ impl Lender {
     }
 }
 
-/// The call that gives back what a limit costs.
-pub(super) fn refund(
+/// The call that gives back what a limit costs, or charges it whatever is left.
+pub(super) fn change(
     limit: &Limit<'_>,
+    change: Change,
     key: String,
     injected: Option<Timestamp>,
     deadline: Duration,
 ) -> Call<'static> {
+    let (operation, whole_at) = match change {
+        Change::Refund { whole_at } => (REFUND, whole_at),
+        Change::Owe => (OWE, 0),
+    };
     let ask = Borrowing {
         cost: limit.cost,
+        want: whole_at,
         ..Borrowing::default()
     };
-    let plan = plan(REFUND, limit.policy.algorithm(), &ask, injected);
+    let plan = plan(operation, limit.policy.algorithm(), &ask, injected);
     Call::new(&ACCOUNT, [key], plan, deadline)
 }
 
@@ -102,12 +109,12 @@ pub(super) fn nothing(deadline: Duration) -> Call<'static> {
     Call::new(&ACCOUNT, iter::empty::<String>(), wire::head(None), deadline)
 }
 
-/// How the limit stands after a refund.
-pub(super) fn refunded(reply: &Value, limit: &Limit<'_>) -> Result<Verdict, StoreError> {
+/// How the limit stands after a change.
+pub(super) fn changed(reply: &Value, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
     let algorithm = limit.policy.algorithm();
     let mut reply = Reply::read(reply, algorithm)?;
     let outcome = match &mut reply.told {
-        Told::Level(state) => algorithm::refund(algorithm, state, limit.cost, reply.now),
+        Told::Level(state) => algorithm::change(algorithm, state, limit.cost, change, reply.now),
         window @ Told::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
     };
     Ok(verdict(outcome, reply.now))

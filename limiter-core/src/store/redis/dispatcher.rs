@@ -11,6 +11,7 @@
 
 pub(super) mod batch;
 mod queue;
+mod run;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -24,6 +25,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 pub(super) use queue::Part;
 use queue::{Answer, Caller, Entry, Queue};
+pub(super) use run::EnteredRun;
 
 /// Batches on their way, where the round trip takes no time: one is at work on the server while the answers of the other
 /// are handed out. One fewer leaves the server idle half of the time, more make the batches smaller.

@@ -15,7 +15,7 @@ use super::dispatcher::{Entered, Lane, Part, Slot, batch};
 use super::places::{Place, Places};
 use super::pools::{Local, Pools};
 use super::question::{Drafted, Question};
-use super::reply;
+use super::reply::{self, Verdicts};
 use super::script::{Call, is_unknown};
 use super::wait::Wait;
 use super::wire::{self, Item};
@@ -94,19 +94,30 @@ impl Node {
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter(part, question, *wait) {
             // On the heap, so that the futures of those who wait, of which there may be many, stay small and are moved fast.
-            Entered::Alone(slot) => Box::pin(self.decide_alone(slot, part, question.question(), wait)).await,
+            Entered::Alone(slot) => {
+                Box::pin(async move {
+                    let verdicts = self.decide_alone(slot, part, question.question(), 1, wait);
+                    let verdict = verdicts.await?.into_iter().next();
+                    verdict
+                        .unwrap_or_else(|| Err(no_verdict()))
+                        .map_err(Failure::Undecided)
+                })
+                .await
+            }
             Entered::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
         }
     }
 
-    async fn decide_alone(
+    /// Has a question decided so many times in a row, by a call of its own.
+    pub(super) async fn decide_alone(
         &self,
         slot: Slot,
         part: Part,
         question: &Question,
+        times: usize,
         wait: &Wait,
-    ) -> Result<Verdict, Failure> {
-        let items: [Item<'_>; 1] = [(question, 1)];
+    ) -> Result<Verdicts, Failure> {
+        let items: [Item<'_>; 1] = [(question, times)];
         // The caller may have been sent here by another node: his time began before.
         let call = wire::call(&items, self.injected(), wait.deadline()).for_one_who_waits(*wait);
         observe::batch(1);
@@ -114,14 +125,8 @@ impl Node {
         slot.answered();
         drop(slot);
         let verdicts = reply::verdicts(&reply, &items).map_err(Failure::Undecided)?;
-        let verdict = verdicts.into_iter().flatten().next();
-        let no_verdict = || {
-            Err(StoreError::new(
-                StoreErrorKind::Protocol,
-                "a reply without a verdict",
-            ))
-        };
-        verdict.unwrap_or_else(no_verdict).map_err(Failure::Undecided)
+        let verdicts = verdicts.into_iter().next();
+        verdicts.ok_or_else(|| Failure::Undecided(no_verdict()))
     }
 
     /// Runs a script, unless the breaker is open or too many calls are in flight; `asking` on behalf of a slot that is
@@ -145,7 +150,7 @@ impl Node {
     }
 
     /// A place among the calls that may be on their way.
-    fn place(&self) -> Result<Place<'_>, Failure> {
+    pub(super) fn place(&self) -> Result<Place<'_>, Failure> {
         let places = &self.0.in_flight;
         places.take().ok_or_else(|| {
             let detail = format!(
@@ -251,7 +256,7 @@ impl Node {
     }
 
     /// What the current runtime has of this node.
-    fn local(&self) -> Result<Arc<Local>, StoreError> {
+    pub(super) fn local(&self) -> Result<Arc<Local>, StoreError> {
         self.0.pools.current(|runtime| {
             let node = Arc::downgrade(&self.0);
             let lane = Lane::new(move |start| {
@@ -265,8 +270,12 @@ impl Node {
     }
 }
 
+fn no_verdict() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, "a reply without a verdict")
+}
+
 /// Who was to give the answer is gone.
-fn nobody_answers() -> Failure {
+pub(super) fn nobody_answers() -> Failure {
     let detail = "the runtime in which Redis was asked has ended";
     Failure::Unreachable(StoreError::new(StoreErrorKind::Connection, detail))
 }

@@ -148,7 +148,9 @@ impl Told {
             _ => {
                 // The layout, which the script knows, and the algorithm, which was asked for.
                 reader.take(2)?;
-                let [parts, amount, remainder, at, keep_until] = reader.numbers()?;
+                let parts = reader.number()?;
+                let amount = i64::from_le_bytes(reader.array()?);
+                let [remainder, at, keep_until] = reader.numbers()?;
                 let stored = StoredLevel {
                     amount,
                     remainder,

@@ -7,7 +7,7 @@ use super::errand::Decision;
 use super::question::{Operation, Question};
 use super::wait::Wait;
 use super::{READY_WITHIN, Route, account, wire};
-use crate::algorithm::Mode;
+use crate::algorithm::{Change, Mode};
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
@@ -74,7 +74,8 @@ impl Trial<'_> {
 
     async fn refund(&self, policies: [&Policy; 2]) -> Result<(), StoreError> {
         for (limit, key) in all_of(policies)?.limits.iter().zip(self.namespace.trial_keys()) {
-            let call = account::refund(limit, key, self.clock.injected(), READY_WITHIN);
+            let refund = Change::Refund { whole_at: 0 };
+            let call = account::change(limit, refund, key, self.clock.injected(), READY_WITHIN);
             self.route.run(&call).await?;
         }
         Ok(())

@@ -13,6 +13,8 @@ const SHARDS: usize = 64;
 pub(super) struct Left {
     /// In the algorithm's own unit.
     pub(super) remaining: u64,
+    /// What has to come back before anything is left.
+    pub(super) owed: u64,
     /// As of this moment.
     pub(super) as_of: u64,
     /// From this moment on nothing of it is used any more.
@@ -119,6 +121,7 @@ mod tests {
     fn left(remaining: u64, until: u64) -> Left {
         Left {
             remaining,
+            owed: 0,
             as_of: 0,
             until,
             decided_at: 5_000_000,

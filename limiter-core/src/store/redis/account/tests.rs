@@ -1,4 +1,4 @@
-//! The scripts and the pure functions answer alike: under one clock, random histories of charges, loans, reports and refunds.
+//! The scripts and the pure functions answer alike: under one clock, random histories of charges, loans, reports, refunds and debts.
 
 use fastrand::Rng;
 use limiter_testing::RedisServer;
@@ -10,6 +10,7 @@ use crate::policy::Rate;
 use crate::request::{Ask, Request};
 use crate::store::Store;
 use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
+use crate::units::MAX_EXACT;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -110,16 +111,32 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
             clock.step_back(Duration::from_micros(rng.u64(1..2_000_000)));
         }
         let now = clock.now().as_micros();
-        let operation = rng.u8(0..10);
+        let operation = rng.u8(0..12);
         said.push(format!("{now} {policy} {operation} {mode:?} {cost}"));
         let (ours, theirs) = match operation {
             0..4 => {
                 let outcome = algorithm::step(algorithm, &mut model, cost, now, mode);
                 (outcome, redis.decide(&request).await.unwrap())
             }
-            4..6 => {
-                let outcome = algorithm::refund(algorithm, &mut model, cost, now);
-                (outcome, redis.refund(&request.limits[0]).await.unwrap())
+            4..6 | 10..12 => {
+                let change = match operation {
+                    4 => Change::Refund { whole_at: 0 },
+                    5 => Change::Refund {
+                        whole_at: now + rng.u64(0..3_000_000) - 500_000,
+                    },
+                    _ => Change::Owe,
+                };
+                let mut limit = request.limits[0].clone();
+                if change == Change::Owe {
+                    limit.cost = match rng.u8(0..6) {
+                        0 => cost.saturating_mul(3).min(MAX_EXACT),
+                        1 if kind < 2 => MAX_EXACT,
+                        _ => cost,
+                    };
+                }
+                said.push(format!("  {change:?} {}", limit.cost));
+                let outcome = algorithm::change(algorithm, &mut model, limit.cost, change, now);
+                (outcome, redis.change(&limit, change).await.unwrap())
             }
             _ if kind == 2 => continue,
             _ => {
@@ -161,7 +178,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
 
 #[expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 #[tokio::test]
-async fn pure_functions_and_scripts_agree_on_loans_and_refunds() {
+async fn pure_functions_and_scripts_agree_on_loans_refunds_and_debts() {
     let setting = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
     let seed = setting("LIMITER_SEED").unwrap_or_else(|| fastrand::u64(..));
     let traces = setting("LIMITER_TRACES").unwrap_or(300);

@@ -1,20 +1,25 @@
--- Gives back what was used, or lends of a bucket or a funnel.
+-- Gives back what was used, charges whatever is left, or lends of a bucket or a funnel.
 --
 -- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
--- ARGV[1] goes on with: operation (1: 0 refund, 1 lend), algorithm (1), cost (8: what is given back, or what is charged beside
---   the loan), three numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and 0); then, of
---   no account to a refund: what is to be lent at most (8), how long an epoch lasts (8), what was spent (8) and what comes back
+-- ARGV[1] goes on with: operation (1: 0 refund, 1 lend, 2 owe), algorithm (1), cost (8: what is given back or owed, or what is
+--   charged beside the loan), three numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and
+--   0); then, for a refund, when all would have come back by itself that was used as it was taken (8: microseconds, 0 if that
+--   is not known), for a loan what is to be lent at most (8); then, of no account to others than a loan: how long an epoch lasts (8), what was spent (8) and what comes back
 --   (8) of what was lent in an epoch, and its number (4).
 -- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
 --   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level the value as it was
 --   stored; of a window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
 --   equals absence (8 each).
 
-local LEND = 1
+local REFUND, LEND = 0, 1
 
-local function refund_level(meter, amount)
+local function refund_level(meter, amount, whole_at)
   local account = meter.account
   local given = min(amount, room(meter, account))
+  if whole_at > 0 then
+    -- What has come back by itself since is not given back once more.
+    given = min(given, (accrue(meter.rate, meter.per, max(0, whole_at - now), 0)))
+  end
   if given > 0 then
     recover(meter, account, given, account.remainder)
     if not meter.others then
@@ -22,6 +27,13 @@ local function refund_level(meter, amount)
     end
   end
   return given > 0
+end
+
+-- Charges an amount whatever is left, so that no more is used than is exact. Returns how much.
+local function owe_level(meter, amount)
+  local owed = max(0, min(amount, MAX - room(meter, meter.account)))
+  charge_account(meter, owed)
+  return owed
 end
 
 -- Takes a report into account: whether it said anything new.
@@ -68,10 +80,10 @@ local function lend(meter, want, epoch)
 end
 
 -- The oldest permits of a window get the moment of the one before them, which has left it. Returns how the ring was found.
-local function refund_window(limit, amount)
+local function refund_window(limit, amount, whole_at)
   local found = view_ring(limit)
   local ring, live = limit.ring, limit.used
-  local given = min(amount, live)
+  local given = (whole_at == 0 or now < whole_at) and min(amount, live) or 0
   if found ~= READABLE or given == 0 then
     return found
   end
@@ -100,6 +112,24 @@ local function refund_window(limit, amount)
   return READABLE
 end
 
+-- Gives permits now, whatever is left: the ring remembers the newest. Returns how the ring was found.
+local function owe_window(limit, amount)
+  local found = view_ring(limit)
+  local ring, permits = limit.ring, min(amount, limit.limit)
+  if found ~= READABLE or permits == 0 then
+    return found
+  end
+  local beyond = ring.live + permits - max(ring.size, limit.limit)
+  if beyond > 0 then
+    -- The oldest make room.
+    ring.live = ring.live - beyond
+    ring.oldest = ring.live > 0 and moment(ring, ring.live) or 0
+  end
+  charge_ring(limit, ring, permits)
+  limit.used = ring.live
+  return READABLE
+end
+
 if not KEYS[1] then
   return ''
 end
@@ -110,7 +140,11 @@ local found, lent, told
 
 if algorithm == SLIDING_WINDOW then
   limit.limit, limit.window = first, second
-  found = refund_window(limit, cost)
+  if operation == REFUND then
+    found = refund_window(limit, cost, want)
+  else
+    found = owe_window(limit, cost)
+  end
   if found == READABLE then
     local ring = limit.ring
     told = pack('<I8I8I8I8', limit.used, 0, window_left(ring, second), max(0, ring.keep_until - ring.now))
@@ -121,8 +155,10 @@ else
   found = view_account(limit, value)
   if found == READABLE then
     local changed, taken = false, 0
-    if operation ~= LEND then
-      changed = refund_level(limit, cost)
+    if operation == REFUND then
+      changed = refund_level(limit, cost, want)
+    elseif operation ~= LEND then
+      taken = owe_level(limit, cost)
     else
       changed = heed(limit, spent, returned, number)
       if missing(limit, limit.account, cost) == 0 or cost == 0 then

@@ -6,7 +6,14 @@
 --
 -- A `meter` is a limit with its key, algorithm, capacity, rate and per; an `account` has what is stored, as numbers.
 
-local LENT, LENT_BYTES = '<BBI8I8I8I8I8I8I8I8I4I4', 74
+local LENT, LENT_BYTES = '<BBI8i8I8I8I8I8I8I8I4I4', 74
+-- A level whose amount may be below zero. To whoever reads it unsigned it is then beyond MAX.
+local SIGNED_LEVEL = '<BBI8i8I8I8I8'
+
+-- Only a bucket can be in debt: a funnel then holds more than its capacity.
+local function is_amount(algorithm, amount)
+  return amount <= MAX and amount >= (algorithm == TOKEN_BUCKET and -MAX or 0)
+end
 
 local function lent_total(account)
   return account.current + account.previous
@@ -32,7 +39,7 @@ local function left(meter, account)
   if meter.algorithm ~= TOKEN_BUCKET then
     return max(0, meter.capacity - lent_total(account) - account.amount)
   end
-  return account.amount
+  return max(0, account.amount)
 end
 
 -- Gives back so much of what is used and not lent, as time does.
@@ -94,7 +101,7 @@ local function view_account(meter, value)
   local layout, algorithm, amount, remainder, parts, at, keep_until
   local current, previous, since, epoch, number = 0, 0, 0, 0, 0
   if #value == LEVEL_BYTES then
-    layout, algorithm, parts, amount, remainder, at, keep_until = unpack(LEVEL, value)
+    layout, algorithm, parts, amount, remainder, at, keep_until = unpack(SIGNED_LEVEL, value)
   elseif #value == LENT_BYTES then
     layout, algorithm, parts, amount, remainder, at, keep_until, current, previous, since, epoch, number =
       unpack(LENT, value)
@@ -104,7 +111,7 @@ local function view_account(meter, value)
   else
     return failure_of(value, 'GET', meter.key)
   end
-  if layout ~= LAYOUT or algorithm ~= meter.algorithm or amount > MAX or remainder >= parts or parts > MAX
+  if layout ~= LAYOUT or algorithm ~= meter.algorithm or not is_amount(algorithm, amount) or remainder >= parts or parts > MAX
     or at > keep_until or keep_until >= EXACT then
     return UNKNOWN_LAYOUT
   end

@@ -2,8 +2,8 @@
 --
 -- Parameters: capacity in thousandths; rate as thousandths per microseconds (a reduced fraction).
 -- Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers: parts to a thousandth; what a
---   charge moves: amount in thousandths (a bucket's tokens, a funnel's level), remainder in parts, moment in microseconds,
---   keep_until in microseconds.
+--   charge moves: amount in thousandths (a bucket's tokens, below zero where it is in debt; a funnel's level), remainder in
+--   parts, moment in microseconds, keep_until in microseconds.
 --   Where some of it is lent, 32 bytes more; see lent.lua.
 -- TTL: until the end of the second of keep_until, from when on the state equals absence.
 
@@ -21,8 +21,8 @@ local function view_level(limit)
   if #value ~= LEVEL_BYTES then
     return failure_of(value, 'GET', limit.key)
   end
-  local layout, algorithm, parts, amount, remainder, at, keep_until = unpack(LEVEL, value)
-  if layout ~= LAYOUT or algorithm ~= limit.algorithm or amount > MAX or remainder >= parts or parts > MAX
+  local layout, algorithm, parts, amount, remainder, at, keep_until = unpack(SIGNED_LEVEL, value)
+  if layout ~= LAYOUT or algorithm ~= limit.algorithm or not is_amount(algorithm, amount) or remainder >= parts or parts > MAX
     or at > keep_until or keep_until >= EXACT then
     return UNKNOWN_LAYOUT
   end

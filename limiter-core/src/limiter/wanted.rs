@@ -1,0 +1,99 @@
+//! What a call wants, once its caller may be gone.
+
+use smallvec::SmallVec;
+
+use crate::algorithm::Mode;
+use crate::decision::Rejection;
+use crate::identity::Identity;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::request::{Limit, Request, used_units};
+use crate::units::Amount;
+
+/// The limits of a request, with nothing borrowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    limits: SmallVec<[WantedLimit; 1]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct WantedLimit {
+    identity: Identity,
+    policy: Policy,
+    key: Key<'static>,
+    /// In the algorithm's own unit.
+    cost: u64,
+}
+
+impl Wanted {
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        let owned = |limit: &Limit<'_>| WantedLimit {
+            identity: limit.identity,
+            policy: limit.policy.clone(),
+            key: limit.key.clone().into_owned(),
+            cost: limit.cost,
+        };
+        Self {
+            limits: request.limits.iter().map(owned).collect(),
+        }
+    }
+
+    /// The request for it.
+    pub(super) fn request(&self, mode: Mode) -> Request<'_> {
+        let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
+        Request {
+            limits: limits.collect(),
+            mode,
+        }
+    }
+
+    /// How many limits it has.
+    pub(super) fn len(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// The line in which it is waited for.
+    pub(super) fn queue(&self) -> SmallVec<[Identity; 2]> {
+        self.limits.iter().map(|limit| limit.identity).collect()
+    }
+
+    /// An amount for each limit, in the limit's own unit.
+    pub(super) fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
+        let limits = self.limits.iter().zip(amounts);
+        limits
+            .map(|(limit, amount)| used_units(&limit.policy, *amount))
+            .collect()
+    }
+
+    /// Whether permits of it are borrowed.
+    pub(super) fn is_leased(&self) -> bool {
+        self.limits.iter().any(|limit| limit.policy.lease().is_some())
+    }
+
+    /// One of its limits, by its number.
+    fn limit(&self, number: usize) -> Option<Limit<'_>> {
+        let limit = self.limits.get(number)?;
+        Some(Limit {
+            identity: limit.identity,
+            policy: &limit.policy,
+            key: (&limit.key).into(),
+            cost: limit.cost,
+        })
+    }
+
+    /// For each limit a request of its own, about so many times the cost: at most the quota, of which more cannot have been used.
+    pub(super) fn each(&self, times: usize) -> impl Iterator<Item = Request<'_>> {
+        let times = u64::try_from(times).unwrap_or(u64::MAX);
+        let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
+        limits.map(move |limit| Request {
+            limits: SmallVec::from_buf([Limit {
+                cost: limit
+                    .cost
+                    .saturating_mul(times)
+                    .min(limit.policy.algorithm().quota()),
+                ..limit
+            }]),
+            mode: Mode::Peek,
+        })
+    }
+}

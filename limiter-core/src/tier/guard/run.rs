@@ -1,0 +1,48 @@
+//! What is asked several times in a row, on behalf of callers who wait in line.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use smallvec::smallvec;
+
+use super::Guard;
+use crate::decision::Origin;
+use crate::limiter::Decisions;
+use crate::observe;
+use crate::policy::OnStoreFailure;
+use crate::request::Request;
+use crate::tier::deadline::within_pinned;
+
+impl Guard {
+    /// The answers of Redis to a request that is asked so many times in a row: to all of them, or to the first ones. Where Redis
+    /// gives none, there is one answer. Nothing is borrowed of its limits.
+    pub(crate) async fn decide_run(
+        &self,
+        request: &Request<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
+        let started = Instant::now();
+        let submission = self.denials.submission(request, started);
+        let asked = pin!(self.store.decide_run_since(started, request, times));
+        let verdicts = match within_pinned(started, deadline, asked).await {
+            Ok(verdicts) => verdicts,
+            Err(error) => return smallvec![self.decide_without(request, error, started)],
+        };
+        observe::asked(started, Some(Origin::Redis));
+        // The last one says how things stand.
+        if let Some(last) = verdicts.last() {
+            self.denials.heard(request, last, submission);
+            if request.on_store_failure() == OnStoreFailure::Local {
+                let now = self.clock.now();
+                self.insurance.heard(request, last, now);
+                self.replicas.keep_counting(now);
+                self.store_decided(now);
+            }
+        }
+        let decisions = verdicts.into_iter();
+        decisions
+            .map(|verdict| Ok(request.decision(verdict, Origin::Redis)))
+            .collect()
+    }
+}

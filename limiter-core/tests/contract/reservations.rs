@@ -1,0 +1,215 @@
+//! Permits that are taken by an estimate and settled by the true cost, and debts.
+
+use limiter_core::{Amount, Ask, Policy, Rejection};
+
+use crate::support::{
+    KEY, Subject, bucket, funnel, left, micros, millis, one_of_each, only, secs, wait_of, window,
+};
+use crate::waiting::{answer, settle, waiter};
+
+pub(crate) async fn what_was_not_needed_is_given_back(subject: Subject) {
+    for policy in one_of_each() {
+        let reservation = subject.limits.reserve(&policy, KEY).cost(4).await.unwrap();
+        assert!(reservation.decision().is_allowed());
+        assert_eq!(subject.remaining(&policy).await, Amount::ONE, "{policy}");
+        reservation.settle(1).await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::from(4_u32), "{policy}");
+        let reservation = subject.limits.reserve(&policy, KEY).cost(4).await.unwrap();
+        reservation.cancel().await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::from(4_u32), "{policy}");
+    }
+}
+
+/// What was used beyond the estimate is owed, and waited for.
+pub(crate) async fn what_was_needed_beyond_is_a_debt(subject: Subject) {
+    for policy in [bucket("b", 5, 1), funnel("f", 5, 1)] {
+        let reservation = subject.limits.reserve(&policy, KEY).cost(4).await.unwrap();
+        reservation.settle(8).await.unwrap();
+        let peeked = subject.peek(&policy).await;
+        assert_eq!(left(&peeked), Amount::ZERO, "{policy}");
+        assert_eq!(wait_of(&peeked), secs(4), "{policy}");
+        assert_eq!(peeked.reset_after(), secs(8), "{policy}");
+        assert_eq!(only(&peeked).expires_after(), secs(8), "{policy}");
+        subject.clock.advance(secs(4) - micros(1));
+        assert!(!subject.call(&policy).await.is_allowed(), "{policy}");
+        subject.clock.advance(micros(1));
+        assert_eq!(subject.calls(&policy, 2).await, "PD", "{policy}");
+        subject.clock.advance(secs(5));
+        assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
+    }
+}
+
+/// A window's debt is over with the window.
+pub(crate) async fn a_debt_of_a_window_lasts_for_one_window(subject: Subject) {
+    let policy = window("w", 3, "10s");
+    let reservation = subject.limits.reserve(&policy, KEY).cost(2).await.unwrap();
+    subject.clock.advance(secs(4));
+    reservation.settle(9).await.unwrap();
+    let denied = subject.call(&policy).await;
+    assert_eq!(wait_of(&denied), secs(10));
+    assert_eq!(denied.reset_after(), secs(10));
+    subject.clock.advance(secs(10));
+    assert_eq!(subject.calls(&policy, 4).await, "PPPD");
+}
+
+/// The newest permits count, wherever the ring stands.
+pub(crate) async fn a_debt_pushes_the_oldest_permits_out_of_a_window(subject: Subject) {
+    let policy = window("w", 3, "10s");
+    for _ in 0..3 {
+        assert!(subject.call(&policy).await.is_allowed());
+        subject.clock.advance(secs(1));
+    }
+    subject.limits.charge(&policy, KEY).cost(2).await.unwrap();
+    // At 2 s, and two at 3 s.
+    assert_eq!(wait_of(&subject.call(&policy).await), secs(9));
+    subject.clock.advance(secs(9));
+    assert_eq!(subject.calls(&policy, 2).await, "PD");
+    subject.clock.advance(secs(1));
+    assert_eq!(subject.calls(&policy, 3).await, "PPD");
+}
+
+pub(crate) async fn what_is_known_afterwards_is_charged_whatever_is_left(subject: Subject) {
+    for policy in one_of_each() {
+        subject.limits.charge(&policy, KEY).await.unwrap();
+        subject.limits.charge(&policy, KEY).cost(2).await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::from(2_u32), "{policy}");
+        subject.limits.charge(&policy, KEY).cost(0).await.unwrap();
+        subject.limits.charge(&policy, KEY).cost(7).await.unwrap();
+        assert_eq!(subject.calls(&policy, 1).await, "D", "{policy}");
+        let refused = subject.limits.charge(&policy, KEY).cost(-1).await;
+        assert!(
+            matches!(refused, Err(Rejection::Config(_))),
+            "{policy}: {refused:?}"
+        );
+    }
+}
+
+/// A refund pays the debt first.
+pub(crate) async fn a_refund_pays_a_debt(subject: Subject) {
+    for policy in [bucket("b", 5, 1), funnel("f", 5, 1)] {
+        subject.limits.charge(&policy, KEY).cost(9).await.unwrap();
+        subject.limits.refund(&policy, KEY).cost(3).await.unwrap();
+        assert_eq!(wait_of(&subject.call(&policy).await), secs(2), "{policy}");
+        subject.limits.refund(&policy, KEY).cost(3).await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::from(2_u32), "{policy}");
+    }
+}
+
+/// One that nobody settles stays charged at its estimate, which comes back as what was used.
+pub(crate) async fn one_that_is_dropped_stays_charged(subject: Subject) {
+    for policy in one_of_each() {
+        drop(subject.limits.reserve(&policy, KEY).cost(5).await.unwrap());
+        assert_eq!(subject.calls(&policy, 1).await, "D", "{policy}");
+        subject.clock.advance(secs(5));
+        assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
+    }
+}
+
+/// What has come back by itself is not given back once more, whoever has used it since.
+pub(crate) async fn a_settlement_mints_nothing(subject: Subject) {
+    for policy in one_of_each() {
+        let early = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
+        subject.clock.advance(secs(5));
+        assert!(subject.call_of(&policy, 5).await.is_allowed(), "{policy}");
+        early.cancel().await.unwrap();
+        assert_eq!(subject.calls(&policy, 1).await, "D", "{policy}");
+    }
+    // In part, where it comes back in part.
+    for policy in [bucket("p", 5, 1), funnel("p", 5, 1)] {
+        let early = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
+        subject.clock.advance(secs(3));
+        subject.use_up(&policy).await;
+        early.cancel().await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::from(2_u32), "{policy}");
+    }
+}
+
+pub(crate) async fn one_that_does_not_fit_is_refused(subject: Subject) {
+    for policy in one_of_each() {
+        assert!(subject.call_of(&policy, 3).await.is_allowed());
+        let refused = subject.limits.reserve(&policy, KEY).cost(3).await;
+        assert!(
+            matches!(&refused, Err(Rejection::Limited(_))),
+            "{policy}: {refused:?}"
+        );
+        let refused = subject.limits.reserve(&policy, KEY).cost(6).await;
+        assert!(
+            matches!(&refused, Err(Rejection::NeverFits { .. })),
+            "{policy}: {refused:?}"
+        );
+        assert_eq!(subject.remaining(&policy).await, Amount::from(2_u32), "{policy}");
+    }
+}
+
+/// A reservation may be waited for, and a settlement wakes who waits.
+pub(crate) async fn a_settlement_is_seen_by_those_who_wait(subject: Subject) {
+    for policy in one_of_each() {
+        let reservation = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
+        let waiting = waiter(&subject, &policy, 2, secs(60));
+        settle(&subject, &policy).await;
+        assert!(!waiting.is_finished(), "{policy}");
+        reservation.settle(3).await.unwrap();
+        assert!(answer(waiting).await.unwrap().is_allowed(), "{policy}");
+        assert_eq!(subject.remaining(&policy).await, Amount::ZERO, "{policy}");
+    }
+}
+
+pub(crate) async fn a_reservation_can_be_waited_for(subject: Subject) {
+    let policy = bucket("p", 5, 1);
+    subject.use_up(&policy).await;
+    let waiting = tokio::spawn({
+        let (limits, policy) = (subject.limits.clone(), policy.clone());
+        async move { limits.reserve(&policy, KEY).cost(2).up_to(secs(9)).await }
+    });
+    settle(&subject, &policy).await;
+    subject.clock.advance(secs(2));
+    let reservation = tokio::time::timeout(crate::support::PATIENT, waiting).await;
+    reservation.unwrap().unwrap().unwrap().settle(1).await.unwrap();
+    assert_eq!(subject.remaining(&policy).await, Amount::ONE);
+}
+
+/// Requests and their tokens, say: one decision, and each limit settled by its own amount.
+pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
+    let (calls, tokens) = (window("calls", 10, "1m"), bucket("tokens", 1_000, 10));
+    let asks = || [Ask::new(&calls, KEY), Ask::new(&tokens, KEY).cost(500)];
+    let remaining = async |policy: &Policy| subject.remaining(policy).await.whole();
+
+    let reservation = subject.limits.reserve_all(asks()).await.unwrap();
+    reservation.settle_each([1, 320]).await.unwrap();
+    assert_eq!((remaining(&calls).await, remaining(&tokens).await), (9, 680));
+    let reservation = subject.limits.reserve_all(asks()).await.unwrap();
+    reservation.settle_each([0, 700]).await.unwrap();
+    assert_eq!((remaining(&calls).await, remaining(&tokens).await), (9, 0));
+    assert_eq!(wait_of(&subject.call(&tokens).await), secs(2) + millis(100));
+}
+
+/// An amount that one of the limits cannot count settles none.
+pub(crate) async fn what_is_no_amount_settles_nothing(subject: Subject) {
+    let (level, ring) = (bucket("b", 5, 1), window("w", 5, "5s"));
+    let asks = || [Ask::new(&level, KEY).cost(2), Ask::new(&ring, KEY).cost(2)];
+    let reserve = async || subject.limits.reserve_all(asks()).await.unwrap();
+    let refused = [
+        reserve().await.settle_each([0.5, 0.5]).await,
+        reserve().await.settle_each([0]).await,
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
+    }
+    for policy in [&level, &ring] {
+        assert_eq!(subject.remaining(policy).await, Amount::ONE, "{policy}");
+    }
+}
+
+/// A debt is a bucket's under any policy of its name, and no smaller than what it is.
+pub(crate) async fn a_debt_outlasts_a_change_of_policy(subject: Subject) {
+    for (small, large) in [
+        (bucket("b", 5, 1), bucket("b", 10, 2)),
+        (funnel("f", 5, 1), funnel("f", 10, 2)),
+    ] {
+        subject.limits.charge(&small, KEY).cost(25).await.unwrap();
+        let told = wait_of(&subject.call(&large).await);
+        assert!(told >= secs(8), "{large}: {told:?}");
+        subject.clock.advance(told);
+        assert!(subject.call(&large).await.is_allowed(), "{large}");
+    }
+}

@@ -1,0 +1,275 @@
+//! Waiting on Redis: one command for each moment at which permits come, and no permit lost with one who gave up.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Instant;
+
+use limiter_core::{Allowed, Amount, Decision, Limiter, ManualClock, OnStoreFailure, Policy, Rejection};
+use limiter_testing::{Proxy, RedisServer};
+use support::{KEY, PATIENT, bucket, funnel, left, millis, namespace, secs, window};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
+
+/// How often the script has run.
+fn asked(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+    line.and_then(|line| line.split_once("calls=")?.1.split_once(',')?.0.parse().ok())
+        .unwrap_or_default()
+}
+
+async fn ready(builder: limiter_core::RedisBuilder) -> Limiter {
+    let limits = builder.namespace(namespace()).build().unwrap();
+    limits.ready().await.unwrap();
+    limits
+}
+
+async fn use_up(limits: &Limiter, policy: &Policy) {
+    let all = limits.check(policy, KEY).cost(policy.quota()).await;
+    assert!(all.unwrap().is_allowed());
+}
+
+async fn remaining(limits: &Limiter, policy: &Policy) -> Amount {
+    left(&limits.peek(policy, KEY).await.unwrap())
+}
+
+fn waiter(limits: &Limiter, policy: &Policy, cost: u32) -> JoinHandle<Result<Decision, Rejection>> {
+    let (limits, policy) = (limits.clone(), policy.clone());
+    let wait = async move {
+        let acquire = limits.acquire(&policy, KEY).cost(cost);
+        acquire.await.map(Allowed::into_decision)
+    };
+    tokio::spawn(wait)
+}
+
+/// So many waiters, which tell their numbers as they are served.
+fn crowd(limits: &Limiter, policy: &Policy, count: usize) -> (Vec<JoinHandle<()>>, UnboundedReceiver<usize>) {
+    let (served, order) = unbounded_channel();
+    let waiters = (0..count).map(|number| {
+        let (limits, policy, served) = (limits.clone(), policy.clone(), served.clone());
+        tokio::spawn(async move {
+            let _ = limits.acquire(&policy, KEY).await.unwrap();
+            served.send(number).unwrap();
+        })
+    });
+    (waiters.collect(), order)
+}
+
+async fn next(order: &mut UnboundedReceiver<usize>) -> usize {
+    let next = tokio::time::timeout(PATIENT, order.recv()).await;
+    next.expect("a waiter hangs").unwrap()
+}
+
+/// Lets all tasks go as far as they get without an answer of the server.
+async fn go_on() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_waiters_cost_one_command_a_grant() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
+    for policy in [
+        bucket("b", 1, "100/s"),
+        funnel("f", 1, "100/s"),
+        window("w", 1, "10ms"),
+    ] {
+        use_up(&limits, &policy).await;
+        let before = asked(&server);
+        let (_waiters, mut order) = crowd(&limits, &policy, 1_000);
+        while asked(&server) == before {
+            go_on().await;
+        }
+        for expected in 0..1_000 {
+            assert!(order.try_recv().is_err(), "{policy}: too early");
+            clock.advance(millis(10));
+            assert_eq!(next(&mut order).await, expected, "{policy}");
+        }
+        let asked = asked(&server) - before;
+        assert!(asked <= 1_010, "{policy}: {asked} commands for 1,000 grants");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_the_servers_clock_the_pace_is_kept_with_a_command_a_grant() {
+    let server = RedisServer::start();
+    let limits = ready(Limiter::redis(server.url())).await;
+    for policy in [bucket("b", 1, "100/s"), window("w", 1, "10ms")] {
+        use_up(&limits, &policy).await;
+        let (before, started) = (asked(&server), Instant::now());
+        let (waiters, mut order) = crowd(&limits, &policy, 200);
+        // They come in any order, and are served each once.
+        let mut served: Vec<usize> = Vec::new();
+        for _ in 0..200 {
+            served.push(next(&mut order).await);
+        }
+        let took = started.elapsed();
+        served.sort_unstable();
+        assert!(served.iter().copied().eq(0..200), "{policy}");
+        assert!(took >= secs(2) - millis(10), "{policy}: {took:?}");
+        let asked = asked(&server) - before;
+        assert!(asked <= 300, "{policy}: {asked} commands for 200 grants");
+        drop(waiters);
+    }
+}
+
+/// Half of those who wait give up while Redis is asked for them, the first among them.
+#[tokio::test]
+async fn those_who_give_up_leave_no_charge_behind() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
+    for policy in [
+        bucket("b", 1_000, "1000/s"),
+        funnel("f", 1_000, "1000/s"),
+        window("w", 1_000, "1s"),
+    ] {
+        use_up(&limits, &policy).await;
+        let before = asked(&server);
+        let (waiters, mut order) = crowd(&limits, &policy, 200);
+        while asked(&server) == before {
+            go_on().await;
+        }
+        server.pause();
+        clock.advance(policy.window());
+        go_on().await;
+        for waiter in waiters.iter().step_by(2) {
+            waiter.abort();
+        }
+        go_on().await;
+        server.resume();
+        for expected in (1..200).step_by(2) {
+            assert_eq!(next(&mut order).await, expected, "{policy}");
+        }
+        let granted = Amount::from(900_u32);
+        assert_eq!(remaining(&limits, &policy).await, granted, "{policy}");
+    }
+}
+
+/// All give up while Redis is asked for them, so that there is nobody to whom a grant could go.
+#[tokio::test]
+async fn grants_that_nobody_takes_come_back() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
+    for policy in [bucket("b", 50, 50), funnel("f", 50, 50), window("w", 50, "1s")] {
+        let before = asked(&server);
+        server.pause();
+        let (waiters, _order) = crowd(&limits, &policy, 20);
+        go_on().await;
+        for waiter in &waiters {
+            waiter.abort();
+        }
+        go_on().await;
+        server.resume();
+        // The question, and what gives back what it was granted.
+        while asked(&server) < before + 2 {
+            go_on().await;
+        }
+        assert_eq!(remaining(&limits, &policy).await, policy.quota(), "{policy}");
+    }
+}
+
+/// A grant that does not fit who is next comes back before that one asks.
+#[tokio::test]
+async fn a_grant_that_fits_nobody_makes_room_for_who_wants_something_else() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
+    for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 5, "5s")] {
+        server.pause();
+        let first = waiter(&limits, &policy, 2);
+        go_on().await;
+        let other = waiter(&limits, &policy, 5);
+        go_on().await;
+        first.abort();
+        go_on().await;
+        server.resume();
+        let other = tokio::time::timeout(PATIENT, other).await.unwrap().unwrap();
+        assert!(other.unwrap().is_allowed(), "{policy}: at once");
+        assert_eq!(remaining(&limits, &policy).await, Amount::ZERO, "{policy}");
+    }
+}
+
+/// The time of a waiter ends while Redis is asked for it: what comes too late for it is the next one's.
+#[tokio::test]
+async fn what_comes_too_late_for_one_is_the_next_ones() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = ready(Limiter::redis(proxy.url())).await;
+    let policy = bucket("p", 1, "1/h");
+    let before = asked(&server);
+    proxy.set_delay(millis(300));
+    let hasty = {
+        let (limits, policy) = (limits.clone(), policy.clone());
+        tokio::spawn(async move {
+            let acquire = limits.acquire(&policy, KEY).up_to(millis(50));
+            acquire.await.map(Allowed::into_decision)
+        })
+    };
+    go_on().await;
+    let patient = waiter(&limits, &policy, 1);
+    let hasty = hasty.await.unwrap();
+    assert!(
+        matches!(hasty, Err(Rejection::TimedOut { decision: None, .. })),
+        "{hasty:?}"
+    );
+    let patient = tokio::time::timeout(PATIENT, patient).await.unwrap().unwrap();
+    assert!(patient.unwrap().is_allowed());
+    assert_eq!(asked(&server) - before, 1, "it was asked once for both");
+}
+
+/// The runtime of who asked ends: the answer is not known, and another's waiter asks for itself.
+#[tokio::test]
+async fn a_runtime_that_ends_holds_up_nobody_elsewhere() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = ready(Limiter::redis(server.url()).clock(&clock)).await;
+    let policy = bucket("p", 5, 1);
+    server.pause();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let first = runtime.spawn({
+        let (limits, policy) = (limits.clone(), policy.clone());
+        async move { limits.acquire(&policy, KEY).await.map(Allowed::into_decision) }
+    });
+    // It is first in line before the other one comes.
+    let polled = runtime.spawn(async { tokio::task::yield_now().await });
+    polled.await.unwrap();
+    let second = waiter(&limits, &policy, 1);
+    go_on().await;
+    runtime.shutdown_background();
+    assert!(first.await.is_err());
+    server.resume();
+    let second = tokio::time::timeout(PATIENT, second).await.unwrap().unwrap();
+    assert!(second.unwrap().is_allowed());
+}
+
+/// While Redis is out each waiter is answered as its policy says, without a wait for the others.
+#[tokio::test]
+async fn who_waits_during_an_outage_is_answered_as_the_policy_says() {
+    let server = RedisServer::start();
+    let limits = ready(Limiter::redis(server.url())).await;
+    let policy = |answer| {
+        let policy = Policy::token_bucket("p").capacity(2).rate("1/h");
+        policy.on_store_failure(answer).build().unwrap()
+    };
+    server.kill();
+    for answer in [
+        OnStoreFailure::Error,
+        OnStoreFailure::Deny,
+        OnStoreFailure::Allow,
+        OnStoreFailure::Local,
+    ] {
+        let policy = policy(answer);
+        let waiters = [(); 2].map(|()| waiter(&limits, &policy, 1));
+        for waiter in waiters {
+            let told = tokio::time::timeout(PATIENT, waiter).await.unwrap().unwrap();
+            let is_allowed = matches!(&told, Ok(decision) if decision.is_allowed());
+            let expected = matches!(answer, OnStoreFailure::Allow | OnStoreFailure::Local);
+            assert_eq!(is_allowed, expected, "{answer:?}: {told:?}");
+        }
+    }
+}
