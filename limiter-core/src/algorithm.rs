@@ -6,6 +6,8 @@
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
+mod counter_window;
+mod fixed_window;
 mod funnel;
 #[cfg_attr(
     not(any(feature = "redis", test)),
@@ -20,6 +22,8 @@ mod token_bucket;
 use smallvec::SmallVec;
 
 use crate::policy::Algorithm;
+pub(crate) use counter_window::Counters;
+pub(crate) use fixed_window::Count;
 use lent::Lent;
 #[cfg(feature = "redis")]
 pub(crate) use lent::StoredLoans;
@@ -48,6 +52,8 @@ pub(crate) enum State {
     SlidingWindow(Box<Ring>),
     /// A bucket or a funnel, some of which is lent.
     Lent(Box<Lent>),
+    CounterWindow(Counters),
+    FixedWindow(Count),
 }
 
 impl State {
@@ -59,6 +65,8 @@ impl State {
             Self::TokenBucket(level) | Self::Funnel(level) => level.is_spent(now),
             Self::SlidingWindow(ring) => ring.is_spent(now),
             Self::Lent(lent) => lent.is_spent(now),
+            Self::CounterWindow(counters) => counters.is_spent(now),
+            Self::FixedWindow(count) => count.is_spent(now),
         }
     }
 }
@@ -104,6 +112,8 @@ pub(crate) struct Outcome {
     pub(crate) reset_after: u64,
     /// Time until the stored state equals absence; zero when nothing is stored.
     pub(crate) expires_after: u64,
+    /// Time that a call which is admitted waits, so that calls leave evenly.
+    pub(crate) delay: u64,
 }
 
 /// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask for none of them.
@@ -185,6 +195,8 @@ fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, 
         Algorithm::TokenBucket(limit) => level::step(limit, stored, cost, now, mode),
         Algorithm::Funnel(limit) => level::step(limit, stored, cost, now, mode),
         Algorithm::SlidingWindow(limit) => return sliding_window::step(limit, state, cost, now, mode),
+        Algorithm::CounterWindow(limit) => return counter_window::step(limit, state, cost, now, mode),
+        Algorithm::FixedWindow(limit) => return fixed_window::step(limit, state, cost, now, mode),
     };
     if let Some(level) = level {
         *state = match Steady::of_level(algorithm, &level, now, outcome.reset_after) {
@@ -200,6 +212,8 @@ fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, 
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
+        Algorithm::CounterWindow(limit) => counter_window::refund(limit, state, amount, now),
+        Algorithm::FixedWindow(limit) => fixed_window::refund(limit, state, amount, now),
         _ => {
             state.settle(algorithm);
             lent::refund(algorithm, state, amount, now);

@@ -121,6 +121,7 @@ pub use limiter::RedisBuilder;
 pub use limiter::{Acquire, Check, Deciding, InProcessBuilder, Limiter, Refund};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
+pub use policy::{CounterWindowShape, FixedWindowShape, UtcOffset};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
 pub use request::Ask;
 pub use site::verify_sites;

@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, OnStoreFailure, Policy};
+use crate::policy::{OnStoreFailure, Policy};
 use crate::units::{Amount, Timestamp};
 use std::time::Duration;
 
@@ -280,7 +280,7 @@ fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
 #[inline]
 fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {
     match (cost, policy.algorithm()) {
-        (Cost::Thousandths(cost), Algorithm::SlidingWindow(_)) => {
+        (Cost::Thousandths(cost), window) if window.is_window() => {
             permits(policy, Amount::from_thousandths(*cost))
         }
         (Cost::Thousandths(cost), level) if *cost <= level.quota() => Ok(*cost),
@@ -297,7 +297,7 @@ fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
     if cost > window.quota() {
         Err(never_fits(window, cost))
     } else if !cost.is_whole() {
-        let expected = format!("whole permits, as the sliding window `{}` counts", window.name());
+        let expected = format!("whole permits, as the window `{}` counts", window.name());
         Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)))
     } else {
         Ok(cost.whole())

@@ -31,7 +31,7 @@ fn of(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { capacity, rate })
         | Algorithm::Funnel(Funnel { capacity, rate }) => Some((*capacity, rate)),
-        Algorithm::SlidingWindow(_) => None,
+        _ => None,
     }
 }
 
@@ -151,6 +151,7 @@ impl Left {
             retry_after: rate.time_for_parts(self.missing),
             reset_after,
             expires_after: reset_after,
+            delay: 0,
         }
     }
 }
@@ -190,7 +191,7 @@ mod tests {
         let (level, outcome) = match algorithm {
             Algorithm::TokenBucket(limit) => level::step(limit, *stored, cost, now, mode),
             Algorithm::Funnel(limit) => level::step(limit, *stored, cost, now, mode),
-            Algorithm::SlidingWindow(_) => unreachable!(),
+            _ => unreachable!(),
         };
         *stored = level.or(*stored);
         outcome

@@ -1,5 +1,7 @@
 //! Builds policies, and refuses those that cannot hold.
 
+mod windows;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,8 @@ use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::key::escape_part;
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
+pub use windows::{CounterWindowShape, FixedWindowShape};
+use windows::{Length, whole_permits};
 
 /// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at once.
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
@@ -113,7 +117,7 @@ impl<S> PolicyBuilder<S> {
     /// suspended, may mint what is lent at that moment, once. [`Limiter::reset`](crate::Limiter::reset) takes nothing from other
     /// replicas that they have borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
     pub fn lease(mut self, max_age: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
-        self.lease = self.parse(max_age).map(|Window(max_age)| max_age);
+        self.lease = self.length("lease", max_age);
         self
     }
 
@@ -152,6 +156,11 @@ impl<S> PolicyBuilder<S> {
             if matches!(algorithm, Algorithm::SlidingWindow(_)) {
                 return Err(invalid(
                     "none for an exact window, whose permits are dated when they are spent",
+                ));
+            }
+            if algorithm.is_window() {
+                return Err(invalid(
+                    "none for a window, whose permits do not come back at a rate",
                 ));
             }
             if !LEASES.contains(&lease) {
@@ -215,7 +224,7 @@ impl PolicyBuilder<SlidingWindowShape> {
 
     /// The window's length: a [`Duration`], or text such as `"1m"`. Required.
     pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
-        self.shape.window = self.parse(window).map(|Window(window)| window);
+        self.shape.window = self.length("window", window);
         self
     }
 
@@ -228,34 +237,22 @@ impl PolicyBuilder<SlidingWindowShape> {
         self.finish(|SlidingWindowShape { limit, window }| {
             let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
             let window = window.ok_or(ConfigError::Missing { what: "window" })?;
-            if !limit.is_whole() || limit.is_zero() || limit > Amount::from(MAX_WINDOW_LIMIT) {
-                let expected = format!("whole permits from 1 to {MAX_WINDOW_LIMIT}");
-                return Err(ConfigError::invalid("limit", limit, expected));
-            }
-            let micros = micros_ceil(window);
-            if micros == 0 || micros > MAX_EXACT || !window.as_nanos().is_multiple_of(1_000) {
-                let expected = "whole microseconds, more than zero and at most 142 years";
-                return Err(ConfigError::invalid(
-                    "window",
-                    format_args!("{window:?}"),
-                    expected,
-                ));
-            }
             Ok(Algorithm::SlidingWindow(SlidingWindow {
-                limit: limit.whole(),
-                window: micros,
+                limit: whole_permits(limit, MAX_WINDOW_LIMIT)?,
+                window: whole_micros(window, MAX_EXACT, "142 years")?,
             }))
         })
     }
 }
 
 /// A length of time, as [`PolicyBuilder::window`] and [`PolicyBuilder::lease`] read it from a [`Duration`] or from text.
+/// `"week"` is seven days; `"month"` is a month of the calendar, of which only a fixed window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window(Duration);
+pub struct Window(Length);
 
 impl From<Duration> for Window {
     fn from(length: Duration) -> Self {
-        Self(length)
+        Self(Length::Of(length))
     }
 }
 
@@ -263,8 +260,26 @@ impl TryFrom<&str> for Window {
     type Error = ConfigError;
 
     fn try_from(text: &str) -> Result<Self, ConfigError> {
-        parse_duration(text).map(Self)
+        Ok(Self(match text.trim() {
+            "month" => Length::Month,
+            "week" => Length::Of(Duration::from_secs(7 * 86_400)),
+            text => Length::Of(parse_duration(text)?),
+        }))
     }
+}
+
+/// A window that the exact arithmetic holds, in microseconds.
+fn whole_micros(window: Duration, most: u64, text: &str) -> Result<u64, ConfigError> {
+    let micros = micros_ceil(window);
+    if micros == 0 || micros > most || !window.as_nanos().is_multiple_of(1_000) {
+        let expected = format!("whole microseconds, more than zero and at most {text}");
+        return Err(ConfigError::invalid(
+            "window",
+            format_args!("{window:?}"),
+            expected,
+        ));
+    }
+    Ok(micros)
 }
 
 /// A capacity and a rate that the exact arithmetic holds.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::algorithm::{Mode, Outcome, State, step};
 use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::policy::{Algorithm, SlidingWindow};
+use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::request::{Limit, Request, Verdict};
 use crate::store::MemoryStore;
 use crate::units::{Timestamp, micros_ceil};
@@ -114,6 +114,15 @@ impl Insurance {
                 limit: left.remaining,
                 ..window
             }),
+            // Until its period ends.
+            (Algorithm::FixedWindow(window), Some(left)) => Algorithm::FixedWindow(FixedWindow {
+                limit: left.remaining,
+                ..window
+            }),
+            (Algorithm::CounterWindow(window), Some(left)) => Algorithm::CounterWindow(CounterWindow {
+                limit: window.limit - still_counts(window, left, now),
+                ..window
+            }),
             _ => whole,
         };
         Share { applied, whole, left }
@@ -130,7 +139,7 @@ impl Share {
     /// both come back at the same rate.
     fn begin(&self, state: &mut State, now: u64) {
         let Some(left) = self.left else { return };
-        if matches!(self.whole, Algorithm::SlidingWindow(_)) {
+        if self.whole.is_window() {
             return;
         }
         // The share as it would stand had it been used as the whole was.
@@ -155,10 +164,21 @@ impl Share {
             outcome.fits = false;
             outcome.retry_after = self.left.map_or(0, |left| left.until.saturating_sub(now)).max(1);
         }
-        if let (Some(left), Algorithm::SlidingWindow(_)) = (self.left, self.whole) {
+        if let (Some(left), true) = (self.left, self.whole.is_window()) {
             outcome.reset_after = outcome.reset_after.max(left.until.saturating_sub(now));
         }
     }
+}
+
+/// How much still counts of what had been used of a counter window: in its last window what had been used counts less and
+/// less, and before, as far as is known, in full.
+fn still_counts(window: CounterWindow, left: Left, now: u64) -> u64 {
+    let used = window.limit.saturating_sub(left.remaining);
+    let fades_for = window.window.min(left.until.saturating_sub(left.as_of));
+    let still = left.until.saturating_sub(now).min(fades_for);
+    let counts = (u128::from(used) * u128::from(still)).div_ceil(u128::from(fades_for.max(1)));
+    // Not more than had been used.
+    u64::try_from(counts).unwrap_or(used).min(window.limit)
 }
 
 #[cfg(test)]

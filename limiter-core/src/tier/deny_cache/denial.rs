@@ -168,6 +168,7 @@ impl Denied {
             retry_after,
             reset_after,
             expires_after: left(outcome.expires_after),
+            delay: 0,
         })
     }
 
@@ -180,7 +181,9 @@ impl Denied {
             Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
                 Some(told.saturating_add(rate.time_for(cost - self.cost, 0)))
             }
-            Algorithm::SlidingWindow(_) => None,
+            // All permits of a period come back together, when it ends.
+            Algorithm::FixedWindow(_) => Some(told),
+            Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_) => None,
         }
     }
 
@@ -193,7 +196,7 @@ impl Denied {
                 let (whole, part) = rate.accrue(reset_after, 0);
                 capacity.saturating_sub(whole + u64::from(part > 0))
             }
-            Algorithm::SlidingWindow(_) => 0,
+            _ => 0,
         }
     }
 }

@@ -2,12 +2,12 @@
 --
 -- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
 -- ARGV[1] goes on with: operation (1: 0 refund, 1 lend), algorithm (1), cost (8: what is given back, or what is charged beside
---   the loan), three numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and 0); then, of
+--   the loan), three numbers (8 each: as wire.lua tells of a limit); then, of
 --   no account to a refund: what is to be lent at most (8), how long an epoch lasts (8), what was spent (8) and what comes back
 --   (8) of what was lent in an epoch, and its number (4).
 -- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
---   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level the value as it was
---   stored; of a window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
+--   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level, a counter window and
+--   a fixed window the value as it was stored; of a sliding window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
 --   equals absence (8 each).
 
 local LEND = 1
@@ -114,6 +114,14 @@ if algorithm == SLIDING_WINDOW then
   if found == READABLE then
     local ring = limit.ring
     told = pack('<I8I8I8I8', limit.used, 0, window_left(ring, second), max(0, ring.keep_until - ring.now))
+  end
+elseif algorithm > SLIDING_WINDOW then
+  local is_fixed = algorithm == FIXED_WINDOW
+  limit.limit, limit.window, limit.periods = first, second, third
+  found = (is_fixed and view_fixed or view_counters)(limit)
+  if found == READABLE then
+    (is_fixed and refund_fixed or refund_counters)(limit, cost)
+    told = limit.value or ''
   end
 else
   limit.capacity, limit.rate, limit.per = first, second, third
