@@ -189,7 +189,7 @@ mod tests {
     use crate::policy::Policy;
     use crate::request::Ask;
 
-    fn policies() -> [Policy; 3] {
+    fn policies() -> [Policy; 6] {
         [
             Policy::token_bucket("b")
                 .capacity(10)
@@ -202,6 +202,18 @@ mod tests {
                 .window("2s")
                 .build()
                 .unwrap(),
+            Policy::counter_window("c")
+                .limit(10)
+                .window("2s")
+                .build()
+                .unwrap(),
+            Policy::fixed_window("x").limit(10).window("2s").build().unwrap(),
+            Policy::fixed_window("a")
+                .limit(10)
+                .window("2s")
+                .aligned("utc")
+                .build()
+                .unwrap(),
         ]
     }
 
@@ -210,8 +222,8 @@ mod tests {
     fn a_share_holds_over_any_time_whatever_the_store_says() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
-        for round in 0..300 {
-            let policy = &policies()[round % 3];
+        for round in 0..600 {
+            let policy = &policies()[round % 6];
             let replicas = random.u32(1..5);
             let share = policy.algorithm().share(replicas);
             let clock = ManualClock::new();
@@ -238,6 +250,15 @@ mod tests {
                     }
                 }
             }
+            let (mut until, mut sum) = (0, 0);
+            for (at, cost) in &admitted {
+                let Algorithm::FixedWindow(window) = share else { break };
+                if *at >= until {
+                    (until, sum) = (window.end(*at), 0);
+                }
+                sum += cost;
+                assert!(sum <= window.limit, "seed {seed}, {policy} over {replicas}: {sum}");
+            }
             for (first, (from, _)) in admitted.iter().enumerate() {
                 let mut sum = 0;
                 for (at, cost) in &admitted[first..] {
@@ -245,6 +266,10 @@ mod tests {
                     let most = match share {
                         Algorithm::SlidingWindow(window) if at - from >= window.window => break,
                         Algorithm::SlidingWindow(window) => window.limit,
+                        Algorithm::CounterWindow(window) => {
+                            window.limit + window.limit * (at - from) / window.window
+                        }
+                        Algorithm::FixedWindow(_) => break,
                         Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
                         | Algorithm::Funnel(crate::policy::Funnel { capacity, rate }) => {
                             capacity + rate.accrue(at - from, rate.micros - 1).0

@@ -225,7 +225,7 @@ mod tests {
             ),
             (
                 fixed("1h30m").build(),
-                "p (fixed window: 5 in each 90min from its first use)",
+                "p (fixed window: 5 in each 1h30m from its first use)",
             ),
             (
                 fixed("1d").aligned(UtcOffset::UTC).build(),
