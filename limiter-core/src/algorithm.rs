@@ -21,7 +21,7 @@ mod token_bucket;
 
 use smallvec::SmallVec;
 
-use crate::policy::Algorithm;
+use crate::policy::{Algorithm, Funnel};
 pub(crate) use counter_window::Counters;
 pub(crate) use fixed_window::Count;
 use lent::Lent;
@@ -183,6 +183,19 @@ fn begin_or_go_on(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64,
 }
 
 fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+    let Algorithm::Funnel(Funnel { paced: true, .. }) = algorithm else {
+        return step_at_once(algorithm, state, cost, now, mode);
+    };
+    // A paced call waits for all that was admitted before it.
+    let before = step_at_once(algorithm, state, 0, now, Mode::Peek);
+    let mut outcome = step_at_once(algorithm, state, cost, now, mode);
+    if outcome.fits && cost > 0 {
+        outcome.delay = before.reset_after;
+    }
+    outcome
+}
+
+fn step_at_once(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     if let State::Lent(_) = state {
         return lent::step(algorithm, state, cost, now, mode);
     }

@@ -151,9 +151,14 @@ impl Policy {
 
     /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
     /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
+    /// [Paced](PolicyBuilder::paced), it tells each call how long to wait, so that calls leave evenly.
     pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
-            Algorithm::Funnel(Funnel { capacity, rate })
+            Algorithm::Funnel(Funnel {
+                capacity,
+                rate,
+                paced: false,
+            })
         })
     }
 
@@ -260,7 +265,7 @@ impl Policy {
     pub fn window(&self) -> Duration {
         Duration::from_micros(match self.0.algorithm {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })
-            | Algorithm::Funnel(Funnel { capacity, rate }) => rate.time_for(capacity, 0),
+            | Algorithm::Funnel(Funnel { capacity, rate, .. }) => rate.time_for(capacity, 0),
             Algorithm::SlidingWindow(SlidingWindow { window, .. })
             | Algorithm::CounterWindow(CounterWindow { window, .. })
             | Algorithm::FixedWindow(FixedWindow { window, .. }) => window,
@@ -353,10 +358,15 @@ impl fmt::Display for Policy {
                     Amount::from_thousandths(capacity)
                 )
             }
-            Algorithm::Funnel(Funnel { capacity, rate }) => {
+            Algorithm::Funnel(Funnel {
+                capacity,
+                rate,
+                paced,
+            }) => {
                 write!(
                     f,
-                    "{name} (funnel: {}, drained at {rate})",
+                    "{name} ({}: {}, drained at {rate})",
+                    if paced { "paced funnel" } else { "funnel" },
                     Amount::from_thousandths(capacity)
                 )
             }

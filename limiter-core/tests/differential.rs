@@ -143,7 +143,7 @@ async fn trace(
 }
 
 /// All that two stores must agree on.
-type Facts = (bool, u64, Vec<(bool, Amount, Duration, Duration, Duration)>);
+type Facts = (bool, u64, Vec<(bool, Amount, [Duration; 4])>);
 
 fn facts(answer: Result<Decision, Rejection>) -> Facts {
     let decision = answer.expect("a decision");
@@ -156,9 +156,12 @@ fn facts(answer: Result<Decision, Rejection>) -> Facts {
         (
             limit.is_allowed(),
             limit.remaining(),
-            limit.retry_after(),
-            limit.reset_after(),
-            limit.expires_after(),
+            [
+                limit.retry_after(),
+                limit.reset_after(),
+                limit.expires_after(),
+                limit.delay(),
+            ],
         )
     });
     (
@@ -184,12 +187,9 @@ fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
                 }
             },
             1 => loop {
-                if let Ok(policy) = Policy::funnel(&name)
-                    .capacity(capacity(rng))
-                    .rate(rate(rng))
-                    .deadline(PATIENCE)
-                    .build()
-                {
+                let funnel = Policy::funnel(&name).capacity(capacity(rng)).rate(rate(rng));
+                let funnel = if rng.bool() { funnel.paced() } else { funnel };
+                if let Ok(policy) = funnel.deadline(PATIENCE).build() {
                     break policy;
                 }
             },

@@ -30,7 +30,12 @@ pub(crate) struct Steady {
 fn of(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { capacity, rate })
-        | Algorithm::Funnel(Funnel { capacity, rate }) => Some((*capacity, rate)),
+        | Algorithm::Funnel(Funnel {
+            capacity,
+            rate,
+            // Its calls are told of what was there before them, which is not known after the step.
+            paced: false,
+        }) => Some((*capacity, rate)),
         _ => None,
     }
 }

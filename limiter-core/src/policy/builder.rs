@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Algorithm, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
+use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::key::escape_part;
@@ -39,6 +39,7 @@ pub struct PolicyBuilder<S> {
 pub struct LevelShape {
     capacity: Option<Amount>,
     rate: Option<Rate>,
+    paced: bool,
     algorithm: fn(u64, Rate) -> Algorithm,
 }
 
@@ -56,6 +57,7 @@ impl PolicyBuilder<LevelShape> {
             LevelShape {
                 capacity: None,
                 rate: None,
+                paced: false,
                 algorithm,
             },
         )
@@ -163,6 +165,11 @@ impl<S> PolicyBuilder<S> {
                     "none for a window, whose permits do not come back at a rate",
                 ));
             }
+            if matches!(algorithm, Algorithm::Funnel(Funnel { paced: true, .. })) {
+                return Err(invalid(
+                    "none for a paced funnel, whose calls leave in the order that Redis knows",
+                ));
+            }
             if !LEASES.contains(&lease) {
                 return Err(invalid("10 ms to an hour"));
             }
@@ -196,6 +203,36 @@ impl PolicyBuilder<LevelShape> {
         self
     }
 
+    /// Has a funnel tell each call that it admits how long to wait ([`Decision::delay`](crate::Decision::delay)): until
+    /// all that was admitted before it has drained. Calls that wait so long leave evenly, at the funnel's rate. The queue
+    /// is bounded by the capacity: who would make it longer is denied. Default: calls leave at once.
+    ///
+    /// The limiter tells, and the caller waits; an annotated function waits by itself. A call that gives up while it waits
+    /// has been charged; [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after. A paced funnel
+    /// can lend nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let policy = Policy::funnel("mail").capacity(3).rate("2/s").paced().build()?;
+    /// for delay in [0, 500, 1_000] {
+    ///     let decision = limits.check(&policy, "ann").await?;
+    ///     assert_eq!(decision.delay(), Duration::from_millis(delay));
+    /// }
+    /// let denied = limits.check(&policy, "ann").await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(500)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn paced(mut self) -> Self {
+        self.shape.paced = true;
+        self
+    }
+
     /// The policy.
     ///
     /// # Errors
@@ -206,10 +243,18 @@ impl PolicyBuilder<LevelShape> {
             |LevelShape {
                  capacity,
                  rate,
+                 paced,
                  algorithm,
              }| {
                 let (capacity, rate) = level(capacity, rate)?;
-                Ok(algorithm(capacity, rate))
+                match algorithm(capacity, rate) {
+                    Algorithm::Funnel(funnel) => Ok(Algorithm::Funnel(Funnel { paced, ..funnel })),
+                    _ if paced => {
+                        let expected = "a funnel, which knows what has not drained yet";
+                        Err(ConfigError::invalid("paced policy", "token bucket", expected))
+                    }
+                    bucket => Ok(bucket),
+                }
             },
         )
     }
@@ -371,6 +416,19 @@ mod tests {
                     .lease("1s")
                     .build(),
                 "lease is `1s`, expected none for an exact window",
+            ),
+            (
+                Policy::funnel("p")
+                    .capacity(1)
+                    .rate(1)
+                    .paced()
+                    .lease("1s")
+                    .build(),
+                "lease is `1s`, expected none for a paced funnel",
+            ),
+            (
+                Policy::token_bucket("p").capacity(1).rate(1).paced().build(),
+                "paced policy is `token bucket`, expected a funnel",
             ),
             (
                 Policy::funnel("p").capacity(1).rate(1).lease("1ms").build(),

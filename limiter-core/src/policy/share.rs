@@ -18,9 +18,14 @@ impl Algorithm {
                 capacity: level(capacity),
                 rate: rate.slower(replicas),
             }),
-            Self::Funnel(Funnel { capacity, rate }) => Self::Funnel(Funnel {
+            Self::Funnel(Funnel {
+                capacity,
+                rate,
+                paced,
+            }) => Self::Funnel(Funnel {
                 capacity: level(capacity),
                 rate: rate.slower(replicas),
+                paced,
             }),
             Self::SlidingWindow(SlidingWindow { limit, window }) => Self::SlidingWindow(SlidingWindow {
                 limit: limit.div_ceil(u64::from(replicas)),

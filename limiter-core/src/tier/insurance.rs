@@ -252,12 +252,17 @@ mod tests {
             }
             let (mut until, mut sum) = (0, 0);
             for (at, cost) in &admitted {
-                let Algorithm::FixedWindow(window) = share else { break };
+                let Algorithm::FixedWindow(window) = share else {
+                    break;
+                };
                 if *at >= until {
                     (until, sum) = (window.end(*at), 0);
                 }
                 sum += cost;
-                assert!(sum <= window.limit, "seed {seed}, {policy} over {replicas}: {sum}");
+                assert!(
+                    sum <= window.limit,
+                    "seed {seed}, {policy} over {replicas}: {sum}"
+                );
             }
             for (first, (from, _)) in admitted.iter().enumerate() {
                 let mut sum = 0;
@@ -271,7 +276,7 @@ mod tests {
                         }
                         Algorithm::FixedWindow(_) => break,
                         Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
-                        | Algorithm::Funnel(crate::policy::Funnel { capacity, rate }) => {
+                        | Algorithm::Funnel(crate::policy::Funnel { capacity, rate, .. }) => {
                             capacity + rate.accrue(at - from, rate.micros - 1).0
                         }
                     };

@@ -38,7 +38,9 @@ fn policies(random: &mut fastrand::Rng) -> Vec<Policy> {
                 .build()
                 .unwrap(),
         );
-        policies.push(Policy::funnel("p").capacity(capacity).rate(rate).build().unwrap());
+        let funnel = Policy::funnel("p").capacity(capacity).rate(rate);
+        let funnel = if random.bool() { funnel.paced() } else { funnel };
+        policies.push(funnel.build().unwrap());
         let window = Duration::from_millis(random.u64(1..5_000));
         policies.push(
             Policy::sliding_window("p")

@@ -73,7 +73,7 @@ pub(super) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
         Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
             (1, [capacity, rate.thousandths, rate.micros])
         }
-        Algorithm::Funnel(Funnel { capacity, rate }) => (2, [capacity, rate.thousandths, rate.micros]),
+        Algorithm::Funnel(Funnel { capacity, rate, .. }) => (2, [capacity, rate.thousandths, rate.micros]),
         Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
         Algorithm::CounterWindow(CounterWindow { limit, window }) => (4, [limit, window, 0]),
         Algorithm::FixedWindow(FixedWindow {

@@ -200,7 +200,7 @@ impl Denied {
     fn remains_of(&self, reset_after: u64) -> u64 {
         match &self.algorithm {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })
-            | Algorithm::Funnel(Funnel { capacity, rate }) => {
+            | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {
                 let (whole, part) = rate.accrue(reset_after, 0);
                 capacity.saturating_sub(whole + u64::from(part > 0))
             }
