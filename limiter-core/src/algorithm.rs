@@ -6,6 +6,8 @@
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
+mod counter_window;
+mod fixed_window;
 mod funnel;
 #[cfg_attr(
     not(any(feature = "redis", test)),
@@ -19,7 +21,9 @@ mod token_bucket;
 
 use smallvec::SmallVec;
 
-use crate::policy::{Algorithm, Funnel, TokenBucket};
+use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
+pub(crate) use counter_window::Counters;
+pub(crate) use fixed_window::Count;
 use lent::Lent;
 #[cfg(feature = "redis")]
 pub(crate) use lent::StoredLoans;
@@ -48,6 +52,8 @@ pub(crate) enum State {
     SlidingWindow(Box<Ring>),
     /// A bucket or a funnel, some of which is lent.
     Lent(Box<Lent>),
+    CounterWindow(Counters),
+    FixedWindow(Count),
 }
 
 impl State {
@@ -59,6 +65,8 @@ impl State {
             Self::TokenBucket(level) | Self::Funnel(level) => level.is_spent(now),
             Self::SlidingWindow(ring) => ring.is_spent(now),
             Self::Lent(lent) => lent.is_spent(now),
+            Self::CounterWindow(counters) => counters.is_spent(now),
+            Self::FixedWindow(count) => count.is_spent(now),
         }
     }
 }
@@ -104,6 +112,8 @@ pub(crate) struct Outcome {
     pub(crate) reset_after: u64,
     /// Time until the stored state equals absence; zero when nothing is stored.
     pub(crate) expires_after: u64,
+    /// Time that a call which is admitted waits, so that calls leave evenly.
+    pub(crate) delay: u64,
 }
 
 /// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask for none of them.
@@ -173,6 +183,19 @@ fn begin_or_go_on(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64,
 }
 
 fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+    let Algorithm::Funnel(Funnel { paced: true, .. }) = algorithm else {
+        return step_at_once(algorithm, state, cost, now, mode);
+    };
+    // A paced call waits for all that was admitted before it.
+    let before = step_at_once(algorithm, state, 0, now, Mode::Peek);
+    let mut outcome = step_at_once(algorithm, state, cost, now, mode);
+    if outcome.fits && cost > 0 {
+        outcome.delay = before.reset_after;
+    }
+    outcome
+}
+
+fn step_at_once(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     if let State::Lent(_) = state {
         return lent::step(algorithm, state, cost, now, mode);
     }
@@ -185,6 +208,8 @@ fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, 
         Algorithm::TokenBucket(limit) => level::step(limit, stored, cost, now, mode),
         Algorithm::Funnel(limit) => level::step(limit, stored, cost, now, mode),
         Algorithm::SlidingWindow(limit) => return sliding_window::step(limit, state, cost, now, mode),
+        Algorithm::CounterWindow(limit) => return counter_window::step(limit, state, cost, now, mode),
+        Algorithm::FixedWindow(limit) => return fixed_window::step(limit, state, cost, now, mode),
     };
     if let Some(level) = level {
         *state = match Steady::of_level(algorithm, &level, now, outcome.reset_after) {
@@ -200,6 +225,8 @@ fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, 
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
+        Algorithm::CounterWindow(limit) => counter_window::refund(limit, state, amount, now),
+        Algorithm::FixedWindow(limit) => fixed_window::refund(limit, state, amount, now),
         _ => {
             state.settle(algorithm);
             lent::refund(algorithm, state, amount, now);
@@ -213,6 +240,8 @@ pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now:
 pub(crate) fn owe(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::owe(limit, state, amount, now),
+        Algorithm::CounterWindow(limit) => counter_window::owe(limit, state, amount, now),
+        Algorithm::FixedWindow(limit) => fixed_window::owe(limit, state, amount, now),
         _ => {
             state.settle(algorithm);
             lent::owe(algorithm, state, amount, now);
@@ -253,15 +282,18 @@ pub(crate) fn change(
 }
 
 /// How much of an amount can be missing still that was used when the limit was to be whole at this moment. Permits of a window
-/// leave it together, those of a level come back at its rate.
+/// leave it together, those of a level come back at its rate, and those of two counters count less and less in their last window.
 fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, now: u64) -> u64 {
     let left = whole_at.saturating_sub(now);
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
             rate.accrue(left, 0).0.min(amount)
         }
-        Algorithm::SlidingWindow(_) if left == 0 => 0,
-        Algorithm::SlidingWindow(_) => amount,
+        Algorithm::CounterWindow(CounterWindow { window, .. }) => {
+            counter_window::still_counts(amount, left, *window)
+        }
+        Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) if left == 0 => 0,
+        Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) => amount,
     }
 }
 

@@ -95,6 +95,14 @@ impl Decision {
             .max()
     }
 
+    /// How long an allowed call waits before it goes on, so that calls leave evenly: the longest among its limits. Zero
+    /// unless one of them is a [paced](crate::PolicyBuilder::paced) funnel, and for a denied call.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        let delays = self.limits.iter().map(LimitOutcome::delay);
+        delays.max().filter(|_| self.allowed).unwrap_or_default()
+    }
+
     /// Time until nothing is left of what was used under any of the limits.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
@@ -193,6 +201,13 @@ impl LimitOutcome {
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         Duration::from_micros(self.outcome().retry_after)
+    }
+
+    /// How long a call that this limit admits waits, so that calls leave evenly: until all that was admitted before it has
+    /// drained. Zero unless the policy is a [paced](crate::PolicyBuilder::paced) funnel, and where it does not fit.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        Duration::from_micros(self.outcome().delay)
     }
 
     /// Time until nothing is left of what was used.

@@ -125,6 +125,7 @@ pub use limiter::{
 };
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
+pub use policy::{CounterWindowShape, FixedWindowShape, UtcOffset};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
 pub use request::Ask;
 pub use site::verify_sites;

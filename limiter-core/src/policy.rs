@@ -1,6 +1,9 @@
 //! Policies: what is limited, and how. A `Policy` that exists is valid.
 
 mod builder;
+mod calendar;
+mod counter_window;
+mod fixed_window;
 mod funnel;
 mod purse;
 mod rate;
@@ -16,7 +19,14 @@ use std::time::Duration;
 
 #[cfg(feature = "redis")]
 pub(crate) use builder::check_text;
-pub use builder::{LevelShape, PolicyBuilder, SlidingWindowShape, Window};
+pub use builder::{
+    CounterWindowShape, FixedWindowShape, LevelShape, PolicyBuilder, SlidingWindowShape, Window,
+};
+pub use calendar::UtcOffset;
+#[cfg(feature = "redis")]
+pub(crate) use calendar::origin;
+pub(crate) use counter_window::{CounterWindow, MAX_COUNTED};
+pub(crate) use fixed_window::{FixedWindow, Periods};
 pub(crate) use funnel::Funnel;
 pub(crate) use purse::Lent;
 pub use rate::Rate;
@@ -67,6 +77,8 @@ pub(crate) enum Algorithm {
     TokenBucket(TokenBucket),
     Funnel(Funnel),
     SlidingWindow(SlidingWindow),
+    CounterWindow(CounterWindow),
+    FixedWindow(FixedWindow),
 }
 
 impl Algorithm {
@@ -76,8 +88,16 @@ impl Algorithm {
             Self::TokenBucket(TokenBucket { capacity, .. }) | Self::Funnel(Funnel { capacity, .. }) => {
                 capacity
             }
-            Self::SlidingWindow(SlidingWindow { limit, .. }) => limit,
+            Self::SlidingWindow(SlidingWindow { limit, .. })
+            | Self::CounterWindow(CounterWindow { limit, .. })
+            | Self::FixedWindow(FixedWindow { limit, .. }) => limit,
         }
+    }
+
+    /// Whether it counts whole permits in windows; a level counts thousandths, which come back at a rate.
+    #[inline]
+    pub(crate) fn is_window(&self) -> bool {
+        !matches!(self, Self::TokenBucket(_) | Self::Funnel(_))
     }
 
     /// How the algorithm is called in names of keys.
@@ -86,6 +106,8 @@ impl Algorithm {
             Self::TokenBucket(_) => "tb",
             Self::Funnel(_) => "fn",
             Self::SlidingWindow(_) => "sw",
+            Self::CounterWindow(_) => "cw",
+            Self::FixedWindow(_) => "fw",
         }
     }
 }
@@ -132,15 +154,93 @@ impl Policy {
 
     /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
     /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
+    /// [Paced](PolicyBuilder::paced), it tells each call how long to wait, so that calls leave evenly.
     pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
-            Algorithm::Funnel(Funnel { capacity, rate })
+            Algorithm::Funnel(Funnel {
+                capacity,
+                rate,
+                paced: false,
+            })
         })
     }
 
     /// An exact sliding window: never more than `limit` permits in any window.
     pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowShape> {
         PolicyBuilder::sliding_window(name.into())
+    }
+
+    /// A sliding window that is estimated from two counters: so much memory however large the limit, and a stated error.
+    ///
+    /// The last window is taken to hold what this period was given, and of what the period before was given the part by which
+    /// it reaches into that window. Periods are as long as the window; they begin with a key's first permit, and follow each
+    /// other while something counts.
+    ///
+    /// Over any time T it gives at most limit · (1 + T / window) permits, as a token bucket of that capacity and rate does. So
+    /// in any window it is less than twice the limit: as much as that where somebody takes all at the end of a period and all
+    /// at the end of the next; with calls at random moments some percent. Where that is too much, there is
+    /// [`sliding_window`](Self::sliding_window), at 8 bytes a permit.
+    ///
+    /// When its window changes, what counts is kept, and over any time T no more is given than by the larger limit and the
+    /// shorter window.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let policy = Policy::counter_window("events").limit(1_000_000).window("1m").build()?;
+    ///
+    /// assert!(limits.check(&policy, "ann").cost(1_000_000).await?.is_allowed());
+    /// // A quarter of the next minute later, a quarter of them counts no more.
+    /// clock.advance(Duration::from_secs(75));
+    /// let decision = limits.check(&policy, "ann").await?;
+    /// assert_eq!(decision.remaining(), 249_999);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn counter_window(name: impl Into<String>) -> PolicyBuilder<CounterWindowShape> {
+        PolicyBuilder::counter_window(name.into())
+    }
+
+    /// A fixed window: at most `limit` permits in each period. The cheapest algorithm: one count.
+    ///
+    /// A period begins with a key's first permit. [`aligned`](PolicyBuilder::aligned), it is a minute, an hour, a day, a week
+    /// or a month of the calendar, by the store's clock and a fixed offset from UTC: what quotas are sold by.
+    ///
+    /// Around the end of a period up to twice the limit is given within a moment. All that was used comes back at once.
+    ///
+    /// When the limit changes, what was used is kept. When the window changes, or how it is aligned, what was used counts until
+    /// the period ends in which it was, or for one window of the new length, whichever is sooner: so each of two policies
+    /// that take turns is given no more in a period than the larger limit, and a period that follows another lasts as the policy
+    /// says that begins it.
+    ///
+    /// A clock that steps back does not end a period, and makes none last longer than a window from then on.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy, Timestamp, UtcOffset};
+    /// use std::time::Duration;
+    ///
+    /// // 2024-02-29T23:00:00Z
+    /// let clock = ManualClock::starting_at(Timestamp::from_micros(1_709_247_600_000_000));
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let daily = Policy::fixed_window("daily").limit(2).window("1d").aligned(UtcOffset::UTC).build()?;
+    /// let month = Policy::fixed_window("month").limit(2).window("month").aligned("+02:00").build()?;
+    ///
+    /// assert!(limits.check(&daily, "ann").cost(2).await?.is_allowed());
+    /// let denied = limits.check(&daily, "ann").await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
+    /// // Two hours further east it is March already.
+    /// let decision = limits.check(&month, "ann").await?;
+    /// assert_eq!(decision.reset_after(), Duration::from_secs(31 * 86_400 - 3_600));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn fixed_window(name: impl Into<String>) -> PolicyBuilder<FixedWindowShape> {
+        PolicyBuilder::fixed_window(name.into())
     }
 
     /// The policy's name, part of the identity of its state.
@@ -162,13 +262,16 @@ impl Policy {
     }
 
     /// The time after which nothing remains of a fully used quota: a window's length, or the time in which a
-    /// bucket fills or a funnel drains.
+    /// bucket fills or a funnel drains. A month is said to have 31 days. Of a [counter window](Self::counter_window) it is
+    /// the length, too, though what was used counts for up to twice as long.
     #[must_use]
     pub fn window(&self) -> Duration {
         Duration::from_micros(match self.0.algorithm {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })
-            | Algorithm::Funnel(Funnel { capacity, rate }) => rate.time_for(capacity, 0),
-            Algorithm::SlidingWindow(SlidingWindow { window, .. }) => window,
+            | Algorithm::Funnel(Funnel { capacity, rate, .. }) => rate.time_for(capacity, 0),
+            Algorithm::SlidingWindow(SlidingWindow { window, .. })
+            | Algorithm::CounterWindow(CounterWindow { window, .. })
+            | Algorithm::FixedWindow(FixedWindow { window, .. }) => window,
         })
     }
 
@@ -215,9 +318,10 @@ impl Policy {
 
     /// An amount counted in the algorithm's own unit.
     pub(crate) fn amount(&self, units: u64) -> Amount {
-        match self.0.algorithm {
-            Algorithm::SlidingWindow(_) => Amount::from(units),
-            _ => Amount::from_thousandths(units),
+        if self.0.algorithm.is_window() {
+            Amount::from(units)
+        } else {
+            Amount::from_thousandths(units)
         }
     }
 }
@@ -262,10 +366,15 @@ impl fmt::Display for Policy {
                     Amount::from_thousandths(capacity)
                 )
             }
-            Algorithm::Funnel(Funnel { capacity, rate }) => {
+            Algorithm::Funnel(Funnel {
+                capacity,
+                rate,
+                paced,
+            }) => {
                 write!(
                     f,
-                    "{name} (funnel: {}, drained at {rate})",
+                    "{name} ({}: {}, drained at {rate})",
+                    if paced { "paced funnel" } else { "funnel" },
                     Amount::from_thousandths(capacity)
                 )
             }
@@ -275,6 +384,25 @@ impl fmt::Display for Policy {
                     "{name} (sliding window: {limit} in any {})",
                     rate::Span(window)
                 )
+            }
+            Algorithm::CounterWindow(CounterWindow { limit, window }) => {
+                write!(
+                    f,
+                    "{name} (counter window: {limit} in about {})",
+                    rate::Span(window)
+                )
+            }
+            Algorithm::FixedWindow(FixedWindow {
+                limit,
+                window,
+                periods,
+            }) => {
+                write!(f, "{name} (fixed window: {limit} in each ")?;
+                match periods {
+                    Periods::FirstUse => write!(f, "{} from its first use)", rate::Span(window)),
+                    Periods::Aligned(offset) => write!(f, "{} of {offset})", rate::Span(window)),
+                    Periods::Months(offset) => write!(f, "month of {offset})"),
+                }
             }
         }
     }

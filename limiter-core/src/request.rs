@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, OnStoreFailure, Policy};
+use crate::policy::{OnStoreFailure, Policy};
 use crate::units::{Amount, MAX_EXACT, Timestamp};
 use std::time::Duration;
 
@@ -285,7 +285,7 @@ fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
 #[inline]
 fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {
     match (cost, policy.algorithm()) {
-        (Cost::Thousandths(cost), Algorithm::SlidingWindow(_)) => {
+        (Cost::Thousandths(cost), window) if window.is_window() => {
             permits(policy, Amount::from_thousandths(*cost))
         }
         (Cost::Thousandths(cost), level) if *cost <= level.quota() => Ok(*cost),
@@ -310,7 +310,7 @@ fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
 
 #[cold]
 fn not_whole(window: &Policy, cost: Amount) -> Rejection {
-    let expected = format!("whole permits, as the sliding window `{}` counts", window.name());
+    let expected = format!("whole permits, as the window `{}` counts", window.name());
     Rejection::Config(ConfigError::invalid("cost", cost, expected))
 }
 
@@ -325,10 +325,10 @@ fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
 
 /// What was used, in the algorithm's own unit. It may be more than fits, and counts as what is exact at most.
 pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection> {
-    let units = match policy.algorithm() {
-        Algorithm::SlidingWindow(_) if used.is_whole() => used.whole(),
-        Algorithm::SlidingWindow(_) => return Err(not_whole(policy, used)),
-        _ => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
+    let units = match policy.algorithm().is_window() {
+        true if used.is_whole() => used.whole(),
+        true => return Err(not_whole(policy, used)),
+        false => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
     };
     Ok(units.min(MAX_EXACT))
 }

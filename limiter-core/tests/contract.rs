@@ -46,6 +46,8 @@ mod groups;
 mod input;
 #[path = "contract/keys.rs"]
 mod keys;
+#[path = "contract/paced.rs"]
+mod paced;
 #[path = "contract/peek_and_reset.rs"]
 mod peek_and_reset;
 #[path = "contract/policies.rs"]
@@ -231,5 +233,13 @@ on_every_store! {
         several_limits_are_settled_together
         what_is_no_amount_settles_nothing
         a_debt_outlasts_a_change_of_policy
+    ;
+    paced:
+        calls_of_one_moment_leave_one_by_one
+        calls_leave_evenly_whenever_they_come
+        a_peek_says_how_long_a_call_would_wait
+        of_several_limits_the_longest_delay_counts
+        pacing_may_begin_and_end_while_calls_are_waiting
+        who_gives_up_lets_the_next_leave_earlier
     ;
 }

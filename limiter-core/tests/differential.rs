@@ -15,7 +15,7 @@ mod support;
 use std::time::Duration;
 
 use fastrand::Rng;
-use limiter_core::{Amount, Ask, Decision, Key, ManualClock, Origin, Policy, Rate, Rejection};
+use limiter_core::{Amount, Ask, Decision, Key, ManualClock, Origin, Policy, Rate, Rejection, UtcOffset};
 use support::{Kind, Subject};
 
 const STEPS: usize = 20;
@@ -206,7 +206,7 @@ async fn settle(
 }
 
 /// All that two stores must agree on.
-type Facts = (bool, u64, Vec<(bool, Amount, Duration, Duration, Duration)>);
+type Facts = (bool, u64, Vec<(bool, Amount, [Duration; 4])>);
 
 fn facts(answer: Result<Decision, Rejection>) -> Facts {
     let decision = answer.expect("a decision");
@@ -219,9 +219,12 @@ fn facts(answer: Result<Decision, Rejection>) -> Facts {
         (
             limit.is_allowed(),
             limit.remaining(),
-            limit.retry_after(),
-            limit.reset_after(),
-            limit.expires_after(),
+            [
+                limit.retry_after(),
+                limit.reset_after(),
+                limit.expires_after(),
+                limit.delay(),
+            ],
         )
     });
     (
@@ -234,7 +237,7 @@ fn facts(answer: Result<Decision, Rejection>) -> Facts {
 /// Versions of one policy, as a rollout has them side by side.
 fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
     let name = format!("p{family}");
-    let algorithm = rng.u8(0..3);
+    let algorithm = rng.u8(0..5);
     let versions = 1 + rng.usize(0..3);
     (0..versions)
         .map(|_| match algorithm {
@@ -247,16 +250,13 @@ fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
                 }
             },
             1 => loop {
-                if let Ok(policy) = Policy::funnel(&name)
-                    .capacity(capacity(rng))
-                    .rate(rate(rng))
-                    .deadline(PATIENCE)
-                    .build()
-                {
+                let funnel = Policy::funnel(&name).capacity(capacity(rng)).rate(rate(rng));
+                let funnel = if rng.bool() { funnel.paced() } else { funnel };
+                if let Ok(policy) = funnel.deadline(PATIENCE).build() {
                     break policy;
                 }
             },
-            _ => {
+            2 => {
                 let limit = match rng.u8(0..8) {
                     0 => rng.u64(1..1_000),
                     _ => rng.u64(1..12),
@@ -273,8 +273,49 @@ fn policies(rng: &mut Rng, family: usize) -> Vec<Policy> {
                     .build()
                     .unwrap()
             }
+            3 => Policy::counter_window(&name)
+                .limit(counted(rng, 1 << 42))
+                .window(span(rng, 1 << 42))
+                .deadline(PATIENCE)
+                .build()
+                .unwrap(),
+            _ => fixed_window(rng, &name),
         })
         .collect()
+}
+
+/// A limit up to this one.
+fn counted(rng: &mut Rng, most: u64) -> u64 {
+    match rng.u8(0..8) {
+        0 => rng.u64(1..=most),
+        1 => most,
+        2 => rng.u64(1..1_000),
+        _ => rng.u64(1..12),
+    }
+}
+
+/// A window up to this one, in microseconds.
+fn span(rng: &mut Rng, most: u64) -> Duration {
+    Duration::from_micros(match rng.u8(0..8) {
+        0 => 1,
+        1 => rng.u64(1..=most),
+        2 => most,
+        _ => rng.u64(1..20) * 500_000,
+    })
+}
+
+fn fixed_window(rng: &mut Rng, name: &str) -> Policy {
+    let policy = Policy::fixed_window(name)
+        .limit(counted(rng, 1 << 52))
+        .deadline(PATIENCE);
+    let policy = if rng.bool() {
+        policy.window(span(rng, 1 << 50))
+    } else {
+        let offset = UtcOffset::minutes(rng.i16(-1_439..1_440)).unwrap();
+        let windows = ["1s", "8s", "1m", "1h", "6h", "1d", "week", "month", "month"];
+        policy.window(windows[rng.usize(..windows.len())]).aligned(offset)
+    };
+    policy.build().unwrap()
 }
 
 fn capacity(rng: &mut Rng) -> Amount {
@@ -309,7 +350,7 @@ fn rate(rng: &mut Rng) -> Rate {
 fn cost(rng: &mut Rng, policy: &Policy) -> Amount {
     let quota = u64::try_from(policy.quota().as_thousandths()).unwrap();
     let whole = policy.quota().whole();
-    let fractions = format!("{policy}").contains("sliding window");
+    let fractions = format!("{policy}").contains("window");
     match rng.u8(0..10) {
         0 => Amount::ZERO,
         1 => policy.quota(),

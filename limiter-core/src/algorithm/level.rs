@@ -92,7 +92,7 @@ impl StoredLevel {
         match algorithm {
             Algorithm::TokenBucket(_) => Some(State::TokenBucket(level)),
             Algorithm::Funnel(_) => Some(State::Funnel(level)),
-            Algorithm::SlidingWindow(_) => None,
+            _ => None,
         }
     }
 }
@@ -159,6 +159,7 @@ pub(super) fn step(
         retry_after,
         reset_after,
         expires_after: level.keep_until.saturating_sub(now),
+        delay: 0,
     };
     (written.then_some(level), outcome)
 }

@@ -30,8 +30,13 @@ pub(crate) struct Steady {
 fn of(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { capacity, rate })
-        | Algorithm::Funnel(Funnel { capacity, rate }) => Some((*capacity, rate)),
-        Algorithm::SlidingWindow(_) => None,
+        | Algorithm::Funnel(Funnel {
+            capacity,
+            rate,
+            // Its calls are told of what was there before them, which is not known after the step.
+            paced: false,
+        }) => Some((*capacity, rate)),
+        _ => None,
     }
 }
 
@@ -152,6 +157,7 @@ impl Left {
             retry_after: rate.time_for_parts(self.missing),
             reset_after,
             expires_after: reset_after,
+            delay: 0,
         }
     }
 }
@@ -191,7 +197,7 @@ mod tests {
         let (level, outcome) = match algorithm {
             Algorithm::TokenBucket(limit) => level::step(limit, *stored, cost, now, mode),
             Algorithm::Funnel(limit) => level::step(limit, *stored, cost, now, mode),
-            Algorithm::SlidingWindow(_) => unreachable!(),
+            _ => unreachable!(),
         };
         *stored = level.or(*stored);
         outcome

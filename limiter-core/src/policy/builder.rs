@@ -1,14 +1,18 @@
 //! Builds policies, and refuses those that cannot hold.
 
+mod windows;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Algorithm, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
+use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::key::escape_part;
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
+pub use windows::{CounterWindowShape, FixedWindowShape};
+use windows::{Length, whole_permits};
 
 /// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at once.
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
@@ -35,6 +39,7 @@ pub struct PolicyBuilder<S> {
 pub struct LevelShape {
     capacity: Option<Amount>,
     rate: Option<Rate>,
+    paced: bool,
     algorithm: fn(u64, Rate) -> Algorithm,
 }
 
@@ -52,6 +57,7 @@ impl PolicyBuilder<LevelShape> {
             LevelShape {
                 capacity: None,
                 rate: None,
+                paced: false,
                 algorithm,
             },
         )
@@ -113,7 +119,7 @@ impl<S> PolicyBuilder<S> {
     /// suspended, may mint what is lent at that moment, once. [`Limiter::reset`](crate::Limiter::reset) takes nothing from other
     /// replicas that they have borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
     pub fn lease(mut self, max_age: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
-        self.lease = self.parse(max_age).map(|Window(max_age)| max_age);
+        self.lease = self.length("lease", max_age);
         self
     }
 
@@ -154,6 +160,16 @@ impl<S> PolicyBuilder<S> {
                     "none for an exact window, whose permits are dated when they are spent",
                 ));
             }
+            if algorithm.is_window() {
+                return Err(invalid(
+                    "none for a window, whose permits do not come back at a rate",
+                ));
+            }
+            if matches!(algorithm, Algorithm::Funnel(Funnel { paced: true, .. })) {
+                return Err(invalid(
+                    "none for a paced funnel, whose calls leave in the order that Redis knows",
+                ));
+            }
             if !LEASES.contains(&lease) {
                 return Err(invalid("10 ms to an hour"));
             }
@@ -189,6 +205,36 @@ impl PolicyBuilder<LevelShape> {
         self
     }
 
+    /// Has a funnel tell each call that it admits how long to wait ([`Decision::delay`](crate::Decision::delay)): until
+    /// all that was admitted before it has drained. Calls that wait so long leave evenly, at the funnel's rate. The queue
+    /// is bounded by the capacity: who would make it longer is denied. Default: calls leave at once.
+    ///
+    /// The limiter tells, and the caller waits; an annotated function waits by itself. A call that gives up while it waits
+    /// has been charged; [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after. A paced funnel
+    /// can lend nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let policy = Policy::funnel("mail").capacity(3).rate("2/s").paced().build()?;
+    /// for delay in [0, 500, 1_000] {
+    ///     let decision = limits.check(&policy, "ann").await?;
+    ///     assert_eq!(decision.delay(), Duration::from_millis(delay));
+    /// }
+    /// let denied = limits.check(&policy, "ann").await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(500)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn paced(mut self) -> Self {
+        self.shape.paced = true;
+        self
+    }
+
     /// The policy.
     ///
     /// # Errors
@@ -199,10 +245,18 @@ impl PolicyBuilder<LevelShape> {
             |LevelShape {
                  capacity,
                  rate,
+                 paced,
                  algorithm,
              }| {
                 let (capacity, rate) = level(capacity, rate)?;
-                Ok(algorithm(capacity, rate))
+                match algorithm(capacity, rate) {
+                    Algorithm::Funnel(funnel) => Ok(Algorithm::Funnel(Funnel { paced, ..funnel })),
+                    _ if paced => {
+                        let expected = "a funnel, which knows what has not drained yet";
+                        Err(ConfigError::invalid("paced policy", "token bucket", expected))
+                    }
+                    bucket => Ok(bucket),
+                }
             },
         )
     }
@@ -217,7 +271,7 @@ impl PolicyBuilder<SlidingWindowShape> {
 
     /// The window's length: a [`Duration`], or text such as `"1m"`. Required.
     pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
-        self.shape.window = self.parse(window).map(|Window(window)| window);
+        self.shape.window = self.length("window", window);
         self
     }
 
@@ -230,34 +284,22 @@ impl PolicyBuilder<SlidingWindowShape> {
         self.finish(|SlidingWindowShape { limit, window }| {
             let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
             let window = window.ok_or(ConfigError::Missing { what: "window" })?;
-            if !limit.is_whole() || limit.is_zero() || limit > Amount::from(MAX_WINDOW_LIMIT) {
-                let expected = format!("whole permits from 1 to {MAX_WINDOW_LIMIT}");
-                return Err(ConfigError::invalid("limit", limit, expected));
-            }
-            let micros = micros_ceil(window);
-            if micros == 0 || micros > MAX_EXACT || !window.as_nanos().is_multiple_of(1_000) {
-                let expected = "whole microseconds, more than zero and at most 142 years";
-                return Err(ConfigError::invalid(
-                    "window",
-                    format_args!("{window:?}"),
-                    expected,
-                ));
-            }
             Ok(Algorithm::SlidingWindow(SlidingWindow {
-                limit: limit.whole(),
-                window: micros,
+                limit: whole_permits(limit, MAX_WINDOW_LIMIT)?,
+                window: whole_micros(window, MAX_EXACT, "142 years")?,
             }))
         })
     }
 }
 
 /// A length of time, as [`PolicyBuilder::window`] and [`PolicyBuilder::lease`] read it from a [`Duration`] or from text.
+/// `"week"` is seven days; `"month"` is a month of the calendar, of which only a fixed window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window(Duration);
+pub struct Window(Length);
 
 impl From<Duration> for Window {
     fn from(length: Duration) -> Self {
-        Self(length)
+        Self(Length::Of(length))
     }
 }
 
@@ -265,8 +307,26 @@ impl TryFrom<&str> for Window {
     type Error = ConfigError;
 
     fn try_from(text: &str) -> Result<Self, ConfigError> {
-        parse_duration(text).map(Self)
+        Ok(Self(match text.trim() {
+            "month" => Length::Month,
+            "week" => Length::Of(Duration::from_secs(7 * 86_400)),
+            text => Length::Of(parse_duration(text)?),
+        }))
     }
+}
+
+/// A window that the exact arithmetic holds, in microseconds.
+fn whole_micros(window: Duration, most: u64, text: &str) -> Result<u64, ConfigError> {
+    let micros = micros_ceil(window);
+    if micros == 0 || micros > most || !window.as_nanos().is_multiple_of(1_000) {
+        let expected = format!("whole microseconds, more than zero and at most {text}");
+        return Err(ConfigError::invalid(
+            "window",
+            format_args!("{window:?}"),
+            expected,
+        ));
+    }
+    Ok(micros)
 }
 
 /// A capacity and a rate that the exact arithmetic holds.
@@ -358,6 +418,19 @@ mod tests {
                     .lease("1s")
                     .build(),
                 "lease is `1s`, expected none for an exact window",
+            ),
+            (
+                Policy::funnel("p")
+                    .capacity(1)
+                    .rate(1)
+                    .paced()
+                    .lease("1s")
+                    .build(),
+                "lease is `1s`, expected none for a paced funnel",
+            ),
+            (
+                Policy::token_bucket("p").capacity(1).rate(1).paced().build(),
+                "paced policy is `token bucket`, expected a funnel",
             ),
             (
                 Policy::funnel("p").capacity(1).rate(1).lease("1ms").build(),

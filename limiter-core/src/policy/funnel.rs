@@ -8,4 +8,6 @@ pub(crate) struct Funnel {
     /// What the funnel holds when full, in thousandths.
     pub(crate) capacity: u64,
     pub(crate) rate: Rate,
+    /// Whether each call is told how long to wait, so that calls leave evenly.
+    pub(crate) paced: bool,
 }

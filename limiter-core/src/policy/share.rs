@@ -1,6 +1,6 @@
 //! What one of several replicas may admit by itself, so that all together admit little more than the whole.
 
-use super::{Algorithm, Funnel, SlidingWindow, TokenBucket};
+use super::{Algorithm, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 
 impl Algorithm {
     /// The share of one of so many replicas: an equal part of the quota, rounded up to a whole permit, at an equal part of
@@ -18,13 +18,26 @@ impl Algorithm {
                 capacity: level(capacity),
                 rate: rate.slower(replicas),
             }),
-            Self::Funnel(Funnel { capacity, rate }) => Self::Funnel(Funnel {
+            Self::Funnel(Funnel {
+                capacity,
+                rate,
+                paced,
+            }) => Self::Funnel(Funnel {
                 capacity: level(capacity),
                 rate: rate.slower(replicas),
+                paced,
             }),
             Self::SlidingWindow(SlidingWindow { limit, window }) => Self::SlidingWindow(SlidingWindow {
                 limit: limit.div_ceil(u64::from(replicas)),
                 window,
+            }),
+            Self::CounterWindow(whole) => Self::CounterWindow(CounterWindow {
+                limit: whole.limit.div_ceil(u64::from(replicas)),
+                ..whole
+            }),
+            Self::FixedWindow(whole) => Self::FixedWindow(FixedWindow {
+                limit: whole.limit.div_ceil(u64::from(replicas)),
+                ..whole
             }),
         }
     }

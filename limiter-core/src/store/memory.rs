@@ -70,7 +70,7 @@ impl MemoryStore {
         cost: u64,
         mode: Mode,
     ) -> Option<(Timestamp, Left)> {
-        if matches!(algorithm, Algorithm::SlidingWindow(_)) {
+        if algorithm.is_window() {
             return None;
         }
         let before = self.clock.reading();

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::algorithm::{Mode, Outcome, State, owe, step};
 use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::policy::{Algorithm, Funnel, SlidingWindow, TokenBucket};
+use crate::policy::{Algorithm, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 use crate::request::{Limit, Request, Verdict};
 use crate::store::MemoryStore;
 use crate::units::{Timestamp, micros_ceil};
@@ -116,6 +116,15 @@ impl Insurance {
                 limit: left.remaining,
                 ..window
             }),
+            // Until its period ends.
+            (Algorithm::FixedWindow(window), Some(left)) => Algorithm::FixedWindow(FixedWindow {
+                limit: left.remaining,
+                ..window
+            }),
+            (Algorithm::CounterWindow(window), Some(left)) => Algorithm::CounterWindow(CounterWindow {
+                limit: window.limit - still_counts(window, left, now),
+                ..window
+            }),
             _ => whole,
         };
         Share { applied, whole, left }
@@ -132,7 +141,7 @@ impl Share {
     /// both come back at the same rate.
     fn begin(&self, state: &mut State, now: u64) {
         let Some(left) = self.left else { return };
-        if matches!(self.whole, Algorithm::SlidingWindow(_)) {
+        if self.whole.is_window() {
             return;
         }
         // The share as it would stand had it been used as the whole was.
@@ -167,7 +176,7 @@ impl Share {
             outcome.fits = false;
             outcome.retry_after = self.left.map_or(0, |left| left.until.saturating_sub(now)).max(1);
         }
-        if let (Some(left), Algorithm::SlidingWindow(_)) = (self.left, self.whole) {
+        if let (Some(left), true) = (self.left, self.whole.is_window()) {
             outcome.reset_after = outcome.reset_after.max(left.until.saturating_sub(now));
         }
     }
@@ -191,8 +200,19 @@ fn comes_in(algorithm: &Algorithm, time: u64) -> u64 {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
             rate.accrue(time, 0).0
         }
-        Algorithm::SlidingWindow(_) => 0,
+        _ => 0,
     }
+}
+
+/// How much still counts of what had been used of a counter window: in its last window what had been used counts less and
+/// less, and before, as far as is known, in full.
+fn still_counts(window: CounterWindow, left: Left, now: u64) -> u64 {
+    let used = window.limit.saturating_sub(left.remaining);
+    let fades_for = window.window.min(left.until.saturating_sub(left.as_of));
+    let still = left.until.saturating_sub(now).min(fades_for);
+    let counts = (u128::from(used) * u128::from(still)).div_ceil(u128::from(fades_for.max(1)));
+    // Not more than had been used.
+    u64::try_from(counts).unwrap_or(used).min(window.limit)
 }
 
 #[cfg(test)]
@@ -203,7 +223,7 @@ mod tests {
     use crate::policy::Policy;
     use crate::request::Ask;
 
-    fn policies() -> [Policy; 3] {
+    fn policies() -> [Policy; 6] {
         [
             Policy::token_bucket("b")
                 .capacity(10)
@@ -216,6 +236,18 @@ mod tests {
                 .window("2s")
                 .build()
                 .unwrap(),
+            Policy::counter_window("c")
+                .limit(10)
+                .window("2s")
+                .build()
+                .unwrap(),
+            Policy::fixed_window("x").limit(10).window("2s").build().unwrap(),
+            Policy::fixed_window("a")
+                .limit(10)
+                .window("2s")
+                .aligned("utc")
+                .build()
+                .unwrap(),
         ]
     }
 
@@ -224,8 +256,8 @@ mod tests {
     fn a_share_holds_over_any_time_whatever_the_store_says() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
-        for round in 0..300 {
-            let policy = &policies()[round % 3];
+        for round in 0..600 {
+            let policy = &policies()[round % 6];
             let replicas = random.u32(1..5);
             let share = policy.algorithm().share(replicas);
             let clock = ManualClock::new();
@@ -252,6 +284,20 @@ mod tests {
                     }
                 }
             }
+            let (mut until, mut sum) = (0, 0);
+            for (at, cost) in &admitted {
+                let Algorithm::FixedWindow(window) = share else {
+                    break;
+                };
+                if *at >= until {
+                    (until, sum) = (window.end(*at), 0);
+                }
+                sum += cost;
+                assert!(
+                    sum <= window.limit,
+                    "seed {seed}, {policy} over {replicas}: {sum}"
+                );
+            }
             for (first, (from, _)) in admitted.iter().enumerate() {
                 let mut sum = 0;
                 for (at, cost) in &admitted[first..] {
@@ -259,8 +305,12 @@ mod tests {
                     let most = match share {
                         Algorithm::SlidingWindow(window) if at - from >= window.window => break,
                         Algorithm::SlidingWindow(window) => window.limit,
+                        Algorithm::CounterWindow(window) => {
+                            window.limit + window.limit * (at - from) / window.window
+                        }
+                        Algorithm::FixedWindow(_) => break,
                         Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
-                        | Algorithm::Funnel(crate::policy::Funnel { capacity, rate }) => {
+                        | Algorithm::Funnel(crate::policy::Funnel { capacity, rate, .. }) => {
                             capacity + rate.accrue(at - from, rate.micros - 1).0
                         }
                     };

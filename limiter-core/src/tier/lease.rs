@@ -205,7 +205,7 @@ fn standing(limit: &Limit<'_>, remaining: u64) -> Outcome {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
             back(rate)
         }
-        Algorithm::SlidingWindow(_) => 0,
+        _ => 0,
     };
     Outcome {
         fits: true,
@@ -213,6 +213,7 @@ fn standing(limit: &Limit<'_>, remaining: u64) -> Outcome {
         retry_after: 0,
         reset_after,
         expires_after: reset_after,
+        delay: 0,
     }
 }
 

@@ -28,7 +28,11 @@ impl Look {
             }),
             State::Lent(lent) => Some(**lent),
             // What stands for a level was settled before.
-            State::Absent | State::Steady(_) | State::SlidingWindow(_) => None,
+            State::Absent
+            | State::Steady(_)
+            | State::SlidingWindow(_)
+            | State::CounterWindow(_)
+            | State::FixedWindow(_) => None,
         };
         let stored = stored.filter(|lent| !lent.is_spent(now));
         let lent = view(meter, stored, now);
@@ -82,6 +86,7 @@ impl Look {
             retry_after: 0,
             reset_after,
             expires_after: self.lent.level.keep_until.saturating_sub(now),
+            delay: 0,
         }
     }
 }

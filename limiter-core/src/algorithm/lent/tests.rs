@@ -36,7 +36,11 @@ fn limit(rng: &mut Rng, funnel: bool) -> (Algorithm, u64, Rate) {
         _ => Rate::per_second(rng.u32(1..40)).unwrap(),
     };
     let algorithm = if funnel {
-        Algorithm::Funnel(Funnel { capacity, rate })
+        Algorithm::Funnel(Funnel {
+            capacity,
+            rate,
+            paced: false,
+        })
     } else {
         Algorithm::TokenBucket(TokenBucket { capacity, rate })
     };
@@ -138,6 +142,7 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
             rate,
         }),
         Algorithm::Funnel(Funnel {
+            paced: false,
             capacity: 10_000,
             rate,
         }),
@@ -196,6 +201,7 @@ fn a_longer_lease_is_taken_up_while_the_key_stays_busy() {
             rate,
         }),
         Algorithm::Funnel(Funnel {
+            paced: false,
             capacity: 1_000_000,
             rate,
         }),

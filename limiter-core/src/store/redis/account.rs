@@ -68,7 +68,7 @@ impl Lender {
         let plan = plan(LEND, algorithm, ask, self.clock.injected());
         let call = Call::new(&ACCOUNT, [&account.key], plan, account.policy.deadline());
         let reply = Reply::read(&self.route.run(&call).await?, algorithm)?;
-        let Told::Level(mut state) = reply.told else {
+        let Told::Stored(mut state) = reply.told else {
             return Err(malformed());
         };
         let (outcome, loan) = algorithm::lend(algorithm, &mut state, ask, reply.now);
@@ -114,7 +114,7 @@ pub(super) fn changed(reply: &Value, limit: &Limit<'_>, change: Change) -> Resul
     let algorithm = limit.policy.algorithm();
     let mut reply = Reply::read(reply, algorithm)?;
     let outcome = match &mut reply.told {
-        Told::Level(state) => algorithm::change(algorithm, state, limit.cost, change, reply.now),
+        Told::Stored(state) => algorithm::change(algorithm, state, limit.cost, change, reply.now),
         window @ Told::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
     };
     Ok(verdict(outcome, reply.now))

@@ -95,10 +95,15 @@ impl Question {
         }
     }
 
-    /// Whether it asks for permits of one level, and of nothing else.
-    pub(super) fn charges_a_level(&self) -> bool {
-        let is_level = |limit: &Asked| !matches!(limit.algorithm, Algorithm::SlidingWindow(_));
-        self.operation == Operation::Check && matches!(self.limits.as_slice(), [limit] if is_level(limit))
+    /// Whether it asks for permits of one limit, and of nothing else, whose value is read at once.
+    pub(super) fn charges_a_value(&self) -> bool {
+        let is_value = |limit: &Asked| {
+            !matches!(
+                limit.algorithm,
+                Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_)
+            )
+        };
+        self.operation == Operation::Check && matches!(self.limits.as_slice(), [limit] if is_value(limit))
     }
 
     /// Whether it asks the same of other keys, or of the same.

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::question::{Operation, Question};
 use super::wire::Item;
-use crate::algorithm::{Mode, Outcome, State, StoredLevel, StoredLoans, step};
+use crate::algorithm::{Count, Counters, Mode, Outcome, State, StoredLevel, StoredLoans, step};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, SlidingWindow};
 use crate::request::Verdict;
@@ -116,7 +116,7 @@ fn understand(
 /// What was told of a limit.
 pub(super) enum Told {
     /// What was stored.
-    Level(State),
+    Stored(State),
     /// What its outcomes are made of.
     Window {
         /// Permits in the window before the first was granted.
@@ -144,9 +144,20 @@ impl Told {
                     expires_after,
                 }
             }
-            _ if reader.0.is_empty() => Self::Level(State::Absent),
-            _ => {
+            _ if reader.0.is_empty() => Self::Stored(State::Absent),
+            Algorithm::CounterWindow(_) => {
                 // The layout, which the script knows, and the algorithm, which was asked for.
+                reader.take(2)?;
+                let counters = Counters::stored(reader.numbers()?).ok_or_else(malformed)?;
+                Self::Stored(State::CounterWindow(counters))
+            }
+            Algorithm::FixedWindow(_) => {
+                reader.take(2)?;
+                let [used, at, until] = reader.numbers()?;
+                let count = Count::stored(used, at, until).ok_or_else(malformed)?;
+                Self::Stored(State::FixedWindow(count))
+            }
+            _ => {
                 reader.take(2)?;
                 let parts = reader.number()?;
                 let amount = i64::from_le_bytes(reader.array()?);
@@ -171,7 +182,7 @@ impl Told {
                     };
                     state = loans.state(&state).ok_or_else(malformed)?;
                 }
-                Self::Level(state)
+                Self::Stored(state)
             }
         };
         if reader.0.is_empty() {
@@ -208,9 +219,10 @@ impl Told {
                     retry_after,
                     reset_after: *reset_after,
                     expires_after: *expires_after,
+                    delay: 0,
                 }
             }
-            (Self::Level(state), algorithm) => step(algorithm, state, cost, now, mode),
+            (Self::Stored(state), algorithm) => step(algorithm, state, cost, now, mode),
             (Self::Window { .. }, _) => Outcome::default(),
         }
     }

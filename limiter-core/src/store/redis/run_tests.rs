@@ -38,7 +38,9 @@ fn policies(random: &mut fastrand::Rng) -> Vec<Policy> {
                 .build()
                 .unwrap(),
         );
-        policies.push(Policy::funnel("p").capacity(capacity).rate(rate).build().unwrap());
+        let funnel = Policy::funnel("p").capacity(capacity).rate(rate);
+        let funnel = if random.bool() { funnel.paced() } else { funnel };
+        policies.push(funnel.build().unwrap());
         let window = Duration::from_millis(random.u64(1..5_000));
         policies.push(
             Policy::sliding_window("p")
@@ -47,6 +49,15 @@ fn policies(random: &mut fastrand::Rng) -> Vec<Policy> {
                 .build()
                 .unwrap(),
         );
+        let counter = Policy::counter_window("p").limit(capacity).window(window);
+        policies.push(counter.build().unwrap());
+        let fixed = Policy::fixed_window("p").limit(capacity);
+        let fixed = match random.u8(..3) {
+            0 => fixed.window(window),
+            1 => fixed.window("2s").aligned("+00:01"),
+            _ => fixed.window("month").aligned("-02:30"),
+        };
+        policies.push(fixed.build().unwrap());
     }
     policies
 }

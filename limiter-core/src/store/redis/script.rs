@@ -34,6 +34,7 @@ pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/lent.lua"),
     include_str!("lua/level.lua"),
     include_str!("lua/sliding_window.lua"),
+    include_str!("lua/counted.lua"),
     include_str!("lua/decide.lua"),
     "end\n",
     "local function new_window_decider(now, least_ttl)\n",
@@ -52,6 +53,7 @@ pub(super) static ACCOUNT: Script = Script::new(concat!(
     include_str!("lua/exact.lua"),
     include_str!("lua/lent.lua"),
     include_str!("lua/sliding_window.lua"),
+    include_str!("lua/counted.lua"),
     include_str!("lua/account.lua"),
 ));
 

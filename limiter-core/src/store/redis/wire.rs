@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 use super::question::Question;
 use super::script::{Call, DECIDE};
 use crate::identity::Identity;
-use crate::policy::{Algorithm, Funnel, SlidingWindow, TokenBucket};
+use crate::policy::{
+    Algorithm, CounterWindow, FixedWindow, Funnel, Periods, SlidingWindow, TokenBucket, origin,
+};
 use crate::units::Timestamp;
 
 /// The server expires keys by its own clock, so under an injected one they must not expire while a test runs.
@@ -31,7 +33,7 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         };
         plan.reserve(7 + 33 * question.limits.len());
         plan.extend_from_slice(&count(run.len()).to_le_bytes());
-        plan.push(u8::from(question.charges_a_level() && all_differ(run)));
+        plan.push(u8::from(question.charges_a_value() && all_differ(run)));
         plan.push(question.operation as u8);
         plan.push(u8::try_from(question.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
@@ -71,8 +73,22 @@ pub(super) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
         Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
             (1, [capacity, rate.thousandths, rate.micros])
         }
-        Algorithm::Funnel(Funnel { capacity, rate }) => (2, [capacity, rate.thousandths, rate.micros]),
+        Algorithm::Funnel(Funnel { capacity, rate, .. }) => (2, [capacity, rate.thousandths, rate.micros]),
         Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
+        Algorithm::CounterWindow(CounterWindow { limit, window }) => (4, [limit, window, 0]),
+        Algorithm::FixedWindow(FixedWindow {
+            limit,
+            window,
+            periods,
+        }) => {
+            let periods = match periods {
+                Periods::FirstUse => 0,
+                // An origin is less than the window, and what is ahead is more than nothing: the three are told apart.
+                Periods::Aligned(offset) => 1 + origin(window, offset),
+                Periods::Months(offset) => window + offset.ahead_and_a_day(),
+            };
+            (5, [limit, window, periods])
+        }
     }
 }
 

@@ -26,7 +26,12 @@ struct Denied {
     algorithm: Algorithm,
     /// In the algorithm's own unit.
     cost: u64,
-    outcome: Outcome,
+    /// Its outcome, without the delay that nobody is told who is denied.
+    fits: bool,
+    remaining: u64,
+    retry_after: u64,
+    reset_after: u64,
+    expires_after: u64,
 }
 
 /// When the question was submitted that was denied.
@@ -71,7 +76,11 @@ impl Denial {
                     identity: limit.identity,
                     algorithm: *limit.policy.algorithm(),
                     cost: limit.cost,
-                    outcome: *outcome,
+                    fits: outcome.fits,
+                    remaining: outcome.remaining,
+                    retry_after: outcome.retry_after,
+                    reset_after: outcome.reset_after,
+                    expires_after: outcome.expires_after,
                 })
                 .collect(),
             submission,
@@ -145,14 +154,13 @@ impl Denial {
 impl Denied {
     /// The outcome after some time, for another cost as well where that can be told.
     fn after(&self, passed: u64, asked: Charge<'_>) -> Later {
-        let outcome = &self.outcome;
-        if self.algorithm != *asked.algorithm || (!outcome.fits && asked.cost < self.cost) {
+        if self.algorithm != *asked.algorithm || (!self.fits && asked.cost < self.cost) {
             return Later::Superseded;
         }
         let left = |span: u64| span.saturating_sub(passed);
-        let retry_after = if !outcome.fits {
-            self.retry_after(asked.cost).map(left)
-        } else if asked.cost <= outcome.remaining {
+        let retry_after = if !self.fits {
+            self.retry_after_for(asked.cost).map(left)
+        } else if asked.cost <= self.remaining {
             Some(0)
         } else {
             None
@@ -160,40 +168,43 @@ impl Denied {
         let Some(retry_after) = retry_after else {
             return Later::Unknown;
         };
-        let (fits, reset_after) = (retry_after == 0, left(outcome.reset_after));
+        let (fits, reset_after) = (retry_after == 0, left(self.reset_after));
         let least = if fits { asked.cost } else { 0 };
         Later::Known(Outcome {
             fits,
-            remaining: outcome.remaining.max(self.remaining(reset_after)).max(least),
+            remaining: self.remaining.max(self.remains_of(reset_after)).max(least),
             retry_after,
             reset_after,
-            expires_after: left(outcome.expires_after),
+            expires_after: left(self.expires_after),
+            delay: 0,
         })
     }
 
     /// How long this cost, or a larger one, had to wait then. What a level lacks comes at its rate, so that is known to the
     /// microsecond, and rounded up; the moments at which the permits of a window come back are not.
-    fn retry_after(&self, cost: u64) -> Option<u64> {
-        let told = self.outcome.retry_after;
+    fn retry_after_for(&self, cost: u64) -> Option<u64> {
+        let told = self.retry_after;
         match &self.algorithm {
             _ if cost == self.cost => Some(told),
             Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
                 Some(told.saturating_add(rate.time_for(cost - self.cost, 0)))
             }
-            Algorithm::SlidingWindow(_) => None,
+            // All permits of a period come back together, when it ends.
+            Algorithm::FixedWindow(_) => Some(told),
+            Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_) => None,
         }
     }
 
     /// What remains at least when nothing is used any more after this time. Of a level only that is missing which comes
     /// back until then.
-    fn remaining(&self, reset_after: u64) -> u64 {
+    fn remains_of(&self, reset_after: u64) -> u64 {
         match &self.algorithm {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })
-            | Algorithm::Funnel(Funnel { capacity, rate }) => {
+            | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {
                 let (whole, part) = rate.accrue(reset_after, 0);
                 capacity.saturating_sub(whole + u64::from(part > 0))
             }
-            Algorithm::SlidingWindow(_) => 0,
+            _ => 0,
         }
     }
 }

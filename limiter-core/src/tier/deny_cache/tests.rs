@@ -116,6 +116,18 @@ fn what_is_answered_is_what_the_store_would_answer() {
         window("w", 7, "999983us"),
         bucket("fast", 50, "1_000_000/s"),
         bucket("day", 1_000, "999_983/day"),
+        Policy::counter_window("c")
+            .limit(7)
+            .window("999983us")
+            .build()
+            .unwrap(),
+        Policy::fixed_window("x").limit(7).window("1s").build().unwrap(),
+        Policy::fixed_window("a")
+            .limit(7)
+            .window("1s")
+            .aligned("utc")
+            .build()
+            .unwrap(),
     ];
     let seed = fastrand::u64(..);
     println!("seed {seed}");

@@ -2,13 +2,13 @@
 --
 -- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
 -- ARGV[1] goes on with: operation (1: 0 refund, 1 lend, 2 owe), algorithm (1), cost (8: what is given back or owed, or what is
---   charged beside the loan), three numbers (8 each: capacity, thousandths and microseconds of the rate, or limit, window and
---   0); then, for a refund, when all would have come back by itself that was used as it was taken (8: microseconds, 0 if that
---   is not known), for a loan what is to be lent at most (8); then, of no account to others than a loan: how long an epoch lasts (8), what was spent (8) and what comes back
+--   charged beside the loan), three numbers (8 each: as wire.lua tells of a limit); then, for a refund, when all would have come
+--   back by itself that was used as it was taken (8: microseconds, 0 if that is not known), for a loan what is to be lent at
+--   most (8); then, of no account to others than a loan: how long an epoch lasts (8), what was spent (8) and what comes back
 --   (8) of what was lent in an epoch, and its number (4).
 -- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
---   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level the value as it was
---   stored; of a window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
+--   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level, a counter window and
+--   a fixed window the value as it was stored; of a sliding window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
 --   equals absence (8 each).
 
 local REFUND, LEND = 0, 1
@@ -148,6 +148,20 @@ if algorithm == SLIDING_WINDOW then
   if found == READABLE then
     local ring = limit.ring
     told = pack('<I8I8I8I8', limit.used, 0, window_left(ring, second), max(0, ring.keep_until - ring.now))
+  end
+elseif algorithm > SLIDING_WINDOW then
+  local is_fixed = algorithm == FIXED_WINDOW
+  limit.limit, limit.window, limit.periods = first, second, third
+  found = (is_fixed and view_fixed or view_counters)(limit)
+  if found == READABLE then
+    if operation ~= REFUND then
+      (is_fixed and charge_fixed or charge_counters)(limit, cost)
+    elseif is_fixed then
+      refund_fixed(limit, (want == 0 or now < want) and cost or 0)
+    else
+      refund_counters(limit, want == 0 and cost or still_counts(cost, max(0, want - now), second))
+    end
+    told = limit.value or ''
   end
 else
   limit.capacity, limit.rate, limit.per = first, second, third

@@ -1,8 +1,11 @@
 -- Takes one decision, on limits of every kind and with numbers of every size.
 
+local views = { view_level, view_level, view_ring, view_counters, view_fixed }
+local settles = { settle_level, settle_level, settle_ring, settle_counters, settle_fixed }
+
 -- Reads a limit as of now, and how often its cost fits. Returns how it was found, and the lesser of that and `times`.
 local function view(limit, quota, times)
-  local found = (limit.algorithm == SLIDING_WINDOW and view_ring or view_level)(limit)
+  local found = views[limit.algorithm](limit)
   if limit.cost == 0 or found ~= READABLE then
     return found, times
   end
@@ -11,12 +14,18 @@ end
 
 local function settle(limit, granted, times, operation)
   local keep = operation == CHECK and limit.cost > 0
-  return (limit.algorithm == SLIDING_WINDOW and settle_ring or settle_level)(limit, granted, times, keep)
+  return settles[limit.algorithm](limit, granted, times, keep)
 end
 
 local function new_limit(key, algorithm, cost, first, second, third)
   if algorithm == SLIDING_WINDOW then
     return { key = key, algorithm = algorithm, cost = cost, limit = first, window = second, used = 0, ring = false }
+  end
+  if algorithm > SLIDING_WINDOW then
+    return {
+      key = key, algorithm = algorithm, cost = cost, limit = first, window = second, periods = third, value = false, used = 0,
+      at = now, ends = false, moved = false,
+    }
   end
   return {
     key = key, algorithm = algorithm, cost = cost, capacity = first, rate = second, per = third,

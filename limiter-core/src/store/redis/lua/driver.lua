@@ -11,11 +11,12 @@ for _ = 1, runs do
     unpack('<I2BBBI2BI8I8I8I8', plan, position)
   local is_plain = count == 1 and operation == CHECK and cost > 0
   local is_window = is_plain and algorithm == SLIDING_WINDOW
-  is_plain = is_plain and not is_window
+  local is_fixed = is_plain and algorithm == FIXED_WINDOW
+  is_plain = is_plain and algorithm < SLIDING_WINDOW
 
   -- All values by one command, where no decision of the run sees what another has written: a command takes longer to call
   -- than to answer.
-  local values = is_plain and differ == 1 and decisions > 1 and call('MGET', spread(KEYS, key + 1, key + decisions))
+  local values = (is_plain or is_fixed) and differ == 1 and decisions > 1 and call('MGET', spread(KEYS, key + 1, key + decisions))
 
   for number = 1, decisions do
     local name = KEYS[key + 1]
@@ -105,6 +106,66 @@ for _ = 1, runs do
       decide_window = decide_window or new_window_decider(now, least_ttl)
       granted, told = decide_window(name, times, cost, capacity, rate)
     end
+
+    -- The same of a fixed window.
+    repeat
+      if not is_fixed then
+        break
+      end
+      local value
+      if values then
+        value = values[number]
+      else
+        value = try('GET', name)
+      end
+      local used, ends = 0, 0
+      if value then
+        if #value ~= FIXED_BYTES then
+          break
+        end
+        local layout, stored, count, at, untl = unpack(FIXED, value)
+        -- What ends later than a period of this policy would was begun by another, or the clock has stepped back.
+        if layout ~= LAYOUT or stored ~= FIXED_WINDOW or count > MAX or at > now or untl > now + rate or at > untl then
+          break
+        end
+        if now < untl then
+          used, ends = count, untl
+        end
+      end
+      local fits = (capacity - used) / cost
+      fits = fits - fits % 1
+      if fits > times then
+        fits = times
+      elseif fits < 0 then
+        fits = 0
+      end
+      if fits > 0 then
+        used = used + fits * cost
+        if ends > 0 then
+          -- The key lives until the period ends already.
+          call('SETRANGE', name, '2', pack('<I8I8', used, now))
+        else
+          if per == 0 then
+            ends = now + rate
+          elseif per <= rate then
+            ends = now + rate - (now + rate - (per - 1)) % rate
+          else
+            break
+          end
+          local life = (ends - ends % SECOND + SECOND - now + 999) / 1000
+          life = life - life % 1 + 1
+          local count = pack(FIXED, LAYOUT, FIXED_WINDOW, used, now, ends)
+          local ttl = format('%d', life > least_ttl and life or least_ttl)
+          if value or not values then
+            call('SET', name, count, 'PX', ttl)
+          elseif not call('SET', name, count, 'PX', ttl, 'NX') then
+            -- A value of another type, which is none to MGET.
+            break
+          end
+        end
+      end
+      granted, told = fits, value or ''
+    until true
 
     if not granted then
       if not decide_one then

@@ -1,0 +1,121 @@
+//! The fixed window: a count that starts anew with each period.
+//!
+//! It admits at most the limit in each period; so, around the end of one, up to twice the limit within a moment. What is
+//! stored is the count and when it ends, so that the policies of a rollout, and a clock that steps back, meet the same end.
+
+use super::{Mode, Outcome, State};
+use crate::policy::{FixedWindow, Periods};
+use crate::units::MAX_EXACT;
+
+/// What was given in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// Permits.
+    pub(super) used: u64,
+    /// As of this moment, in microseconds.
+    pub(super) at: u64,
+    /// From this moment on the state equals absence, under every policy.
+    pub(super) until: u64,
+}
+
+impl Count {
+    /// What a store reads, if it is a count.
+    #[cfg(feature = "redis")]
+    pub(crate) fn stored(used: u64, at: u64, until: u64) -> Option<Self> {
+        (used <= MAX_EXACT && at <= until && until < 2 * MAX_EXACT).then_some(Self { used, at, until })
+    }
+
+    pub(super) fn is_spent(&self, now: u64) -> bool {
+        now >= self.until
+    }
+
+    /// The count at a moment, under the policy of this call; `None` if there is none any more.
+    fn view(limit: &FixedWindow, stored: Option<Self>, now: u64) -> Option<Self> {
+        let stored = stored.filter(|stored| !stored.is_spent(now))?;
+        let back = match limit.periods {
+            // Time that ran back moves the whole state back. What is aligned stays where it is in the calendar.
+            Periods::FirstUse => stored.at.saturating_sub(now),
+            _ => 0,
+        };
+        // A period never lasts longer than one of this policy, whoever began it and however far the clock stepped back.
+        let until = (stored.until - back).min(now + limit.window);
+        Some(Self {
+            used: stored.used,
+            at: stored.at.min(now),
+            until,
+        })
+    }
+}
+
+fn stored(state: &State) -> Option<Count> {
+    match state {
+        State::FixedWindow(count) => Some(*count),
+        _ => None,
+    }
+}
+
+pub(super) fn step(limit: &FixedWindow, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+    let stored = stored(state);
+    let live = Count::view(limit, stored, now);
+    let mut count = live.unwrap_or_else(|| Count {
+        used: 0,
+        at: now,
+        until: limit.end(now),
+    });
+    let fits = cost == 0 || count.used + cost <= limit.limit;
+    let charged = fits && mode == Mode::Charge;
+    if charged {
+        count.used += cost;
+        count.at = now;
+    }
+    // A denial writes nothing, unless the end of the period has moved: it would move at the next call again.
+    let mended = mode != Mode::Peek && live.is_some() && live != stored;
+    if charged || mended {
+        *state = State::FixedWindow(count);
+    }
+    let left = count.until - now;
+    Outcome {
+        fits,
+        remaining: limit.limit.saturating_sub(count.used),
+        retry_after: if fits { 0 } else { left },
+        reset_after: if count.used > 0 { left } else { 0 },
+        expires_after: match state {
+            State::FixedWindow(count) => count.until.saturating_sub(now),
+            _ => 0,
+        },
+        ..Outcome::default()
+    }
+}
+
+/// Gives up to `permits` of the period that runs back.
+pub(super) fn refund(limit: &FixedWindow, state: &mut State, permits: u64, now: u64) {
+    let Some(mut count) = Count::view(limit, stored(state), now) else {
+        return;
+    };
+    let given = permits.min(count.used);
+    if given == 0 {
+        return;
+    }
+    count.used -= given;
+    count.at = now;
+    *state = if count.used == 0 {
+        State::Absent
+    } else {
+        State::FixedWindow(count)
+    };
+}
+
+/// Charges permits whether they fit or not: a count can stand above the limit until its period ends.
+pub(super) fn owe(limit: &FixedWindow, state: &mut State, permits: u64, now: u64) {
+    if permits == 0 {
+        return;
+    }
+    let mut count = Count::view(limit, stored(state), now).unwrap_or_else(|| Count {
+        used: 0,
+        at: now,
+        until: limit.end(now),
+    });
+    count.used = count.used.saturating_add(permits).min(MAX_EXACT);
+    count.at = now;
+    *state = State::FixedWindow(count);
+}

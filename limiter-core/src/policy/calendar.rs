@@ -1,0 +1,253 @@
+//! Where periods of local time end: arithmetic on whole numbers, without a table of time zones.
+//!
+//! An offset from UTC is fixed: it knows no summer time. Days have 86,400 seconds, as Unix time counts them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::ConfigError;
+
+pub(crate) const SECOND: u64 = 1_000_000;
+pub(crate) const DAY: u64 = 86_400 * SECOND;
+pub(crate) const WEEK: u64 = 7 * DAY;
+/// The longest month.
+pub(crate) const MONTH: u64 = 31 * DAY;
+/// Unix time began on a Thursday: the first Monday was its fifth day.
+const FIRST_MONDAY: u64 = 4 * DAY;
+
+/// How far local time is ahead of UTC, in whole minutes; less than a day.
+///
+/// Written as `"utc"`, `"+02:00"` or `"-05:30"`. It is an offset and no time zone: it knows no summer time.
+///
+/// ```
+/// use limiter_core::UtcOffset;
+///
+/// assert_eq!("utc".parse(), Ok(UtcOffset::UTC));
+/// assert_eq!("+05:30".parse(), UtcOffset::minutes(330));
+/// assert_eq!(UtcOffset::minutes(-150)?.to_string(), "-02:30");
+/// assert!("Europe/Berlin".parse::<UtcOffset>().is_err());
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UtcOffset {
+    minutes: i16,
+}
+
+impl UtcOffset {
+    /// No offset.
+    pub const UTC: Self = Self { minutes: 0 };
+
+    /// Local time is so many minutes ahead of UTC; behind it, where the number is negative.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for a day or more.
+    pub fn minutes(minutes: i16) -> Result<Self, ConfigError> {
+        if minutes.unsigned_abs() < 24 * 60 {
+            return Ok(Self { minutes });
+        }
+        Err(invalid(minutes))
+    }
+
+    /// What local time is ahead, in microseconds and a whole day more, so that it is never negative.
+    pub(crate) fn ahead_and_a_day(self) -> u64 {
+        let ahead = u64::from(self.minutes.unsigned_abs()) * 60 * SECOND;
+        if self.minutes < 0 {
+            DAY - ahead
+        } else {
+            DAY + ahead
+        }
+    }
+}
+
+fn invalid(value: impl fmt::Display) -> ConfigError {
+    const EXPECTED: &str = "`utc`, or hours and minutes such as `+02:00` or `-05:30`, less than a day";
+    ConfigError::invalid("offset from UTC", value, EXPECTED)
+}
+
+impl FromStr for UtcOffset {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let refused = || invalid(text);
+        let trimmed = text.trim();
+        if trimmed.eq_ignore_ascii_case("utc") || trimmed == "Z" {
+            return Ok(Self::UTC);
+        }
+        let (sign, digits) = match (trimmed.strip_prefix('+'), trimmed.strip_prefix('-')) {
+            (Some(digits), _) => (1, digits),
+            (_, Some(digits)) => (-1, digits),
+            _ => return Err(refused()),
+        };
+        let (hours, minutes) = digits.split_once(':').ok_or_else(refused)?;
+        let number = |part: &str| match part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => part.parse::<i16>().map_err(|_| refused()),
+            false => Err(refused()),
+        };
+        let (hours, minutes) = (number(hours)?, number(minutes)?);
+        if hours > 23 || minutes > 59 {
+            return Err(refused());
+        }
+        Self::minutes(sign * (60 * hours + minutes))
+    }
+}
+
+impl TryFrom<&str> for UtcOffset {
+    type Error = ConfigError;
+
+    fn try_from(text: &str) -> Result<Self, ConfigError> {
+        text.parse()
+    }
+}
+
+/// `UTC`, `+02:00`: what reads back as the same.
+impl fmt::Display for UtcOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.minutes == 0 {
+            return f.write_str("UTC");
+        }
+        let sign = if self.minutes < 0 { '-' } else { '+' };
+        let minutes = self.minutes.unsigned_abs();
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+/// Whether periods of this length can be aligned: a whole number of them makes a day, or they are weeks.
+pub(crate) fn can_be_aligned(window: u64) -> bool {
+    window == WEEK || (window > 0 && DAY.is_multiple_of(window))
+}
+
+/// The first moment since the epoch at which a period of this length begins.
+pub(crate) fn origin(window: u64, offset: UtcOffset) -> u64 {
+    let begins = if window == WEEK { FIRST_MONDAY } else { 0 };
+    // A week and whatever divides a day both fit a whole number of times into a week, so adding one changes nothing.
+    (begins + DAY + WEEK - offset.ahead_and_a_day()) % window
+}
+
+/// When the period of this length ends that contains a moment.
+pub(crate) fn end_of_period(now: u64, window: u64, offset: UtcOffset) -> u64 {
+    // The origin is less than a window, so nothing is negative.
+    now + window - (now + window - origin(window, offset)) % window
+}
+
+/// When the calendar month ends that contains a moment, by local time.
+pub(crate) fn end_of_month(now: u64, offset: UtcOffset) -> u64 {
+    let ahead = offset.ahead_and_a_day();
+    // Days since the one before the epoch.
+    let day = (now + ahead) / DAY;
+    // 31 days after the first of a month it is one of the first four days of the next.
+    let later = day + 32 - day_of_month(day);
+    let next = later + 1 - day_of_month(later);
+    next * DAY - ahead
+}
+
+/// Which day of its month it is, counted from 1; `day` counts from the one before the epoch.
+///
+/// By years that begin in March, so that the leap day is the last, and eras of 400 years: Howard Hinnant, "chrono-compatible
+/// low-level date algorithms", `civil_from_days`.
+fn day_of_month(day: u64) -> u64 {
+    const ERA: u64 = 146_097;
+    // Days since the first of March of the year 0.
+    let day_of_era = (day + 719_467) % ERA;
+    let leaps = day_of_era / 1_460 + day_of_era / (ERA - 1);
+    let year_of_era = (day_of_era + day_of_era / 36_524 - leaps) / 365;
+    let day_of_year = day_of_era + year_of_era / 100 - 365 * year_of_era - year_of_era / 4;
+    let month = (5 * day_of_year + 2) / 153;
+    day_of_year - (153 * month + 2) / 5 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many days a month has, as every child learns it.
+    fn length(year: u64, month: u64) -> u64 {
+        let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+        match month {
+            2 => 28 + u64::from(is_leap),
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        }
+    }
+
+    #[test]
+    fn months_end_as_the_calendar_says_for_600_years() {
+        let mut first = 0;
+        for year in 1970..2_570 {
+            for month in 1..=12 {
+                let next = first + length(year, month) * DAY;
+                for moment in [first, first + 1, (first + next) / 2, next - 1] {
+                    assert_eq!(end_of_month(moment, UtcOffset::UTC), next, "{year}-{month}");
+                }
+                first = next;
+            }
+        }
+    }
+
+    #[test]
+    fn local_months_begin_earlier_in_the_east_and_later_in_the_west() {
+        // 2024-02-29T23:00:00Z.
+        let moment = 1_709_247_600 * SECOND;
+        let march = 1_709_251_200 * SECOND;
+        let april = 1_711_929_600 * SECOND;
+        let end = |offset: &str| end_of_month(moment, offset.parse().unwrap());
+        assert_eq!(end("utc"), march);
+        assert_eq!(end("+00:59"), march - 59 * 60 * SECOND);
+        assert_eq!(end("+01:00"), april - 3_600 * SECOND);
+        assert_eq!(end("-05:30"), march + 19_800 * SECOND);
+        assert_eq!(
+            end_of_month(0, "-01:00".parse().unwrap()),
+            3_600 * SECOND,
+            "1969 ends"
+        );
+    }
+
+    #[test]
+    fn periods_are_those_of_local_time() {
+        // 2024-02-29T23:00:00Z, a Thursday.
+        let moment = 1_709_247_600 * SECOND;
+        let hour = 3_600 * SECOND;
+        let end = |window: u64, offset: &str| end_of_period(moment, window, offset.parse().unwrap()) - moment;
+        assert_eq!(end(DAY, "utc"), hour);
+        assert_eq!(end(DAY, "+02:00"), 23 * hour);
+        assert_eq!(end(DAY, "-02:00"), 3 * hour);
+        assert_eq!(end(hour, "utc"), hour, "an hour that has just begun");
+        assert_eq!(end(hour, "+05:30"), hour / 2);
+        assert_eq!(end(WEEK, "utc"), 3 * DAY + hour, "until Monday");
+        assert_eq!(end(WEEK, "+01:00"), 3 * DAY);
+        assert_eq!(end_of_period(0, WEEK, UtcOffset::UTC), 4 * DAY);
+        assert_eq!(end_of_period(0, DAY, "+23:59".parse().unwrap()), 60 * SECOND);
+    }
+
+    #[test]
+    fn a_period_begins_where_the_one_before_it_ends() {
+        let mut random = fastrand::Rng::with_seed(fastrand::u64(..));
+        for _ in 0..10_000 {
+            let offset = UtcOffset::minutes(random.i16(-1_439..=1_439)).unwrap();
+            let window = [SECOND, 60 * SECOND, 7_200 * SECOND, DAY, WEEK][random.usize(..5)];
+            let now = random.u64(..1 << 51);
+            let end = end_of_period(now, window, offset);
+            assert!((now + 1..=now + window).contains(&end));
+            assert_eq!(end_of_period(end, window, offset), end + window);
+            assert_eq!(end_of_period(end - 1, window, offset), end);
+            let end = end_of_month(now, offset);
+            assert!((now + 1..=now + MONTH).contains(&end));
+            assert_eq!(end_of_month(end - 1, offset), end);
+            assert!((28 * DAY..=MONTH).contains(&(end_of_month(end, offset) - end)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_offset_is_refused_by_name() {
+        for text in [
+            "", "2", "+2", "+2:00", "+24:00", "+00:60", "02:00", "+ab:cd", "CET", "+1:000", "-00:0",
+        ] {
+            let error = text.parse::<UtcOffset>().expect_err(text).to_string();
+            assert!(
+                error.starts_with(&format!("offset from UTC is `{text}`")),
+                "{error}"
+            );
+        }
+        assert!(UtcOffset::minutes(1_440).is_err() && UtcOffset::minutes(-1_439).is_ok());
+    }
+}

@@ -1,0 +1,35 @@
+//! The parameters of a fixed window.
+
+use super::calendar::{self, UtcOffset};
+
+/// Admits at most `limit` permits in each period of this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FixedWindow {
+    /// Permits in a period.
+    pub(crate) limit: u64,
+    /// The length of a period in microseconds; of a calendar month the longest.
+    pub(crate) window: u64,
+    pub(crate) periods: Periods,
+}
+
+/// When a period begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Periods {
+    /// With the first permit that is given when no period runs.
+    FirstUse,
+    /// With a minute, an hour, a day, a week, … of local time.
+    Aligned(UtcOffset),
+    /// With a calendar month of local time.
+    Months(UtcOffset),
+}
+
+impl FixedWindow {
+    /// When a period that begins at this moment, or contains it, ends.
+    pub(crate) fn end(&self, now: u64) -> u64 {
+        match self.periods {
+            Periods::FirstUse => now + self.window,
+            Periods::Aligned(offset) => calendar::end_of_period(now, self.window, offset),
+            Periods::Months(offset) => calendar::end_of_month(now, offset),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Paced funnels: who is admitted is told how long to wait, so that calls leave evenly.
+
+use std::time::Duration;
+
+use limiter_core::{Ask, Policy};
+
+use crate::support::{KEY, PATIENT, Subject, bucket, micros, millis, secs, wait_of};
+
+fn paced(name: &str, capacity: u64, rate: &str) -> Policy {
+    let policy = Policy::funnel(name).capacity(capacity).rate(rate).paced();
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+pub(crate) async fn calls_of_one_moment_leave_one_by_one(subject: Subject) {
+    let policy = paced("p", 5, "2/s");
+    for number in 0..5 {
+        let decision = subject.call(&policy).await;
+        assert!(decision.is_allowed());
+        assert_eq!(decision.delay(), millis(500) * number);
+    }
+    let denied = subject.call(&policy).await;
+    assert_eq!((wait_of(&denied), denied.delay()), (millis(500), Duration::ZERO));
+    // The place that has become free is the last of the queue.
+    subject.clock.advance(millis(500));
+    assert_eq!(subject.call(&policy).await.delay(), secs(2));
+    subject.clock.advance(secs(10));
+    assert_eq!(
+        subject.call(&policy).await.delay(),
+        Duration::ZERO,
+        "all have left"
+    );
+}
+
+/// Whenever calls come, and whatever they cost: each leaves when all before it have drained, and no earlier.
+pub(crate) async fn calls_leave_evenly_whenever_they_come(subject: Subject) {
+    let policy = paced("p", 10, "7/3s");
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut leaves, mut admitted) = (Duration::ZERO, 0);
+    let mut passed = Duration::ZERO;
+    for _ in 0..200 {
+        let cost = random.u64(1..4);
+        let decision = subject.call_of(&policy, cost).await;
+        if decision.is_allowed() {
+            admitted += 1;
+            let delay = decision.delay();
+            // Rounded up to a microsecond each time, of which nothing adds up.
+            assert!(
+                passed + delay + micros(1) >= leaves,
+                "{delay:?} at {passed:?}, not before {leaves:?}"
+            );
+            assert!(
+                delay <= leaves.saturating_sub(passed) + micros(1),
+                "{delay:?} at {passed:?}: {leaves:?}"
+            );
+            assert!(delay <= policy.window());
+            leaves = leaves.max(passed) + secs(3 * cost) / 7;
+        }
+        let pause = micros(random.u64(0..1_500_000));
+        subject.clock.advance(pause);
+        passed += pause;
+    }
+    assert!((50..200).contains(&admitted), "{admitted}");
+}
+
+pub(crate) async fn a_peek_says_how_long_a_call_would_wait(subject: Subject) {
+    let policy = paced("p", 3, "1/s");
+    assert!(subject.call_of(&policy, 2).await.is_allowed());
+    assert_eq!(subject.peek(&policy).await.delay(), secs(2));
+    assert_eq!(subject.call(&policy).await.delay(), secs(2));
+    let nothing = subject.call_of(&policy, 0).await;
+    assert!(nothing.is_allowed() && nothing.delay().is_zero());
+}
+
+pub(crate) async fn of_several_limits_the_longest_delay_counts(subject: Subject) {
+    let (slow, quick) = (paced("slow", 5, "1/s"), paced("quick", 5, "10/s"));
+    let tight = bucket("tight", 2, "1/h");
+    let limits = &subject.limits;
+    let decide = || limits.check_all([&slow, &quick, &tight].map(|policy| Ask::new(policy, KEY)));
+    assert!(decide().await.unwrap().delay().is_zero());
+    let second = decide().await.unwrap();
+    assert_eq!(second.delay(), secs(1));
+    let delays: Vec<_> = second.limits().iter().map(|limit| limit.delay()).collect();
+    assert_eq!(delays, [secs(1), millis(100), Duration::ZERO]);
+    let denied = decide().await.unwrap();
+    assert!(!denied.is_allowed() && denied.delay().is_zero());
+}
+
+pub(crate) async fn pacing_may_begin_and_end_while_calls_are_waiting(subject: Subject) {
+    let plain = crate::support::funnel("p", 5, "1/s");
+    let policy = paced("p", 5, "1/s");
+    assert!(subject.call_of(&plain, 2).await.delay().is_zero());
+    assert_eq!(subject.call(&policy).await.delay(), secs(2));
+    assert!(subject.call(&plain).await.delay().is_zero());
+    assert_eq!(subject.call(&policy).await.delay(), secs(4));
+    assert!(!subject.call(&plain).await.is_allowed());
+}
+
+pub(crate) async fn who_gives_up_lets_the_next_leave_earlier(subject: Subject) {
+    let policy = paced("p", 3, "1/s");
+    for _ in 0..3 {
+        assert!(subject.call(&policy).await.is_allowed());
+    }
+    subject.limits.refund(&policy, KEY).await.unwrap();
+    assert_eq!(subject.call(&policy).await.delay(), secs(2));
+}
