@@ -8,6 +8,7 @@ mod queue;
 mod refund;
 mod reserve;
 mod round;
+mod turn;
 mod wanted;
 
 use std::fmt;
@@ -216,6 +217,8 @@ impl Limiter {
     /// up to 64 that wait for the same; so Redis hears about one command for each moment at which permits come. A call that
     /// costs little does not overtake one before it that costs much. Those who wait for the same limits, in the same order,
     /// stand in one queue; queues that have a limit in common (see [`acquire_all`](Self::acquire_all)) are not in order with each other.
+    /// Under a [paced](crate::PolicyBuilder::paced) funnel it waits for the delay, too; where that ends too late, or is not waited for,
+    /// the permit is given back.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

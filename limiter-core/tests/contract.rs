@@ -241,5 +241,7 @@ on_every_store! {
         of_several_limits_the_longest_delay_counts
         pacing_may_begin_and_end_while_calls_are_waiting
         who_gives_up_lets_the_next_leave_earlier
+        who_acquires_waits_until_its_turn
+        who_cannot_leave_in_time_is_charged_nothing
     ;
 }

@@ -79,20 +79,29 @@ impl Limiter {
         } else {
             let _waiting = observe::Waiting::begin();
             let mut closing = self.inner.closing.subscribe();
-            // Where a grant is to be used later than it is made, that is waited for here: its place in the line is left by then.
+            let ends = self.inner.clock.now().after(up_to);
+            let granted = async {
+                let grant = self.wait_in_line(request, ends, up_to).await?;
+                // The place in the line is left by now.
+                self.wait_for_turn(request, grant, ends, up_to).await
+            };
             tokio::select! {
                 biased;
                 _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-                answer = self.wait_in_line(request, up_to) => answer,
+                answer = granted => answer,
             }
         };
         observe::waited(request.policies(), request.mode, &answer);
         answer
     }
 
-    async fn wait_in_line(&self, request: &Request<'_>, up_to: Duration) -> Result<Allowed, Rejection> {
+    async fn wait_in_line(
+        &self,
+        request: &Request<'_>,
+        ends: Timestamp,
+        up_to: Duration,
+    ) -> Result<Allowed, Rejection> {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
-        let ends = clock.now().after(up_to);
         let timed_out = |denied| Rejection::TimedOut {
             decision: denied,
             limit: up_to,
@@ -196,7 +205,8 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(untaken) = self.place.leave(&self.limiter.inner.queues) {
-            self.limiter.return_later(&self.place, untaken);
+            let wanted = Wanted::clone(&self.place.wanted());
+            self.limiter.return_later(wanted, untaken);
         }
     }
 }

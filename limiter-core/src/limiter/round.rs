@@ -54,15 +54,14 @@ impl Limiter {
     }
 
     /// Gives a grant back whose waiter is gone, in the background.
-    pub(super) fn return_later(&self, place: &Place, untaken: Allowed) {
+    pub(super) fn return_later(&self, wanted: Wanted, untaken: Allowed) {
         // Without a runtime, or with one that is ending, it is spent.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
-        let (wanted, name) = (place.wanted(), place.name().clone());
         runtime.spawn(async move {
-            limiter.return_untaken(&wanted, &name, &[untaken]).await;
+            limiter.return_untaken(&wanted, &wanted.queue(), &[untaken]).await;
             drop(open);
         });
     }

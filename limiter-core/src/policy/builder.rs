@@ -209,7 +209,8 @@ impl PolicyBuilder<LevelShape> {
     /// all that was admitted before it has drained. Calls that wait so long leave evenly, at the funnel's rate. The queue
     /// is bounded by the capacity: who would make it longer is denied. Default: calls leave at once.
     ///
-    /// The limiter tells, and the caller waits; an annotated function waits by itself. A call that gives up while it waits
+    /// [`Limiter::check`](crate::Limiter::check) tells, and the caller waits; [`Limiter::acquire`](crate::Limiter::acquire) and an
+    /// annotated function wait by themselves. A caller that gives up while it waits
     /// has been charged; [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after. A paced funnel
     /// can lend nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
     ///

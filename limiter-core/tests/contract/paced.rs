@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use limiter_core::{Ask, Policy};
+use limiter_core::{Ask, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, micros, millis, secs, wait_of};
+use crate::waiting::{answer, served, settle, waiter};
 
 fn paced(name: &str, capacity: u64, rate: &str) -> Policy {
     let policy = Policy::funnel(name).capacity(capacity).rate(rate).paced();
@@ -102,4 +103,38 @@ pub(crate) async fn who_gives_up_lets_the_next_leave_earlier(subject: Subject) {
     }
     subject.limits.refund(&policy, KEY).await.unwrap();
     assert_eq!(subject.call(&policy).await.delay(), secs(2));
+}
+
+pub(crate) async fn who_acquires_waits_until_its_turn(subject: Subject) {
+    let policy = paced("p", 5, "2/s");
+    let waiters = [(); 3].map(|()| waiter(&subject, &policy, 1, secs(60)));
+    settle(&subject, &policy).await;
+    let [first, second, third] = waiters;
+    served(first).await;
+    assert!(!second.is_finished());
+    subject.clock.advance(millis(500));
+    served(second).await;
+    settle(&subject, &policy).await;
+    assert!(!third.is_finished());
+    subject.clock.advance(millis(500));
+    served(third).await;
+}
+
+pub(crate) async fn who_cannot_leave_in_time_is_charged_nothing(subject: Subject) {
+    let policy = paced("p", 5, "2/s");
+    served(waiter(&subject, &policy, 3, secs(60))).await;
+    let late = waiter(&subject, &policy, 1, millis(1_499));
+    assert!(matches!(answer(late).await, Err(Rejection::TimedOut { .. })));
+    let cancelled = waiter(&subject, &policy, 1, secs(60));
+    settle(&subject, &policy).await;
+    cancelled.abort();
+    let cancelled = cancelled.await;
+    assert!(cancelled.is_err_and(|error| error.is_cancelled()));
+    for _ in 0..100 {
+        settle(&subject, &policy).await;
+        if subject.limits.peek(&policy, KEY).await.unwrap().remaining() == 2 {
+            return;
+        }
+    }
+    panic!("what was granted too late was not given back");
 }
