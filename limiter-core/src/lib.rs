@@ -80,6 +80,8 @@
 mod limiter;
 mod request;
 
+mod book;
+
 mod decision;
 mod identity;
 mod key;
@@ -111,6 +113,7 @@ pub mod __private;
 #[doc(hidden)]
 pub mod fuzzing;
 
+pub use book::{BookEntry, Override, PolicyBook};
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};
 pub use decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
@@ -119,6 +122,7 @@ pub use key::Key;
 #[cfg(feature = "redis")]
 pub use limiter::RedisBuilder;
 pub use limiter::{Acquire, Check, Deciding, InProcessBuilder, Limiter, Refund};
+pub use limiter::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};

@@ -4,6 +4,7 @@ mod acquire;
 mod builder;
 mod check;
 mod life;
+mod named;
 mod refund;
 
 use std::fmt;
@@ -18,6 +19,8 @@ pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
+use named::Names;
+pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 pub use refund::Refund;
 
 use crate::algorithm::Mode;
@@ -67,6 +70,7 @@ struct Inner {
     closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
+    names: Names,
 }
 
 enum Backend {
@@ -302,7 +306,7 @@ impl Limiter {
         Ok(())
     }
 
-    fn new(backend: Backend, clock: Clock, any_groups: bool, max_waiting: usize) -> Self {
+    fn new(backend: Backend, clock: Clock, any_groups: bool, max_waiting: usize, names: Names) -> Self {
         let closing = watch::Sender::new(false);
         Self {
             inner: Arc::new(Inner {
@@ -312,6 +316,7 @@ impl Limiter {
                 queues: Queues::new(max_waiting),
                 closing,
                 closed: AtomicBool::new(false),
+                names,
             }),
         }
     }

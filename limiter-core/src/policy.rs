@@ -14,7 +14,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
 pub(crate) use builder::check_text;
 pub use builder::{LevelShape, PolicyBuilder, SlidingWindowShape, Window};
 pub(crate) use funnel::Funnel;
@@ -42,6 +41,7 @@ use crate::units::Amount;
 #[derive(Clone)]
 pub struct Policy(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     name: Box<str>,
     /// What the identities of its limits begin with.
@@ -203,6 +203,15 @@ impl Policy {
 
     pub(crate) fn algorithm(&self) -> &Algorithm {
         &self.0.algorithm
+    }
+
+    /// This policy with the numbers of another one, of the same algorithm.
+    pub(crate) fn with_numbers_of(&self, other: &Self) -> Self {
+        let algorithm = other.0.algorithm;
+        Self(Arc::new(Inner {
+            algorithm,
+            ..(*self.0).clone()
+        }))
     }
 
     /// An amount counted in the algorithm's own unit.

@@ -46,6 +46,8 @@ mod groups;
 mod input;
 #[path = "contract/keys.rs"]
 mod keys;
+#[path = "contract/named.rs"]
+mod named;
 #[path = "contract/peek_and_reset.rs"]
 mod peek_and_reset;
 #[path = "contract/policies.rs"]
@@ -213,5 +215,12 @@ on_every_store! {
         a_window_of_a_century_gives_back_too
         a_refund_keeps_what_comes_back_by_itself
         a_refund_of_what_is_no_amount_is_refused
+    ;
+    named:
+        a_name_and_its_policy_are_one_limit
+        a_policy_that_changes_in_the_book_counts_for_the_next_call
+        what_is_not_configured_is_allowed_and_counted
+        a_key_may_have_a_quota_of_its_own_for_a_time
+        named_and_given_policies_are_decided_together
     ;
 }
