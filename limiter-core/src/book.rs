@@ -4,6 +4,8 @@ mod entry;
 mod missed;
 mod overrides;
 mod pages;
+#[cfg(feature = "book")]
+mod text;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,6 +25,8 @@ use missed::Missed;
 #[cfg(feature = "book")]
 pub(crate) use pages::{Page, Source};
 use pages::{Pages, Slot};
+#[cfg(feature = "book")]
+pub use text::{BookError, Mistake};
 
 /// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
 ///

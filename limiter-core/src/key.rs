@@ -113,6 +113,21 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// The key that stands so in a name; `None` for text that does not.
+    #[cfg(feature = "book")]
+    pub(crate) fn from_escaped(text: &str) -> Option<Key<'static>> {
+        escape::is_escaped(text).then(|| Key {
+            text: Cow::Owned(text.to_owned()),
+            group: None,
+        })
+    }
+
+    /// The text of a part of a key, if it is text.
+    #[cfg(feature = "book")]
+    pub(crate) fn unescaped(text: &str) -> Option<String> {
+        escape::unescape(text)
+    }
+
     /// The escaped text.
     #[inline]
     pub(crate) fn as_str(&self) -> &str {

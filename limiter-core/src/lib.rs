@@ -60,6 +60,7 @@
 //! - `redis` (default): the store in Redis.
 //! - `tls`: `rediss://` URLs, by rustls.
 //! - `macros` (default): the attributes.
+//! - `book`: policy books as text, in files.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //!
@@ -114,6 +115,8 @@ pub mod __private;
 pub mod fuzzing;
 
 pub use book::{BookEntry, Override, PolicyBook};
+#[cfg(feature = "book")]
+pub use book::{BookError, Mistake};
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};
 pub use decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};

@@ -19,6 +19,8 @@ pub use builder::{LevelShape, PolicyBuilder, SlidingWindowShape, Window};
 pub(crate) use funnel::Funnel;
 pub(crate) use purse::Lent;
 pub use rate::Rate;
+#[cfg(feature = "book")]
+pub(crate) use rate::Span;
 pub(crate) use sliding_window::SlidingWindow;
 pub(crate) use token_bucket::TokenBucket;
 

@@ -3,6 +3,13 @@
 
 mod support;
 
+#[cfg(feature = "book")]
+#[path = "book/properties.rs"]
+mod properties;
+#[cfg(feature = "book")]
+#[path = "book/text.rs"]
+mod text;
+
 use limiter_core::{
     BookEntry, Key, Limiter, ManualClock, OnNotConfigured, Origin, Override, PolicyBook, Rejection,
 };

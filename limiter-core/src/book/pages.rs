@@ -46,6 +46,12 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// The policies, in the order of their names.
+    #[cfg(feature = "book")]
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<BookEntry>> {
+        self.entries.values()
+    }
+
     /// Whether that changes something.
     pub(super) fn set(&mut self, entry: Arc<BookEntry>) -> bool {
         let name = entry.policy().name().into();
