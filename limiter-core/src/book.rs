@@ -1,6 +1,10 @@
 //! Policies by name, which may change while the program runs.
 
 mod entry;
+#[cfg(feature = "book")]
+mod file;
+#[cfg(feature = "book")]
+mod follow;
 mod missed;
 mod overrides;
 mod pages;
@@ -14,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::watch;
 
 pub use entry::BookEntry;
+#[cfg(feature = "book")]
+pub use file::FileSource;
 pub(crate) use missed::Miss;
 pub use overrides::Override;
 

@@ -116,7 +116,7 @@ pub mod fuzzing;
 
 pub use book::{BookEntry, Override, PolicyBook};
 #[cfg(feature = "book")]
-pub use book::{BookError, Mistake};
+pub use book::{BookError, FileSource, Mistake};
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};
 pub use decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};

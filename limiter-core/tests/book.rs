@@ -4,6 +4,9 @@
 mod support;
 
 #[cfg(feature = "book")]
+#[path = "book/file.rs"]
+mod file;
+#[cfg(feature = "book")]
 #[path = "book/properties.rs"]
 mod properties;
 #[cfg(feature = "book")]

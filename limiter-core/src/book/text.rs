@@ -126,6 +126,17 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
     }
 }
 
+/// The same, of a text that names a policy at least: one that names none is what is left of a file as it is written.
+pub(crate) fn parse_some(place: &str, text: &str) -> Result<Page, BookError> {
+    let page = parse(place, text)?;
+    if page.entries().next().is_none() {
+        let mut report = Report::new(place, text);
+        report.tell(0, "no policy, expected at least one".to_owned());
+        return Err(report.into());
+    }
+    Ok(page)
+}
+
 fn read(report: &mut Report<'_>, document: &DeTable<'_>) -> Page {
     let mut top = Table::new(String::new(), 0, document);
     let mut page = Page::default();
