@@ -8,6 +8,8 @@ mod follow;
 mod missed;
 mod overrides;
 mod pages;
+#[cfg(all(feature = "book", feature = "redis"))]
+mod redis;
 #[cfg(feature = "book")]
 mod text;
 
@@ -31,6 +33,8 @@ use missed::Missed;
 #[cfg(feature = "book")]
 pub(crate) use pages::{Page, Source};
 use pages::{Pages, Slot};
+#[cfg(all(feature = "book", feature = "redis"))]
+pub use redis::{RedisBook, RedisSource};
 #[cfg(feature = "book")]
 pub use text::{BookError, Mistake};
 
@@ -273,7 +277,11 @@ impl PolicyBook {
     /// Has a source say something else than before, or for the first time.
     #[cfg(feature = "book")]
     pub(crate) fn adopt(&self, source: &Source, page: Page) {
-        let mut pages = self.pages();
+        self.put(self.pages(), source, page);
+    }
+
+    #[cfg(feature = "book")]
+    fn put(&self, mut pages: MutexGuard<'_, Pages>, source: &Source, page: Page) {
         if !pages.put(source, page) {
             return;
         }

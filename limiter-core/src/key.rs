@@ -223,6 +223,12 @@ impl Namespace {
         format!("{}|replicas", self.0)
     }
 
+    /// The Redis key of the book of policies, and its channel.
+    #[cfg(feature = "book")]
+    pub(crate) fn book_key(&self) -> String {
+        format!("{}|book", self.0)
+    }
+
     /// Redis keys of one slot that belong to no limit: a bucket's, a window's and another bucket's.
     pub(crate) fn trial_keys(&self) -> [String; 3] {
         ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))

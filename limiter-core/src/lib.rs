@@ -60,7 +60,7 @@
 //! - `redis` (default): the store in Redis.
 //! - `tls`: `rediss://` URLs, by rustls.
 //! - `macros` (default): the attributes.
-//! - `book`: policy books as text, in files.
+//! - `book`: policy books as text, in files and in Redis.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //!
@@ -117,6 +117,8 @@ pub mod fuzzing;
 pub use book::{BookEntry, Override, PolicyBook};
 #[cfg(feature = "book")]
 pub use book::{BookError, FileSource, Mistake};
+#[cfg(all(feature = "book", feature = "redis"))]
+pub use book::{RedisBook, RedisSource};
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};
 pub use decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};

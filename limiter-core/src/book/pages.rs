@@ -146,11 +146,20 @@ impl Page {
 
 /// The pages of all sources, those that count first standing last.
 #[derive(Debug)]
-pub(super) struct Pages(Vec<(Source, Page)>);
+pub(super) struct Pages {
+    all: Vec<(Source, Page)>,
+    /// The revision of what Redis says; 0 where it was not heard.
+    #[cfg(all(feature = "book", feature = "redis"))]
+    pub(super) published: u64,
+}
 
 impl Default for Pages {
     fn default() -> Self {
-        Self(vec![(Source::Code, Page::default())])
+        Self {
+            all: vec![(Source::Code, Page::default())],
+            #[cfg(all(feature = "book", feature = "redis"))]
+            published: 0,
+        }
     }
 }
 
@@ -161,20 +170,20 @@ impl Pages {
             clippy::expect_used,
             reason = "`default` puts it first, and none is taken out"
         )]
-        let (_, page) = self.0.first_mut().expect("the page of the program itself");
+        let (_, page) = self.all.first_mut().expect("the page of the program itself");
         page
     }
 
     /// Whether that changes something.
     #[cfg(feature = "book")]
     pub(super) fn put(&mut self, source: &Source, page: Page) -> bool {
-        if let Some((_, own)) = self.0.iter_mut().find(|(of, _)| of == source) {
+        if let Some((_, own)) = self.all.iter_mut().find(|(of, _)| of == source) {
             let changes = *own != page;
             *own = page;
             return changes;
         }
-        let at = self.0.partition_point(|(of, _)| of.rank() <= source.rank());
-        self.0.insert(at, (source.clone(), page));
+        let at = self.all.partition_point(|(of, _)| of.rank() <= source.rank());
+        self.all.insert(at, (source.clone(), page));
         true
     }
 
@@ -186,7 +195,7 @@ impl Pages {
             own: HashMap::new(),
         };
         // From the first to the last, so that the last one stays.
-        for own in (self.0.iter()).filter_map(|(_, page)| page.overrides.get(name)) {
+        for own in (self.all.iter()).filter_map(|(_, page)| page.overrides.get(name)) {
             own.values().for_each(|own| slot.insert(own));
         }
         Some(slot)
@@ -194,7 +203,7 @@ impl Pages {
 
     #[cfg(feature = "book")]
     pub(super) fn all_slots(&self) -> HashMap<Box<str>, Slot> {
-        let names: BTreeSet<&str> = (self.0.iter())
+        let names: BTreeSet<&str> = (self.all.iter())
             .flat_map(|(_, page)| page.entries.keys().map(AsRef::as_ref))
             .collect();
         let slots = names
@@ -204,7 +213,7 @@ impl Pages {
     }
 
     fn latest<'a, T>(&'a self, look: impl FnMut(&'a Page) -> Option<&'a T>) -> Option<&'a T> {
-        self.0.iter().rev().map(|(_, page)| page).find_map(look)
+        self.all.iter().rev().map(|(_, page)| page).find_map(look)
     }
 }
 

@@ -126,13 +126,27 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
     }
 }
 
+/// A text without the line at its beginning that says its revision.
+#[cfg(feature = "redis")]
+pub(crate) fn without_revision(text: &str) -> &str {
+    match text.split_once('\n') {
+        Some((line, rest)) if is_revision(line) => rest,
+        None if is_revision(text) => "",
+        _ => text,
+    }
+}
+
+#[cfg(feature = "redis")]
+fn is_revision(line: &str) -> bool {
+    let revision = line.trim_end().strip_prefix("revision = ");
+    revision.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// The same, of a text that names a policy at least: one that names none is what is left of a file as it is written.
 pub(crate) fn parse_some(place: &str, text: &str) -> Result<Page, BookError> {
     let page = parse(place, text)?;
     if page.entries().next().is_none() {
-        let mut report = Report::new(place, text);
-        report.tell(0, "no policy, expected at least one".to_owned());
-        return Err(report.into());
+        return Err(BookError::one(place, "no policy, expected at least one"));
     }
     Ok(page)
 }

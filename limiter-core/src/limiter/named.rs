@@ -78,6 +78,24 @@ impl Limiter {
         &self.inner.names.book
     }
 
+    /// The book of the namespace in Redis, to have the limiter's own [book](Self::book) follow it, and to publish it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for a limiter in process.
+    #[cfg(all(feature = "book", feature = "redis"))]
+    pub fn book_in_redis(&self) -> Result<crate::RedisBook, ConfigError> {
+        match &self.inner.backend {
+            super::Backend::Redis(guard) => {
+                Ok(crate::RedisBook::new(guard.store().shelf(), self.book().clone()))
+            }
+            super::Backend::Memory(_) => {
+                let expected = "a limiter whose state lives in Redis";
+                Err(ConfigError::invalid("limiter", "in process", expected))
+            }
+        }
+    }
+
     /// The policy of this name that counts for a key now: to decide by it together with others
     /// ([`check_all`](Self::check_all)), or to show it. Whoever keeps it does not see what changes in the book.
     ///

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::StoreError;
+use crate::error::{ConfigError, StoreError};
 
 /// More are not told of one text.
 const MOST_MISTAKES: usize = 50;
@@ -41,6 +41,8 @@ pub enum BookError {
         /// The revision that was seen.
         seen: u64,
     },
+    /// A value that a change of the book wanted to put there cannot be used.
+    Config(ConfigError),
     /// Redis gave no answer. A book that was to be published may have been.
     Store(StoreError),
 }
@@ -115,6 +117,7 @@ impl fmt::Display for BookError {
                     "the book has revision {found}, expected {seen} or a later one: publish it again"
                 )
             }
+            Self::Config(error) => error.fmt(f),
             Self::Store(_) => f.write_str("the book in Redis cannot be reached"),
         }
     }
@@ -127,6 +130,27 @@ impl Error for BookError {
             Self::Store(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl BookError {
+    /// A mistake at the beginning of a text, or of all of it.
+    pub(crate) fn one(place: &str, message: &str) -> Self {
+        let mistake = Mistake {
+            place: place.into(),
+            line: 1,
+            column: 1,
+            message: message.to_owned(),
+        };
+        Self::Mistakes {
+            mistakes: vec![mistake],
+        }
+    }
+}
+
+impl From<ConfigError> for BookError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
     }
 }
 
