@@ -94,6 +94,9 @@ impl Limiter {
     /// ```text
     /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
     /// ```
+    ///
+    /// With `+publish +subscribe &namespace|book` besides, changes of a book in Redis (feature `book`) are told at once; without
+    /// them they are found out within a second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())

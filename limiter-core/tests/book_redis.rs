@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use limiter_core::{
     BookError, Limiter, Origin, Override, PolicyBook, RedisBook, RedisBuilder, RedisSource, StoreErrorKind,
 };
-use limiter_testing::{RedisCluster, RedisSentinel, RedisServer};
+use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
 use support::{SLACK, bucket, namespace, patient, secs};
 use tokio::time::timeout;
 
@@ -260,6 +260,62 @@ async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
     assert_eq!(replica.limits.book().published(), Some(later));
     // A server whose clock is behind what was written by hand.
     assert_eq!(replica.shelf.publish(&sized(4), later).await.unwrap(), later + 1);
+}
+
+/// A user with no more permissions than these, on the keys of this namespace.
+fn user(server: &RedisServer, namespace: &str, permissions: &[&str]) -> String {
+    let keys = format!("~{namespace}|*");
+    let user = ["ACL", "SETUSER", "checkout", "reset", "on", ">secret", &keys];
+    server.command(&[&user, permissions].concat());
+    server.url_as("checkout:secret")
+}
+
+fn refused(server: &RedisServer) -> usize {
+    server.command(&["ACL", "LOG"]).items().len()
+}
+
+#[tokio::test]
+async fn the_permissions_of_a_limiter_suffice_for_its_book() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let url = user(&server, &namespace, acl::SCRIPT);
+    let replicas = [(); 2].map(|()| Replica::new(Limiter::redis(&url), &namespace));
+    let [one, other] = &replicas;
+    let revision = one.shelf.publish(&sized(2), 0).await.unwrap();
+    other.has(2, SOON).await;
+    one.shelf.publish(&sized(3), revision).await.unwrap();
+    other.has(3, SOON).await;
+    assert!(refused(&server) > 0, "what tells of changes at once");
+}
+
+#[tokio::test]
+async fn with_two_permissions_more_changes_are_told_at_once() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let channel = format!("&{namespace}|book");
+    let more = [acl::SCRIPT, acl::BOOK, &[&channel]].concat();
+    let url = user(&server, &namespace, &more);
+    let replica = Replica::new(Limiter::redis(&url), &namespace);
+    let listens = || async {
+        let subscribers = || {
+            let told = server.command(&["PUBSUB", "NUMSUB", &format!("{namespace}|book")]);
+            told.items().last().unwrap().integer()
+        };
+        let listening = async {
+            while subscribers() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(secs(5), listening).await.unwrap();
+    };
+    listens().await;
+    let other = Limiter::redis(&url).namespace(&namespace).build().unwrap();
+    let shelf = other.book_in_redis().unwrap();
+    let revision = shelf.publish(&sized(2), 0).await.unwrap();
+    replica.has(2, SOON).await;
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    listens().await;
+    shelf.publish(&sized(3), revision).await.unwrap();
+    replica.has(3, SOON).await;
+    assert_eq!(refused(&server), 0);
 }
 
 /// A process of its own that follows, and prints each capacity that it sees.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::follow::{Task, Trouble, WeakBook};
@@ -13,6 +14,10 @@ use crate::store::redis::{Published, Shelf, Stored, varied};
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;
 
@@ -65,7 +70,7 @@ impl RedisBook {
         Self(Arc::new(Shared { shelf, book }))
     }
 
-    /// Has the limiter's book say what Redis says, in a task: looks now, and then every half a second.
+    /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a change, and every half a second, since messages get lost.
     ///
     /// A text that has mistakes changes nothing, and is an event; [`RedisSource::last_error`] says what is wrong as long as it is.
     ///
@@ -193,12 +198,46 @@ impl RedisSource {
 }
 
 async fn follow(book: WeakBook, shared: Arc<Following>) {
+    let news = Notify::new();
+    tokio::select! {
+        () = look_again_and_again(book, &shared, &news) => {}
+        () = listen(&shared.shelf, &news) => {}
+    }
+}
+
+/// Until there is no book any more.
+async fn look_again_and_again(book: WeakBook, shared: &Following, news: &Notify) {
     loop {
         {
             let Some(book) = book.upgrade() else { return };
             shared.look(&book).await;
         }
-        sleep(varied(LOOK_EVERY)).await;
+        tokio::select! {
+            () = news.notified() => {}
+            () = sleep(varied(LOOK_EVERY)) => {}
+        }
+    }
+}
+
+/// Passes on that something was published. Where that cannot be heard, it is found out all the same, a little later.
+async fn listen(shelf: &Shelf, news: &Notify) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match shelf.listen().await {
+            Ok(ear) => {
+                // What was published before is missed.
+                news.notify_one();
+                while ear.hears().await {
+                    news.notify_one();
+                }
+                pause = FIRST_PAUSE;
+            }
+            Err(error) => {
+                tracing::debug!(key = shelf.key(), %error, "changes of the book are not told, and looked for")
+            }
+        }
+        sleep(varied(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
