@@ -1,6 +1,6 @@
 //! The book of a namespace in Redis: published by one, followed by all.
 #![cfg(feature = "book")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::follow::{Task, Trouble, WeakBook};
+use super::follow::{Task, Trouble, WeakBook, reason};
 use super::text::{BookError, MAX_TEXT_BYTES, parse_some};
 use super::{PolicyBook, Source};
 
@@ -151,14 +151,6 @@ async fn follow(book: WeakBook, shared: Arc<Shared>, mut seen: Content) {
             }
         }
         seen = now;
-    }
-}
-
-/// With its cause, for a line of a log.
-fn reason(error: &BookError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What those who follow a source have in common: the task, and what went wrong last.
 
+use std::error::Error as _;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -33,9 +34,9 @@ impl Trouble {
 
     /// Keeps it, and says whether it is something else than before.
     pub(super) fn is_new(&self, error: BookError) -> bool {
-        let told = error.to_string();
+        let told = reason(&error);
         let before = self.lock().replace(error);
-        before.is_none_or(|before| before.to_string() != told)
+        before.is_none_or(|before| reason(&before) != told)
     }
 
     /// Whether there was any.
@@ -46,6 +47,16 @@ impl Trouble {
     fn lock(&self) -> MutexGuard<'_, Option<BookError>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An error with its causes, for a line of a log.
+pub(super) fn reason(error: &BookError) -> String {
+    let (mut told, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        told = format!("{told}: {error}");
+        cause = error.source();
+    }
+    told
 }
 
 /// A task that ends with its handle.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::follow::{Task, Trouble, WeakBook};
+use super::follow::{Task, Trouble, WeakBook, reason};
 use super::text::{BookError, parse, without_revision};
 use super::{PolicyBook, Source};
 use crate::error::StoreErrorKind;
@@ -259,7 +259,7 @@ impl Following {
         };
         // Of an outage others say enough.
         let is_outage = matches!(&error, BookError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
-        let reason = error.to_string();
+        let reason = reason(&error);
         if self.trouble.is_new(error) && !is_outage {
             tracing::warn!(key, %reason, "the book in Redis is refused, and the last policies stay");
         }

@@ -99,8 +99,9 @@ impl PolicyBook {
 /// Reads a text; `place` is how messages call it.
 pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
     let mut report = Report::new(place, text);
-    if text.len() > MAX_TEXT_BYTES {
-        let told = format!("{} bytes, expected at most {MAX_TEXT_BYTES}", text.len());
+    let length = without_revision(text).len();
+    if length > MAX_TEXT_BYTES {
+        let told = format!("{length} bytes, expected at most {MAX_TEXT_BYTES}");
         report.tell(0, told);
         return Err(report.into());
     }
@@ -127,7 +128,6 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
 }
 
 /// A text without the line at its beginning that says its revision.
-#[cfg(feature = "redis")]
 pub(crate) fn without_revision(text: &str) -> &str {
     match text.split_once('\n') {
         Some((line, rest)) if is_revision(line) => rest,
@@ -136,7 +136,6 @@ pub(crate) fn without_revision(text: &str) -> &str {
     }
 }
 
-#[cfg(feature = "redis")]
 fn is_revision(line: &str) -> bool {
     let revision = line.trim_end().strip_prefix("revision = ");
     revision.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))

@@ -364,7 +364,7 @@ fn what_is_too_long_is_refused_or_shown_in_part() {
         unreachable!()
     };
     assert!(told.len() < 300, "{told}");
-    let line = format!("[[override]]\npolicy = 'p'\ncapacity = 1\nrate = 1\n");
+    let line = "[[override]]\npolicy = 'p'\ncapacity = 1\nrate = 1\n";
     let mut text = String::from("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1 }\n");
     for key in 0..=PolicyBook::MAX_OVERRIDES {
         text += &format!("{line}key = 'k{key}'\n");

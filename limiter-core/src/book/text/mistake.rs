@@ -118,7 +118,7 @@ impl fmt::Display for BookError {
                 )
             }
             Self::Config(error) => error.fmt(f),
-            Self::Store(_) => f.write_str("the book in Redis cannot be reached"),
+            Self::Store(_) => f.write_str("the book in Redis cannot be read or written"),
         }
     }
 }
