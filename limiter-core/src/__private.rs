@@ -203,6 +203,24 @@ pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.at_once()
 }
 
+/// What a call that names its policy is to be decided by.
+#[derive(Debug)]
+pub enum Resolved {
+    /// This policy.
+    Policy(Policy),
+    /// Nothing: it is allowed without limits.
+    Allowed(Decision),
+}
+
+/// Looks a policy up in the limiter's book, for a call of this key. What does not find one is counted.
+///
+/// # Errors
+///
+/// [`Rejection::NotConfigured`] where the limiter was told to deny such calls.
+pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+    limiter.resolve(name, key)
+}
+
 /// A rejected call, and the number of the attribute whose fallback answers.
 #[derive(Debug)]
 pub struct Refused {

@@ -52,6 +52,9 @@ pub enum Origin {
     FailedOpen,
     /// Nobody: the store was out, and the policy says [`Deny`](crate::OnStoreFailure::Deny).
     FailedClosed,
+    /// Nobody: no policy of the name that was asked for is configured, or not for this app, and that is allowed
+    /// ([`OnNotConfigured::Allow`](crate::OnNotConfigured::Allow)). There are no limits in the decision.
+    NotConfigured,
 }
 
 impl Decision {
@@ -62,7 +65,7 @@ impl Decision {
     }
 
     /// Each limit's part, in the order in which they were asked for. Empty when nobody decided
-    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`]).
+    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`], [`Origin::NotConfigured`]).
     #[must_use]
     pub fn limits(&self) -> &[LimitOutcome] {
         &self.limits
@@ -257,7 +260,7 @@ pub enum Rejection {
         /// The time that the caller would wait at most.
         limit: Duration,
     },
-    /// No policy of this name is configured.
+    /// No policy of this name is configured, or not for this app.
     NotConfigured {
         /// The name.
         policy: String,

@@ -113,6 +113,21 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// The key that stands so in a name; `None` for text that does not.
+    #[cfg(feature = "book")]
+    pub(crate) fn from_escaped(text: &str) -> Option<Key<'static>> {
+        escape::is_escaped(text).then(|| Key {
+            text: Cow::Owned(text.to_owned()),
+            group: None,
+        })
+    }
+
+    /// The text of a part of a key, if it is text.
+    #[cfg(feature = "book")]
+    pub(crate) fn unescaped(text: &str) -> Option<String> {
+        escape::unescape(text)
+    }
+
     /// The escaped text.
     #[inline]
     pub(crate) fn as_str(&self) -> &str {
@@ -206,6 +221,12 @@ impl Namespace {
     /// The Redis key under which the replicas are counted. The state of a limit has more parts.
     pub(crate) fn replicas_key(&self) -> String {
         format!("{}|replicas", self.0)
+    }
+
+    /// The Redis key of the book of policies, and its channel.
+    #[cfg(feature = "book")]
+    pub(crate) fn book_key(&self) -> String {
+        format!("{}|book", self.0)
     }
 
     /// Redis keys of one slot that belong to no limit: a bucket's, a window's and another bucket's.

@@ -60,6 +60,7 @@
 //! - `redis` (default): the store in Redis.
 //! - `tls`: `rediss://` URLs, by rustls.
 //! - `macros` (default): the attributes.
+//! - `book`: policy books as text, in files and in Redis.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md` lists them.
@@ -80,6 +81,8 @@
 
 mod limiter;
 mod request;
+
+mod book;
 
 mod decision;
 mod identity;
@@ -113,6 +116,11 @@ pub mod __private;
 #[doc(hidden)]
 pub mod fuzzing;
 
+pub use book::{BookEntry, Override, PolicyBook};
+#[cfg(feature = "book")]
+pub use book::{BookError, FileSource, Mistake};
+#[cfg(all(feature = "book", feature = "redis"))]
+pub use book::{RedisBook, RedisSource};
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};
 pub use decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
@@ -123,6 +131,7 @@ pub use limiter::RedisBuilder;
 pub use limiter::{
     Acquire, Charge, Check, Deciding, InProcessBuilder, Limiter, Refund, Reservation, Reserve,
 };
+pub use limiter::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
 pub use policy::{CounterWindowShape, FixedWindowShape, UtcOffset};

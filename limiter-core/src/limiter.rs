@@ -4,6 +4,7 @@ mod acquire;
 mod builder;
 mod check;
 mod life;
+mod named;
 mod queue;
 mod refund;
 mod reserve;
@@ -23,6 +24,8 @@ pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
+use named::Names;
+pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 pub use refund::{Charge, Refund};
 pub use reserve::{Reservation, Reserve};
 
@@ -74,6 +77,7 @@ struct Inner {
     closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
+    names: Names,
 }
 
 enum Backend {
@@ -97,6 +101,9 @@ impl Limiter {
     /// ```text
     /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
     /// ```
+    ///
+    /// With `+publish +subscribe &namespace|book` besides, changes of a book in Redis (feature `book`) are told at once; without
+    /// them they are found out within a second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())
@@ -403,7 +410,7 @@ impl Limiter {
         Ok(())
     }
 
-    fn new(backend: Backend, clock: Clock, any_groups: bool, max_waiting: usize) -> Self {
+    fn new(backend: Backend, clock: Clock, any_groups: bool, max_waiting: usize, names: Names) -> Self {
         let closing = watch::Sender::new(false);
         Self {
             inner: Arc::new(Inner {
@@ -413,6 +420,7 @@ impl Limiter {
                 queues: Arc::new(Queues::new(max_waiting)),
                 closing,
                 closed: AtomicBool::new(false),
+                names,
             }),
         }
     }

@@ -17,7 +17,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
 pub(crate) use builder::check_text;
 pub use builder::{
     CounterWindowShape, FixedWindowShape, LevelShape, PolicyBuilder, SlidingWindowShape, Window,
@@ -30,6 +29,8 @@ pub(crate) use fixed_window::{FixedWindow, Periods};
 pub(crate) use funnel::Funnel;
 pub(crate) use purse::Lent;
 pub use rate::Rate;
+#[cfg(feature = "book")]
+pub(crate) use rate::Span;
 pub(crate) use sliding_window::SlidingWindow;
 pub(crate) use token_bucket::TokenBucket;
 
@@ -52,6 +53,7 @@ use crate::units::Amount;
 #[derive(Clone)]
 pub struct Policy(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     name: Box<str>,
     /// What the identities of its limits begin with.
@@ -314,6 +316,15 @@ impl Policy {
     #[cfg(feature = "metrics")]
     pub(crate) fn counters(&self) -> &crate::observe::Counters {
         &self.0.counters
+    }
+
+    /// This policy with the numbers of another one, of the same algorithm.
+    pub(crate) fn with_numbers_of(&self, other: &Self) -> Self {
+        let algorithm = other.0.algorithm;
+        Self(Arc::new(Inner {
+            algorithm,
+            ..(*self.0).clone()
+        }))
     }
 
     /// An amount counted in the algorithm's own unit.

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use allocation_counter::measure;
-use limiter_core::{Check, Key, Limiter, Policy};
+use limiter_core::{Decision, Key, Limiter, Override, Policy, PolicyBook, Rejection};
 
 #[expect(clippy::expect_used, reason = "a test ends that way")]
 fn policies() -> [Policy; 3] {
@@ -24,7 +24,7 @@ fn policies() -> [Policy; 3] {
 
 /// In process an answer needs no runtime.
 #[expect(clippy::expect_used, clippy::panic, reason = "a test ends that way")]
-fn is_allowed(check: Check<'_>) -> bool {
+fn is_allowed<'a>(check: impl IntoFuture<Output = Result<Decision, Rejection>> + 'a) -> bool {
     match pin!(check.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision.expect("decided").is_allowed(),
         Poll::Pending => panic!("in process a decision is ready at once"),
@@ -64,4 +64,30 @@ fn what_is_charged_to_a_key_that_is_known_costs_no_allocation() {
         });
         assert_eq!(allowed.count_total, 0, "{policy}");
     }
+}
+
+#[test]
+fn what_is_asked_for_by_name_costs_no_allocation() {
+    let book = PolicyBook::new();
+    let limits = Limiter::in_process().book(&book).build();
+    for policy in &policies()[..2] {
+        book.set(policy);
+        let own = Override::new(policy.clone(), "user:8");
+        assert!(book.set_override(own).is_ok());
+        let named = limits.named(policy.name());
+        let (text, other) = (String::from("user:7"), String::from("user:8"));
+        assert!(is_allowed(named.check(&text)) && is_allowed(named.check(&other)));
+        let allowed = measure(|| {
+            for _ in 0..100 {
+                assert!(is_allowed(named.check(&text)));
+                assert!(is_allowed(named.check(&other)));
+                assert!(is_allowed(named.peek(&text).cost(3)));
+            }
+        });
+        assert_eq!(allowed.count_total, 0, "{policy}");
+    }
+    let nothing = limits.named("nothing");
+    assert!(is_allowed(nothing.check("user:7")));
+    let free = measure(|| assert!(is_allowed(nothing.check("user:7"))));
+    assert_eq!(free.count_total, 0, "not configured");
 }

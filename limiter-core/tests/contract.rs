@@ -46,6 +46,8 @@ mod groups;
 mod input;
 #[path = "contract/keys.rs"]
 mod keys;
+#[path = "contract/named.rs"]
+mod named;
 #[path = "contract/paced.rs"]
 mod paced;
 #[path = "contract/peek_and_reset.rs"]
@@ -243,5 +245,12 @@ on_every_store! {
         who_gives_up_lets_the_next_leave_earlier
         who_acquires_waits_until_its_turn
         who_cannot_leave_in_time_is_charged_nothing
+    ;
+    named:
+        a_name_and_its_policy_are_one_limit
+        a_policy_that_changes_in_the_book_counts_for_the_next_call
+        what_is_not_configured_is_allowed_and_counted
+        a_key_may_have_a_quota_of_its_own_for_a_time
+        named_and_given_policies_are_decided_together
     ;
 }

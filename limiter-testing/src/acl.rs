@@ -22,6 +22,10 @@ pub const SCRIPT: &[&str] = &[
     "+del",
 ];
 
+/// What has the changes of a book be told at once, on the channel `namespace|book`; without it they are found out within a
+/// second.
+pub const BOOK: &[&str] = &["+publish", "+subscribe"];
+
 /// What it has to be permitted besides on the nodes of a cluster.
 pub const CLUSTER: &[&str] = &["+cluster|slots", "+asking"];
 
@@ -31,11 +35,11 @@ pub const SENTINEL: &[&str] = &["+role"];
 /// … and all that it has to be permitted on the sentinels.
 pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 
-/// The arguments with which a server makes the user, on all keys.
+/// The arguments with which a server makes the user, on all keys and channels.
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
-    let name = ["--user", "limiter", "on", ">limits", "~*"];
+    let name = ["--user", "limiter", "on", ">limits", "~*", "&*"];
     name.into_iter()
-        .chain([SCRIPT, CLUSTER, SENTINEL].into_iter().flatten().copied())
+        .chain([SCRIPT, BOOK, CLUSTER, SENTINEL].into_iter().flatten().copied())
 }
 
 /// The line of configuration with which a sentinel makes the user.

@@ -96,6 +96,49 @@ pub(super) fn push_escaped(escaped: &mut String, bytes: &[u8], colon: Colon) {
     }
 }
 
+/// Whether a text may be what [`escape`] makes of something.
+#[cfg(feature = "book")]
+pub(super) fn is_escaped(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let is_fine = match byte {
+            b'%' => match (bytes.next().and_then(digit), bytes.next().and_then(digit)) {
+                (Some(high), Some(low)) => !are_plain(&[high << 4 | low], Colon::Escaped),
+                _ => false,
+            },
+            plain => are_plain(&[plain], Colon::Plain),
+        };
+        if !is_fine {
+            return false;
+        }
+    }
+    true
+}
+
+/// What was escaped, if it was text.
+#[cfg(feature = "book")]
+pub(super) fn unescape(text: &str) -> Option<String> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'%' => digit(bytes.next()?)? << 4 | digit(bytes.next()?)?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(plain).ok()
+}
+
+/// The value of a digit as [`push_escaped`] writes it.
+#[cfg(feature = "book")]
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
 /// Keeps an escaped text of bounded length, and replaces a longer one by its hash.
 pub(super) fn bounded(escaped: Cow<'_, str>) -> Cow<'_, str> {
     if escaped.len() <= MAX_PART_BYTES {

@@ -67,6 +67,14 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// The answer, where nobody has to be waited for: from the memory of this process, or the denial that Redis would answer.
+    pub(super) fn without_waiting(&self) -> Option<Result<Decision, Rejection>> {
+        match (self.at_once(), self.look()) {
+            (Poll::Ready(answer), _) | (Poll::Pending, Looked::Answered(answer)) => Some(answer),
+            _ => None,
+        }
+    }
+
     #[inline]
     fn alone_in_memory(&self) -> Option<(&MemoryStore, &Ask<'a>)> {
         match (&self.limiter.inner.backend, &self.asks) {

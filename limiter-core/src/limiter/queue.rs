@@ -193,10 +193,6 @@ impl Line {
 }
 
 impl Place {
-    pub(super) fn name(&self) -> &Name {
-        &self.name
-    }
-
     pub(super) fn wanted(&self) -> Arc<Wanted> {
         Arc::clone(&self.wanted)
     }

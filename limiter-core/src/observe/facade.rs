@@ -51,7 +51,7 @@ impl Outcome {
 }
 
 /// Places for what is counted apart by who decided.
-const ORIGINS: usize = 8;
+const ORIGINS: usize = 9;
 
 /// The place and the name of an origin; of none where nobody decided.
 fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
@@ -64,12 +64,20 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
         Some(Origin::Insurance) => (5, "insurance"),
         Some(Origin::FailedOpen) => (6, "failed_open"),
         Some(Origin::FailedClosed) => (7, "failed_closed"),
+        Some(Origin::NotConfigured) => (8, "not_configured"),
     }
 }
 
 /// The counters of one policy. They are made when they are first needed, since most are not.
 #[derive(Default)]
 pub(crate) struct Counters([OnceLock<Box<[Late<Counter>; Outcome::LABELS.len()]>>; ORIGINS]);
+
+/// A policy that is made of another one counts by handles of its own, of the same counters.
+impl Clone for Counters {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
 
 impl fmt::Debug for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

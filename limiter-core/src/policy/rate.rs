@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::reciprocal::Reciprocal;
 use crate::error::ConfigError;
 use crate::units::{Amount, MAX_EXACT, micros_ceil};
-pub(super) use text::Span;
+pub(crate) use text::Span;
 
 /// Both halves of a reduced rate stay below this, so that a remainder times 1024 plus a digit's product stays
 /// below 2^53 in the scripts.
@@ -93,6 +93,12 @@ impl Rate {
         A: TryInto<Amount, Error: Into<ConfigError>>,
     {
         Self::per(amount, Duration::from_secs(1))
+    }
+
+    /// One permit a second.
+    #[cfg(feature = "book")]
+    pub(crate) fn one_per_second() -> Self {
+        Self::reduced(1, 1_000)
     }
 
     /// This rate over so many times the period. Its period may be too long for the scripts, not for the algorithms here.

@@ -1,6 +1,8 @@
 //! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
 
 mod account;
+#[cfg(feature = "book")]
+mod book;
 mod breaker;
 mod cluster;
 mod connection;
@@ -48,6 +50,8 @@ use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
 use crate::request::{Limit, Request, Verdict};
 pub(crate) use account::{Account, Lender, Lending};
+#[cfg(feature = "book")]
+pub(crate) use book::{Published, Shelf, Stored};
 use cluster::Cluster;
 use connection::Dialer;
 use dispatcher::Part;
@@ -55,6 +59,8 @@ use endpoint::Endpoint;
 use errand::{Decision, Errand};
 use eviction::Eviction;
 pub(crate) use heart::Heart;
+#[cfg(feature = "book")]
+pub(crate) use jitter::varied;
 use node::Node;
 pub(crate) use node::NodeSettings;
 use question::{Draft, Operation};
@@ -173,6 +179,12 @@ impl RedisStore {
             self.clock.clone(),
             self.namespace.replicas_key(),
         )
+    }
+
+    /// Where the book of the namespace is.
+    #[cfg(feature = "book")]
+    pub(crate) fn shelf(&self) -> Shelf {
+        Shelf::new(self.route.clone(), self.clock.clone(), self.namespace.book_key())
     }
 
     /// From which this replica borrows.

@@ -1,8 +1,9 @@
 //! Builds limiters whose state lives in this process.
 
 use super::MAX_WAITING;
+use crate::book::PolicyBook;
 use crate::clock::{Clock, ManualClock};
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
 use crate::store::MemoryStore;
 
 /// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
@@ -13,6 +14,7 @@ pub struct InProcessBuilder {
     max_keys: usize,
     any_groups: bool,
     max_waiting: usize,
+    names: Names,
 }
 
 impl Default for InProcessBuilder {
@@ -22,6 +24,7 @@ impl Default for InProcessBuilder {
             max_keys: 1_000_000,
             any_groups: false,
             max_waiting: MAX_WAITING,
+            names: Names::default(),
         }
     }
 }
@@ -62,6 +65,25 @@ impl InProcessBuilder {
         }
     }
 
+    /// The book whose policies are asked for by [name](Limiter::named). Default: an empty one of its own.
+    pub fn book(mut self, book: &PolicyBook) -> Self {
+        self.names.book = book.clone();
+        self
+    }
+
+    /// Which app this is, for policies that are [for some apps](crate::BookEntry::for_apps). Default: none.
+    pub fn app(mut self, app: impl Into<String>) -> Self {
+        self.names.app = Some(app.into().into());
+        self
+    }
+
+    /// What becomes of calls that ask for a policy that is not in the book, or not for this app. Default:
+    /// [`OnNotConfigured::Allow`].
+    pub fn on_not_configured(mut self, answer: OnNotConfigured) -> Self {
+        self.names.on_not_configured = answer;
+        self
+    }
+
     /// The limiter.
     #[must_use]
     pub fn build(self) -> Limiter {
@@ -71,6 +93,7 @@ impl InProcessBuilder {
             self.clock,
             self.any_groups,
             self.max_waiting,
+            self.names,
         )
     }
 }

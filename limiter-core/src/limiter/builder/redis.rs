@@ -6,10 +6,11 @@ use std::time::Duration;
 use bb8_redis::{RedisConnectionManager, bb8::Pool};
 
 use super::MAX_WAITING;
+use crate::book::PolicyBook;
 use crate::clock::{Clock, ManualClock};
 use crate::error::ConfigError;
 use crate::key::Namespace;
-use crate::limiter::{Backend, Limiter};
+use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
 use crate::policy::check_text;
 use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
 use crate::tier::{Guard, Replicas};
@@ -33,6 +34,7 @@ pub struct RedisBuilder {
     deny_cache: Duration,
     max_local_keys: usize,
     max_waiting: usize,
+    names: Names,
 }
 
 impl RedisBuilder {
@@ -56,6 +58,7 @@ impl RedisBuilder {
             deny_cache: DENY_CACHE,
             max_local_keys: 100_000,
             max_waiting: MAX_WAITING,
+            names: Names::default(),
         }
     }
 
@@ -191,6 +194,25 @@ impl RedisBuilder {
         }
     }
 
+    /// The book whose policies are asked for by [name](Limiter::named). Default: an empty one of its own.
+    pub fn book(mut self, book: &PolicyBook) -> Self {
+        self.names.book = book.clone();
+        self
+    }
+
+    /// Which app this is, for policies that are [for some apps](crate::BookEntry::for_apps). Default: none.
+    pub fn app(mut self, app: impl Into<String>) -> Self {
+        self.names.app = Some(app.into().into());
+        self
+    }
+
+    /// What becomes of calls that ask for a policy that is not in the book, or not for this app. Default:
+    /// [`OnNotConfigured::Allow`].
+    pub fn on_not_configured(mut self, answer: OnNotConfigured) -> Self {
+        self.names.on_not_configured = answer;
+        self
+    }
+
     /// The limiter. Dials nothing: it succeeds while Redis is down.
     ///
     /// # Errors
@@ -236,6 +258,7 @@ impl RedisBuilder {
             self.clock,
             self.any_groups,
             self.max_waiting,
+            self.names,
         ))
     }
 }

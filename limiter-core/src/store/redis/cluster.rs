@@ -138,6 +138,12 @@ impl Cluster {
         addresses.iter().map(|address| self.0.node(address)).collect()
     }
 
+    /// The node that owns a slot, as far as is known.
+    #[cfg(feature = "book")]
+    pub(super) async fn node_of(&self, slot: u16) -> Result<Node, StoreError> {
+        self.0.node(&self.owner(slot).await?)
+    }
+
     async fn owner(&self, slot: u16) -> Result<Address, StoreError> {
         let owner = || {
             self.0

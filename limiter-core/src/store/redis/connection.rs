@@ -82,6 +82,25 @@ impl Connection {
             .and_then(Value::extract_error)
     }
 
+    /// Subscribes to a channel, for which it has to speak RESP3. It should be used for nothing else.
+    #[cfg(feature = "book")]
+    pub(super) async fn subscribe(&mut self, channel: &str) -> Result<(), RedisError> {
+        self.inner.subscribe(channel).await
+    }
+
+    /// Waits for the next message, whatever it is: whether there will be more. One that came in the meantime counts.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    #[cfg(feature = "book")]
+    pub(super) async fn next_message(&self) -> bool {
+        if !self.health.is_broken() {
+            self.health.news().await;
+        }
+        !self.health.is_broken()
+    }
+
     /// Whether the other is a clone of it.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health, &other.health)

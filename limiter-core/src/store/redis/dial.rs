@@ -147,8 +147,11 @@ where
     if endpoint.login.protocol() == ProtocolVersion::RESP3 {
         let watched = Arc::clone(&health);
         config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-            if push.kind == PushKind::Disconnection {
-                watched.break_off();
+            match push.kind {
+                PushKind::Disconnection => watched.break_off(),
+                #[cfg(feature = "book")]
+                PushKind::Message => watched.message_came(),
+                _ => {}
             }
             Ok(())
         });

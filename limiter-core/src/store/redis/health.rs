@@ -25,6 +25,9 @@ pub(super) struct Health {
     born: Instant,
     broken: AtomicBool,
     silence: Mutex<Silence>,
+    /// A message came, or the connection broke.
+    #[cfg(feature = "book")]
+    news: tokio::sync::Notify,
 }
 
 /// Since the last answer.
@@ -53,6 +56,8 @@ impl Health {
             born,
             broken: AtomicBool::new(false),
             silence: Mutex::new(silence),
+            #[cfg(feature = "book")]
+            news: tokio::sync::Notify::new(),
         }
     }
 
@@ -71,6 +76,20 @@ impl Health {
     /// The connection is of no use any more.
     pub(super) fn break_off(&self) {
         self.broken.store(true, Ordering::Relaxed);
+        #[cfg(feature = "book")]
+        self.news.notify_one();
+    }
+
+    /// A message came on a channel to which the connection is subscribed.
+    #[cfg(feature = "book")]
+    pub(super) fn message_came(&self) {
+        self.news.notify_one();
+    }
+
+    /// Waits until a message has come since the last time, or the connection is broken; for one who waits at a time.
+    #[cfg(feature = "book")]
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// A call is about to be sent.

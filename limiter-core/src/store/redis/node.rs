@@ -5,6 +5,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "book")]
+use bb8_redis::bb8::ManageConnection as _;
 use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
 use bb8_redis::redis::{RedisError, Value};
 
@@ -241,6 +243,12 @@ impl Node {
                 return Ok(connection.clone());
             }
         }
+    }
+
+    /// A connection that is in no pool.
+    #[cfg(feature = "book")]
+    pub(super) async fn dial(&self) -> Result<Connection, RedisError> {
+        self.0.dialer.connect().await
     }
 
     /// Has the next call use another connection, since this one is slow to answer.

@@ -64,6 +64,14 @@ pub(super) static HEARTBEAT: Script = Script::new(concat!(
     include_str!("lua/heartbeat.lua"),
 ));
 
+/// Keeps the book of policies.
+#[cfg(feature = "book")]
+pub(super) static BOOK: Script = Script::new(concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/moment.lua"),
+    include_str!("lua/book.lua"),
+));
+
 impl Script {
     const fn new(source: &'static str) -> Self {
         let hash = OnceLock::new();

@@ -1,0 +1,361 @@
+//! Policies by name, which may change while the program runs.
+
+mod entry;
+#[cfg(feature = "book")]
+mod file;
+#[cfg(feature = "book")]
+mod follow;
+mod missed;
+mod overrides;
+mod pages;
+#[cfg(all(feature = "book", feature = "redis"))]
+mod redis;
+#[cfg(feature = "book")]
+mod text;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+pub use entry::BookEntry;
+#[cfg(feature = "book")]
+pub use file::FileSource;
+pub(crate) use missed::Miss;
+pub use overrides::Override;
+
+use crate::clock::Clock;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::policy::Policy;
+use missed::Missed;
+#[cfg(feature = "book")]
+pub(crate) use pages::{Page, Source};
+use pages::{Pages, Slot};
+#[cfg(all(feature = "book", feature = "redis"))]
+pub use redis::{RedisBook, RedisSource};
+#[cfg(feature = "book")]
+pub use text::{BookError, Mistake};
+
+/// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
+///
+/// A [`Limiter`](crate::Limiter) that is given a book ([`InProcessBuilder::book`](crate::InProcessBuilder::book),
+/// [`RedisBuilder::book`](crate::RedisBuilder::book)) decides by [name](crate::Limiter::named).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use limiter_core::{Limiter, ManualClock, Policy, PolicyBook};
+///
+/// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
+/// let book = PolicyBook::new().with(sized(2)?);
+/// let limits = Limiter::in_process().clock(&ManualClock::new()).book(&book).build();
+///
+/// let search = limits.named("search");
+/// search.check("ann").cost(2).await?.require()?;
+/// assert_eq!(search.peek("bob").await?.remaining(), 2);
+///
+/// book.set(sized(5)?);
+/// assert_eq!(search.peek("ann").await?.remaining(), 0, "a bucket keeps its tokens");
+/// assert_eq!(search.peek("bob").await?.remaining(), 5);
+/// # Ok::<(), limiter_core::Rejection>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Where policies come from
+///
+/// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature `book`). The same name may stand
+/// at several of these places: what Redis says counts before what a file says, a file followed later before one followed
+/// earlier, and each of them before the code. So a replica that starts while Redis is out has a book. When a source
+/// does not name a policy any more, the next one counts that does.
+///
+/// # What a change means for who has used something
+///
+/// State belongs to the policy's name, algorithm, group and key. A changed capacity, limit or rate finds it as
+/// it is, as with any changed policy: buckets keep what is left, funnels and windows what was used. With another algorithm or group
+/// everybody starts afresh.
+#[derive(Clone)]
+pub struct PolicyBook(Arc<Inner>);
+
+struct Inner {
+    /// What each source says. Locked before `slots`, by those who change something.
+    pages: Mutex<Pages>,
+    /// What counts of it: all that a call looks at.
+    slots: RwLock<HashMap<Box<str>, Slot>>,
+    revision: watch::Sender<u64>,
+    missed: Missed,
+}
+
+impl PolicyBook {
+    /// How many keys have a quota of their own at most, of those that one source names.
+    pub const MAX_OVERRIDES: usize = 10_000;
+
+    /// A book without policies.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            pages: Mutex::default(),
+            slots: RwLock::default(),
+            revision: watch::Sender::new(0),
+            missed: Missed::default(),
+        }))
+    }
+
+    /// The book with a policy, for all apps, or with a [`BookEntry`], for some of them. See [`set`](Self::set).
+    #[must_use]
+    pub fn with(self, entry: impl Into<BookEntry>) -> Self {
+        self.set(entry);
+        self
+    }
+
+    /// Puts a policy into the book, in place of the one that [code](Self#where-policies-come-from) has put there under its name. As
+    /// long as a file or Redis names a policy so, theirs counts.
+    pub fn set(&self, entry: impl Into<BookEntry>) {
+        let entry = Arc::new(entry.into());
+        let name: Box<str> = entry.policy().name().into();
+        let mut pages = self.pages();
+        if pages.code().set(entry) {
+            self.renew(&pages, &name);
+        }
+    }
+
+    /// Takes a policy out that code has put into the book, and the quotas of its keys: whether there was one.
+    pub fn remove(&self, name: &str) -> bool {
+        let mut pages = self.pages();
+        let removed = pages.code().remove(name);
+        if removed {
+            self.renew(&pages, name);
+        }
+        removed
+    }
+
+    /// What counts under a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<BookEntry>> {
+        self.look(name, |slot| Arc::clone(&slot.entry))
+    }
+
+    /// All names, in alphabetical order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<String> = slots.keys().map(|name| name.to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Gives a key a quota of its own, in place of the one that [code](Self#where-policies-come-from) has given it: a customer's,
+    /// say. What it has used it has used.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Override, Policy, PolicyBook};
+    /// use std::time::Duration;
+    ///
+    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
+    /// let book = PolicyBook::new().with(daily(100)?);
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    ///
+    /// let tomorrow = clock.now().after(Duration::from_secs(86_400));
+    /// book.set_override(Override::new(daily(500)?, "ann").until(tomorrow))?;
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 500);
+    /// assert_eq!(limits.named("daily").peek("bob").await?.remaining(), 100);
+    ///
+    /// clock.set(tomorrow);
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] when the book has no policy of this name and algorithm, and when there are
+    /// [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the system's clock make room.
+    pub fn set_override(&self, own: Override) -> Result<(), ConfigError> {
+        let name = own.policy_name().to_owned();
+        let mut pages = self.pages();
+        match self.get(&name) {
+            None => {
+                let expected = "a policy that is in the book";
+                return Err(ConfigError::invalid("policy of an override", name, expected));
+            }
+            Some(entry) if !own.fits(entry.policy()) => {
+                let expected = format!("numbers for {}", entry.policy());
+                return Err(ConfigError::invalid("override", own, expected));
+            }
+            Some(_) => {}
+        }
+        if !pages.code().has_override(&own) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+            let over = pages.code().forget_overrides_until(Clock::System.now());
+            over.iter().for_each(|name| self.renew(&pages, name));
+            if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+                let expected = format!("at most {}", Self::MAX_OVERRIDES);
+                return Err(ConfigError::invalid(
+                    "number of overrides",
+                    Self::MAX_OVERRIDES + 1,
+                    expected,
+                ));
+            }
+        }
+        let own = Arc::new(own);
+        if pages.code().set_override(Arc::clone(&own)) {
+            self.renew_override(&pages, &name, own.key());
+        }
+        Ok(())
+    }
+
+    /// Takes the quota away again that code has given a key: whether there was one.
+    pub fn remove_override<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> bool {
+        let key = key.into().into_owned();
+        let mut pages = self.pages();
+        let removed = pages.code().remove_override(name, &key);
+        if removed {
+            self.renew_override(&pages, name, &key);
+        }
+        removed
+    }
+
+    /// The keys that have a quota of their own under a policy, in the order of their texts. Those are among them that are over and were
+    /// not taken out.
+    #[must_use]
+    pub fn overrides(&self, name: &str) -> Vec<Arc<Override>> {
+        let mut listed = self
+            .look(name, |slot| slot.overrides().cloned().collect::<Vec<_>>())
+            .unwrap_or_default();
+        listed.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+        listed
+    }
+
+    /// How often the book has changed since this process made it. Clones have the same.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        *self.0.revision.borrow()
+    }
+
+    /// Waits until the [`revision`](Self::revision) is another than this, and says which.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn changed(&self, revision: u64) -> u64 {
+        let mut revisions = self.0.revision.subscribe();
+        // The sender lives as long as `self`.
+        match revisions.wait_for(|now| *now != revision).await {
+            Ok(now) => *now,
+            Err(_) => self.revision(),
+        }
+    }
+
+    /// How many calls asked for a policy that is not there, or is not for their app.
+    #[must_use]
+    pub fn not_configured(&self) -> u64 {
+        self.0.missed.count()
+    }
+
+    /// The policy that counts for a call of an app, if it is there and for it.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        app: Option<&str>,
+        key: &Key<'_>,
+        clock: &Clock,
+    ) -> Result<Policy, Miss> {
+        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.get(name).ok_or(Miss::NotThere)?;
+        if !slot.entry.is_for(app) {
+            return Err(Miss::NotForApp);
+        }
+        Ok(slot.policy_for(key, clock).clone())
+    }
+
+    /// Counts a call that asked for what it did not find.
+    pub(crate) fn miss(&self, name: &str, app: Option<&str>, miss: Miss, clock: &Clock) {
+        self.0.missed.add(name, app, miss, clock.now());
+    }
+
+    /// Has a source say something else than before, or for the first time.
+    #[cfg(feature = "book")]
+    pub(crate) fn adopt(&self, source: &Source, page: Page) {
+        self.put(self.pages(), source, page);
+    }
+
+    #[cfg(feature = "book")]
+    fn put(&self, mut pages: MutexGuard<'_, Pages>, source: &Source, page: Page) {
+        if !pages.put(source, page) {
+            return;
+        }
+        let slots = pages.all_slots();
+        let old = {
+            let mut now = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, slots)
+        };
+        self.count_change();
+        // Which takes a while; nobody waits for it.
+        drop(old);
+    }
+
+    /// All that counts, as one source would say it.
+    #[cfg(feature = "book")]
+    pub(crate) fn as_page(&self) -> Page {
+        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
+        Page::of(slots.values())
+    }
+
+    fn look<T>(&self, name: &str, look: impl FnOnce(&Slot) -> T) -> Option<T> {
+        let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
+        slots.get(name).map(look)
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has what counts under a name follow from the pages again.
+    fn renew(&self, pages: &Pages, name: &str) {
+        let slot = pages.slot(name);
+        let old = {
+            let mut slots = self.0.slots.write().unwrap_or_else(PoisonError::into_inner);
+            match slot {
+                Some(slot) => slots.insert(name.into(), slot),
+                None => slots.remove(name),
+            }
+        };
+        self.count_change();
+        drop(old);
+    }
+
+    /// The same for one key, of which there may be many.
+    fn renew_override(&self, pages: &Pages, name: &str, key: &Key<'static>) {
+        if let Some(slot) = self
+            .0
+            .slots
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(name)
+        {
+            slot.renew(pages, key);
+        }
+        self.count_change();
+    }
+
+    /// After what counts has changed, so that who is told finds it.
+    fn count_change(&self) {
+        self.0.revision.send_modify(|revision| *revision += 1);
+    }
+}
+
+impl Default for PolicyBook {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for PolicyBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyBook")
+            .field("revision", &self.revision())
+            .field("names", &self.names())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! Follows a file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::follow::{Task, Trouble, WeakBook, reason};
+use super::text::{BookError, MAX_TEXT_BYTES, parse_some};
+use super::{PolicyBook, Source};
+
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What has changed must be the same again after so long: whoever writes a file in pieces is not finished with the first.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+/// A file whose policies are in a [`PolicyBook`], and stay what the file says as it changes (feature `book`). Its text is as
+/// [`PolicyBook::from_toml`] reads it.
+///
+/// It is read every second, by its name, so that it may be replaced, as may be what symbolic links on the way lead to: a mounted
+/// config map swaps one. A text that has mistakes changes nothing, and is an event, and so is a file that is gone or names
+/// no policy at all; [`last_error`](Self::last_error) says what is wrong as long as it is. A file that
+/// is written in place may be read while it is half written, unless that takes less than a tenth of a second: better rename a new one
+/// over it.
+///
+/// The file is followed until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book are, or the
+/// runtime ends. What it said last stays in the book.
+#[derive(Debug)]
+#[must_use = "the file is followed until this is dropped"]
+pub struct FileSource {
+    shared: Arc<Shared>,
+    task: Task,
+}
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    trouble: Trouble,
+}
+
+impl FileSource {
+    /// Reads the file now, which blocks, and follows it in a task.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{FileSource, Limiter, PolicyBook};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("limits-{}.toml", std::process::id()));
+    /// std::fs::write(&path, "policy.mail = { algorithm = 'sliding_window', limit = 5, window = '1m' }").unwrap();
+    /// let book = PolicyBook::new();
+    /// let _followed = FileSource::follow(&book, &path)?;
+    /// let limits = Limiter::in_process().book(&book).build();
+    /// assert_eq!(limits.named("mail").peek("ann").await.unwrap().remaining(), 5);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), limiter_core::BookError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BookError::File`] when it cannot be read, [`BookError::Mistakes`] when it is refused. The book is then as it was.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime with time.
+    pub fn follow(book: &PolicyBook, path: impl Into<PathBuf>) -> Result<Self, BookError> {
+        let path = path.into();
+        let text = read(&path);
+        book.adopt_file(&path, &text)?;
+        let shared = Arc::new(Shared {
+            path,
+            trouble: Trouble::default(),
+        });
+        let following = follow(WeakBook::of(book), Arc::clone(&shared), text);
+        let task = Task::spawn(following);
+        Ok(Self { shared, task })
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// What is wrong with the file now, if anything is. What it said before counts as long as it is.
+    #[must_use]
+    pub fn last_error(&self) -> Option<BookError> {
+        self.shared.trouble.last()
+    }
+
+    /// Follows the file as long as there is the book.
+    pub fn detach(self) {
+        self.task.detach();
+    }
+}
+
+/// What is in a file, or why nobody knows.
+#[derive(Clone, Debug)]
+struct Content(Result<String, Arc<io::Error>>);
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Ok(text), Ok(other)) => text == other,
+            (Err(error), Err(other)) => error.kind() == other.kind(),
+            _ => false,
+        }
+    }
+}
+
+impl PolicyBook {
+    fn adopt_file(&self, path: &Path, content: &Content) -> Result<(), BookError> {
+        let text = content.0.as_ref().map_err(|error| BookError::File {
+            path: path.to_owned(),
+            error: Arc::clone(error),
+        })?;
+        let page = parse_some(&path.to_string_lossy(), text)?;
+        self.adopt(&Source::File(path.to_owned()), page);
+        Ok(())
+    }
+}
+
+async fn follow(book: WeakBook, shared: Arc<Shared>, mut seen: Content) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        let now = read_elsewhere(&shared).await;
+        if now != seen {
+            sleep(SETTLED_AFTER).await;
+            if read_elsewhere(&shared).await != now {
+                continue;
+            }
+        }
+        let Some(book) = book.upgrade() else { return };
+        if now == seen {
+            continue;
+        }
+        let file = shared.path.display();
+        match book.adopt_file(&shared.path, &now) {
+            Ok(()) => {
+                shared.trouble.is_over();
+                tracing::info!(%file, revision = book.revision(), "the policies of the file have changed");
+            }
+            Err(error) => {
+                let reason = reason(&error);
+                if shared.trouble.is_new(error) {
+                    tracing::warn!(%file, %reason, "the file is refused, and its last policies stay");
+                }
+            }
+        }
+        seen = now;
+    }
+}
+
+/// In a thread that may wait for a disk.
+async fn read_elsewhere(shared: &Arc<Shared>) -> Content {
+    let shared = Arc::clone(shared);
+    let reading = tokio::task::spawn_blocking(move || read(&shared.path));
+    reading
+        .await
+        .unwrap_or_else(|ended| Content(Err(Arc::new(io::Error::other(ended)))))
+}
+
+/// As much as a text may have, and a byte.
+fn read(path: &Path) -> Content {
+    let most = u64::try_from(MAX_TEXT_BYTES).unwrap_or(u64::MAX);
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_string(&mut text));
+    Content(read.map(|_| text).map_err(Arc::new))
+}

@@ -1,0 +1,280 @@
+//! What each source says, and what counts of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+#[cfg(feature = "book")]
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{BookEntry, Override};
+use crate::clock::Clock;
+use crate::identity::Identity;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::units::Timestamp;
+
+/// Who says something. Later ones count before earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The program itself.
+    Code,
+    /// A file.
+    #[cfg(feature = "book")]
+    File(PathBuf),
+    /// The book of a namespace in Redis.
+    #[cfg(all(feature = "book", feature = "redis"))]
+    Redis,
+}
+
+impl Source {
+    #[cfg(feature = "book")]
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Code => 0,
+            Self::File(_) => 1,
+            #[cfg(feature = "redis")]
+            Self::Redis => 2,
+        }
+    }
+}
+
+/// What one source says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(super) entries: BTreeMap<Box<str>, Arc<BookEntry>>,
+    overrides: HashMap<Box<str>, HashMap<Key<'static>, Arc<Override>>>,
+    overrides_count: usize,
+}
+
+impl Page {
+    /// The policies, in the order of their names.
+    #[cfg(feature = "book")]
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<BookEntry>> {
+        self.entries.values()
+    }
+
+    /// Whether that changes something.
+    pub(super) fn set(&mut self, entry: Arc<BookEntry>) -> bool {
+        let name = entry.policy().name().into();
+        let changes = self.entries.get(&name) != Some(&entry);
+        if changes {
+            self.entries.insert(name, entry);
+        }
+        changes
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        if let Some(own) = self.overrides.remove(name) {
+            self.overrides_count -= own.len();
+        }
+        self.entries.remove(name).is_some()
+    }
+
+    pub(super) fn overrides_count(&self) -> usize {
+        self.overrides_count
+    }
+
+    pub(super) fn has_override(&self, own: &Override) -> bool {
+        self.override_of(own.policy_name(), own.key()).is_some()
+    }
+
+    fn override_of(&self, name: &str, key: &Key<'static>) -> Option<&Arc<Override>> {
+        self.overrides.get(name)?.get(key)
+    }
+
+    /// Whether that changes something.
+    pub(super) fn set_override(&mut self, own: Arc<Override>) -> bool {
+        let of_policy = self.overrides.entry(own.policy_name().into()).or_default();
+        match of_policy.insert(own.key().clone(), Arc::clone(&own)) {
+            Some(before) => before != own,
+            None => {
+                self.overrides_count += 1;
+                true
+            }
+        }
+    }
+
+    pub(super) fn remove_override(&mut self, name: &str, key: &Key<'static>) -> bool {
+        let Some(of_policy) = self.overrides.get_mut(name) else {
+            return false;
+        };
+        let removed = of_policy.remove(key).is_some();
+        self.overrides_count -= usize::from(removed);
+        if of_policy.is_empty() {
+            self.overrides.remove(name);
+        }
+        removed
+    }
+
+    /// Takes those out that are over: the names of their policies.
+    pub(super) fn forget_overrides_until(&mut self, now: Timestamp) -> BTreeSet<Box<str>> {
+        let mut touched = BTreeSet::new();
+        let mut count = 0;
+        self.overrides.retain(|name, own| {
+            let before = own.len();
+            own.retain(|_, own| own.holds_at(now));
+            if own.len() < before {
+                touched.insert(name.clone());
+            }
+            count += own.len();
+            !own.is_empty()
+        });
+        self.overrides_count = count;
+        touched
+    }
+
+    /// What counts, as one page.
+    #[cfg(feature = "book")]
+    pub(super) fn of<'a>(slots: impl IntoIterator<Item = &'a Slot>) -> Self {
+        let mut page = Self::default();
+        for slot in slots {
+            page.set(Arc::clone(&slot.entry));
+            for own in slot.overrides() {
+                page.set_override(Arc::clone(own));
+            }
+        }
+        page
+    }
+
+    /// The quotas of keys, in the order of policies and keys.
+    #[cfg(feature = "book")]
+    pub(super) fn overrides_in_order(&self) -> Vec<&Arc<Override>> {
+        let mut all: Vec<_> = self.overrides.values().flat_map(HashMap::values).collect();
+        all.sort_unstable_by(|a, b| (a.policy_name(), a.order()).cmp(&(b.policy_name(), b.order())));
+        all
+    }
+}
+
+/// The pages of all sources, those that count first standing last.
+#[derive(Debug)]
+pub(super) struct Pages {
+    all: Vec<(Source, Page)>,
+    /// The revision of what Redis says; 0 where it was not heard.
+    #[cfg(all(feature = "book", feature = "redis"))]
+    pub(super) published: u64,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self {
+            all: vec![(Source::Code, Page::default())],
+            #[cfg(all(feature = "book", feature = "redis"))]
+            published: 0,
+        }
+    }
+}
+
+impl Pages {
+    /// The page of the program itself, which is there from the beginning.
+    pub(super) fn code(&mut self) -> &mut Page {
+        #[expect(
+            clippy::expect_used,
+            reason = "`default` puts it first, and none is taken out"
+        )]
+        let (_, page) = self.all.first_mut().expect("the page of the program itself");
+        page
+    }
+
+    /// Whether that changes something.
+    #[cfg(feature = "book")]
+    pub(super) fn put(&mut self, source: &Source, page: Page) -> bool {
+        if let Some((_, own)) = self.all.iter_mut().find(|(of, _)| of == source) {
+            let changes = *own != page;
+            *own = page;
+            return changes;
+        }
+        let at = self.all.partition_point(|(of, _)| of.rank() <= source.rank());
+        self.all.insert(at, (source.clone(), page));
+        true
+    }
+
+    /// What counts under a name.
+    pub(super) fn slot(&self, name: &str) -> Option<Slot> {
+        let entry = self.latest(|page| page.entries.get(name))?;
+        let mut slot = Slot {
+            entry: Arc::clone(entry),
+            own: HashMap::new(),
+        };
+        // From the first to the last, so that the last one stays.
+        for own in (self.all.iter()).filter_map(|(_, page)| page.overrides.get(name)) {
+            own.values().for_each(|own| slot.insert(own));
+        }
+        Some(slot)
+    }
+
+    #[cfg(feature = "book")]
+    pub(super) fn all_slots(&self) -> HashMap<Box<str>, Slot> {
+        let names: BTreeSet<&str> = (self.all.iter())
+            .flat_map(|(_, page)| page.entries.keys().map(AsRef::as_ref))
+            .collect();
+        let slots = names
+            .into_iter()
+            .filter_map(|name| Some((name.into(), self.slot(name)?)));
+        slots.collect()
+    }
+
+    fn latest<'a, T>(&'a self, look: impl FnMut(&'a Page) -> Option<&'a T>) -> Option<&'a T> {
+        self.all.iter().rev().map(|(_, page)| page).find_map(look)
+    }
+}
+
+/// What counts under one name.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) entry: Arc<BookEntry>,
+    /// By the identity of their state, so that a call makes no text to find one.
+    own: HashMap<Identity, Own>,
+}
+
+/// What counts for one key.
+#[derive(Debug)]
+struct Own {
+    policy: Policy,
+    given: Arc<Override>,
+}
+
+impl Slot {
+    pub(super) fn overrides(&self) -> impl Iterator<Item = &Arc<Override>> {
+        self.own.values().map(|own| &own.given)
+    }
+
+    /// The policy for a key.
+    pub(super) fn policy_for(&self, key: &Key<'_>, clock: &Clock) -> &Policy {
+        let base = self.entry.policy();
+        if self.own.is_empty() {
+            return base;
+        }
+        match self.own.get(&identity(base, key)) {
+            Some(own) if own.given.end().is_none() || own.given.holds_at(clock.now()) => &own.policy,
+            _ => base,
+        }
+    }
+
+    /// Has what counts for one key follow from the pages again.
+    pub(super) fn renew(&mut self, pages: &Pages, key: &Key<'static>) {
+        let name = self.entry.policy().name().to_owned();
+        self.own.remove(&identity(self.entry.policy(), key));
+        let fitting = |page: &&Arc<Override>| page.fits(self.entry.policy());
+        let given = pages.latest(|page| page.override_of(&name, key).filter(fitting));
+        if let Some(given) = given.cloned() {
+            self.insert(&given);
+        }
+    }
+
+    /// One for a policy of another algorithm, which stood in another source, counts as little as if it were not there.
+    fn insert(&mut self, given: &Arc<Override>) {
+        let base = self.entry.policy();
+        if !given.fits(base) {
+            return;
+        }
+        let own = Own {
+            policy: base.with_numbers_of(given.policy()),
+            given: Arc::clone(given),
+        };
+        self.own.insert(identity(base, given.key()), own);
+    }
+}
+
+fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
+    let key = Key::from(key).bounded();
+    policy.identity(key.group(policy.escaped_group()), key.as_str())
+}

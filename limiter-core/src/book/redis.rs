@@ -1,0 +1,331 @@
+//! Follows the book of a namespace in Redis, and publishes it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::follow::{Task, Trouble, WeakBook, reason};
+use super::text::{BookError, parse, without_revision};
+use super::{PolicyBook, Source};
+use crate::error::StoreErrorKind;
+use crate::store::redis::{Published, Shelf, Stored, varied};
+
+/// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How often an edit is begun anew because somebody else has published meanwhile.
+const MOST_TRIES: usize = 8;
+
+/// The book of a namespace in Redis: text as [`PolicyBook::from_toml`] reads it, under the key `namespace|book` (feature `book`). Cheap
+/// to clone. Made by [`Limiter::book_in_redis`](crate::Limiter::book_in_redis).
+///
+/// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::book) say what Redis says: a change reaches every replica within
+/// a second. While Redis is out, and when it has lost its data, the last book counts.
+///
+/// ```no_run
+/// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+/// use limiter_core::{FileSource, Limiter, Override, Policy, PolicyBook};
+///
+/// let book = PolicyBook::new();
+/// let limits = Limiter::redis("redis://localhost/").namespace("prod:checkout").book(&book).build()?;
+/// let _file = FileSource::follow(&book, "limits.toml")?; // counts until Redis is heard
+/// let shelf = limits.book_in_redis()?;
+/// let _redis = shelf.follow();
+///
+/// // Somewhere else:
+/// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
+/// shelf.edit(|draft| {
+///     draft.set(search(20)?);
+///     draft.set_override(Override::new(search(100)?, "user:7"))?;
+///     Ok(())
+/// }).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Revisions
+///
+/// The first line of the text says its revision, `revision = 1763776000000`, a later text having a higher one. A text with
+/// a lower one than this process has seen, or with none, is not believed: it comes from a server that lost what it had, or from a backup. To
+/// go back on purpose, publish: a revision is the server's time in milliseconds, or one more than the last, so what is
+/// published is always believed, also after Redis has lost its data. A text that is written by hand, by SET, needs a first line
+/// with a higher revision.
+#[derive(Clone, Debug)]
+pub struct RedisBook(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    shelf: Shelf,
+    /// Of the limiter.
+    book: PolicyBook,
+}
+
+impl RedisBook {
+    pub(crate) fn new(shelf: Shelf, book: PolicyBook) -> Self {
+        Self(Arc::new(Shared { shelf, book }))
+    }
+
+    /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a change, and every half a second, since messages get lost.
+    ///
+    /// A text that has mistakes changes nothing, and is an event; [`RedisSource::last_error`] says what is wrong as long as it is.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime with time and I/O.
+    pub fn follow(&self) -> RedisSource {
+        let shared = Arc::new(Following {
+            shelf: self.0.shelf.clone(),
+            trouble: Trouble::default(),
+            refused: Mutex::default(),
+        });
+        let task = Task::spawn(follow(WeakBook::of(&self.0.book), Arc::clone(&shared)));
+        RedisSource { shared, task }
+    }
+
+    /// What stands in Redis: its revision and its text, without the first line that says the revision. `None` for nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`BookError::Store`] when Redis gives no answer; [`BookError::Mistakes`] for a text without a revision.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn read(&self) -> Result<Option<(u64, String)>, BookError> {
+        match self.0.shelf.read(0).await? {
+            Stored::Nothing | Stored::Revision(_, None) => Ok(None),
+            Stored::Unnumbered => Err(unnumbered(&self.0.shelf)),
+            Stored::Revision(revision, Some(text)) => {
+                Ok(Some((revision, without_revision(&text).to_owned())))
+            }
+        }
+    }
+
+    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A first line with a
+    /// revision may stand in it, and means nothing. The limiter's own book has it at once.
+    ///
+    /// # Errors
+    ///
+    /// [`BookError::Mistakes`] for a text that has some: it is not sent. [`BookError::Conflict`] when Redis has another revision than
+    /// the one to be replaced; nothing is written then. [`BookError::Store`] when Redis gives no answer; it may have been
+    /// published all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while Redis is asked, it is published or not.
+    pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, BookError> {
+        let text = without_revision(text);
+        let page = parse("text", text)?;
+        let Shared { shelf, book } = &*self.0;
+        match shelf
+            .publish(text, replaced, book.published().unwrap_or(0))
+            .await?
+        {
+            Published::As(revision) => {
+                book.adopt_published(revision, page);
+                Ok(revision)
+            }
+            Published::Conflict(found) => Err(BookError::Conflict {
+                expected: replaced,
+                found,
+            }),
+        }
+    }
+
+    /// Publishes what becomes of the book in Redis by `change`, which is begun anew when somebody else has published meanwhile. `change` is given
+    /// what stands in Redis, and nothing of the limiter's other sources. Comments in the text are lost.
+    ///
+    /// # Errors
+    ///
+    /// What `change` says; else as [`publish`](Self::publish), a conflict only after several tries.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`publish`](Self::publish).
+    pub async fn edit(
+        &self,
+        mut change: impl FnMut(&PolicyBook) -> Result<(), BookError>,
+    ) -> Result<u64, BookError> {
+        let mut tries = 0;
+        loop {
+            let (replaced, text) = self.read().await?.unwrap_or_default();
+            let draft = PolicyBook::from_toml(&text)?;
+            change(&draft)?;
+            tries += 1;
+            match self.publish(&draft.to_toml(), replaced).await {
+                Err(BookError::Conflict { .. }) if tries < MOST_TRIES => {
+                    sleep(varied(Duration::from_millis(2))).await;
+                }
+                published => return published,
+            }
+        }
+    }
+}
+
+/// A [`RedisBook`] that is followed. It is until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book
+/// are, or the runtime ends. What it said last stays in the book.
+#[derive(Debug)]
+#[must_use = "the book is followed until this is dropped"]
+pub struct RedisSource {
+    shared: Arc<Following>,
+    task: Task,
+}
+
+#[derive(Debug)]
+struct Following {
+    shelf: Shelf,
+    trouble: Trouble,
+    /// The last text that was refused, which is not read again.
+    refused: Mutex<Option<String>>,
+}
+
+impl RedisSource {
+    /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is well.
+    #[must_use]
+    pub fn last_error(&self) -> Option<BookError> {
+        self.shared.trouble.last()
+    }
+
+    /// Follows the book as long as there is the limiter's.
+    pub fn detach(self) {
+        self.task.detach();
+    }
+}
+
+async fn follow(book: WeakBook, shared: Arc<Following>) {
+    let news = Notify::new();
+    tokio::select! {
+        () = look_again_and_again(book, &shared, &news) => {}
+        () = listen(&shared.shelf, &news) => {}
+    }
+}
+
+/// Until there is no book any more.
+async fn look_again_and_again(book: WeakBook, shared: &Following, news: &Notify) {
+    loop {
+        {
+            let Some(book) = book.upgrade() else { return };
+            shared.look(&book).await;
+        }
+        tokio::select! {
+            () = news.notified() => {}
+            () = sleep(varied(LOOK_EVERY)) => {}
+        }
+    }
+}
+
+/// Passes on that something was published. Where that cannot be heard, it is found out all the same, a little later.
+async fn listen(shelf: &Shelf, news: &Notify) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match shelf.listen().await {
+            Ok(ear) => {
+                // What was published before is missed.
+                news.notify_one();
+                while ear.hears().await {
+                    news.notify_one();
+                }
+                pause = FIRST_PAUSE;
+            }
+            Err(error) => {
+                tracing::debug!(key = shelf.key(), %error, "changes of the book are not told, and looked for")
+            }
+        }
+        sleep(varied(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Following {
+    async fn look(&self, book: &PolicyBook) {
+        let key = self.shelf.key();
+        let known = book.published().unwrap_or(0);
+        let error = match self.shelf.read(known).await {
+            Ok(stored) => match self.take(book, stored, known) {
+                Ok(()) => {
+                    if self.trouble.is_over() {
+                        tracing::info!(key, revision = known, "the book in Redis is well again");
+                    }
+                    return;
+                }
+                Err(error) => error,
+            },
+            Err(error) => error.into(),
+        };
+        // Of an outage others say enough.
+        let is_outage = matches!(&error, BookError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
+        let reason = reason(&error);
+        if self.trouble.is_new(error) && !is_outage {
+            tracing::warn!(key, %reason, "the book in Redis is refused, and the last policies stay");
+        }
+    }
+
+    /// Has the book say what stands in Redis, if that can be believed.
+    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), BookError> {
+        let older = |found| BookError::Older { found, seen: known };
+        match stored {
+            Stored::Nothing if known == 0 => Ok(()),
+            Stored::Nothing => Err(older(0)),
+            Stored::Unnumbered => Err(unnumbered(&self.shelf)),
+            Stored::Revision(revision, _) if revision < known => Err(older(revision)),
+            Stored::Revision(_, None) => Ok(()),
+            Stored::Revision(revision, Some(text)) => {
+                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(error) = self.trouble.last()
+                    && refused.as_ref() == Some(&text)
+                {
+                    return Err(error);
+                }
+                match parse(self.shelf.key(), &text) {
+                    Ok(page) => {
+                        *refused = None;
+                        if book.adopt_published(revision, page) {
+                            let key = self.shelf.key();
+                            tracing::info!(key, revision, "the policies in Redis have changed");
+                        }
+                        Ok(())
+                    }
+                    Err(error) => {
+                        *refused = Some(text);
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Nobody knows whether such a text is the latest.
+fn unnumbered(shelf: &Shelf) -> BookError {
+    BookError::one(
+        shelf.key(),
+        "no revision, expected a first line such as `revision = 7`, with a higher one than before",
+    )
+}
+
+impl PolicyBook {
+    /// The revision of what Redis says, where this process has [followed](RedisBook::follow) or published it; `None` before. Replicas that
+    /// have the same revision have the same policies from there.
+    #[must_use]
+    pub fn published(&self) -> Option<u64> {
+        Some(self.pages().published).filter(|revision| *revision > 0)
+    }
+
+    /// Whether it is a later one than is known.
+    fn adopt_published(&self, revision: u64, page: super::Page) -> bool {
+        {
+            let mut pages = self.pages();
+            if revision <= pages.published {
+                return false;
+            }
+            pages.published = revision;
+            self.put(pages, &Source::Redis, page);
+        }
+        true
+    }
+}

@@ -1,0 +1,362 @@
+//! Books as text: TOML, one table a policy, and one for each key with a quota of its own.
+//!
+//! A text is refused with all of its mistakes, each with its place and what was expected there, and nothing of it counts then.
+
+mod draft;
+mod fields;
+mod mistake;
+mod moment;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use toml::de::{DeTable, DeValue};
+
+pub use mistake::{BookError, Mistake};
+
+use super::{BookEntry, Override, Page, PolicyBook};
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::policy::check_text;
+use draft::{Draft, Kind, Settings};
+use fields::{Field, Table};
+use mistake::Report;
+
+/// A longer text is refused: it holds as many quotas of keys as a source may have, several times.
+pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;
+/// In a longer one only the first mistake of syntax is told: the parser keeps what it finds.
+const MAX_RECOVERED_BYTES: usize = 64 << 10;
+
+/// Books as text (feature `book`).
+///
+/// ```toml
+/// [policy.search]
+/// algorithm = "token_bucket"       # or funnel
+/// capacity = 20
+/// rate = "10/s"
+/// deadline = "20ms"                # this and what follows may be left out
+/// on_store_failure = "local"       # allow, deny, error
+/// lease = "1s"
+/// group = "all"
+/// apps = ["checkout", "mobile"]
+///
+/// [policy."mail out"]
+/// algorithm = "sliding_window"     # or counter_window
+/// limit = 100
+/// window = "1m"
+///
+/// [policy.monthly]
+/// algorithm = "fixed_window"
+/// limit = 10_000
+/// window = "month"
+/// align = "+02:00"                 # without it, and not for a month: from the first use on
+///
+/// [policy.leave-evenly]
+/// algorithm = "funnel"
+/// capacity = 10
+/// rate = "2/s"
+/// paced = true
+///
+/// [[override]]                     # a key's own quota
+/// policy = "search"
+/// key = "user:7"                   # or escaped_key, as it stands in Redis; group, or escaped_group, of the key
+/// capacity = 100
+/// rate = "50/s"
+/// until = 2030-01-01T00:00:00Z
+/// ```
+///
+/// What a name means that is left out, and which values there may be, is as in [`PolicyBuilder`](crate::PolicyBuilder).
+impl PolicyBook {
+    /// A book of what a text says, as if code had put it there.
+    ///
+    /// ```
+    /// use limiter_core::PolicyBook;
+    ///
+    /// let book = PolicyBook::from_toml("
+    ///     [policy.search]
+    ///     algorithm = 'token_bucket'
+    ///     capacity = 20
+    ///     rate = '10/s'
+    /// ")?;
+    /// assert_eq!(book.get("search").unwrap().policy().quota().whole(), 20);
+    ///
+    /// let refused = PolicyBook::from_toml("policy.search = { algorithm = 'funnel', capacity = 0, rate = '10' }");
+    /// assert_eq!(
+    ///     refused.unwrap_err().to_string(),
+    ///     "text:1:52: policy.search.capacity is 0, expected more than zero and at most 4503599627370.496\n\
+    ///      text:1:62: policy.search.rate is '10', expected permits per time, such as 10/s, 100/min, 7/3s or 1/30d",
+    /// );
+    /// # Ok::<(), limiter_core::BookError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BookError::Mistakes`]: all that is unknown, malformed, out of range or missing.
+    pub fn from_toml(text: &str) -> Result<Self, BookError> {
+        let page = parse("text", text)?;
+        let book = Self::new();
+        book.adopt(&super::Source::Code, page);
+        Ok(book)
+    }
+
+    /// All that counts in the book, wherever it comes from, as text. Read again it is the same, but for spans that are no
+    /// whole microseconds, which are rounded up, and ends of overrides after the year 9999.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        write::text_of(&self.as_page())
+    }
+}
+
+/// Reads a text; `place` is how messages call it.
+pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
+    let mut report = Report::new(place, text);
+    let length = without_revision(text).len();
+    if length > MAX_TEXT_BYTES {
+        let told = format!("{length} bytes, expected at most {MAX_TEXT_BYTES}");
+        report.tell(0, told);
+        return Err(report.into());
+    }
+    let document = match DeTable::parse(text) {
+        Ok(document) => document,
+        Err(first) => {
+            let all = match text.len() {
+                0..=MAX_RECOVERED_BYTES => DeTable::parse_recoverable(text).1,
+                _ => vec![first],
+            };
+            for error in &all {
+                let at = error.span().map_or(0, |span| span.start);
+                report.tell(at, error.message().to_owned());
+            }
+            return Err(report.into());
+        }
+    };
+    let page = read(&mut report, document.get_ref());
+    if report.is_empty() {
+        Ok(page)
+    } else {
+        Err(report.into())
+    }
+}
+
+/// A text without the line at its beginning that says its revision.
+pub(crate) fn without_revision(text: &str) -> &str {
+    match text.split_once('\n') {
+        Some((line, rest)) if is_revision(line) => rest,
+        None if is_revision(text) => "",
+        _ => text,
+    }
+}
+
+fn is_revision(line: &str) -> bool {
+    let revision = line.trim_end().strip_prefix("revision = ");
+    revision.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The same, of a text that names a policy at least: one that names none is what is left of a file as it is written.
+pub(crate) fn parse_some(place: &str, text: &str) -> Result<Page, BookError> {
+    let page = parse(place, text)?;
+    if page.entries().next().is_none() {
+        return Err(BookError::one(place, "no policy, expected at least one"));
+    }
+    Ok(page)
+}
+
+fn read(report: &mut Report<'_>, document: &DeTable<'_>) -> Page {
+    let mut top = Table::new(String::new(), 0, document);
+    let mut page = Page::default();
+    let mut kinds = BTreeMap::new();
+    // Where it comes from knows what it is; it is no matter of policies.
+    if let Some(revision) = top.take("revision") {
+        match revision.value {
+            DeValue::Integer(_) => {}
+            _ => revision.refuse(report, "a whole number"),
+        }
+    }
+    if let Some(policies) = top.take("policy") {
+        match policies.value {
+            DeValue::Table(policies) => {
+                for field in Table::new("policy".to_owned(), 0, policies).into_fields() {
+                    read_policy(report, &field, &mut page, &mut kinds);
+                }
+            }
+            _ => policies.refuse(report, "tables such as [policy.search]"),
+        }
+    }
+    if let Some(overrides) = top.take("override") {
+        match overrides.value {
+            DeValue::Array(overrides) => {
+                for (index, value) in overrides.iter().enumerate() {
+                    if index == PolicyBook::MAX_OVERRIDES {
+                        let told = format!("override[{index}] is one too many, expected at most {index}");
+                        report.tell(value.span().start, told);
+                        break;
+                    }
+                    let field = Field::new(format!("override[{index}]"), value);
+                    read_override(report, &field, &mut page, &kinds);
+                }
+            }
+            _ => overrides.refuse(report, "tables such as [[override]]"),
+        }
+    }
+    top.refuse_rest(report, "policy, override or revision");
+    page
+}
+
+fn read_policy<'t>(
+    report: &mut Report<'_>,
+    field: &Field<'t>,
+    page: &mut Page,
+    kinds: &mut BTreeMap<&'t str, Option<Kind>>,
+) {
+    let Some(mut table) = field.table(report) else {
+        return;
+    };
+    let before = report.len();
+    let kind = Kind::read(report, &mut table);
+    kinds.insert(field.name, kind);
+    let apps = table.take("apps");
+    let settings = Settings::read(report, &mut table);
+    let Some(kind) = kind else {
+        // Whether the rest is unknown depends on it.
+        return;
+    };
+    let draft = Draft::read(report, &mut table, kind, settings);
+    table.refuse_rest(report, &kind.fields_of_a_policy());
+    let policy = draft.build(report, &table, field.name);
+    let entry = policy.map(BookEntry::new).and_then(|entry| match apps {
+        None => Some(entry),
+        Some(apps) => read_apps(report, &apps, entry),
+    });
+    if let Some(entry) = entry
+        && report.len() == before
+    {
+        page.set(Arc::new(entry));
+    }
+}
+
+fn read_apps(report: &mut Report<'_>, field: &Field<'_>, entry: BookEntry) -> Option<BookEntry> {
+    const EXPECTED: &str = "a list of apps, such as [\"checkout\"]";
+    let DeValue::Array(listed) = field.value else {
+        field.refuse(report, EXPECTED);
+        return None;
+    };
+    let mut apps = Vec::new();
+    for (index, value) in listed.iter().enumerate() {
+        let app = Field::new(format!("{}[{index}]", field.path), value);
+        let text = app.text(report, "the name of an app")?;
+        if let Err(error) = check_text("app", text) {
+            app.refuse_as(report, &error);
+            return None;
+        }
+        apps.push(text);
+    }
+    entry
+        .for_apps(apps)
+        .map_err(|error| field.refuse_as(report, &error))
+        .ok()
+}
+
+fn read_override(
+    report: &mut Report<'_>,
+    field: &Field<'_>,
+    page: &mut Page,
+    kinds: &BTreeMap<&str, Option<Kind>>,
+) {
+    let Some(mut table) = field.table(report) else {
+        return;
+    };
+    let before = report.len();
+    let named = table.require(report, "policy");
+    let key = read_key(report, &mut table);
+    let end = table.take("until").and_then(|until| moment::read(report, &until));
+    let Some(named) = named else { return };
+    let Some(name) = named.text(report, "the name of a policy") else {
+        return;
+    };
+    let kind = match kinds.get(name) {
+        Some(Some(kind)) => *kind,
+        // It has a mistake of its own.
+        Some(None) => return,
+        None => return named.refuse(report, "the name of a policy of the same text"),
+    };
+    let draft = Draft::read(report, &mut table, kind, Settings::default());
+    table.refuse_rest(report, &kind.fields_of_an_override());
+    let numbers = draft.build(report, &table, name);
+    if let (Some(key), Some(numbers)) = (key, numbers)
+        && report.len() == before
+    {
+        let own = Override::new(numbers, key);
+        let own = match end {
+            Some(end) => own.until(end),
+            None => own,
+        };
+        if page.has_override(&own) {
+            let told = format!(
+                "{} is for a policy and key that stand further up already",
+                field.path
+            );
+            report.tell(field.at, told);
+        } else {
+            page.set_override(Arc::new(own));
+        }
+    }
+}
+
+/// The key of an override.
+fn read_key(report: &mut Report<'_>, table: &mut Table<'_>) -> Option<Key<'static>> {
+    let key = read_part(report, table, ["key", "escaped_key"]);
+    let group = read_part(report, table, ["group", "escaped_group"]);
+    match key {
+        Some(key) => match group {
+            Some(group) => Some(key?.in_group(group?)),
+            None => key,
+        },
+        None => {
+            table.tell_missing(report, "key");
+            None
+        }
+    }
+}
+
+/// A part of a key: as text, or as it stands in Redis. `Some(None)` for one with a mistake.
+fn read_part(
+    report: &mut Report<'_>,
+    table: &mut Table<'_>,
+    names: [&str; 2],
+) -> Option<Option<Key<'static>>> {
+    let [plain, escaped] = names.map(|name| table.take(name));
+    match (plain, escaped) {
+        (None, None) => None,
+        (Some(plain), None) => {
+            let text = plain.text(report, "text");
+            Some(text.map(|text| Key::from(text).into_owned()))
+        }
+        (None, Some(escaped)) => {
+            let text = escaped.text(report, "text");
+            let key = text.and_then(|text| {
+                let key = Key::from_escaped(text);
+                if key.is_none() {
+                    escaped.refuse(
+                        report,
+                        "a key as it stands in Redis, with %20 for what is not plain",
+                    );
+                }
+                key
+            });
+            Some(key)
+        }
+        (Some(_), Some(escaped)) => {
+            escaped.refuse(report, "either this or the plain text");
+            Some(None)
+        }
+    }
+}
+
+/// What a mistake in a value is called.
+fn expected(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid { expected, .. } => expected.clone(),
+        other => other.to_string(),
+    }
+}

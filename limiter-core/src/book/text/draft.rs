@@ -1,0 +1,279 @@
+//! A policy as it is read: its algorithm, its numbers, its settings.
+
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::fields::Table;
+use super::mistake::Report;
+use crate::error::ConfigError;
+use crate::policy::{Algorithm, LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, UtcOffset, Window};
+use crate::units::Amount;
+
+/// The settings of every policy, in the order in which they are told.
+const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps";
+
+/// Which algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    TokenBucket,
+    Funnel,
+    SlidingWindow,
+    CounterWindow,
+    FixedWindow,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [
+        Self::TokenBucket,
+        Self::Funnel,
+        Self::SlidingWindow,
+        Self::CounterWindow,
+        Self::FixedWindow,
+    ];
+
+    pub(super) fn of(algorithm: &Algorithm) -> Self {
+        match algorithm {
+            Algorithm::TokenBucket(_) => Self::TokenBucket,
+            Algorithm::Funnel(_) => Self::Funnel,
+            Algorithm::SlidingWindow(_) => Self::SlidingWindow,
+            Algorithm::CounterWindow(_) => Self::CounterWindow,
+            Algorithm::FixedWindow(_) => Self::FixedWindow,
+        }
+    }
+
+    /// How a text calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::Funnel => "funnel",
+            Self::SlidingWindow => "sliding_window",
+            Self::CounterWindow => "counter_window",
+            Self::FixedWindow => "fixed_window",
+        }
+    }
+
+    fn numbers(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "capacity, rate",
+            Self::Funnel => "capacity, rate, paced",
+            Self::SlidingWindow | Self::CounterWindow => "limit, window",
+            Self::FixedWindow => "limit, window, align",
+        }
+    }
+
+    pub(super) fn fields_of_a_policy(self) -> String {
+        format!("algorithm, {}, {SETTINGS}", self.numbers())
+    }
+
+    pub(super) fn fields_of_an_override(self) -> String {
+        let numbers = self.numbers();
+        format!("policy, key, escaped_key, group, escaped_group, {numbers}, until")
+    }
+
+    pub(super) fn read(report: &mut Report<'_>, table: &mut Table<'_>) -> Option<Self> {
+        let field = table.require(report, "algorithm")?;
+        let named = |text: &str| Self::ALL.into_iter().find(|kind| kind.name() == text);
+        let kind = match field.value {
+            DeValue::String(text) => named(text),
+            _ => None,
+        };
+        if kind.is_none() {
+            let names = Self::ALL.map(|kind| format!("\"{}\"", kind.name()));
+            field.refuse(report, &format!("one of {}", names.join(", ")));
+        }
+        kind
+    }
+}
+
+/// How a text calls an answer to a failure of the store.
+pub(super) const ON_STORE_FAILURE: [(&str, OnStoreFailure); 4] = [
+    ("local", OnStoreFailure::Local),
+    ("allow", OnStoreFailure::Allow),
+    ("deny", OnStoreFailure::Deny),
+    ("error", OnStoreFailure::Error),
+];
+
+/// What a policy may have beside its numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    group: Option<String>,
+    deadline: Option<Duration>,
+    on_store_failure: Option<OnStoreFailure>,
+    lease: Option<Duration>,
+}
+
+impl Settings {
+    pub(super) fn read(report: &mut Report<'_>, table: &mut Table<'_>) -> Self {
+        let group = table.take("group");
+        let (deadline, lease) = (table.take("deadline"), table.take("lease"));
+        let on_store_failure = table.take("on_store_failure").and_then(|field| {
+            let answer = match field.value {
+                DeValue::String(text) => ON_STORE_FAILURE.iter().find(|(name, _)| name == text),
+                _ => None,
+            };
+            if answer.is_none() {
+                field.refuse(report, "\"local\", \"allow\", \"deny\" or \"error\"");
+            }
+            answer.map(|(_, answer)| *answer)
+        });
+        Self {
+            group: group.and_then(|field| field.text(report, "text").map(str::to_owned)),
+            deadline: deadline.and_then(|field| field.duration(report)),
+            on_store_failure,
+            lease: lease.and_then(|field| field.duration(report)),
+        }
+    }
+
+    fn apply<S>(&self, mut builder: PolicyBuilder<S>) -> PolicyBuilder<S> {
+        if let Some(group) = &self.group {
+            builder = builder.group(group);
+        }
+        if let Some(deadline) = self.deadline {
+            builder = builder.deadline(deadline);
+        }
+        if let Some(answer) = self.on_store_failure {
+            builder = builder.on_store_failure(answer);
+        }
+        if let Some(lease) = self.lease {
+            builder = builder.lease(lease);
+        }
+        builder
+    }
+}
+
+/// All that makes a policy, but its name. What was missing or malformed, and told, has a value with which nothing is wrong, so
+/// that the rest is looked at all the same.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    kind: Kind,
+    /// Of a level.
+    capacity: Amount,
+    rate: Rate,
+    paced: bool,
+    /// Of a window.
+    limit: Amount,
+    window: Window,
+    aligned: Option<UtcOffset>,
+    settings: Settings,
+}
+
+impl Draft {
+    /// Reads the numbers of this algorithm.
+    pub(super) fn read(
+        report: &mut Report<'_>,
+        table: &mut Table<'_>,
+        kind: Kind,
+        settings: Settings,
+    ) -> Self {
+        let mut draft = Self {
+            kind,
+            settings,
+            ..Self::harmless()
+        };
+        match kind {
+            Kind::TokenBucket | Kind::Funnel => {
+                let (capacity, rate) = (table.require(report, "capacity"), table.require(report, "rate"));
+                draft.capacity = capacity
+                    .and_then(|field| field.amount(report))
+                    .unwrap_or(draft.capacity);
+                draft.rate = rate.and_then(|field| field.rate(report)).unwrap_or(draft.rate);
+                if kind == Kind::Funnel {
+                    let paced = table.take("paced");
+                    draft.paced = paced.and_then(|field| field.flag(report)).unwrap_or_default();
+                }
+            }
+            Kind::SlidingWindow | Kind::CounterWindow | Kind::FixedWindow => {
+                let (limit, window) = (table.require(report, "limit"), table.require(report, "window"));
+                draft.limit = limit
+                    .and_then(|field| field.amount(report))
+                    .unwrap_or(draft.limit);
+                draft.window = window
+                    .and_then(|field| field.window(report))
+                    .unwrap_or(draft.window);
+                if kind == Kind::FixedWindow {
+                    let aligned = table.take("align");
+                    draft.aligned = aligned.and_then(|field| field.offset(report));
+                }
+            }
+        }
+        draft
+    }
+
+    fn harmless() -> Self {
+        Self {
+            kind: Kind::SlidingWindow,
+            capacity: Amount::ONE,
+            rate: Rate::one_per_second(),
+            paced: false,
+            limit: Amount::ONE,
+            window: Window::from(Duration::from_secs(1)),
+            aligned: None,
+            settings: Settings::default(),
+        }
+    }
+
+    /// The policy. Every value is told that is out of range; what is built then is of no use.
+    pub(super) fn build(mut self, report: &mut Report<'_>, table: &Table<'_>, name: &str) -> Option<Policy> {
+        /// Each time one of them is told, and there are no more.
+        const THINGS_THAT_CAN_BE_WRONG: usize = 8;
+        let mut name = name;
+        for _ in 0..THINGS_THAT_CAN_BE_WRONG {
+            let error = match self.try_build(name) {
+                Ok(policy) => return Some(policy),
+                Err(error) => error,
+            };
+            let what = match &error {
+                ConfigError::Invalid { what, .. } => *what,
+                _ => "",
+            };
+            table.refuse(report, what, &super::expected(&error));
+            let harmless = Self::harmless();
+            match what {
+                "deadline" => self.settings.deadline = None,
+                "lease" => self.settings.lease = None,
+                "group" => self.settings.group = None,
+                "policy name" => name = "p",
+                // Nothing else stays that could be wrong.
+                _ => {
+                    self = Self {
+                        kind: self.kind,
+                        settings: self.settings,
+                        ..harmless
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn try_build(&self, name: &str) -> Result<Policy, ConfigError> {
+        match self.kind {
+            Kind::TokenBucket => self.level(Policy::token_bucket(name)),
+            Kind::Funnel => self.level(Policy::funnel(name)),
+            Kind::SlidingWindow => {
+                let builder = Policy::sliding_window(name).limit(self.limit).window(self.window);
+                self.settings.apply(builder).build()
+            }
+            Kind::CounterWindow => {
+                let builder = Policy::counter_window(name).limit(self.limit).window(self.window);
+                self.settings.apply(builder).build()
+            }
+            Kind::FixedWindow => {
+                let mut builder = Policy::fixed_window(name).limit(self.limit).window(self.window);
+                if let Some(offset) = self.aligned {
+                    builder = builder.aligned(offset);
+                }
+                self.settings.apply(builder).build()
+            }
+        }
+    }
+
+    fn level(&self, builder: PolicyBuilder<LevelShape>) -> Result<Policy, ConfigError> {
+        let mut builder = builder.capacity(self.capacity).rate(self.rate);
+        if self.paced {
+            builder = builder.paced();
+        }
+        self.settings.apply(builder).build()
+    }
+}

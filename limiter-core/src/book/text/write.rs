@@ -1,0 +1,143 @@
+//! Writes books as they are read.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use super::draft::{Kind, ON_STORE_FAILURE};
+use super::moment::Rfc3339;
+use crate::book::{BookEntry, Override, Page};
+use crate::key::Key;
+use crate::policy::{
+    Algorithm, CounterWindow, FixedWindow, Funnel, OnStoreFailure, Periods, Policy, SlidingWindow, Span,
+    TokenBucket,
+};
+use crate::units::{Amount, micros_ceil};
+
+/// All of a page.
+pub(super) fn text_of(page: &Page) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_page(&mut text, page);
+    text
+}
+
+fn write_page(text: &mut String, page: &Page) -> fmt::Result {
+    for entry in page.entries() {
+        separate(text);
+        write_entry(text, entry)?;
+    }
+    for own in page.overrides_in_order() {
+        separate(text);
+        write_override(text, own)?;
+    }
+    Ok(())
+}
+
+fn separate(text: &mut String) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+}
+
+fn write_entry(text: &mut String, entry: &BookEntry) -> fmt::Result {
+    let policy = entry.policy();
+    writeln!(text, "[policy.{}]", Quoted(policy.name()))?;
+    let kind = Kind::of(policy.algorithm());
+    writeln!(text, "algorithm = {}", Quoted(kind.name()))?;
+    write_numbers(text, policy)?;
+    if let Some(group) = policy.group() {
+        writeln!(text, "group = {}", Quoted(group))?;
+    }
+    if policy.deadline() != Policy::DEFAULT_DEADLINE {
+        writeln!(text, "deadline = \"{}\"", span(policy.deadline()))?;
+    }
+    let answer = policy.on_store_failure();
+    if answer != OnStoreFailure::default() {
+        let named = ON_STORE_FAILURE.iter().find(|(_, named)| *named == answer);
+        let name = named.map_or("local", |(name, _)| name);
+        writeln!(text, "on_store_failure = \"{name}\"")?;
+    }
+    if let Some(lease) = policy.lease() {
+        writeln!(text, "lease = \"{}\"", span(lease))?;
+    }
+    if let Some(apps) = entry.apps() {
+        let apps: Vec<String> = apps.map(|app| Quoted(app).to_string()).collect();
+        writeln!(text, "apps = [{}]", apps.join(", "))?;
+    }
+    Ok(())
+}
+
+fn write_override(text: &mut String, own: &Override) -> fmt::Result {
+    writeln!(text, "[[override]]\npolicy = {}", Quoted(own.policy_name()))?;
+    write_part(text, "key", own.key().as_str())?;
+    if let Some(group) = own.key().group(None) {
+        write_part(text, "group", group)?;
+    }
+    write_numbers(text, own.policy())?;
+    if let Some(end) = own.end() {
+        writeln!(text, "until = {}", Rfc3339(end))?;
+    }
+    Ok(())
+}
+
+/// A part of a key, which is escaped: as plain text, if that is the same when it is read again.
+fn write_part(text: &mut String, name: &str, escaped: &str) -> fmt::Result {
+    match Key::unescaped(escaped).filter(|plain| Key::from(plain).as_str() == escaped) {
+        Some(plain) => writeln!(text, "{name} = {}", Quoted(&plain)),
+        None => writeln!(text, "escaped_{name} = {}", Quoted(escaped)),
+    }
+}
+
+fn write_numbers(text: &mut String, policy: &Policy) -> fmt::Result {
+    match *policy.algorithm() {
+        Algorithm::TokenBucket(TokenBucket { capacity, rate })
+        | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {
+            let capacity = Amount::from_thousandths(capacity);
+            writeln!(text, "capacity = {capacity}\nrate = \"{rate}\"")?;
+        }
+        Algorithm::SlidingWindow(SlidingWindow { limit, window })
+        | Algorithm::CounterWindow(CounterWindow { limit, window }) => {
+            writeln!(text, "limit = {limit}\nwindow = \"{}\"", Span(window))?;
+        }
+        Algorithm::FixedWindow(FixedWindow {
+            limit,
+            window,
+            periods,
+        }) => {
+            writeln!(text, "limit = {limit}")?;
+            match periods {
+                Periods::FirstUse => writeln!(text, "window = \"{}\"", Span(window))?,
+                Periods::Aligned(offset) => {
+                    writeln!(text, "window = \"{}\"\nalign = \"{offset}\"", Span(window))?;
+                }
+                Periods::Months(offset) => writeln!(text, "window = \"month\"\nalign = \"{offset}\"")?,
+            }
+        }
+    }
+    if let Algorithm::Funnel(Funnel { paced: true, .. }) = policy.algorithm() {
+        writeln!(text, "paced = true")?;
+    }
+    Ok(())
+}
+
+fn span(span: Duration) -> Span {
+    Span(micros_ceil(span))
+}
+
+/// Text as a basic string of TOML.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\n' => f.write_str("\\n")?,
+                c if c.is_control() => write!(f, "\\U{:08X}", u32::from(c))?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_str("\"")
+    }
+}

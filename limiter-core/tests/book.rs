@@ -1,0 +1,184 @@
+//! The book of policies: what stands in it, and where that comes from.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+mod support;
+
+#[cfg(feature = "book")]
+#[path = "book/file.rs"]
+mod file;
+#[cfg(feature = "book")]
+#[path = "book/properties.rs"]
+mod properties;
+#[cfg(feature = "book")]
+#[path = "book/text.rs"]
+mod text;
+
+use limiter_core::{
+    BookEntry, Key, Limiter, ManualClock, OnNotConfigured, Origin, Override, PolicyBook, Rejection,
+};
+use support::{bucket, funnel, secs, window};
+
+#[tokio::test]
+async fn a_policy_is_for_the_apps_on_its_list_which_are_matched_whole() {
+    let entry = BookEntry::new(bucket("p", 1, 1));
+    let listed = entry.clone().for_apps(["mobile", "checkout", "mobile"]).unwrap();
+    assert_eq!(listed.apps().unwrap().collect::<Vec<_>>(), ["checkout", "mobile"]);
+    assert!(entry.apps().is_none() && entry.is_for(None) && entry.is_for(Some("any")));
+    let book = PolicyBook::new().with(listed);
+    for (app, is_listed) in [
+        (Some("checkout"), true),
+        (Some("mobile"), true),
+        (Some("check"), false),
+        (Some("checkout2"), false),
+        (Some(""), false),
+        (None, false),
+    ] {
+        let builder = Limiter::in_process().book(&book);
+        let limits = match app {
+            Some(app) => builder.app(app),
+            None => builder,
+        };
+        let decision = limits.build().named("p").check("k").await.unwrap();
+        let expected = if is_listed {
+            Origin::Memory
+        } else {
+            Origin::NotConfigured
+        };
+        assert_eq!(decision.origin(), expected, "{app:?}");
+    }
+    assert_eq!(book.not_configured(), 4);
+}
+
+#[test]
+fn a_list_that_names_nobody_is_refused() {
+    let entry = BookEntry::new(bucket("p", 1, 1));
+    let told = |apps: &[&str]| {
+        let refused = entry.clone().for_apps(apps.iter().copied());
+        refused.unwrap_err().to_string()
+    };
+    assert_eq!(told(&[]), "apps is ``, expected at least one, or no list for all");
+    assert_eq!(told(&["a", ""]), "app is ``, expected 1 to 256 bytes");
+}
+
+#[tokio::test]
+async fn what_is_not_configured_may_be_denied() {
+    let limits = Limiter::in_process()
+        .on_not_configured(OnNotConfigured::Deny)
+        .build();
+    let named = limits.named("p");
+    let refused = |answer: Result<(), Rejection>| {
+        assert!(matches!(answer, Err(Rejection::NotConfigured { policy }) if policy == "p"));
+    };
+    refused(named.check("k").await.map(drop));
+    refused(named.peek("k").await.map(drop));
+    refused(named.acquire("k").await.map(drop));
+    refused(named.refund("k").await);
+    refused(named.reset("k").await);
+    assert_eq!(limits.book().not_configured(), 5);
+    limits.shutdown(secs(0)).await;
+    assert!(named.check("k").await.unwrap_err().is_unavailable());
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_change_is_told() {
+    let book = PolicyBook::new();
+    let before = book.revision();
+    let other = book.clone();
+    let change = tokio::spawn(async move { other.changed(before).await });
+    tokio::task::yield_now().await;
+    book.set(bucket("p", 1, 1));
+    assert_eq!(change.await.unwrap(), book.revision());
+    assert!(book.revision() > before);
+
+    let now = book.revision();
+    book.set(bucket("p", 1, 1));
+    assert!(!book.remove("q") && !book.remove_override("p", "k"));
+    assert_eq!(book.revision(), now, "nothing has changed");
+}
+
+#[test]
+fn quotas_of_keys_are_listed_and_follow_their_policy() {
+    let book = PolicyBook::new().with(bucket("p", 2, 1)).with(bucket("q", 2, 1));
+    let own = |key: Key<'static>, capacity: u32| Override::new(bucket("p", capacity, 1), key);
+    let grouped = Key::from("a").in_group("g");
+    for own in [own("b".into(), 3), own("a".into(), 4), own(grouped.clone(), 5)] {
+        book.set_override(own).unwrap();
+    }
+    let listed = || -> Vec<_> {
+        let all = book.overrides("p");
+        all.iter().map(|own| own.policy().quota().whole()).collect()
+    };
+    assert_eq!((listed(), book.overrides("q").len()), (vec![4, 5, 3], 0));
+    assert!(book.remove_override("p", &grouped) && !book.remove_override("p", &grouped));
+    assert_eq!(listed(), [4, 3]);
+
+    // Numbers of a bucket mean nothing to a window, and are there again with the bucket.
+    book.set(window("p", 9, "1m"));
+    assert!(listed().is_empty());
+    book.set(bucket("p", 9, 1));
+    assert_eq!(listed(), [4, 3]);
+    assert!(book.remove("p"));
+    book.set(bucket("p", 9, 1));
+    assert!(listed().is_empty(), "they went with their policy");
+}
+
+#[test]
+fn a_quota_without_its_policy_is_refused() {
+    let book = PolicyBook::new().with(funnel("p", 2, 1));
+    let told = |own| book.set_override(own).unwrap_err().to_string();
+    assert_eq!(
+        told(Override::new(bucket("q", 1, 1), "k")),
+        "policy of an override is `q`, expected a policy that is in the book"
+    );
+    assert_eq!(
+        told(Override::new(bucket("p", 1, 1), "k")),
+        "override is `k of p (token bucket: 1, refilled at 1/s)`, expected numbers for p (funnel: 2, drained at 1/s)"
+    );
+}
+
+#[test]
+fn quotas_are_bounded_and_those_that_are_over_make_room() {
+    let book = PolicyBook::new().with(bucket("p", 2, 1));
+    let own = |key: usize| Override::new(bucket("p", 3, 1), key);
+    let past = ManualClock::new().now();
+    for key in 0..PolicyBook::MAX_OVERRIDES {
+        let own = if key < 10 { own(key).until(past) } else { own(key) };
+        book.set_override(own).unwrap();
+    }
+    book.set_override(own(PolicyBook::MAX_OVERRIDES)).unwrap();
+    assert_eq!(book.overrides("p").len(), PolicyBook::MAX_OVERRIDES - 9);
+    for key in 0..9 {
+        book.set_override(own(key)).unwrap();
+    }
+    let refused = book.set_override(own(9)).unwrap_err().to_string();
+    assert_eq!(refused, "number of overrides is `10001`, expected at most 10000");
+    book.set_override(own(20).until(past)).unwrap();
+}
+
+/// As whoever changes the book does while others decide.
+#[test]
+fn a_book_is_looked_up_while_it_changes() {
+    let book = PolicyBook::new().with(bucket("p", 1, 1)).with(bucket("q", 1, 1));
+    std::thread::scope(|scope| {
+        for name in ["p", "q"] {
+            let book = &book;
+            scope.spawn(move || {
+                for capacity in 1..2_000_u32 {
+                    book.set(bucket(name, capacity, 1));
+                    book.set_override(Override::new(bucket(name, capacity, 1), "k"))
+                        .unwrap();
+                }
+            });
+            scope.spawn(move || {
+                let mut last = 0;
+                while last < 1_999 {
+                    let capacity = book.get(name).unwrap().policy().quota().whole();
+                    assert!(capacity >= last, "{capacity} after {last}");
+                    last = capacity;
+                }
+            });
+        }
+    });
+    assert_eq!(book.overrides("p")[0].policy().quota().whole(), 1_999);
+    assert_eq!(book.names(), ["p", "q"]);
+}

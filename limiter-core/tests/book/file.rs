@@ -1,0 +1,198 @@
+//! Books in files. Time is Tokio's, which stands still until everybody waits for it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limiter_core::{BookError, FileSource, PolicyBook};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{bucket, millis, secs};
+
+/// A directory of the test's own.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("book-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("limits.toml")
+    }
+
+    fn write(&self, text: &str) -> PathBuf {
+        fs::write(self.file(), text).unwrap();
+        self.file()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn sized(capacity: u64) -> String {
+    format!("policy.p = {{ algorithm = 'token_bucket', capacity = {capacity}, rate = 1 }}\n")
+}
+
+fn capacity(book: &PolicyBook) -> u64 {
+    book.get("p").unwrap().policy().quota().whole()
+}
+
+/// Waits until the file is looked at and found as expected.
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            sleep(millis(10)).await;
+        }
+    };
+    assert!(timeout(secs(3), waiting).await.is_ok(), "{what}");
+}
+
+/// The next change of the book, and how long it took.
+async fn changed(book: &PolicyBook, revision: u64) -> Duration {
+    let started = Instant::now();
+    timeout(secs(3), book.changed(revision)).await.unwrap();
+    started.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_read_at_once_and_followed() {
+    let (dir, book) = (Dir::new("followed"), PolicyBook::new().with(bucket("p", 1, 1)));
+    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    assert_eq!((capacity(&book), followed.path()), (2, &*dir.file()));
+    for capacity_now in [3, 4] {
+        let revision = book.revision();
+        dir.write(&sized(capacity_now));
+        assert!(changed(&book, revision).await <= millis(1_200));
+        assert_eq!(capacity(&book), capacity_now);
+    }
+    let revision = book.revision();
+    book.set(bucket("p", 9, 1));
+    book.set(bucket("q", 9, 1));
+    assert_eq!(
+        capacity(&book),
+        4,
+        "what the file says counts before what the code says"
+    );
+    assert_eq!(book.names(), ["p", "q"]);
+    dir.write(&sized(4).replace("policy.p", "policy.r"));
+    changed(&book, revision + 2).await;
+    assert_eq!(capacity(&book), 9, "the file does not name it any more");
+    assert_eq!(book.names(), ["p", "q", "r"]);
+    assert!(followed.last_error().is_none());
+}
+
+/// As Kubernetes does it: a new directory, and a symbolic link renamed over the old one.
+#[tokio::test(start_paused = true)]
+async fn a_config_map_that_is_swapped_is_seen() {
+    let (dir, book) = (Dir::new("swapped"), PolicyBook::new());
+    let mount = |version: &str, capacity| {
+        let (data, link) = (dir.0.join(version), dir.0.join("..data_tmp"));
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("limits.toml"), sized(capacity)).unwrap();
+        symlink(version, &link).unwrap();
+        fs::rename(&link, dir.0.join("..data")).unwrap();
+    };
+    mount("..2026_01", 2);
+    symlink("..data/limits.toml", dir.file()).unwrap();
+    let _followed = FileSource::follow(&book, dir.file()).unwrap();
+    assert_eq!(capacity(&book), 2);
+    let revision = book.revision();
+    mount("..2026_02", 3);
+    fs::remove_dir_all(dir.0.join("..2026_01")).unwrap();
+    assert!(changed(&book, revision).await <= millis(1_200));
+    assert_eq!(capacity(&book), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_a_file_changes_nothing_and_is_told_as_long_as_it_is() {
+    let (dir, book) = (Dir::new("wrong"), PolicyBook::new());
+    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    let file = dir.file();
+    let told = || {
+        let error = followed.last_error()?;
+        Some(error.to_string().replace(&*file.to_string_lossy(), "FILE"))
+    };
+    let revision = book.revision();
+    for (text, message) in [
+        (
+            sized(3).replace("rate = 1", "rate = '10'"),
+            "FILE:1:63: policy.p.rate is '10', expected permits per time, such as 10/s, 100/min, 7/3s or 1/30d",
+        ),
+        (String::new(), "FILE:1:1: no policy, expected at least one"),
+        (
+            sized(3).replace("}", ""),
+            "FILE:1:64: unclosed inline table, expected `}`",
+        ),
+    ] {
+        dir.write(&text);
+        until(message, || told().as_deref() == Some(message)).await;
+    }
+    fs::remove_file(&file).unwrap();
+    until("gone", || {
+        matches!(followed.last_error(), Some(BookError::File { .. }))
+    })
+    .await;
+    fs::write(&file, b"\xff").unwrap();
+    until("no text", || {
+        let error = followed.last_error();
+        matches!(error, Some(BookError::File { error, .. }) if error.kind() == std::io::ErrorKind::InvalidData)
+    })
+    .await;
+    assert_eq!((book.revision(), capacity(&book)), (revision, 2));
+    dir.write(&sized(2));
+    until("as before", || told().is_none()).await;
+    assert_eq!(book.revision(), revision);
+    dir.write(&sized(3));
+    changed(&book, revision).await;
+    assert_eq!(capacity(&book), 3);
+}
+
+/// A file that is written in pieces is read once they are all there.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_being_written_is_not_taken_for_what_it_will_be() {
+    let (dir, book) = (Dir::new("pieces"), PolicyBook::new());
+    let all = sized(2) + "policy.q = { algorithm = 'token_bucket', capacity = 1, rate = 1 }\n";
+    let _followed = FileSource::follow(&book, dir.write(&all)).unwrap();
+    let revision = book.revision();
+    // Looked at after a second, and again after a tenth of one.
+    dir.write(&sized(3));
+    sleep(millis(1_050)).await;
+    dir.write(&all.replace("capacity = 2", "capacity = 3"));
+    changed(&book, revision).await;
+    assert_eq!(
+        (capacity(&book), book.names()),
+        (3, vec!["p".to_owned(), "q".to_owned()])
+    );
+    assert_eq!(book.revision(), revision + 1, "there was nothing in between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_followed_as_long_as_somebody_wants_it() {
+    let (dir, book) = (Dir::new("ends"), PolicyBook::new());
+    let missing = FileSource::follow(&book, dir.file()).unwrap_err();
+    assert!(matches!(missing, BookError::File { ref path, .. } if *path == dir.file()));
+    assert!(FileSource::follow(&book, dir.write("")).is_err() && book.names().is_empty());
+
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    assert_eq!(tasks(), before + 1);
+    drop(followed);
+    until("the task ends with its handle", || tasks() == before).await;
+    assert_eq!(capacity(&book), 2, "what it said stays");
+
+    FileSource::follow(&book, dir.file()).unwrap().detach();
+    let revision = book.revision();
+    dir.write(&sized(3));
+    changed(&book, revision).await;
+    drop(book);
+    until("the task ends with the book", || tasks() == before).await;
+}

@@ -1,0 +1,155 @@
+//! Whatever a book holds, its text holds too.
+
+use limiter_core::{
+    Amount, BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, Timestamp,
+};
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::support::micros;
+
+/// Numbers that most policies may have, with a name.
+fn numbers(name: String) -> impl Strategy<Value = Policy> {
+    let thousandths = 1..1_000_000_000_u64;
+    let period = 1..100_000_000_u64;
+    (0..3, thousandths, 1..1_000_000_u64, period).prop_map(move |(kind, thousandths, permits, period)| {
+        let rate = limiter_core::Rate::per(permits, micros(period)).unwrap();
+        let capacity = Amount::from_thousandths(thousandths);
+        match kind {
+            0 => Policy::token_bucket(&name).capacity(capacity).rate(rate).build(),
+            1 => Policy::funnel(&name).capacity(capacity).rate(rate).build(),
+            _ => Policy::sliding_window(&name)
+                .limit(permits)
+                .window(micros(period))
+                .build(),
+        }
+        .unwrap()
+    })
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z:]{1,8}",
+        "\\PC{1,8}",
+        proptest::string::string_regex("(?s).{1,8}").unwrap()
+    ]
+}
+
+fn key() -> impl Strategy<Value = Key<'static>> {
+    (
+        text(),
+        option::of(text()),
+        option::of(prop::collection::vec(any::<u8>(), 0..4)),
+    )
+        .prop_map(|(plain, part, bytes)| {
+            let key = match bytes {
+                Some(bytes) => Key::from(&*bytes).into_owned(),
+                None => Key::from(&plain).into_owned(),
+            };
+            match part {
+                Some(part) => key.part(&part).in_group(Key::from(part).into_owned()),
+                None => key,
+            }
+        })
+}
+
+fn entry() -> impl Strategy<Value = BookEntry> {
+    let answers = prop::sample::select(vec![
+        OnStoreFailure::Local,
+        OnStoreFailure::Allow,
+        OnStoreFailure::Deny,
+        OnStoreFailure::Error,
+    ]);
+    let settings = (
+        option::of(text()),
+        1..3_600_000_000_u64,
+        answers,
+        option::of(10_000..3_600_000_000_u64),
+        option::of(prop::collection::vec(text(), 1..4)),
+    );
+    (text(), 0..2, 1..1_000_000_u64, settings).prop_map(
+        |(name, kind, permits, (group, deadline, answer, lease, apps))| {
+            macro_rules! with_settings {
+                ($builder:expr) => {{
+                    let mut builder = $builder.deadline(micros(deadline)).on_store_failure(answer);
+                    if let Some(group) = group {
+                        builder = builder.group(group);
+                    }
+                    builder
+                }};
+            }
+            let policy = if kind == 0 {
+                let mut builder = with_settings!(Policy::token_bucket(name).capacity(permits).rate("7/3s"));
+                if let Some(lease) = lease {
+                    builder = builder.lease(micros(lease));
+                }
+                builder.build()
+            } else {
+                with_settings!(Policy::sliding_window(name).limit(permits).window("1h1us")).build()
+            };
+            let entry = BookEntry::new(policy.unwrap());
+            match apps {
+                Some(apps) => entry.for_apps(apps).unwrap(),
+                None => entry,
+            }
+        },
+    )
+}
+
+fn book() -> impl Strategy<Value = PolicyBook> {
+    let named = text().prop_flat_map(numbers);
+    let plain = prop::collection::vec((named, key(), option::of(0..253_402_300_799_999_999_u64)), 0..4);
+    (prop::collection::vec(entry(), 0..4), plain).prop_map(|(entries, plain)| {
+        let book = PolicyBook::new();
+        for (policy, key, end) in plain {
+            book.set(&policy);
+            let own = Override::new(policy, key);
+            let own = match end {
+                Some(end) => own.until(Timestamp::from_micros(end)),
+                None => own,
+            };
+            book.set_override(own).unwrap();
+        }
+        entries.into_iter().for_each(|entry| book.set(entry));
+        book
+    })
+}
+
+fn all(book: &PolicyBook) -> Vec<(BookEntry, Vec<Override>)> {
+    let names = book.names();
+    let of = |name: &String| {
+        let own = book.overrides(name);
+        let entry = book.get(name).unwrap();
+        ((*entry).clone(), own.iter().map(|own| (**own).clone()).collect())
+    };
+    names.iter().map(of).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_book_that_was_written_is_read_as_it_was(book in book()) {
+        let text = book.to_toml();
+        let read = PolicyBook::from_toml(&text);
+        prop_assert!(read.is_ok(), "{text}\n{read:?}");
+        let read = read.unwrap();
+        prop_assert_eq!(all(&read), all(&book), "{}", text);
+        prop_assert_eq!(read.to_toml(), text);
+    }
+
+    /// And no mistake is shown without a place in it.
+    #[test]
+    fn any_text_is_read_or_refused(text in "(policy\\.|\\[\\[override\\]\\]|key|rate|capacity|algorithm|'funnel'|[=.\"\n é{}\\[\\]a-c0-9'-]){0,40}") {
+        match PolicyBook::from_toml(&text) {
+            Ok(book) => prop_assert_eq!(all(&PolicyBook::from_toml(&book.to_toml()).unwrap()), all(&book)),
+            Err(BookError::Mistakes { mistakes }) => {
+                prop_assert!(!mistakes.is_empty());
+                let lines: Vec<_> = text.split('\n').collect();
+                for mistake in mistakes {
+                    let line = lines.get(mistake.line() - 1);
+                    prop_assert!(line.is_some_and(|line| mistake.column() <= line.chars().count() + 1), "{mistake}");
+                }
+            }
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+}

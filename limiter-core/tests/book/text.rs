@@ -1,0 +1,377 @@
+//! Books as text.
+
+use limiter_core::{BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, Timestamp};
+
+use crate::support::{millis, secs};
+
+const ALL: &str = r#"# A comment.
+revision = 7
+
+[policy.search]
+algorithm = "token_bucket"
+capacity = 20
+rate = "10/s"
+group = "all"
+deadline = "20ms"
+on_store_failure = "deny"
+lease = "1s"
+apps = ["mobile", "checkout"]
+
+[policy."mail out"]
+algorithm = "sliding_window"
+limit = 1_000
+window = "1h30m"
+
+[policy]
+upload = { algorithm = "funnel", capacity = 2.5, rate = 0x10 }
+
+[[override]]
+policy = "search"
+key = "user:7"
+capacity = 100
+rate = 50
+until = 2030-01-01T00:00:00+01:00
+
+[[override]]
+policy = "mail out"
+escaped_key = "user:a%3Ab"
+group = "tenant 3"
+limit = 5
+window = "1s"
+until = "2030-01-01 00:00:00.000001Z"
+"#;
+
+#[test]
+fn a_text_says_all_that_code_can() {
+    let book = PolicyBook::from_toml(ALL).unwrap();
+    assert_eq!(book.names(), ["mail out", "search", "upload"]);
+    let search = Policy::token_bucket("search").capacity(20).rate(10).group("all");
+    let search = search.deadline(millis(20)).on_store_failure(OnStoreFailure::Deny);
+    let search = search.lease("1s").build().unwrap();
+    let entry = BookEntry::new(search).for_apps(["checkout", "mobile"]).unwrap();
+    assert_eq!(*book.get("search").unwrap(), entry);
+    let upload = Policy::funnel("upload").capacity(2.5).rate(16).build().unwrap();
+    assert_eq!(*book.get("upload").unwrap().policy(), upload);
+    let mail = |limit: u32, window| {
+        let mail = Policy::sliding_window("mail out").limit(limit).window(window);
+        mail.build().unwrap()
+    };
+    assert_eq!(*book.get("mail out").unwrap().policy(), mail(1_000, secs(5_400)));
+
+    let own = book.overrides("search");
+    let numbers = Policy::token_bucket("search").capacity(100).rate(50);
+    let end = Timestamp::from_micros(1_893_452_400_000_000);
+    assert_eq!(
+        *own[0],
+        Override::new(numbers.build().unwrap(), "user:7").until(end)
+    );
+    let own = book.overrides("mail out");
+    let key = Key::from("user:").part("a:b").in_group("tenant 3");
+    let end = Timestamp::from_micros(1_893_456_000_000_001);
+    assert_eq!(*own[0], Override::new(mail(5, secs(1)), key).until(end));
+}
+
+#[test]
+fn a_book_is_written_as_it_is_read() {
+    let book = PolicyBook::from_toml(ALL).unwrap();
+    let text = book.to_toml();
+    assert_eq!(
+        text,
+        r#"[policy."mail out"]
+algorithm = "sliding_window"
+limit = 1000
+window = "1h30m"
+
+[policy."search"]
+algorithm = "token_bucket"
+capacity = 20
+rate = "10/s"
+group = "all"
+deadline = "20ms"
+on_store_failure = "deny"
+lease = "1s"
+apps = ["checkout", "mobile"]
+
+[policy."upload"]
+algorithm = "funnel"
+capacity = 2.5
+rate = "16/s"
+
+[[override]]
+policy = "mail out"
+escaped_key = "user:a%3Ab"
+group = "tenant 3"
+limit = 5
+window = "1s"
+until = 2030-01-01T00:00:00.000001Z
+
+[[override]]
+policy = "search"
+key = "user:7"
+capacity = 100
+rate = "50/s"
+until = 2029-12-31T23:00:00Z
+"#
+    );
+    assert_eq!(PolicyBook::from_toml(&text).unwrap().to_toml(), text);
+    assert_eq!(PolicyBook::from_toml("").unwrap().to_toml(), "");
+}
+
+fn told(text: &str) -> Vec<String> {
+    match PolicyBook::from_toml(text) {
+        Err(BookError::Mistakes { mistakes }) => mistakes.iter().map(ToString::to_string).collect(),
+        other => unreachable!("{text}: {other:?}"),
+    }
+}
+
+/// One mistake each, in a policy or an override that is right otherwise.
+#[test]
+fn a_mistake_has_a_place_and_says_what_was_expected() {
+    const RATE: &str = "permits per time, such as 10/s, 100/min, 7/3s or 1/30d";
+    const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
+    const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
+    const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps";
+    const APPS: &str = "a list of apps, such as [\"checkout\"]";
+    const END: &str = "a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z";
+    let bucket = |line: &str, is: &str, expected: &str| {
+        let lines = ["algorithm = 'token_bucket'", "capacity = 2", "rate = '1/s'"];
+        let field = line.split(' ').next().unwrap();
+        let kept = lines.iter().filter(|kept| !kept.starts_with(field));
+        let lines: Vec<&str> = std::iter::once(line).chain(kept.copied()).collect();
+        let text = format!("[policy.p]\n{}", lines.join("\n"));
+        let column = if is.contains("unknown") {
+            1
+        } else {
+            field.len() + 4
+        };
+        let message = format!("text:2:{column}: policy.p.{field} is {is}, expected {expected}");
+        assert_eq!(told(&text), [message], "{text}");
+    };
+    let same = |line: &str, expected: &str| {
+        let value = line.split_once(" = ").unwrap().1;
+        bucket(line, value, expected);
+    };
+    same("rate = \"10\"", RATE);
+    same("rate = '10/fortnight'", RATE);
+    same("rate = true", RATE);
+    same("rate = 0", "more than zero permits in more than zero time");
+    same("rate = -1", AMOUNT);
+    same("rate = nan", AMOUNT);
+    same("capacity = '20'", AMOUNT);
+    same("capacity = -1", AMOUNT);
+    same("capacity = 0.0001", AMOUNT);
+    same("capacity = inf", AMOUNT);
+    same("capacity = 1e3", AMOUNT);
+    same("capacity = 0", "more than zero and at most 4503599627370.496");
+    same("capacity = 99999999999999999999", AMOUNT);
+    same(
+        "algorithm = 'leaky'",
+        "\"token_bucket\", \"funnel\" or \"sliding_window\"",
+    );
+    same(
+        "algorithm = 3",
+        "\"token_bucket\", \"funnel\" or \"sliding_window\"",
+    );
+    same("group = 3", "text, in quotes");
+    same("group = ''", "1 to 256 bytes");
+    same("deadline = 50", DURATION);
+    same("deadline = '50'", DURATION);
+    same("deadline = '0s'", "more than zero and at most an hour");
+    same("lease = '1ms'", "10 ms to an hour");
+    same(
+        "on_store_failure = 'panic'",
+        "\"local\", \"allow\", \"deny\" or \"error\"",
+    );
+    same(
+        "on_store_failure = ['local']",
+        "\"local\", \"allow\", \"deny\" or \"error\"",
+    );
+    same("apps = 'checkout'", APPS);
+    same("apps = []", "at least one, or no list for all");
+    let fields = format!("algorithm, capacity, rate, {SETTINGS}");
+    bucket("capcity = 2", "unknown", &fields);
+    bucket("window = '1s'", "unknown", &fields);
+
+    for (text, message) in [
+        (
+            "policy = 3",
+            "1:10: policy is 3, expected tables such as [policy.search]",
+        ),
+        ("policy.p = 3", "1:12: policy.p is 3, expected a table"),
+        (
+            "[polcy.p]",
+            "1:2: polcy is unknown, expected policy, override or revision",
+        ),
+        ("revision = '7'", "1:12: revision is '7', expected a whole number"),
+        (
+            "[[policy]]",
+            "1:1: policy is [[policy]], expected tables such as [policy.search]",
+        ),
+        (
+            "override = 3",
+            "1:12: override is 3, expected tables such as [[override]]",
+        ),
+        ("[policy.p]", "1:9: policy.p.algorithm is missing"),
+        ("[policy.\"a b\"]", "1:9: policy.\"a b\".algorithm is missing"),
+        (
+            "[policy.p]\nalgorithm = 'funnel'\ncapacity = 1",
+            "1:9: policy.p.rate is missing",
+        ),
+        (
+            "policy.p = { algorithm = 'sliding_window', limit = 0.5, window = '1s' }",
+            "1:52: policy.p.limit is 0.5, expected whole permits from 1 to 1048576",
+        ),
+        (
+            "policy.p = { algorithm = 'sliding_window', limit = 1, window = '1s', lease = '1s' }",
+            "1:78: policy.p.lease is '1s', expected none for an exact window, whose permits are dated when they are spent",
+        ),
+        (
+            "policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, apps = ['a', 2] }",
+            "1:73: policy.p.apps[1] is 2, expected the name of an app, in quotes",
+        ),
+        (
+            "policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, apps = ['a', ''] }",
+            "1:73: policy.p.apps[1] is '', expected 1 to 256 bytes",
+        ),
+        (
+            "policy.'' = { algorithm = 'funnel', capacity = 1, rate = 1 }",
+            "1:8: policy.\"\": policy name, expected 1 to 256 bytes",
+        ),
+        ("[policy.p]\n[policy.p]", "2:9: duplicate key"),
+        (
+            "[policy.p]\nalgorithm = 'funnel",
+            "2:20: invalid literal string, expected `'`",
+        ),
+    ] {
+        assert_eq!(told(text), [format!("text:{message}")], "{text}");
+    }
+
+    let own = |lines: &str, message: &str| {
+        let policy = "policy.p = { algorithm = 'funnel', capacity = 1, rate = 1 }";
+        let text = format!("{policy}\n[[override]]\n{lines}");
+        assert_eq!(told(&text), [format!("text:{message}")], "{text}");
+    };
+    let numbers = "capacity = 2\nrate = 2";
+    let place = "override[0]";
+    own(
+        &format!("policy = 'p'\n{numbers}"),
+        "2:1: override[0].key is missing",
+    );
+    own(
+        &format!("key = 'k'\n{numbers}"),
+        "2:1: override[0].policy is missing",
+    );
+    own(
+        "policy = 'p'\nkey = 'k'\ncapacity = 2",
+        "2:1: override[0].rate is missing",
+    );
+    own(
+        &format!("policy = 'q'\nkey = 'k'\n{numbers}"),
+        &format!("3:10: {place}.policy is 'q', expected the name of a policy of the same text"),
+    );
+    let right = format!("policy = 'p'\nkey = 'k'\n{numbers}\n");
+    own(
+        &format!("{right}until = 2030-01-01T00:00:00"),
+        &format!("7:9: {place}.until is 2030-01-01T00:00:00, expected {END}"),
+    );
+    own(
+        &format!("{right}until = '1969-01-01T00:00:00Z'"),
+        &format!("7:9: {place}.until is '1969-01-01T00:00:00Z', expected {END}"),
+    );
+    own(
+        &format!("{right}limit = 3"),
+        &format!(
+            "7:1: {place}.limit is unknown, expected policy, key, escaped_key, group, escaped_group, capacity, rate, until"
+        ),
+    );
+    own(
+        &format!("{right}escaped_key = 'k'"),
+        &format!("7:15: {place}.escaped_key is 'k', expected either this or the plain text"),
+    );
+    own(
+        &format!("{right}escaped_group = 'a b'"),
+        &format!(
+            "7:17: {place}.escaped_group is 'a b', expected a key as it stands in Redis, with %20 for what is not plain"
+        ),
+    );
+    own(
+        &format!("{right}[[override]]\n{right}"),
+        "7:1: override[1] is for a policy and key that stand further up already",
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_the_text() {
+    let text = "\
+[policy.search]
+algorithm = 'token_bucket'
+capacity = 0
+rate = '10'
+deadline = '2h'
+lease = '1ms'
+aps = ['a']
+[policy.mail]
+algorithm = 'window'
+limit = 'é' # what it may be depends on the algorithm
+[[override]]
+policy = 'mail'
+[[override]]
+policy = 'serch'
+key = 3
+";
+    let lines: Vec<String> = told(text)
+        .iter()
+        .map(|mistake| {
+            let mut parts = mistake.splitn(5, [':', ' ']);
+            let place: Vec<&str> = parts.by_ref().take(3).collect();
+            let field = parts.last().unwrap().split(' ').next().unwrap();
+            format!("{}:{} {field}", place[1], place[2])
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "3:12 policy.search.capacity",
+            "4:8 policy.search.rate",
+            "5:12 policy.search.deadline",
+            "6:9 policy.search.lease",
+            "7:1 policy.search.aps",
+            "9:13 policy.mail.algorithm",
+            "11:1 override[0].key",
+            "14:10 override[1].policy",
+            "15:7 override[1].key",
+        ]
+    );
+    assert_eq!(told(&"x = 1\n[".repeat(1_000)).len(), 50, "the first fifty");
+}
+
+#[test]
+fn columns_are_counted_in_characters() {
+    assert_eq!(
+        told("policy.'é' = { algorithm = 'ü' }"),
+        [
+            "text:1:28: policy.\"é\".algorithm is 'ü', expected \"token_bucket\", \"funnel\" or \"sliding_window\""
+        ]
+    );
+}
+
+#[test]
+fn what_is_too_long_is_refused_or_shown_in_part() {
+    let long = told(&format!("x = '{}'", "y".repeat(5 << 20)));
+    assert_eq!(long, ["text:1:1: 5242886 bytes, expected at most 4194304"]);
+    let name = "x".repeat(300);
+    let [told] = &*told(&format!("policy.{name} = {{ algorithm = '{name}' }}")) else {
+        unreachable!()
+    };
+    assert!(told.len() < 300, "{told}");
+    let line = "[[override]]\npolicy = 'p'\ncapacity = 1\nrate = 1\n";
+    let mut text = String::from("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1 }\n");
+    for key in 0..=PolicyBook::MAX_OVERRIDES {
+        text += &format!("{line}key = 'k{key}'\n");
+    }
+    let refused = PolicyBook::from_toml(&text).unwrap_err().to_string();
+    assert!(
+        refused.ends_with(": override[10000] is one too many, expected at most 10000"),
+        "{refused}"
+    );
+}

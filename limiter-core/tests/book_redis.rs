@@ -1,0 +1,434 @@
+//! The book of a namespace in Redis: published by one, followed by all.
+#![cfg(feature = "book")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use limiter_core::{
+    BookError, Limiter, Origin, Override, PolicyBook, RedisBook, RedisBuilder, RedisSource, StoreErrorKind,
+};
+use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
+use support::{SLACK, bucket, namespace, patient, secs};
+use tokio::time::timeout;
+
+/// What the issue of a change to all replicas may take.
+const SOON: Duration = secs(1);
+
+fn sized(capacity: u64) -> String {
+    format!(
+        "[policy.p]\nalgorithm = \"token_bucket\"\ncapacity = {capacity}\nrate = \"1/h\"\ndeadline = \"30s\"\n"
+    )
+}
+
+fn capacity(book: &PolicyBook) -> Option<u64> {
+    book.get("p").map(|entry| entry.policy().quota().whole())
+}
+
+/// A replica that follows.
+struct Replica {
+    limits: Limiter,
+    shelf: RedisBook,
+    source: RedisSource,
+}
+
+impl Replica {
+    fn new(builder: RedisBuilder, namespace: &str) -> Self {
+        let limits = builder.namespace(namespace).build().unwrap();
+        let shelf = limits.book_in_redis().unwrap();
+        let source = shelf.follow();
+        Self {
+            limits,
+            shelf,
+            source,
+        }
+    }
+
+    /// Waits until the policy has this capacity.
+    async fn has(&self, expected: u64, within: Duration) {
+        let book = self.limits.book();
+        let arrives = async {
+            loop {
+                let revision = book.revision();
+                if capacity(book) == Some(expected) {
+                    return;
+                }
+                book.changed(revision).await;
+            }
+        };
+        let arrived = timeout(within + SLACK, arrives).await;
+        assert!(
+            arrived.is_ok(),
+            "{:?}, {:?}",
+            capacity(book),
+            self.source.last_error()
+        );
+    }
+
+    /// Waits until something is wrong in this way, or until nothing is.
+    async fn is_told(&self, what: &str, holds: impl Fn(Option<BookError>) -> bool) {
+        let told = async {
+            while !holds(self.source.last_error()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let told = timeout(SOON + SLACK, told).await;
+        assert!(told.is_ok(), "{what}: {:?}", self.source.last_error());
+    }
+}
+
+/// What holds wherever Redis runs.
+async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
+    let namespace = namespace();
+    let [one, other] = [(); 2].map(|()| Replica::new(builder(), &namespace));
+    assert_eq!(one.shelf.read().await.unwrap(), None);
+    let first = one.shelf.publish(&sized(2), 0).await.unwrap();
+    assert_eq!(
+        capacity(one.limits.book()),
+        Some(2),
+        "seen at once by who published"
+    );
+    other.has(2, SOON).await;
+    assert_eq!(other.limits.book().published(), Some(first));
+    assert_eq!(other.shelf.read().await.unwrap(), Some((first, sized(2))));
+
+    let named = other.limits.named("p");
+    assert!(named.check("ann").cost(2).await.unwrap().is_allowed());
+    assert!(!named.check("ann").await.unwrap().is_allowed());
+
+    let second = other.shelf.publish(&sized(3), first).await.unwrap();
+    assert!(second > first);
+    one.has(3, SOON).await;
+    let late = one.shelf.publish(&sized(4), first).await;
+    assert!(
+        matches!(late, Err(BookError::Conflict { expected, found }) if (expected, found) == (first, second)),
+        "{late:?}"
+    );
+    let refused = one.shelf.publish("[policy.p]", second).await.unwrap_err();
+    assert_eq!(refused.to_string(), "text:1:9: policy.p.algorithm is missing");
+    assert_eq!(other.shelf.read().await.unwrap(), Some((second, sized(3))));
+}
+
+#[tokio::test]
+async fn a_server_keeps_the_book() {
+    is_published_and_followed(|| Limiter::redis(RedisServer::shared().url())).await;
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_book() {
+    is_published_and_followed(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
+}
+
+#[tokio::test]
+async fn a_primary_under_sentinel_keeps_the_book() {
+    let sentinel = RedisSentinel::start();
+    is_published_and_followed(|| Limiter::redis_sentinel(sentinel.urls(), sentinel.primary_url())).await;
+}
+
+#[test]
+fn a_limiter_in_process_has_no_book_in_redis() {
+    let refused = Limiter::in_process().build().book_in_redis().unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "limiter is `in process`, expected a limiter whose state lives in Redis"
+    );
+}
+
+#[tokio::test]
+async fn edits_that_meet_are_all_made() {
+    let namespace = namespace();
+    let replica = || Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace);
+    let replicas = [(); 4].map(|()| replica());
+    let edits = replicas.iter().enumerate().map(|(number, replica)| async move {
+        replica
+            .shelf
+            .edit(|draft| {
+                draft.set(bucket(&format!("p{number}"), 1, 1));
+                draft.set(bucket("p", 1, 1));
+                draft.set_override(Override::new(bucket("p", 2, 1), number))?;
+                Ok(())
+            })
+            .await
+    });
+    let mut revisions = Vec::new();
+    for edit in edits.map(Box::pin).collect::<Vec<_>>() {
+        revisions.push(edit.await.unwrap());
+    }
+    assert!(revisions.is_sorted_by(|a, b| a < b), "{revisions:?}");
+    let [first, second, third, fourth] = &replicas;
+    let edit = |replica: &Replica, rate: u32| {
+        let shelf = replica.shelf.clone();
+        async move {
+            let edit = shelf.edit(|draft| {
+                let own = draft.overrides("p");
+                draft.set_override(Override::new(bucket("p", 7, rate), own.len()))?;
+                Ok(())
+            });
+            edit.await.unwrap()
+        }
+    };
+    tokio::join!(edit(first, 1), edit(second, 2), edit(third, 3), edit(fourth, 4));
+    let (_, text) = first.shelf.read().await.unwrap().unwrap();
+    let book = PolicyBook::from_toml(&text).unwrap();
+    assert_eq!(book.overrides("p").len(), 8);
+    assert_eq!(book.names(), ["p", "p0", "p1", "p2", "p3"]);
+
+    let refused = first.shelf.edit(|draft| {
+        draft.set_override(Override::new(bucket("q", 7, 1), "k"))?;
+        Ok(())
+    });
+    assert_eq!(
+        refused.await.unwrap_err().to_string(),
+        "policy of an override is `q`, expected a policy that is in the book"
+    );
+}
+
+#[tokio::test]
+async fn what_redis_says_counts_before_what_the_code_says() {
+    let namespace = namespace();
+    let book = PolicyBook::new().with(bucket("p", 1, 1)).with(bucket("q", 1, 1));
+    let replica = Replica::new(
+        Limiter::redis(RedisServer::shared().url())
+            .book(&book)
+            .app("checkout"),
+        &namespace,
+    );
+    assert_eq!(
+        capacity(&book),
+        Some(1),
+        "a replica has a book before Redis is heard"
+    );
+    let revision = replica.shelf.publish(&sized(2), 0).await.unwrap();
+    assert_eq!((capacity(&book), book.names().len()), (Some(2), 2));
+    let for_others = sized(3) + "apps = ['mobile']\n";
+    replica.shelf.publish(&for_others, revision).await.unwrap();
+    let decision = replica.limits.named("p").check("k").await.unwrap();
+    assert_eq!(decision.origin(), Origin::NotConfigured);
+    let revision = book.published().unwrap();
+    replica.shelf.publish("", revision).await.unwrap();
+    assert_eq!(capacity(&book), Some(1), "Redis does not name it any more");
+}
+
+#[tokio::test]
+async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let key = format!("{namespace}|book").replace(' ', "%20");
+    let revision = replica.shelf.publish(&sized(2), 0).await.unwrap();
+    let by_hand = |text: String| {
+        server.command(&["SET", &key, &text]);
+    };
+    let told = |expected: String| {
+        move |error: Option<BookError>| error.is_some_and(|error| error.to_string() == expected)
+    };
+    let (later, number) = (
+        revision + 1_000_000,
+        "permits per time, such as 10/s, 100/min, 7/3s or 1/30d",
+    );
+    let broken = sized(3).replace("1/h", "10");
+    by_hand(format!("revision = {later}\n{broken}"));
+    let message = format!("{key}:5:8: policy.p.rate is \"10\", expected {number}");
+    replica.is_told("a mistake", told(message.clone())).await;
+    by_hand(sized(3));
+    let expected = "no revision, expected a first line such as `revision = 7`, with a higher one than before";
+    replica
+        .is_told("no revision", told(format!("{key}:1:1: {expected}")))
+        .await;
+    by_hand(format!("revision = 7\n{}", sized(3)));
+    let older = format!("the book has revision 7, expected {revision} or a later one: publish it again");
+    replica.is_told("older", told(older)).await;
+    server.command(&["DEL", &key]);
+    let gone = format!("the book has revision 0, expected {revision} or a later one: publish it again");
+    replica.is_told("gone", told(gone)).await;
+    server.command(&["HSET", &key, "revision", "9"]);
+    replica
+        .is_told(
+            "another type",
+            |error| matches!(error, Some(BookError::Store(error)) if error.kind() == StoreErrorKind::Refused),
+        )
+        .await;
+    assert_eq!(capacity(replica.limits.book()), Some(2));
+    assert_eq!(replica.limits.book().published(), Some(revision));
+
+    by_hand(format!("revision = {later}\n{}", sized(3)));
+    replica.has(3, SOON).await;
+    replica.is_told("nothing", |error| error.is_none()).await;
+    assert_eq!(replica.limits.book().published(), Some(later));
+    // A server whose clock is behind what was written by hand.
+    assert_eq!(replica.shelf.publish(&sized(4), later).await.unwrap(), later + 1);
+}
+
+/// A user with no more permissions than these, on the keys of this namespace.
+fn user(server: &RedisServer, namespace: &str, permissions: &[&str]) -> String {
+    let keys = format!("~{namespace}|*");
+    let user = ["ACL", "SETUSER", "checkout", "reset", "on", ">secret", &keys];
+    server.command(&[&user, permissions].concat());
+    server.url_as("checkout:secret")
+}
+
+fn refused(server: &RedisServer) -> usize {
+    server.command(&["ACL", "LOG"]).items().len()
+}
+
+#[tokio::test]
+async fn the_permissions_of_a_limiter_suffice_for_its_book() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let url = user(&server, &namespace, acl::SCRIPT);
+    let replicas = [(); 2].map(|()| Replica::new(Limiter::redis(&url), &namespace));
+    let [one, other] = &replicas;
+    let revision = one.shelf.publish(&sized(2), 0).await.unwrap();
+    other.has(2, SOON).await;
+    one.shelf.publish(&sized(3), revision).await.unwrap();
+    other.has(3, SOON).await;
+    assert!(refused(&server) > 0, "what tells of changes at once");
+}
+
+#[tokio::test]
+async fn with_two_permissions_more_changes_are_told_at_once() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let channel = format!("&{namespace}|book");
+    let more = [acl::SCRIPT, acl::BOOK, &[&channel]].concat();
+    let url = user(&server, &namespace, &more);
+    let replica = Replica::new(Limiter::redis(&url), &namespace);
+    let listens = || async {
+        let subscribers = || {
+            let told = server.command(&["PUBSUB", "NUMSUB", &format!("{namespace}|book")]);
+            told.items().last().unwrap().integer()
+        };
+        let listening = async {
+            while subscribers() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(secs(5), listening).await.unwrap();
+    };
+    listens().await;
+    let other = Limiter::redis(&url).namespace(&namespace).build().unwrap();
+    let shelf = other.book_in_redis().unwrap();
+    let revision = shelf.publish(&sized(2), 0).await.unwrap();
+    replica.has(2, SOON).await;
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    listens().await;
+    shelf.publish(&sized(3), revision).await.unwrap();
+    replica.has(3, SOON).await;
+    assert_eq!(refused(&server), 0);
+}
+
+/// A process of its own that follows, and prints each capacity that it sees.
+struct Follower {
+    process: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+const URL: &str = "LIMITER_BOOK_URL";
+const NAMESPACE: &str = "LIMITER_BOOK_NAMESPACE";
+
+impl Follower {
+    fn start(url: &str, namespace: &str) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "processes_follow_the_book", "--nocapture"])
+            .envs([(URL, url), (NAMESPACE, namespace)])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (told, lines) = mpsc::channel();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if let Some((_, said)) = line.split_once("book: ") {
+                    let _ = told.send(said.to_owned());
+                }
+            }
+        });
+        Self { process, lines }
+    }
+
+    fn says(&self, expected: &str, within: Duration) {
+        let said = self.lines.recv_timeout(within);
+        assert_eq!(said.as_deref(), Ok(expected));
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs until it is killed, or the test that started it is gone.
+async fn follow(url: String, namespace: String) {
+    let own = PolicyBook::new().with(bucket("p", 1, 1));
+    let replica = Replica::new(Limiter::redis(url).book(&own), &namespace);
+    let book = replica.limits.book();
+    loop {
+        let revision = book.revision();
+        let said = capacity(book).unwrap();
+        if writeln!(std::io::stdout(), "book: {said}").is_err() {
+            return;
+        }
+        book.changed(revision).await;
+    }
+}
+
+/// The test's own program is started again as processes that follow, told by the environment what they are.
+#[tokio::test]
+async fn processes_follow_the_book() {
+    if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
+        return follow(url, namespace).await;
+    }
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let followers = [(); 2].map(|()| Follower::start(&server.url(), &namespace));
+    for follower in &followers {
+        follower.says("1", secs(30));
+    }
+    let limits = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let shelf = limits.book_in_redis().unwrap();
+    let mut revision = 0;
+    for capacity in [2, 3, 4] {
+        revision = shelf.publish(&sized(capacity), revision).await.unwrap();
+        let published = Instant::now();
+        for follower in &followers {
+            follower.says(&capacity.to_string(), SOON + SLACK);
+        }
+        assert!(published.elapsed() < SOON + SLACK);
+    }
+
+    // Out, and back without its data: the last book counts.
+    server.kill();
+    assert!(matches!(
+        shelf.publish(&sized(5), revision).await,
+        Err(BookError::Store(_))
+    ));
+    server.restart();
+    limits.ready().await.unwrap();
+    assert!(limits.check(&patient(), "k").await.is_ok());
+    for follower in &followers {
+        let said = follower.lines.recv_timeout(2 * SOON);
+        assert_eq!(said, Err(mpsc::RecvTimeoutError::Timeout));
+    }
+    assert_eq!(shelf.read().await.unwrap(), None, "the server has lost it");
+
+    // Somebody who does not know what there was: believed all the same.
+    let other = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let again = other
+        .book_in_redis()
+        .unwrap()
+        .publish(&sized(6), 0)
+        .await
+        .unwrap();
+    assert!(again > revision);
+    for follower in &followers {
+        follower.says("6", 2 * SOON);
+    }
+}

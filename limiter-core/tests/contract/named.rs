@@ -1,0 +1,131 @@
+//! Policies that are asked for by name.
+
+use limiter_core::{Amount, Key, Origin, Override, Rejection};
+
+use crate::support::{KEY, Subject, bucket, funnel, left, micros, secs, wait_of, window};
+
+pub(crate) async fn a_name_and_its_policy_are_one_limit(subject: Subject) {
+    for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
+        subject.limits.book().set(&policy);
+        let named = subject.limits.named(policy.name());
+        assert_eq!(named.check(KEY).cost(2).await.unwrap().remaining(), 3, "{policy}");
+        assert_eq!(subject.call(&policy).await.remaining(), 2);
+        assert_eq!(named.peek(KEY).await.unwrap().remaining(), 2);
+        named.acquire(KEY).cost(2).up_to(secs(0)).await.unwrap();
+        assert!(named.acquire(KEY).up_to(secs(0)).await.is_err());
+        assert!(!named.check(KEY).await.unwrap().is_allowed());
+        named.refund(KEY).cost(3).await.unwrap();
+        assert_eq!(left(&subject.peek(&policy).await), Amount::from(3_u32));
+        named.reset(KEY).await.unwrap();
+        assert_eq!(left(&subject.peek(&policy).await), Amount::from(5_u32));
+        let never = named.check(KEY).cost(6).await;
+        assert!(matches!(never, Err(Rejection::NeverFits { .. })), "{never:?}");
+        assert!(matches!(
+            named.check(KEY).cost(-1).await,
+            Err(Rejection::Config(_))
+        ));
+    }
+}
+
+/// However a denial before it was remembered.
+pub(crate) async fn a_policy_that_changes_in_the_book_counts_for_the_next_call(subject: Subject) {
+    let book = subject.limits.book();
+    for (small, large) in [
+        (funnel("f", 2, "1/h"), funnel("f", 4, "1/h")),
+        (window("w", 2, "1h"), window("w", 4, "1h")),
+    ] {
+        book.set(&small);
+        let named = subject.limits.named(small.name());
+        assert!(named.check(KEY).cost(2).await.unwrap().is_allowed());
+        for _ in 0..2 {
+            assert!(!named.check(KEY).await.unwrap().is_allowed());
+        }
+        book.set(&large);
+        assert_eq!(named.check(KEY).await.unwrap().remaining(), 1, "{large}");
+        book.set(&small);
+        assert!(wait_of(&named.check(KEY).await.unwrap()) > secs(0), "{small}");
+    }
+}
+
+pub(crate) async fn what_is_not_configured_is_allowed_and_counted(subject: Subject) {
+    let (limits, policy) = (&subject.limits, bucket("p", 1, "1/h"));
+    let book = limits.book();
+    let named = limits.named("p");
+    let free = named.check(KEY).cost(1_000).await.unwrap();
+    assert_eq!((free.origin(), free.is_allowed()), (Origin::NotConfigured, true));
+    assert_eq!((free.limits().len(), free.decided_at()), (0, subject.clock.now()));
+    assert!(named.acquire(KEY).await.is_ok() && named.refund(KEY).await.is_ok());
+    named.reset(KEY).await.unwrap();
+    let asked = limits.policy("p", KEY);
+    assert!(matches!(asked, Err(Rejection::NotConfigured { .. })), "{asked:?}");
+    assert_eq!(book.not_configured(), 5);
+    assert!(subject.redis_keys().is_empty(), "nothing was asked of the store");
+
+    book.set(&policy);
+    assert!(named.check(KEY).await.unwrap().is_allowed());
+    assert!(!named.check(KEY).await.unwrap().is_allowed());
+    assert!(book.remove("p") && !book.remove("p"));
+    assert_eq!(named.check(KEY).await.unwrap().origin(), Origin::NotConfigured);
+    book.set(&policy);
+    assert!(
+        !named.check(KEY).await.unwrap().is_allowed(),
+        "what was used was used"
+    );
+    assert_eq!(book.not_configured(), 6);
+}
+
+pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subject) {
+    let (book, clock) = (subject.limits.book(), &subject.clock);
+    for sized in [
+        (|capacity| funnel("f", capacity, "1/h")) as fn(u32) -> _,
+        |limit| window("w", limit.into(), "1h"),
+    ] {
+        let base = sized(2);
+        book.set(&base);
+        let named = subject.limits.named(base.name());
+        assert!(named.check("ann").cost(2).await.unwrap().is_allowed());
+        assert!(!named.check("ann").await.unwrap().is_allowed());
+
+        let end = clock.now().after(secs(60));
+        book.set_override(Override::new(sized(5), "ann").until(end))
+            .unwrap();
+        assert_eq!(named.check("ann").await.unwrap().remaining(), 2, "{base}");
+        let grouped = Key::from("ann").in_group("others");
+        for other in [Key::from("bob"), grouped] {
+            assert_eq!(named.peek(&other).await.unwrap().remaining(), 2, "{other:?}");
+        }
+        assert_eq!(
+            subject.limits.policy(base.name(), "ann").unwrap().quota().whole(),
+            5
+        );
+        clock.advance(secs(60) - micros(1));
+        assert!(named.check("ann").await.unwrap().is_allowed());
+        clock.advance(micros(1));
+        assert!(
+            !named.check("ann").await.unwrap().is_allowed(),
+            "what was used was used"
+        );
+        assert_eq!(
+            book.overrides(base.name()).len(),
+            1,
+            "it is over, and still listed"
+        );
+
+        book.set_override(Override::new(sized(9), "ann")).unwrap();
+        assert!(named.check("ann").await.unwrap().is_allowed());
+        assert!(book.remove_override(base.name(), "ann"));
+        assert!(!named.check("ann").await.unwrap().is_allowed());
+    }
+}
+
+pub(crate) async fn named_and_given_policies_are_decided_together(subject: Subject) {
+    let (limits, burst) = (&subject.limits, bucket("burst", 5, "1/h"));
+    limits.book().set(window("daily", 2, "1d"));
+    let daily = limits.policy("daily", KEY).unwrap();
+    let both = [(&burst, KEY), (&daily, KEY)];
+    assert!(limits.check_all(both).cost(2).await.unwrap().is_allowed());
+    let denied = limits.check_all(both).await.unwrap();
+    assert_eq!(denied.denied_by().unwrap().policy().name(), "daily");
+    assert_eq!(limits.named("daily").peek(KEY).await.unwrap().remaining(), 0);
+    assert_eq!(subject.remaining(&burst).await.whole(), 3);
+}
