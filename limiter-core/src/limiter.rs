@@ -5,6 +5,7 @@ mod builder;
 mod check;
 mod life;
 mod refund;
+mod site;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use builder::InProcessBuilder;
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
 pub use refund::Refund;
+pub use site::{Budget, LimitedSite};
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;

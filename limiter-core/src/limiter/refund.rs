@@ -28,6 +28,19 @@ impl<'a> Refund<'a> {
         self.ask.set_cost(cost.try_into().map_err(Into::into));
         self
     }
+
+    /// Gives back to this replica's share, which was charged instead of the store. At once, since nobody is asked.
+    pub(crate) fn to_share(self) -> Result<(), Rejection> {
+        let inner = &self.limiter.inner;
+        let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
+        match &inner.backend {
+            // It has no share beside the whole.
+            Backend::Memory(_) => {}
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => guard.refund_share(&request),
+        }
+        Ok(())
+    }
 }
 
 impl<'a> IntoFuture for Refund<'a> {

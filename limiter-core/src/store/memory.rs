@@ -222,6 +222,11 @@ impl MemoryStore {
 
     /// Gives back at once, without a future.
     pub(crate) fn refund_now(&self, limit: &Limit<'_>) -> Verdict {
+        self.refund_as(limit, limit.policy.algorithm())
+    }
+
+    /// The same, by another algorithm than the policy's.
+    pub(crate) fn refund_as(&self, limit: &Limit<'_>, algorithm: &Algorithm) -> Verdict {
         let before = self.clock.reading();
         let mut table = self.lock(limit.identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
@@ -229,7 +234,6 @@ impl MemoryStore {
         let mut absent = State::Absent;
         // Nothing is given back to what is not there.
         let state = table.find(limit.identity).unwrap_or(&mut absent);
-        let algorithm = limit.policy.algorithm();
         let outcome = algorithm::refund(algorithm, state, limit.cost, decided_at.as_micros());
         let outcomes = [outcome].into_iter().collect();
         Verdict { decided_at, outcomes }

@@ -102,6 +102,14 @@ impl Insurance {
         Ok(verdict)
     }
 
+    /// Gives back to the share of one of so many replicas what it was charged.
+    pub(super) fn refund(&self, request: &Request<'_>, replicas: u32) {
+        for limit in &request.limits {
+            let share = limit.policy.algorithm().share(replicas);
+            self.store.refund_as(limit, &share);
+        }
+    }
+
     fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> Share {
         let whole = limit.policy.algorithm().share(replicas);
         let left = self.seen.get(limit.identity.hash(), now).map(|left| Left {
