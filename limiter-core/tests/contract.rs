@@ -38,6 +38,8 @@ mod support;
 
 #[path = "contract/admission.rs"]
 mod admission;
+#[path = "contract/annotations.rs"]
+mod annotations;
 #[path = "contract/giving_up.rs"]
 mod giving_up;
 #[path = "contract/groups.rs"]
@@ -213,5 +215,9 @@ on_every_store! {
         a_window_of_a_century_gives_back_too
         a_refund_keeps_what_comes_back_by_itself
         a_refund_of_what_is_no_amount_is_refused
+    ;
+    annotations:
+        a_call_that_does_not_count_is_given_back
+        a_budget_is_found_by_name_and_key_parts
     ;
 }

@@ -118,7 +118,13 @@ fn a_block() {
     compare(
         "a_block",
         Kind::Window,
-        quote!(name = "mail", limit = 5, window = "1m", key = "{to}", except(queue)),
+        quote!(
+            name = "mail",
+            limit = 5,
+            window = "1m",
+            key = "{to}",
+            except(queue)
+        ),
         quote! {
             impl<T> Mail for Outbox<T> {
                 const SIZE: usize = 3;

@@ -80,7 +80,10 @@ impl Limiter {
     #[must_use]
     pub fn redis_key<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Option<String> {
         let request = Request::new([Ask::new(policy, key).cost(Amount::ZERO)], Mode::Peek, true).ok()?;
-        #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "only Redis names it"))]
+        #[cfg_attr(
+            not(feature = "redis"),
+            expect(unused_variables, reason = "only Redis names it")
+        )]
         let limit = request.limits.first()?;
         match &self.inner.backend {
             #[cfg(feature = "redis")]

@@ -25,7 +25,13 @@ struct Outbox {
 }
 
 /// Each of its methods has a budget of its own.
-#[window_limiter(name = "blocks.mail", limit = 1, window = "1m", key = "{self.id}", except(queue, preview))]
+#[window_limiter(
+    name = "blocks.mail",
+    limit = 1,
+    window = "1m",
+    key = "{self.id}",
+    except(queue, preview)
+)]
 impl Outbox {
     const SIZE: usize = { 1 + 1 };
 
@@ -51,7 +57,14 @@ impl Outbox {
     }
 
     /// Under the block's limit and its own, in one decision.
-    #[token_limiter(name = "blocks.burst", capacity = 5, rate = "1/s", key = "{self.id}", need = 3, wait = "1ms")]
+    #[token_limiter(
+        name = "blocks.burst",
+        capacity = 5,
+        rate = "1/s",
+        key = "{self.id}",
+        need = 3,
+        wait = "1ms"
+    )]
     async fn both(&self) -> Result<usize, Rejection> {
         Ok(Self::SIZE)
     }
@@ -114,7 +127,13 @@ struct Shop<T, const N: u64>(T);
 
 /// One budget for all, and a second limit for each.
 #[token_limiter(group = "blocks.shop", capacity = N, rate = "1/h")]
-#[limiter_core::window_limiter(name = "blocks.each", limit = 2, window = "1h", group = "blocks.shop", except(sell))]
+#[limiter_core::window_limiter(
+    name = "blocks.each",
+    limit = 2,
+    window = "1h",
+    group = "blocks.shop",
+    except(sell)
+)]
 impl<T: Display, const N: u64> Shop<T, N> {
     async fn buy(&self) -> Result<String, Rejection> {
         Ok(self.0.to_string())

@@ -183,7 +183,10 @@ async fn methods_count_by_their_result() {
             assert_eq!(sent.unwrap(), format!("{text}ann"));
         }
         assert!(client.send("ann", (1, String::new())).await.is_err());
-        assert!(client.send("ann", (0, "bad".to_owned())).await.is_ok(), "not limited");
+        assert!(
+            client.send("ann", (0, "bad".to_owned())).await.is_ok(),
+            "not limited"
+        );
         assert_eq!(client.sent, 4);
     })
     .await;

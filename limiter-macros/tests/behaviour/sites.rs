@@ -24,11 +24,7 @@ async fn different_groups_are_no_mistake_where_no_cluster_will_be() {
 #[test]
 fn every_annotation_is_listed() {
     let all = sites();
-    let find = |name: &str| {
-        all.iter()
-            .filter(|site| site.name() == name)
-            .collect::<Vec<_>>()
-    };
+    let find = |name: &str| all.iter().filter(|site| site.name() == name).collect::<Vec<_>>();
 
     let bucket = concat!("behaviour::plain", "::bucket");
     let [site] = find(bucket)[..] else {
@@ -40,10 +36,7 @@ fn every_annotation_is_listed() {
     assert!(site.policy().is_ok());
 
     assert_eq!(find("mail").len(), 2);
-    assert!(
-        find("tiers")[0].policy().is_err(),
-        "its parameters are arguments"
-    );
+    assert!(find("tiers")[0].policy().is_err(), "its parameters are arguments");
     assert!(find("sized.size")[0].policy().is_err() && find("sized.module")[0].policy().is_ok());
     assert_eq!(find("mail.provided").len(), 1, "inside async_trait");
     assert_eq!(
