@@ -53,7 +53,7 @@
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]` and `#[window_limiter]` put a limit in front of an async function. They use the
 //! limiter that they name, else that of [`with_limiter`], else the one that was [`install`]ed. [`verify_sites`] checks all
-//! of them at start-up.
+//! of them at start-up, [`sites`] lists them, and [`Limiter::site`] finds what one of them has left for a key.
 //!
 //! # Features
 //!

@@ -164,9 +164,10 @@ impl Args {
             return Err(input.error(message));
         }
         let names;
-        parenthesized!(names in input);
+        let parentheses = parenthesized!(names in input);
         if names.is_empty() {
-            return Err(names.error(format!("`{text}` names methods, such as `{example}`")));
+            let message = format!("`{text}` names methods, such as `{example}`");
+            return Err(syn::Error::new(parentheses.span.join(), message));
         }
         self.except
             .extend(Punctuated::<Ident, Token![,]>::parse_terminated(&names)?);

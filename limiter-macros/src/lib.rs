@@ -56,7 +56,7 @@ use crate::func::Func;
 use crate::model::{Around, Attr, LimitedFn};
 use crate::words::Kind;
 
-/// Limits an async function by a token bucket: `capacity` calls at once, then `rate`.
+/// Limits an async function, or those of an `impl` block, by a token bucket: `capacity` calls at once, then `rate`.
 ///
 /// Over any time T it lets through at most capacity + rate·T.
 ///
@@ -102,7 +102,7 @@ pub fn token_limiter(
     limit(Kind::Token, args.into(), item.into()).into()
 }
 
-/// Limits an async function by an exact sliding window: never more than `limit` calls in any window.
+/// Limits an async function, or those of an `impl` block, by an exact sliding window: never more than `limit` calls in any window.
 ///
 /// ```
 /// use limiter_core::{Limiter, window_limiter, with_limiter};
@@ -152,7 +152,7 @@ pub fn window_limiter(
     limit(Kind::Window, args.into(), item.into()).into()
 }
 
-/// Limits an async function by a funnel (a leaky bucket as a meter): it holds `capacity`, and drains at `rate`.
+/// Limits an async function, or those of an `impl` block, by a funnel (a leaky bucket as a meter): it holds `capacity`, and drains at `rate`.
 ///
 /// It lets through what a token bucket does. When its capacity changes, what was *used* is kept, where a token bucket
 /// keeps what is *left*.
