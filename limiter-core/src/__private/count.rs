@@ -92,7 +92,8 @@ async fn give_back(limiter: &Limiter, entry: &Entry, from: Origin) -> Result<(),
     }
     let refund = limiter.refund(policy, &entry.key).cost(cost);
     match from {
-        Origin::Insurance => refund.to_share(),
+        #[cfg(feature = "redis")]
+        Origin::Insurance => refund.into_share(),
         _ => refund.await,
     }
 }

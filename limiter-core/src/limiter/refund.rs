@@ -30,14 +30,12 @@ impl<'a> Refund<'a> {
     }
 
     /// Gives back to this replica's share, which was charged instead of the store. At once, since nobody is asked.
-    pub(crate) fn to_share(self) -> Result<(), Rejection> {
+    #[cfg(feature = "redis")]
+    pub(crate) fn into_share(self) -> Result<(), Rejection> {
         let inner = &self.limiter.inner;
-        let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
-        match &inner.backend {
-            // It has no share beside the whole.
-            Backend::Memory(_) => {}
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.refund_share(&request),
+        if let Backend::Redis(guard) = &inner.backend {
+            let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
+            guard.refund_share(&request);
         }
         Ok(())
     }

@@ -212,7 +212,7 @@ async fn opaque(cell: Cell<u32>, number: &str) -> Result<impl Iterator<Item = u3
     Ok(0..number + cell.get())
 }
 
-#[window_limiter(limit = 1, window = "1h", count_if = |_| true, fallback = note, pass_args)]
+#[window_limiter(limit = 1, window = "1h", count_if = |()| true, fallback = note, pass_args)]
 async fn unit((log, _): (&AtomicUsize, u8), mut by: usize) {
     by += 1;
     log.fetch_add(by, Ordering::Relaxed);
