@@ -1,6 +1,7 @@
 //! What the expansion of the attributes calls. Not for people: it changes without notice.
 
 mod convert;
+mod count;
 mod report;
 
 pub use std::sync::LazyLock;
@@ -11,15 +12,16 @@ pub use inventory;
 pub use crate::decision::{FromRejection, Rejection};
 pub use crate::key::Key;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
-pub use crate::site::Site;
+pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
 pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
+pub use count::{Charged, counts, enter_counted};
 pub use report::Reporter;
 
 use std::task::Poll;
 
 use crate::context::{self, Current};
-use crate::decision::Decision;
+use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::limiter::{Check, Limiter};
@@ -126,6 +128,8 @@ enum EntryPolicy {
     Fixed(&'static Built),
     /// Built for this call.
     Built(Built),
+    /// Whatever the limiter has under that name.
+    Named(&'static str),
 }
 
 impl Entry {
@@ -149,18 +153,40 @@ impl Entry {
         }
     }
 
+    /// A limit of one permit, of the policy that the limiter has under a name.
+    #[must_use]
+    pub fn named(policy: &'static str, key: Key<'static>) -> Self {
+        Self {
+            policy: EntryPolicy::Named(policy),
+            key,
+            cost: Ok(Amount::ONE),
+        }
+    }
+
     /// The same with another cost.
     #[must_use]
     pub fn need(self, cost: Result<Amount, ConfigError>) -> Self {
         Self { cost, ..self }
     }
 
-    fn policy(&self) -> Result<&Policy, ConfigError> {
+    /// Looks a policy up that is only named.
+    fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
+        if let EntryPolicy::Named(name) = self.policy {
+            self.policy = EntryPolicy::Built(Ok(limiter.named_policy(name)?));
+        }
+        Ok(())
+    }
+
+    fn policy(&self) -> Result<&Policy, Rejection> {
         match &self.policy {
             EntryPolicy::Fixed(built) => built.as_ref(),
             EntryPolicy::Built(built) => built.as_ref(),
+            EntryPolicy::Named(name) => {
+                let policy = (*name).to_owned();
+                return Err(Rejection::NotConfigured { policy });
+            }
         }
-        .map_err(Clone::clone)
+        .map_err(|error| error.clone().into())
     }
 
     fn ask(&self) -> Result<Ask<'_>, Rejection> {
@@ -237,32 +263,49 @@ pub struct Refused {
 ///
 /// [`Refused`] when the call must not go on.
 pub async fn enter<const N: usize>(guard: Option<Guard<N>>) -> Result<(), Refused> {
-    let Some(guard) = guard else {
+    let Some(mut guard) = guard else {
         return Ok(());
     };
-    let reporter = guard.reporter;
-    let answer = decide(guard).await;
-    if let Err(refused) = &answer {
-        reporter.report(&refused.rejection);
+    let answer = match guard.limiter() {
+        Ok(limiter) => decide(&limiter, &mut guard.entries, guard.wait).await,
+        Err(refused) => Err(refused),
+    };
+    match answer {
+        Ok(_) => Ok(()),
+        Err(refused) => {
+            guard.reporter.report(&refused.rejection);
+            Err(refused)
+        }
     }
-    answer
 }
 
-async fn decide<const N: usize>(guard: Guard<N>) -> Result<(), Refused> {
-    let Guard {
-        limiter,
-        entries,
-        wait,
-        ..
-    } = guard;
-    let by_first = |rejection| Refused { index: 0, rejection };
-    let limiter = limiter
-        .map_or_else(context::current, |limiter| Ok(Current::OfTask(limiter)))
-        .map_err(|error| by_first(error.into()))?;
-    let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
+impl<const N: usize> Guard<N> {
+    /// The limiter that is named, else the task's, else the one that is installed.
+    fn limiter(&mut self) -> Result<Current, Refused> {
+        match self.limiter.take() {
+            Some(limiter) => Ok(Current::OfTask(limiter)),
+            None => context::current().map_err(|error| by_first(error.into())),
+        }
+    }
+}
 
+fn by_first(rejection: Rejection) -> Refused {
+    Refused { index: 0, rejection }
+}
+
+async fn decide(
+    limiter: &Limiter,
+    entries: &mut [Entry],
+    wait: Option<Result<Duration, ConfigError>>,
+) -> Result<Allowed, Refused> {
+    let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
+    for (index, entry) in entries.iter_mut().enumerate() {
+        let resolved = entry.resolve(limiter);
+        resolved.map_err(|rejection| Refused { index, rejection })?;
+    }
+    let entries = &*entries;
     let ask = |index: usize, entry| Entry::ask(entry).map_err(|rejection| Refused { index, rejection });
-    let asks = match entries.as_slice() {
+    let asks = match entries {
         [entry] => Few::One(ask(0, entry)?),
         entries => Few::Several(
             (entries.iter().enumerate())
@@ -275,13 +318,10 @@ async fn decide<const N: usize>(guard: Guard<N>) -> Result<(), Refused> {
         Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
         None => limiter.check_few(asks).await.and_then(Decision::require),
     };
-    match answer {
-        Ok(_) => Ok(()),
-        Err(rejection) => Err(Refused {
-            index: guilty(&rejection, &entries),
-            rejection,
-        }),
-    }
+    answer.map_err(|rejection| Refused {
+        index: guilty(&rejection, entries),
+        rejection,
+    })
 }
 
 /// The number of the first limit to which a rejection is due; the first of all where it is due to none.

@@ -53,7 +53,7 @@
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]` and `#[window_limiter]` put a limit in front of an async function. They use the
 //! limiter that they name, else that of [`with_limiter`], else the one that was [`install`]ed. [`verify_sites`] checks all
-//! of them at start-up.
+//! of them at start-up, [`sites`] lists them, and [`Limiter::site`] finds what one of them has left for a key.
 //!
 //! # Features
 //!
@@ -131,11 +131,12 @@ pub use limiter::RedisBuilder;
 pub use limiter::{
     Acquire, Charge, Check, Deciding, InProcessBuilder, Limiter, Refund, Reservation, Reserve,
 };
+pub use limiter::{Budget, LimitedSite};
 pub use limiter::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
 pub use policy::{CounterWindowShape, FixedWindowShape, UtcOffset};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
 pub use request::Ask;
-pub use site::verify_sites;
+pub use site::{Site, sites, verify_sites};
 pub use units::{Amount, Timestamp, parse_duration};

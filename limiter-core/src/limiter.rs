@@ -9,6 +9,7 @@ mod queue;
 mod refund;
 mod reserve;
 mod round;
+mod site;
 mod turn;
 mod wanted;
 
@@ -28,6 +29,7 @@ use named::Names;
 pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 pub use refund::{Charge, Refund};
 pub use reserve::{Reservation, Reserve};
+pub use site::{Budget, LimitedSite};
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;

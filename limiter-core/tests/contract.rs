@@ -38,6 +38,8 @@ mod support;
 
 #[path = "contract/admission.rs"]
 mod admission;
+#[path = "contract/annotations.rs"]
+mod annotations;
 #[path = "contract/giving_up.rs"]
 mod giving_up;
 #[path = "contract/groups.rs"]
@@ -252,5 +254,9 @@ on_every_store! {
         what_is_not_configured_is_allowed_and_counted
         a_key_may_have_a_quota_of_its_own_for_a_time
         named_and_given_policies_are_decided_together
+    ;
+    annotations:
+        a_call_that_does_not_count_is_given_back
+        a_budget_is_found_by_name_and_key_parts
     ;
 }

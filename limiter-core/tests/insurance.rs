@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use limiter_core::{
-    Ask, Key, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
+    Ask, Key, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind, window_limiter,
 };
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{namespace, secs};
@@ -482,4 +482,31 @@ async fn a_waiter_with_less_time_than_the_deadline_gets_its_share_too() {
             .unwrap();
         assert_eq!(permit.origin(), Origin::Insurance);
     }
+}
+
+#[window_limiter(name = "counted", limit = 4, window = "1h", key = "{user}", deadline = "10s", limiter = limits, count_if = |ok| !ok, fallback = limited)]
+async fn counted(limits: &Limiter, user: &str, ok: bool) -> bool {
+    ok
+}
+
+fn limited() -> bool {
+    false
+}
+
+/// Redis never heard of the call, so what does not count goes back to the share that was charged.
+#[tokio::test]
+async fn what_does_not_count_is_given_back_to_the_share() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = one_of(2, &server, &clock);
+    let budget = limits.site("counted").unwrap().key(["ann"]).unwrap();
+    server.kill();
+    for _ in 0..5 {
+        assert!(counted(&limits, "ann", true).await);
+    }
+    assert_eq!(budget.peek().await.unwrap().remaining(), 2);
+    for _ in 0..2 {
+        assert!(!counted(&limits, "ann", false).await);
+    }
+    assert!(!counted(&limits, "ann", true).await, "the share is used up");
+    assert_eq!(budget.peek().await.unwrap().origin(), Origin::Insurance);
 }

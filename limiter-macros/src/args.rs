@@ -3,9 +3,10 @@
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Expr, Ident, Token};
+use syn::{Expr, Ident, Token, parenthesized, token};
 
 use crate::diagnostics::{Diagnostics, meant};
 use crate::literal::peel;
@@ -16,6 +17,8 @@ pub(crate) struct Args {
     pub(crate) kind: Kind,
     /// Where the attribute stands.
     pub(crate) span: Span,
+    /// The methods that are named by `except(…)`.
+    pub(crate) except: Vec<Ident>,
     given: Vec<Given>,
 }
 
@@ -31,6 +34,7 @@ impl Args {
         let mut args = Self {
             kind,
             span,
+            except: Vec::new(),
             given: Vec::new(),
         };
         let all = |input: ParseStream<'_>| {
@@ -55,6 +59,11 @@ impl Args {
             .iter()
             .find(|given| given.word == word)
             .map(|given| given.span)
+    }
+
+    /// The arguments that are given, each with its place.
+    pub(crate) fn words(&self) -> impl Iterator<Item = (Word, Span)> {
+        self.given.iter().map(|given| (given.word, given.span))
     }
 
     /// The value of an argument, if one is given that can be used.
@@ -103,6 +112,9 @@ impl Args {
             value: None,
         });
 
+        if row.is_list() {
+            return self.list(input, text, example);
+        }
         if input.is_empty() || input.peek(Token![,]) {
             return match row.is_flag() {
                 true => Ok(()),
@@ -143,6 +155,22 @@ impl Args {
         if let Some(given) = self.given.last_mut() {
             given.value = Some(value);
         }
+        Ok(())
+    }
+
+    fn list(&mut self, input: ParseStream<'_>, text: &str, example: &str) -> syn::Result<()> {
+        if !input.peek(token::Paren) {
+            let message = format!("expected names in parentheses after `{text}`, such as `{example}`");
+            return Err(input.error(message));
+        }
+        let names;
+        let parentheses = parenthesized!(names in input);
+        if names.is_empty() {
+            let message = format!("`{text}` names methods, such as `{example}`");
+            return Err(syn::Error::new(parentheses.span.join(), message));
+        }
+        self.except
+            .extend(Punctuated::<Ident, Token![,]>::parse_terminated(&names)?);
         Ok(())
     }
 

@@ -7,18 +7,27 @@ use proc_macro2::{Span, TokenStream};
 /// The mistakes found so far.
 #[derive(Default)]
 pub(crate) struct Diagnostics {
-    errors: Vec<syn::Error>,
+    errors: Vec<Mistake>,
+    /// Whether what is reported next stands in an attribute of the block around the function.
+    pub(crate) of_block: bool,
+}
+
+/// One mistake.
+pub(crate) struct Mistake {
+    pub(crate) error: syn::Error,
+    pub(crate) of_block: bool,
 }
 
 impl Diagnostics {
     /// Reports a mistake at one place.
     pub(crate) fn at(&mut self, span: Span, message: impl Display) {
-        self.errors.push(syn::Error::new(span, message));
+        self.push(syn::Error::new(span, message));
     }
 
     /// Reports a mistake that a parser found.
     pub(crate) fn push(&mut self, error: syn::Error) {
-        self.errors.push(error);
+        let of_block = self.of_block;
+        self.errors.push(Mistake { error, of_block });
     }
 
     /// The value; a mistake is reported and leaves `None`.
@@ -33,7 +42,15 @@ impl Diagnostics {
 
     /// One `compile_error!` for each mistake.
     pub(crate) fn into_tokens(self) -> TokenStream {
-        self.errors.iter().map(syn::Error::to_compile_error).collect()
+        self.errors
+            .iter()
+            .map(|mistake| mistake.error.to_compile_error())
+            .collect()
+    }
+
+    /// What was found.
+    pub(crate) fn into_mistakes(self) -> Vec<Mistake> {
+        self.errors
     }
 }
 

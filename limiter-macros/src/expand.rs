@@ -3,6 +3,8 @@
 //! The guard is computed in a block of its own: what its expressions borrow or lock is let go before the first await.
 
 mod borrow;
+mod count;
+mod site;
 mod values;
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
@@ -14,7 +16,7 @@ use syn::{Attribute, Path};
 
 use crate::boxed::Boxed;
 use crate::func::{self, Func, MARKER, Output, Param, Shape};
-use crate::model::{Algorithm, Key, Limit, LimitedFn, Name};
+use crate::model::{Algorithm, Limit, LimitedFn, Name};
 use borrow::by_reference;
 use values::{convert, key_of, number, option, period, rate_of};
 
@@ -36,7 +38,7 @@ impl ToTokens for LimitedFn {
             Shape::Async => {
                 let (inner, rest) = inner_attributes(self.func.body.stream());
                 // Braces of ours, which the lint against needless ones leaves alone.
-                let rest = braced(rest, mixed(self.func.body.span()));
+                let rest = self.counted(braced(rest, mixed(self.func.body.span())));
                 braced(quote!(#(#inner)* #guard #rebind #rest), self.func.body.span())
             }
             Shape::Boxed(boxed) => {
@@ -47,7 +49,7 @@ impl ToTokens for LimitedFn {
                     block,
                     ..
                 } = &**boxed;
-                let rest = braced(block.stream(), mixed(block.span()));
+                let rest = self.counted(braced(block.stream(), mixed(block.span())));
                 let block = braced(quote!(#guard #rest), block.span());
                 braced(quote!(#before #pin(#head #block)), self.func.body.span())
             }
@@ -103,59 +105,24 @@ impl LimitedFn {
         };
         let answer = self.answer(refused, private);
         let taken = &self.taken;
-        quote! {
+        let made = quote! {
             let #guard = { #(use #taken as _;)* #(#policies)*
                 static #reporter: #private::Reporter = #private::Reporter::new(#function);
                 #names #made };
-            if let ::core::result::Result::Err(#refused) = #private::enter(#guard).await { #answer }
-        }
-    }
-
-    /// The policy that is built once, and the entry in the list of annotated functions.
-    fn site(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
-        let name = self.name(limit);
-        let function = self.path();
-        let shared = limit.shared;
-        let key = option(self.key_text(limit).map(ToTokens::into_token_stream));
-        let policy_static = policy_static(index);
-        let (item, policy) = if limit.constant {
-            let policy = self.policy(limit, private);
-            let item = quote! {
-                static #policy_static: #private::LazyLock<#private::Built> = #private::LazyLock::new(|| #policy);
-            };
-            (
-                item,
-                quote!(::core::option::Option::Some(|| #private::Built::clone(&#policy_static))),
-            )
-        } else {
-            (TokenStream::new(), quote!(::core::option::Option::None))
         };
+        if self.is_counted() {
+            let charged = count::charged();
+            return quote! {
+                #made
+                let #charged = match #private::enter_counted(#guard).await {
+                    ::core::result::Result::Ok(#charged) => #charged,
+                    ::core::result::Result::Err(#refused) => { #answer }
+                };
+            };
+        }
         quote! {
-            #item
-            #private::inventory::submit! {
-                #private::Site {
-                    name: #name,
-                    function: #function,
-                    file: ::core::file!(),
-                    line: ::core::line!(),
-                    shared: #shared,
-                    key: #key,
-                    policy: #policy,
-                }
-            }
-        }
-    }
-
-    /// The key as it is written, where that alone tells which group the limit lies in.
-    fn key_text(&self, limit: &Limit) -> Option<String> {
-        // What takes limits of different groups is not known of a limiter that is named.
-        if limit.group.is_some() || self.limiter.is_some() {
-            return None;
-        }
-        match &limit.key {
-            None => Some(String::new()),
-            Some(Key::Template(template)) => Some(template.written.clone()),
-            Some(Key::Computed(_)) => None,
+            #made
+            if let ::core::result::Result::Err(#refused) = #private::enter(#guard).await { #answer }
         }
     }
 
@@ -176,6 +143,10 @@ impl LimitedFn {
         if limit.constant {
             let policy = policy_static(index);
             return quote!(#private::Entry::fixed(&#policy, #whose) #need);
+        }
+        if matches!(limit.algorithm, Algorithm::Named) {
+            let name = self.name(limit);
+            return quote!(#private::Entry::named(#name, #whose) #need);
         }
         let policy = self.policy(limit, private);
         quote!(#private::Entry::built(#policy, #whose) #need)
@@ -205,6 +176,8 @@ impl LimitedFn {
                 let (limit, window) = (number(limit, private), period(window, private));
                 quote!(#private::sliding_window(#name, #limit, #window, #options))
             }
+            // Built by whoever keeps the policies; an entry asks for it by its name.
+            Algorithm::Named => TokenStream::new(),
         }
     }
 
@@ -217,6 +190,10 @@ impl LimitedFn {
 
     fn path(&self) -> TokenStream {
         let function = self.func.sig.ident.unraw().to_string();
+        let function = match &self.owner {
+            Some(owner) => format!("{owner}::{function}"),
+            None => function,
+        };
         quote!(::core::concat!(::core::module_path!(), "::", #function))
     }
 

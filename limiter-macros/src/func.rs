@@ -15,6 +15,7 @@ use crate::diagnostics::Diagnostics;
 pub(crate) const MARKER: &str = "__limiter_guard";
 
 /// A function as it stands under the attribute.
+#[derive(Clone)]
 pub(crate) struct Func {
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
@@ -26,9 +27,12 @@ impl Parse for Func {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let attrs = input.call(Attribute::parse_outer)?;
         let vis = input.parse()?;
-        let sig: Signature = input
-            .parse()
-            .map_err(|error| syn::Error::new(error.span(), "a limiter attribute goes on an `async fn`"))?;
+        let sig: Signature = input.parse().map_err(|error| {
+            syn::Error::new(
+                error.span(),
+                "a limiter attribute goes on an `async fn`, or on an `impl` block with async methods",
+            )
+        })?;
         if input.peek(Token![;]) {
             let message = "this function has no body to limit, put the attribute on its implementation";
             return Err(syn::Error::new(sig.ident.span(), message));

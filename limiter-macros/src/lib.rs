@@ -33,6 +33,7 @@
 )]
 
 mod args;
+mod block;
 mod boxed;
 mod constant;
 mod diagnostics;
@@ -46,15 +47,16 @@ mod snapshots;
 mod template;
 mod words;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
 
+use crate::block::{Block, is_block};
 use crate::diagnostics::Diagnostics;
 use crate::func::Func;
-use crate::model::LimitedFn;
+use crate::model::{Around, Attr, LimitedFn};
 use crate::words::Kind;
 
-/// Limits an async function by a token bucket: `capacity` calls at once, then `rate`.
+/// Limits an async function, or those of an `impl` block, by a token bucket: `capacity` calls at once, then `rate`.
 ///
 /// Over any time T it lets through at most capacity + rate·T.
 ///
@@ -100,7 +102,7 @@ pub fn token_limiter(
     limit(Kind::Token, args.into(), item.into()).into()
 }
 
-/// Limits an async function by an exact sliding window: never more than `limit` calls in any window.
+/// Limits an async function, or those of an `impl` block, by an exact sliding window: never more than `limit` calls in any window.
 ///
 /// ```
 /// use limiter_core::{Limiter, window_limiter, with_limiter};
@@ -150,7 +152,7 @@ pub fn window_limiter(
     limit(Kind::Window, args.into(), item.into()).into()
 }
 
-/// Limits an async function by a funnel (a leaky bucket as a meter): it holds `capacity`, and drains at `rate`.
+/// Limits an async function, or those of an `impl` block, by a funnel (a leaky bucket as a meter): it holds `capacity`, and drains at `rate`.
 ///
 /// It lets through what a token bucket does. When its capacity changes, what was *used* is kept, where a token bucket
 /// keeps what is *left*.
@@ -197,18 +199,31 @@ pub fn funnel_limiter(
     limit(Kind::Funnel, args.into(), item.into()).into()
 }
 
-/// The function with its guard; or, beside its mistakes, the function as it was.
+/// The function, or the methods of the block, with their guards; or, beside all mistakes, the item as it was.
 fn limit(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
-    let mut diagnostics = Diagnostics::default();
+    let attr = |of_block| Attr {
+        kind,
+        span: Span::call_site(),
+        tokens: args.clone(),
+        of_block,
+    };
+    if is_block(&item) {
+        return match syn::parse2::<Block>(item.clone()) {
+            Ok(block) => block.limit(attr(true)),
+            Err(error) => untouched(&item, error),
+        };
+    }
     let mut func: Func = match syn::parse2(item.clone()) {
         Ok(func) => func,
-        Err(error) => {
-            diagnostics.push(error);
-            let errors = diagnostics.into_tokens();
-            return quote!(#item #errors);
-        }
+        Err(error) => return untouched(&item, error),
     };
-    match LimitedFn::read(kind, args, &mut func, &mut diagnostics) {
+    let mut diagnostics = Diagnostics::default();
+    let around = Around {
+        attrs: vec![attr(false)],
+        taken: Vec::new(),
+        owner: None,
+    };
+    match LimitedFn::read(around, &mut func, &mut diagnostics) {
         Ok(limited) => limited.to_token_stream(),
         Err(taken) => {
             func.body = expand::mention(&taken, &func.body);
@@ -216,4 +231,9 @@ fn limit(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
             quote!(#func #errors)
         }
     }
+}
+
+fn untouched(item: &TokenStream, error: syn::Error) -> TokenStream {
+    let error = error.to_compile_error();
+    quote!(#item #error)
 }

@@ -6,7 +6,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Expr, Meta, Path};
+use syn::{Attribute, Expr, Meta, Path};
 
 use crate::args::Args;
 use crate::diagnostics::Diagnostics;
@@ -35,6 +35,27 @@ pub(crate) struct LimitedFn {
     pub(crate) by_reference: Vec<Ident>,
     /// The paths of the attributes that were taken from the function.
     pub(crate) taken: Vec<Path>,
+    /// The type of the block that the function stands in, where the block is annotated.
+    pub(crate) owner: Option<String>,
+}
+
+/// One limiter attribute, as it is written.
+#[derive(Clone)]
+pub(crate) struct Attr {
+    pub(crate) kind: Kind,
+    pub(crate) span: Span,
+    pub(crate) tokens: TokenStream,
+    /// It stands on the block around the function.
+    pub(crate) of_block: bool,
+}
+
+/// What stands around a function: the attributes that are not its own, the outermost first.
+pub(crate) struct Around {
+    pub(crate) attrs: Vec<Attr>,
+    /// The paths of those that were taken from the block.
+    pub(crate) taken: Vec<Path>,
+    /// The type of the block, where it is annotated.
+    pub(crate) owner: Option<String>,
 }
 
 /// One attribute.
@@ -52,6 +73,8 @@ pub(crate) struct Limit {
     pub(crate) group: Option<Key>,
     pub(crate) need: Option<Number>,
     pub(crate) fallback: Option<Fallback>,
+    /// What tells of a result whether its call counts.
+    pub(crate) count_if: Option<Expr>,
 }
 
 /// A policy's name.
@@ -63,9 +86,20 @@ pub(crate) enum Name {
 }
 
 pub(crate) enum Algorithm {
-    Token { capacity: Number, rate: Rate },
-    Funnel { capacity: Number, rate: Rate },
-    Window { limit: Number, window: Period },
+    Token {
+        capacity: Number,
+        rate: Rate,
+    },
+    Funnel {
+        capacity: Number,
+        rate: Rate,
+    },
+    Window {
+        limit: Number,
+        window: Period,
+    },
+    /// Whatever the policy of that name says when the call is made.
+    Named,
 }
 
 pub(crate) enum Rate {
@@ -83,44 +117,21 @@ impl LimitedFn {
     /// Checks a function and its attributes, the outermost first. The function keeps its other attributes; where it
     /// cannot be limited, the paths of those that it lost come back.
     pub(crate) fn read(
-        kind: Kind,
-        tokens: TokenStream,
+        around: Around,
         func: &mut Func,
         diagnostics: &mut Diagnostics,
     ) -> Result<Self, Vec<Path>> {
-        let mut attributes = vec![(kind, Span::call_site(), tokens)];
-        let (mut kept, mut taken) = (Vec::new(), Vec::new());
-        for attr in std::mem::take(&mut func.attrs) {
-            let word = attr
-                .path()
-                .segments
-                .last()
-                .map(|segment| segment.ident.unraw().to_string());
-            match Kind::ALL
-                .into_iter()
-                .find(|kind| word.as_deref() == Some(kind.name()))
-            {
-                None => kept.push(attr),
-                Some(kind) => {
-                    match &attr.meta {
-                        Meta::List(list) => attributes.push((kind, attr.path().span(), list.tokens.clone())),
-                        Meta::Path(_) => attributes.push((kind, attr.path().span(), TokenStream::new())),
-                        Meta::NameValue(meta) => {
-                            let message = format!(
-                                "the arguments of `#[{0}]` stand in parentheses: `#[{0}(…)]`",
-                                kind.name()
-                            );
-                            diagnostics.at(meta.eq_token.span(), message);
-                        }
-                    }
-                    taken.push(attr.path().clone());
-                }
-            }
-        }
-        func.attrs = kept;
+        let Around {
+            attrs: mut attributes,
+            mut taken,
+            owner,
+        } = around;
+        let (own, own_taken) = Attr::take(&mut func.attrs, false, diagnostics);
+        attributes.extend(own);
+        taken.extend(own_taken);
         let mentions_self = attributes
             .iter()
-            .any(|(_, _, tokens)| mentions(tokens.clone(), &|ident| ident == "Self"))
+            .any(|attr| mentions(attr.tokens.clone(), &|ident| ident == "Self"))
             || mentions(func.sig.to_token_stream(), &|ident| ident == "Self");
 
         let shape = func.shape(diagnostics);
@@ -133,20 +144,28 @@ impl LimitedFn {
         let scope = Scope {
             func,
             names: names(func, &params, &bound),
-            is_method: func.sig.receiver().is_some() || mentions_self,
+            is_method: func.sig.receiver().is_some() || mentions_self || owner.is_some(),
+            owner: owner.as_deref(),
             no_args: shape.is_none(),
         };
 
         let mut all = Shared::default();
         let mut limits: Vec<(Span, Limit)> = Vec::new();
         let mut mentioned = Vec::new();
-        if let Some((_, span, _)) = attributes.get(MAX_LIMITS) {
-            diagnostics.at(*span, format!("one function has at most {MAX_LIMITS} limits"));
+        if let Some(attr) = attributes.get(MAX_LIMITS) {
+            diagnostics.at(attr.span, format!("one function has at most {MAX_LIMITS} limits"));
         }
-        for (kind, span, tokens) in attributes {
+        for attr in attributes {
+            let Attr {
+                kind,
+                span,
+                tokens,
+                of_block,
+            } = attr;
+            diagnostics.of_block = of_block;
             let mut args = Args::parse(kind, span, tokens.clone(), diagnostics);
             all.read(&mut args, diagnostics);
-            let Some(limit) = scope.limit(&mut args, diagnostics) else {
+            let Some(limit) = scope.limit(&mut args, of_block, diagnostics) else {
                 continue;
             };
             if limits.iter().any(|(_, above)| above.name == limit.name) {
@@ -161,6 +180,7 @@ impl LimitedFn {
             mentioned.extend(limit.roots());
             limits.push((span, limit));
         }
+        diagnostics.of_block = false;
         let output = shape.as_ref().map(|shape| func.output(shape));
         if let Some(Output::Opaque(output)) = &output
             && limits.iter().any(|(_, limit)| limit.fallback.is_none())
@@ -186,6 +206,7 @@ impl LimitedFn {
             output,
             shape,
             taken,
+            owner,
             params,
             krate: all.krate.unwrap_or_else(|| syn::parse_quote!(::limiter_core)),
             when: all.when,
@@ -208,6 +229,53 @@ impl LimitedFn {
             .iter()
             .filter_map(|limit| limit.fallback.as_ref())
             .any(|fallback| fallback.pass_args)
+    }
+}
+
+impl Attr {
+    /// Takes the limiter attributes out, with their paths.
+    pub(crate) fn take(
+        attrs: &mut Vec<Attribute>,
+        of_block: bool,
+        diagnostics: &mut Diagnostics,
+    ) -> (Vec<Self>, Vec<Path>) {
+        let (mut own, mut kept, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+        for attr in std::mem::take(attrs) {
+            let word = attr
+                .path()
+                .segments
+                .last()
+                .map(|segment| segment.ident.unraw().to_string());
+            match Kind::ALL
+                .into_iter()
+                .find(|kind| word.as_deref() == Some(kind.name()))
+            {
+                None => kept.push(attr),
+                Some(kind) => {
+                    let tokens = match &attr.meta {
+                        Meta::List(list) => Some(list.tokens.clone()),
+                        Meta::Path(_) => Some(TokenStream::new()),
+                        Meta::NameValue(meta) => {
+                            let message = format!(
+                                "the arguments of `#[{0}]` stand in parentheses: `#[{0}(…)]`",
+                                kind.name()
+                            );
+                            diagnostics.at(meta.eq_token.span(), message);
+                            None
+                        }
+                    };
+                    own.extend(tokens.map(|tokens| Self {
+                        kind,
+                        span: attr.path().span(),
+                        tokens,
+                        of_block,
+                    }));
+                    taken.push(attr.path().clone());
+                }
+            }
+        }
+        *attrs = kept;
+        (own, taken)
     }
 }
 

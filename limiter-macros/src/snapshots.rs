@@ -113,6 +113,53 @@ fn what_async_trait_leaves() {
     );
 }
 
+#[test]
+fn a_block() {
+    compare(
+        "a_block",
+        Kind::Window,
+        quote!(
+            name = "mail",
+            limit = 5,
+            window = "1m",
+            key = "{to}",
+            except(queue)
+        ),
+        quote! {
+            impl<T> Mail for Outbox<T> {
+                const SIZE: usize = 3;
+
+                /// Sends.
+                #[limiter_core::token_limiter(policy = "burst", key = "{to}")]
+                async fn send(&self, to: &str) -> Result<(), Rejection> {
+                    Ok(())
+                }
+
+                async fn queue(&self) {}
+
+                fn size(&self) -> usize {
+                    Self::SIZE
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn a_result_that_is_looked_at() {
+    compare(
+        "a_result_that_is_looked_at",
+        Kind::Token,
+        quote!(capacity = 5, rate = 1, count_if = Result::is_err),
+        quote! {
+            #[window_limiter(policy = "daily")]
+            async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
+                find(user).await
+            }
+        },
+    );
+}
+
 /// Nothing of a half-typed body is lost, and nothing of it is reported twice.
 #[test]
 fn a_half_typed_body_survives() {

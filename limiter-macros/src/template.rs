@@ -83,6 +83,15 @@ impl Template {
         })
     }
 
+    /// The key that everybody shares, as no `key` is.
+    pub(crate) fn everybody() -> Self {
+        Self {
+            span: Span::call_site(),
+            written: String::new(),
+            pieces: Vec::new(),
+        }
+    }
+
     /// The names with which the placeholders start.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &Ident> {
         self.pieces.iter().filter_map(|piece| match piece {
@@ -97,6 +106,23 @@ impl Template {
             [] => Some(""),
             [Piece::Text(text)] => Some(text),
             _ => None,
+        }
+    }
+}
+
+impl Piece {
+    /// What stands between the braces, without its spaces.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Text(_) => String::new(),
+            Self::Place { root, fields } => {
+                let field = |member: &Member| match member {
+                    Member::Named(name) => format!(".{}", name.unraw()),
+                    Member::Unnamed(index) => format!(".{}", index.index),
+                };
+                let fields: String = fields.iter().map(field).collect();
+                format!("{}{fields}", root.unraw())
+            }
         }
     }
 }

@@ -43,6 +43,9 @@ pub(crate) enum Word {
     OnStoreFailure,
     Lease,
     Crate,
+    CountIf,
+    Policy,
+    Except,
 }
 
 /// Which attributes take an argument.
@@ -57,7 +60,7 @@ pub(crate) struct Row {
     pub(crate) word: Word,
     pub(crate) text: &'static str,
     pub(crate) of: Of,
-    /// How it is written; a flag has no `=`.
+    /// How it is written; a flag has no `=`, and a list has parentheses in its place.
     pub(crate) example: &'static str,
     /// What people write who know other limiters.
     pub(crate) also: &'static [&'static str],
@@ -100,13 +103,7 @@ pub(crate) const TABLE: &[Row] = &[
         "window = \"1m\"",
         &["per", "period", "interval", "duration"],
     ),
-    row(
-        Word::Name,
-        "name",
-        Of::All,
-        "name = \"search\"",
-        &["policy", "id"],
-    ),
+    row(Word::Name, "name", Of::All, "name = \"search\"", &["id"]),
     row(
         Word::Group,
         "group",
@@ -192,6 +189,44 @@ pub(crate) const TABLE: &[Row] = &[
         "crate = crate::limits",
         &["path", "krate"],
     ),
+    row(
+        Word::CountIf,
+        "count_if",
+        Of::All,
+        "count_if = Result::is_err",
+        &["deduct_when", "count_when", "charge_if", "predicate"],
+    ),
+    row(
+        Word::Policy,
+        "policy",
+        Of::All,
+        "policy = \"search\"",
+        &["named", "policy_name"],
+    ),
+    row(
+        Word::Except,
+        "except",
+        Of::All,
+        "except(preview)",
+        &["exclude", "without", "not"],
+    ),
+];
+
+/// What goes with a `policy`, which says everything else itself.
+pub(crate) const BESIDE_POLICY: &[Word] = &[
+    Word::Policy,
+    Word::Key,
+    Word::Group,
+    Word::Need,
+    Word::When,
+    Word::Wait,
+    Word::Limiter,
+    Word::Fallback,
+    Word::PassArgs,
+    Word::PassRejection,
+    Word::CountIf,
+    Word::Except,
+    Word::Crate,
 ];
 
 const fn row(
@@ -213,6 +248,11 @@ const fn row(
 impl Row {
     pub(crate) fn is_flag(&self) -> bool {
         self.text == self.example
+    }
+
+    /// Whether it is given names in parentheses.
+    pub(crate) fn is_list(&self) -> bool {
+        self.example.ends_with(')') && !self.example.contains('=')
     }
 
     pub(crate) fn is_of(&self, kind: Kind) -> bool {

@@ -13,6 +13,10 @@
     reason = "the annotated functions are there for their shapes"
 )]
 
+#[path = "behaviour/blocks.rs"]
+mod blocks;
+#[path = "behaviour/counting.rs"]
+mod counting;
 #[path = "behaviour/fallbacks.rs"]
 mod fallbacks;
 #[path = "behaviour/keys.rs"]

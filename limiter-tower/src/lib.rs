@@ -128,3 +128,8 @@ pub use service::RateLimit;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// And so does that of the page for people who come from Java.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/from-java.md")]
+struct FromJava;

@@ -15,6 +15,8 @@ pub struct Reporter {
     place: &'static str,
     /// Milliseconds from `START` until the next one may be logged.
     next: AtomicU64,
+    /// The same of permits that could not be given back.
+    next_kept: AtomicU64,
 }
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -27,6 +29,7 @@ impl Reporter {
         Self {
             place,
             next: AtomicU64::new(0),
+            next_kept: AtomicU64::new(0),
         }
     }
 
@@ -38,7 +41,7 @@ impl Reporter {
             Rejection::Unavailable(error) if error.kind() == StoreErrorKind::NotInstalled => error,
             _ => return,
         };
-        if self.is_due(START.elapsed()) {
+        if is_due(&self.next, START.elapsed()) {
             tracing::error!(
                 place = self.place,
                 %cause,
@@ -47,16 +50,27 @@ impl Reporter {
         }
     }
 
-    fn is_due(&self, now: Duration) -> bool {
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let next = self.next.load(Ordering::Relaxed);
-        // Of several threads, one says it.
-        millis(now) >= next
-            && self
-                .next
-                .compare_exchange(next, millis(now + INTERVAL), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+    /// Logs that a permit which does not count could not be given back: it stays charged.
+    pub(super) fn not_given_back(&self, error: &Rejection) {
+        if is_due(&self.next_kept, START.elapsed()) {
+            tracing::warn!(
+                place = self.place,
+                %error,
+                "a call that does not count stays charged, since its permits could not be given back; said once in ten \
+                 seconds at most"
+            );
+        }
     }
+}
+
+fn is_due(next: &AtomicU64, now: Duration) -> bool {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let due = next.load(Ordering::Relaxed);
+    // Of several threads, one says it.
+    millis(now) >= due
+        && next
+            .compare_exchange(due, millis(now + INTERVAL), Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
 }
 
 #[cfg(test)]
@@ -66,7 +80,7 @@ mod tests {
     #[test]
     fn one_report_in_ten_seconds() {
         let reporter = Reporter::new("a::send");
-        let due = |millis| reporter.is_due(Duration::from_millis(millis));
+        let due = |millis| is_due(&reporter.next, Duration::from_millis(millis));
         assert!(due(0));
         assert!(!due(0) && !due(9_999));
         assert!(due(10_000));

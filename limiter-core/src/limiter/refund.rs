@@ -2,6 +2,8 @@
 
 use std::pin::Pin;
 
+#[cfg(feature = "redis")]
+use super::Backend;
 use super::Limiter;
 use crate::algorithm::{Change, Mode};
 use crate::decision::Rejection;
@@ -26,6 +28,17 @@ impl<'a> Refund<'a> {
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.ask.set_cost(cost.try_into().map_err(Into::into));
         self
+    }
+
+    /// Gives back to this replica's share, which was charged instead of the store. At once, since nobody is asked.
+    #[cfg(feature = "redis")]
+    pub(crate) fn into_share(self) -> Result<(), Rejection> {
+        let inner = &self.limiter.inner;
+        if let Backend::Redis(guard) = &inner.backend {
+            let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
+            guard.refund_share(&request);
+        }
+        Ok(())
     }
 }
 

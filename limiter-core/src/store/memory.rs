@@ -222,10 +222,25 @@ impl MemoryStore {
 
     /// Gives back or charges at once, without a future.
     pub(crate) fn change_now(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
-        self.or_make_room(|| self.change_one(limit, change))
+        self.change_as(limit, limit.policy.algorithm(), change)
     }
 
-    fn change_one(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, NoRoom> {
+    /// The same, by another algorithm than the policy's.
+    pub(crate) fn change_as(
+        &self,
+        limit: &Limit<'_>,
+        algorithm: &Algorithm,
+        change: Change,
+    ) -> Result<Verdict, StoreError> {
+        self.or_make_room(|| self.change_one(limit, algorithm, change))
+    }
+
+    fn change_one(
+        &self,
+        limit: &Limit<'_>,
+        algorithm: &Algorithm,
+        change: Change,
+    ) -> Result<Verdict, NoRoom> {
         let before = self.clock.reading();
         let mut table = self.lock(limit.identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
@@ -236,7 +251,7 @@ impl MemoryStore {
             Some(state) => (state, false),
             None => (&mut absent, true),
         };
-        let outcome = algorithm::change(limit.policy.algorithm(), state, limit.cost, change, now);
+        let outcome = algorithm::change(algorithm, state, limit.cost, change, now);
         // Nothing is given back to what is not there.
         if is_new && !matches!(absent, State::Absent) {
             self.reserve(1).ok_or(NoRoom(now))?;

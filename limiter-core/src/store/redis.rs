@@ -193,6 +193,11 @@ impl RedisStore {
         Lender::new(self.route.clone(), self.clock.clone(), namespace)
     }
 
+    /// The name of the key that holds a limit's state.
+    pub(crate) fn redis_key(&self, limit: &Limit<'_>) -> String {
+        account::key(limit, &self.namespace)
+    }
+
     /// Decides a request for somebody who has waited since `started`.
     pub(crate) async fn decide_since(
         &self,

@@ -179,6 +179,11 @@ impl Guard {
         Ok(())
     }
 
+    /// Gives back what the insurance charged.
+    pub(crate) fn refund_share(&self, request: &Request<'_>) {
+        self.insurance.refund(request, self.replicas.count());
+    }
+
     /// Forgets what was used.
     pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
         // However it ends: Redis may have forgotten without saying so.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome, State, owe, step};
+use crate::algorithm::{Change, Mode, Outcome, State, owe, step};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
@@ -101,6 +101,17 @@ impl Insurance {
             share.finish(outcome, limit.cost, now);
         }
         Ok(verdict)
+    }
+
+    /// Gives back to the share of one of so many replicas what it was charged.
+    pub(super) fn refund(&self, request: &Request<'_>, replicas: u32) {
+        for limit in &request.limits {
+            let share = limit.policy.algorithm().share(replicas);
+            // A refund takes no room, so it does not fail.
+            let _ = self
+                .store
+                .change_as(limit, &share, Change::Refund { whole_at: 0 });
+        }
     }
 
     fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> Share {

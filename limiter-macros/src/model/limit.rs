@@ -16,7 +16,7 @@ use crate::fallback::Fallback;
 use crate::func::Func;
 use crate::literal::{self, Number, Period, RateText};
 use crate::template::{Names, Template};
-use crate::words::{Kind, Word};
+use crate::words::{BESIDE_POLICY, Kind, Word};
 
 /// The largest limit of an exact window.
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
@@ -31,24 +31,43 @@ pub(super) struct Scope<'a> {
     pub(super) func: &'a Func,
     pub(super) names: Names,
     pub(super) is_method: bool,
+    /// The type of the annotated block around the function.
+    pub(super) owner: Option<&'a str>,
     /// The arguments are not known, since the function itself cannot be limited.
     pub(super) no_args: bool,
 }
 
 impl Scope<'_> {
     /// Checks one attribute. Every mistake is reported before it gives up.
-    pub(super) fn limit(&self, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Limit> {
+    pub(super) fn limit(
+        &self,
+        args: &mut Args,
+        of_block: bool,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Limit> {
+        if let Some(place) = args.place(Word::Except).filter(|_| !of_block) {
+            let message =
+                "`except` names methods that an attribute on their `impl` block leaves out: it goes there";
+            diagnostics.at(place, message);
+        }
         let key = args.take(Word::Key).and_then(|expr| self.key(expr, diagnostics));
         let group = args
             .take(Word::Group)
             .and_then(|expr| self.key(expr, diagnostics));
-        let (name, shared) = self.name(args, group.as_ref(), diagnostics);
+        let is_named = args.place(Word::Policy).is_some();
+        let (name, shared) = match is_named {
+            true => (named(args, diagnostics), true),
+            false => self.name(args, group.as_ref(), of_block, diagnostics),
+        };
         let whole = args.kind == Kind::Window;
         let need = args
             .take(Word::Need)
             .map(|expr| Number::read(expr, "need", "need = 2", whole));
         let need = need.map(|need| diagnostics.ok(need));
-        let algorithm = algorithm(args, diagnostics);
+        let algorithm = match is_named {
+            true => Some(Algorithm::Named),
+            false => algorithm(args, diagnostics),
+        };
         let deadline = args
             .take(Word::Deadline)
             .and_then(|expr| deadline(expr, diagnostics));
@@ -57,6 +76,9 @@ impl Scope<'_> {
             .and_then(|expr| on_store_failure(&expr, diagnostics));
         let lease = args.take(Word::Lease).and_then(|expr| lease(expr, diagnostics));
         let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
+        let count_if = args
+            .take(Word::CountIf)
+            .and_then(|expr| count_if(expr, diagnostics));
 
         let (algorithm, need) = (algorithm?, need.map_or(Some(None), |need| need.map(Some))?);
         if let (Some((word, Number::Literal(quota))), Some(Number::Literal(cost))) =
@@ -87,6 +109,7 @@ impl Scope<'_> {
             group,
             need,
             fallback,
+            count_if,
         })
     }
 
@@ -119,6 +142,7 @@ impl Scope<'_> {
         &self,
         args: &mut Args,
         group: Option<&Key>,
+        of_block: bool,
         diagnostics: &mut Diagnostics,
     ) -> (Option<Name>, bool) {
         if let Some(place) = args.place(Word::Name) {
@@ -132,7 +156,12 @@ impl Scope<'_> {
                 );
                 return (None, false);
             };
-            if text.is_empty() || text.len() > MAX_NAME_BYTES {
+            // Each method of a block has a budget of its own.
+            let name = match of_block {
+                true => format!("{text}::{}", self.func.sig.ident.unraw()),
+                false => text.clone(),
+            };
+            if text.is_empty() || name.len() > MAX_NAME_BYTES {
                 diagnostics.at(expr.span(), format!("a name has 1 to {MAX_NAME_BYTES} bytes"));
             } else if text.contains(['{', '}']) {
                 diagnostics.at(
@@ -140,7 +169,7 @@ impl Scope<'_> {
                     "a name has no placeholders: what differs from call to call goes into `key`",
                 );
             }
-            return (Some(Name::Given(text)), false);
+            return (Some(Name::Given(name)), false);
         }
         let group_text = match group {
             Some(Key::Template(template)) => template.as_text().map(|text| (template.span, text)),
@@ -152,6 +181,15 @@ impl Scope<'_> {
                     diagnostics.at(span, format!("a group has 1 to {MAX_NAME_BYTES} bytes"));
                 }
                 (Some(Name::Given(text.to_owned())), true)
+            }
+            None if of_block => {
+                let name = self.owner.unwrap_or_default().to_lowercase();
+                let message = format!(
+                    "a block names its limits: add `name = \"{name}\"`, and its method `send` has the limit `{name}::send`; \
+                     or add `group = \"{name}\"`, and all its methods share one budget"
+                );
+                diagnostics.at(args.span, message);
+                (None, false)
             }
             None if self.is_method => {
                 let message = format!(
@@ -186,6 +224,7 @@ impl Algorithm {
     /// What a cost can be at most, and how the argument is called.
     fn quota(&self) -> Option<(&'static str, &Number)> {
         Some(match self {
+            Self::Named => return None,
             Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => (Word::Capacity.text(), capacity),
             Self::Window { limit, .. } => (Word::Limit.text(), limit),
         })
@@ -197,6 +236,7 @@ impl Algorithm {
                 capacity.is_constant(is_item) && rate.is_constant(is_item)
             }
             Self::Window { limit, window } => limit.is_constant(is_item) && window.is_constant(is_item),
+            Self::Named => false,
         }
     }
 }
@@ -209,6 +249,46 @@ impl Rate {
             Self::Computed(expr) => is_constant(expr, is_item),
         }
     }
+}
+
+/// The name of a policy of a book. What the policy says itself is refused beside it.
+fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
+    for (word, place) in args.words().filter(|(word, _)| !BESIDE_POLICY.contains(word)) {
+        let text = word.text();
+        let message = match word {
+            Word::Name => "`policy` is the limit's name already: leave out `name`".to_owned(),
+            _ => format!(
+                "the policy says its `{text}` itself: leave out `{text}`, or say the limit here, without `policy`"
+            ),
+        };
+        diagnostics.at(place, message);
+    }
+    let expr = args.take(Word::Policy)?;
+    let Some(text) = literal::text(&expr).map(LitStr::value) else {
+        diagnostics.at(
+            expr.span(),
+            "`policy` is a name in quotes, such as `policy = \"search\"`",
+        );
+        return None;
+    };
+    if text.is_empty() || text.len() > MAX_NAME_BYTES {
+        diagnostics.at(expr.span(), format!("a name has 1 to {MAX_NAME_BYTES} bytes"));
+        return None;
+    }
+    Some(Name::Given(text))
+}
+
+/// What can be a function from the result to a `bool`; the compiler sees to the rest.
+fn count_if(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Expr> {
+    if matches!(literal::peel(&expr), Expr::Lit(_)) {
+        diagnostics.at(
+            expr.span(),
+            "`count_if` tells of a result whether its call counts: a function or a closure that takes a reference to the \
+             result, such as `count_if = Result::is_err` or `count_if = |reply| reply.status == 401`",
+        );
+        return None;
+    }
+    Some(expr)
 }
 
 fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {

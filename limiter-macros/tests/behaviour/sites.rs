@@ -1,6 +1,6 @@
 //! The list of annotated functions.
 
-use limiter_core::{ConfigError, Limiter, verify_sites, with_limiter};
+use limiter_core::{ConfigError, Limiter, sites, verify_sites, with_limiter};
 
 #[test]
 fn every_annotation_of_this_program_can_be_used_but_one() {
@@ -23,33 +23,30 @@ async fn different_groups_are_no_mistake_where_no_cluster_will_be() {
 
 #[test]
 fn every_annotation_is_listed() {
-    use limiter_core::__private::{Site, inventory};
-    let sites: Vec<&Site> = inventory::iter::<Site>.into_iter().collect();
-    let find = |name: &str| {
-        sites
-            .iter()
-            .copied()
-            .filter(|site| site.name == name)
-            .collect::<Vec<_>>()
-    };
+    let all = sites();
+    let find = |name: &str| all.iter().filter(|site| site.name() == name).collect::<Vec<_>>();
 
     let bucket = concat!("behaviour::plain", "::bucket");
     let [site] = find(bucket)[..] else {
         panic!("{bucket} is listed once")
     };
-    assert_eq!(site.function, bucket);
-    assert!(site.file.ends_with("plain.rs"), "{}", site.file);
-    assert!(site.line > 1);
-    assert!(!site.shared && site.policy.is_some());
+    assert_eq!(site.function(), bucket);
+    assert!(site.file().ends_with("plain.rs"), "{}", site.file());
+    assert!(site.line() > 1);
+    assert!(site.policy().is_ok());
 
     assert_eq!(find("mail").len(), 2);
-    assert!(find("mail").iter().all(|site| site.shared));
-    assert!(find("tiers")[0].policy.is_none(), "its parameters are arguments");
-    assert!(find("sized.size")[0].policy.is_none() && find("sized.module")[0].policy.is_some());
+    assert!(find("tiers")[0].policy().is_err(), "its parameters are arguments");
+    assert!(find("sized.size")[0].policy().is_err() && find("sized.module")[0].policy().is_ok());
     assert_eq!(find("mail.provided").len(), 1, "inside async_trait");
     assert_eq!(
         find("behaviour::shapes::generic").len(),
         1,
         "inside a generic function"
     );
+    let places: Vec<_> = all
+        .iter()
+        .map(|site| (site.file(), site.line(), site.name()))
+        .collect();
+    assert!(places.is_sorted(), "{places:?}");
 }

@@ -10,8 +10,11 @@ async fn send(
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "send", function :
             ::core::concat!(::core::module_path!(), "::", "send"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, key :
-            ::core::option::Option::None, policy : ::core::option::Option::None, }
+            ::core::file!(), line : ::core::line!(), shared : false, limiter : true, key
+            : ::limiter_core::__private::Written::Template { text : "{to.0}", pieces : &
+            [::limiter_core::__private::Piece::Part("to.0")] }, group :
+            ::core::option::Option::Some(::limiter_core::__private::Written::Computed),
+            policy : ::limiter_core::__private::SitePolicy::Computed, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "send"),

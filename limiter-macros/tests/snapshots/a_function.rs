@@ -26,10 +26,13 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             ::limiter_core::__private::Site { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, key :
-            ::core::option::Option::Some("user:{user}"), policy :
-            ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
-            __LIMITER_POLICY_0)), }
+            ::core::file!(), line : ::core::line!(), shared : false, limiter : false, key
+            : ::limiter_core::__private::Written::Template { text : "user:{user}", pieces
+            : & [::limiter_core::__private::Piece::Text("user:"),
+            ::limiter_core::__private::Piece::Part("user")] }, group :
+            ::core::option::Option::None, policy :
+            ::limiter_core::__private::SitePolicy::Fixed(||
+            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),

@@ -27,8 +27,10 @@ async fn search() -> Result<(), Rejection> {
             ::limiter_core::__private::Site { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, key :
-            ::core::option::Option::Some(""), policy : ::core::option::Option::Some(||
+            ::core::file!(), line : ::core::line!(), shared : false, limiter : false, key
+            : ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::SitePolicy::Fixed(||
             ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
         }
         static __LIMITER_POLICY_1: ::limiter_core::__private::LazyLock<
@@ -50,8 +52,10 @@ async fn search() -> Result<(), Rejection> {
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, key :
-            ::core::option::Option::Some(""), policy : ::core::option::Option::Some(||
+            ::core::file!(), line : ::core::line!(), shared : false, limiter : false, key
+            : ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::SitePolicy::Fixed(||
             ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_1)), }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(

@@ -38,10 +38,12 @@ where
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::Site { name : "mail", function :
                 ::core::concat!(::core::module_path!(), "::", "send"), file :
-                ::core::file!(), line : ::core::line!(), shared : false, key :
-                ::core::option::Option::Some("{app.id}"), policy :
-                ::core::option::Option::Some(|| ::limiter_core::__private::Built::clone(&
-                __LIMITER_POLICY_0)), }
+                ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
+                key : ::limiter_core::__private::Written::Template { text : "{app.id}",
+                pieces : & [::limiter_core::__private::Piece::Part("app.id")] }, group :
+                ::core::option::Option::None, policy :
+                ::limiter_core::__private::SitePolicy::Fixed(||
+                ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
             }
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "send"),

@@ -31,6 +31,7 @@ async fn on_limited(user: &User, limits: &Limiter, rejection: Rejection) -> Resu
     deadline = "20ms",
     on_store_failure = allow,
     lease = "1s",
+    count_if = Result::is_ok,
     crate = ::limiter_core,
 )]
 async fn token(user: &User, limits: &Limiter) -> Result<(), Rejection> {
@@ -83,7 +84,13 @@ async fn window(user: &User, limits: &Limiter) -> Result<(), Rejection> {
     Ok(())
 }
 
+#[window_limiter(policy = "window", key = "{user.id}", need = 2, count_if = |done| done.is_err())]
+async fn named(user: &User) -> Result<(), Rejection> {
+    let _ = user;
+    Ok(())
+}
+
 fn main() {
     let (user, limits) = (User { id: 1, guest: true }, Limiter::in_process().build());
-    drop((token(&user, &limits), funnel(&user, &limits), window(&user, &limits)));
+    drop((token(&user, &limits), funnel(&user, &limits), window(&user, &limits), named(&user)));
 }

@@ -1,0 +1,225 @@
+//! The mistakes of annotations that only show when they are seen together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Registered, SitePolicy, Written};
+use crate::context;
+use crate::error::ConfigError;
+use crate::policy::Policy;
+
+/// Checks every annotation of the program: that its policy can be built, that no two functions share a budget by
+/// accident, and that those which share one by intention mean the same limit. Call it at start-up.
+///
+/// It also finds limits of one function whose keys are written differently and which have no `group`, since no cluster
+/// could decide them together; unless the task's limiter, or else the installed one, is `standalone_only`, or the function
+/// names its `limiter`.
+///
+/// # Errors
+///
+/// [`ConfigError::Sites`] with one line for each mistake.
+pub fn verify_sites() -> Result<(), ConfigError> {
+    let sites = || inventory::iter::<Registered>.into_iter().copied();
+    let mut mistakes = mistakes(sites());
+    if !context::current_needs_no_cluster() {
+        mistakes.extend(apart(sites()));
+    }
+    if mistakes.is_empty() {
+        Ok(())
+    } else {
+        Err(ConfigError::Sites { mistakes })
+    }
+}
+
+fn mistakes(sites: impl Iterator<Item = Registered>) -> Vec<String> {
+    let mut by_name: BTreeMap<&str, Vec<(Registered, Option<Policy>)>> = BTreeMap::new();
+    let mut mistakes = Vec::new();
+    for site in sites {
+        let policy = match site.policy {
+            SitePolicy::Fixed(policy) => policy(),
+            SitePolicy::Computed | SitePolicy::Named => {
+                by_name.entry(site.name).or_default().push((site, None));
+                continue;
+            }
+        };
+        let policy = policy
+            .inspect_err(|error| mistakes.push(format!("{}: {error}", place(&site))))
+            .ok();
+        by_name.entry(site.name).or_default().push((site, policy));
+    }
+    for (name, sites) in by_name {
+        let Some(((first, first_policy), others)) = sites.split_first() else {
+            continue;
+        };
+        for (other, policy) in others {
+            let (here, there) = (place(other), place(first));
+            if !(first.shared && other.shared) {
+                mistakes.push(format!(
+                    "{here}: limit `{name}` has the name of {there}, expected a name of its own, or `group = …` in \
+                     both to share one budget"
+                ));
+            } else if let (Some(first_policy), Some(policy)) = (first_policy, policy)
+                && first_policy != policy
+            {
+                mistakes.push(format!(
+                    "{here}: {policy} shares a budget with {there}, which says {first_policy}"
+                ));
+            }
+        }
+    }
+    mistakes
+}
+
+/// The functions whose limits no cluster could decide at one place.
+fn apart(sites: impl Iterator<Item = Registered>) -> Vec<String> {
+    let mut by_function: BTreeMap<(&str, &str, u32), (Registered, BTreeSet<&str>)> = BTreeMap::new();
+    for site in sites {
+        // What takes limits of different groups is not known of a limiter that is named.
+        if let (Written::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
+            // All attributes of a function have its line, and two functions of one path (in different impls) do not.
+            let function = (site.function, site.file, site.line);
+            let (_, keys) = by_function
+                .entry(function)
+                .or_insert_with(|| (site, BTreeSet::new()));
+            keys.insert(key);
+        }
+    }
+    let apart = by_function.into_values().filter(|(_, keys)| keys.len() > 1);
+    let mistake = |(site, keys): (Registered, BTreeSet<&str>)| {
+        let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+        format!(
+            "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
+             every attribute",
+            place(&site),
+            keys.join(" and ")
+        )
+    };
+    apart.map(mistake).collect()
+}
+
+fn place(site: &Registered) -> String {
+    format!("{} ({}:{})", site.function, site.file, site.line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn five() -> Result<Policy, ConfigError> {
+        Policy::token_bucket("mail").capacity(5).rate(1).build()
+    }
+
+    fn six() -> Result<Policy, ConfigError> {
+        Policy::token_bucket("mail").capacity(6).rate(1).build()
+    }
+
+    fn none() -> Result<Policy, ConfigError> {
+        Policy::token_bucket("mail").capacity(0).rate(1).build()
+    }
+
+    const SITE: Registered = Registered {
+        name: "mail",
+        function: "a::send",
+        file: "a.rs",
+        line: 3,
+        shared: true,
+        limiter: false,
+        key: template("{to}"),
+        group: None,
+        policy: SitePolicy::Fixed(five),
+    };
+
+    const fn template(text: &'static str) -> Written {
+        Written::Template { text, pieces: &[] }
+    }
+
+    #[test]
+    fn limits_of_one_function_lie_together() {
+        let with = |key| Registered {
+            name: "other",
+            key,
+            ..SITE
+        };
+        let of = |text| with(template(text));
+        let placed = [
+            Registered {
+                group: Some(template("{to}")),
+                ..of("a")
+            },
+            Registered {
+                limiter: true,
+                ..of("b")
+            },
+            with(Written::Computed),
+        ];
+        assert!(apart([SITE, of("{to}")].into_iter().chain(placed)).is_empty());
+        let elsewhere = Registered {
+            line: 9,
+            ..of("{tenant}")
+        };
+        assert!(apart([SITE, elsewhere].into_iter()).is_empty());
+        let found = apart([SITE, of(""), of("{tenant}")].into_iter());
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].contains(r#"have the keys "" and "{tenant}" and "{to}", expected the same key"#),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_budget_is_shared_by_intention_and_with_one_meaning() {
+        let found = |sites: &[Registered]| mistakes(sites.iter().copied());
+        let other = Registered {
+            function: "b::send",
+            file: "b.rs",
+            ..SITE
+        };
+        assert_eq!(
+            found(&[
+                SITE,
+                other,
+                Registered {
+                    policy: SitePolicy::Computed,
+                    ..other
+                }
+            ]),
+            Vec::<String>::new()
+        );
+        assert!(
+            found(&[
+                SITE,
+                Registered {
+                    policy: SitePolicy::Fixed(six),
+                    ..other
+                }
+            ])[0]
+                .starts_with("b::send (b.rs:3): mail (token bucket: 6")
+        );
+        assert!(
+            found(&[
+                SITE,
+                Registered {
+                    shared: false,
+                    ..other
+                }
+            ])[0]
+                .contains("has the name of a::send (a.rs:3)")
+        );
+        assert!(
+            found(&[Registered {
+                policy: SitePolicy::Fixed(none),
+                ..SITE
+            }])[0]
+                .contains("capacity is `0`")
+        );
+        assert!(
+            found(&[
+                SITE,
+                Registered {
+                    name: "other",
+                    ..other
+                }
+            ])
+            .is_empty()
+        );
+    }
+}

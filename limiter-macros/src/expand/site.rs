@@ -1,0 +1,92 @@
+//! The entry in the list of annotated places.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote};
+
+use super::{policy_static, values::option};
+use crate::model::{Key, Limit, LimitedFn};
+use crate::template::{Piece, Template};
+
+impl LimitedFn {
+    /// The policy that is built once, and the entry in the list.
+    pub(super) fn site(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
+        let name = self.name(limit);
+        let function = self.path();
+        let shared = limit.shared;
+        let everybody = Template::everybody();
+        let key = match &limit.key {
+            Some(key) => written(key, private),
+            None => template(&everybody, private),
+        };
+        let group = option(limit.group.as_ref().map(|group| written(group, private)));
+        let limiter = self.limiter.is_some();
+        let policy_static = policy_static(index);
+        let (item, policy) = if limit.constant {
+            let policy = self.policy(limit, private);
+            let item = quote! {
+                static #policy_static: #private::LazyLock<#private::Built> = #private::LazyLock::new(|| #policy);
+            };
+            (
+                item,
+                quote!(#private::SitePolicy::Fixed(|| #private::Built::clone(&#policy_static))),
+            )
+        } else if matches!(limit.algorithm, crate::model::Algorithm::Named) {
+            (TokenStream::new(), quote!(#private::SitePolicy::Named))
+        } else {
+            (TokenStream::new(), quote!(#private::SitePolicy::Computed))
+        };
+        let line = self.line();
+        quote! {
+            #item
+            #private::inventory::submit! {
+                #private::Site {
+                    name: #name,
+                    function: #function,
+                    file: ::core::file!(),
+                    line: #line,
+                    shared: #shared,
+                    limiter: #limiter,
+                    key: #key,
+                    group: #group,
+                    policy: #policy,
+                }
+            }
+        }
+    }
+
+    /// Where the function stands. `line!` says where its attribute does, which for a block is the same for all methods.
+    fn line(&self) -> TokenStream {
+        match &self.owner {
+            Some(_) => line_of(self.func.sig.ident.span()).map(ToTokens::into_token_stream),
+            None => None,
+        }
+        .unwrap_or_else(|| quote!(::core::line!()))
+    }
+}
+
+/// A key as it is written, from which its parts make the key.
+fn written(key: &Key, private: &TokenStream) -> TokenStream {
+    match key {
+        Key::Template(of) => template(of, private),
+        Key::Computed(_) => quote!(#private::Written::Computed),
+    }
+}
+
+fn template(Template { written, pieces, .. }: &Template, private: &TokenStream) -> TokenStream {
+    let pieces = pieces.iter().map(|piece| match piece {
+        Piece::Text(text) => quote!(#private::Piece::Text(#text)),
+        place @ Piece::Place { .. } => {
+            let name = place.name();
+            quote!(#private::Piece::Part(#name))
+        }
+    });
+    quote!(#private::Written::Template { text: #written, pieces: &[#(#pieces),*] })
+}
+
+/// The line of a token, where a compiler tells it.
+fn line_of(span: Span) -> Option<u32> {
+    if !proc_macro::is_available() {
+        return None;
+    }
+    u32::try_from(span.unwrap().line()).ok()
+}

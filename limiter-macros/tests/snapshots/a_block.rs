@@ -1,0 +1,92 @@
+impl<T> Mail for Outbox<T> {
+    const SIZE: usize = 3;
+    /// Sends.
+    async fn send(&self, to: &str) -> Result<(), Rejection> {
+        let __limiter_guard = {
+            use limiter_core::token_limiter as _;
+            static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
+                ::limiter_core::__private::Built,
+            > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::sliding_window(
+                "mail::send",
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Amount::from_thousandths(5000u64),
+                ),
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Duration::from_micros(60000000u64),
+                ),
+                &::limiter_core::__private::Options {
+                    deadline: ::core::option::Option::None,
+                    on_store_failure: ::core::option::Option::None,
+                    lease: ::core::option::Option::None,
+                },
+            ));
+            ::limiter_core::__private::inventory::submit! {
+                ::limiter_core::__private::Site { name : "mail::send", function :
+                ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
+                ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
+                key : ::limiter_core::__private::Written::Template { text : "{to}",
+                pieces : & [::limiter_core::__private::Piece::Part("to")] }, group :
+                ::core::option::Option::None, policy :
+                ::limiter_core::__private::SitePolicy::Fixed(||
+                ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
+            }
+            ::limiter_core::__private::inventory::submit! {
+                ::limiter_core::__private::Site { name : "burst", function :
+                ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
+                ::core::file!(), line : ::core::line!(), shared : true, limiter : false,
+                key : ::limiter_core::__private::Written::Template { text : "{to}",
+                pieces : & [::limiter_core::__private::Piece::Part("to")] }, group :
+                ::core::option::Option::None, policy :
+                ::limiter_core::__private::SitePolicy::Named, }
+            }
+            static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
+                ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
+            );
+            let __limiter_made = ::limiter_core::__private::Guard::new(
+                &__LIMITER_REPORTER,
+                ::core::option::Option::None,
+                [
+                    ::limiter_core::__private::Entry::fixed(
+                        &__LIMITER_POLICY_0,
+                        ::limiter_core::__private::Key::shared().part(&to),
+                    ),
+                    ::limiter_core::__private::Entry::named(
+                        "burst",
+                        ::limiter_core::__private::Key::shared().part(&to),
+                    ),
+                ],
+                ::core::option::Option::None,
+            );
+            ::core::option::Option::Some(__limiter_made)
+        };
+        if let ::core::result::Result::Err(__limiter_refused) = ::limiter_core::__private::enter(
+                __limiter_guard,
+            )
+            .await
+        {
+            match __limiter_refused.index {
+                0usize => {
+                    return <Result<
+                        (),
+                        Rejection,
+                    > as ::limiter_core::__private::FromRejection>::from_rejection(
+                        __limiter_refused.rejection,
+                    );
+                }
+                _ => {
+                    return <Result<
+                        (),
+                        Rejection,
+                    > as ::limiter_core::__private::FromRejection>::from_rejection(
+                        __limiter_refused.rejection,
+                    );
+                }
+            }
+        }
+        { Ok(()) }
+    }
+    async fn queue(&self) {}
+    fn size(&self) -> usize {
+        Self::SIZE
+    }
+}

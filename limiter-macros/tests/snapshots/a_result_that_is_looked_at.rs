@@ -1,0 +1,101 @@
+async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
+    let __limiter_guard = {
+        use window_limiter as _;
+        static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
+            ::limiter_core::__private::Built,
+        > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
+            ::core::concat!(::core::module_path!(), "::", "login"),
+            ::core::result::Result::Ok(
+                ::limiter_core::__private::Amount::from_thousandths(5000u64),
+            ),
+            ::limiter_core::__private::rate_per(
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Amount::from_thousandths(1u64),
+                ),
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Duration::from_micros(1000u64),
+                ),
+            ),
+            &::limiter_core::__private::Options {
+                deadline: ::core::option::Option::None,
+                on_store_failure: ::core::option::Option::None,
+                lease: ::core::option::Option::None,
+            },
+        ));
+        ::limiter_core::__private::inventory::submit! {
+            ::limiter_core::__private::Site { name :
+            ::core::concat!(::core::module_path!(), "::", "login"), function :
+            ::core::concat!(::core::module_path!(), "::", "login"), file :
+            ::core::file!(), line : ::core::line!(), shared : false, limiter : false, key
+            : ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::SitePolicy::Fixed(||
+            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
+        }
+        ::limiter_core::__private::inventory::submit! {
+            ::limiter_core::__private::Site { name : "daily", function :
+            ::core::concat!(::core::module_path!(), "::", "login"), file :
+            ::core::file!(), line : ::core::line!(), shared : true, limiter : false, key
+            : ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::SitePolicy::Named, }
+        }
+        static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
+            ::core::concat!(::core::module_path!(), "::", "login"),
+        );
+        let __limiter_made = ::limiter_core::__private::Guard::new(
+            &__LIMITER_REPORTER,
+            ::core::option::Option::None,
+            [
+                ::limiter_core::__private::Entry::fixed(
+                    &__LIMITER_POLICY_0,
+                    ::limiter_core::__private::Key::shared(),
+                ),
+                ::limiter_core::__private::Entry::named(
+                    "daily",
+                    ::limiter_core::__private::Key::shared(),
+                ),
+            ],
+            ::core::option::Option::None,
+        );
+        ::core::option::Option::Some(__limiter_made)
+    };
+    let __limiter_charged = match ::limiter_core::__private::enter_counted(
+            __limiter_guard,
+        )
+        .await
+    {
+        ::core::result::Result::Ok(__limiter_charged) => __limiter_charged,
+        ::core::result::Result::Err(__limiter_refused) => {
+            match __limiter_refused.index {
+                0usize => {
+                    return ::limiter_core::__private::FromRejection::from_rejection(
+                        __limiter_refused.rejection,
+                    );
+                }
+                _ => {
+                    return ::limiter_core::__private::FromRejection::from_rejection(
+                        __limiter_refused.rejection,
+                    );
+                }
+            }
+        }
+    };
+    let __limiter_output: Result<_, Error> = async move {
+        if let ::core::option::Option::Some(__limiter_returned) = ::core::option::Option::None::<
+            Result<_, Error>,
+        > {
+            return __limiter_returned;
+        }
+        let __limiter_returned: Result<_, Error> = { find(user).await };
+        __limiter_returned
+    }
+        .await;
+    __limiter_charged
+        .settle([
+            ::limiter_core::__private::counts(&__limiter_output, Result::is_err),
+            true,
+        ])
+        .await;
+    __limiter_output
+}

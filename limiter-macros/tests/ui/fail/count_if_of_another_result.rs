@@ -1,0 +1,9 @@
+use limiter_core::{Rejection, token_limiter};
+
+#[token_limiter(capacity = 5, rate = 1, count_if = Option::is_none)]
+async fn search(user: &str) -> Result<u32, Rejection> {
+    let _ = user;
+    Ok(1)
+}
+
+fn main() {}
