@@ -83,7 +83,6 @@ pub struct Reservation {
 
 impl Reservation {
     /// The decision by which it was granted.
-    #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.allowed
     }
