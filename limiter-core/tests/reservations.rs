@@ -256,3 +256,10 @@ async fn a_settlement_that_is_dropped_is_made() {
     limits.shutdown(PATIENT).await;
     assert_eq!(other.peek(&policy, KEY).await.unwrap().remaining(), 6);
 }
+
+/// It crosses awaits and tasks, and outlives what it was made from.
+#[test]
+fn a_reservation_is_owned() {
+    fn is_owned<T: Send + Sync + std::fmt::Debug + 'static>() {}
+    is_owned::<Reservation>();
+}

@@ -10,7 +10,9 @@ use super::wanted::Wanted;
 use super::{Backend, Check, Limiter};
 use crate::algorithm::Change;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
-use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::error::{StoreError, StoreErrorKind};
 use crate::units::Amount;
 
 /// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and [`Limiter::reserve_all`].
