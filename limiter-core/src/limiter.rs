@@ -46,6 +46,7 @@ use crate::tier::deadline::within;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
 use queue::Queues;
+#[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.

@@ -192,6 +192,8 @@ on_every_store! {
         a_small_cost_does_not_overtake_a_large_one
         waiters_of_other_keys_are_not_held_up
         several_limits_are_waited_for_as_one
+        a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave
+        a_refund_wakes_who_waits
     ;
     giving_up:
         a_wait_that_cannot_succeed_ends_at_once

@@ -1,5 +1,5 @@
 //! Waiting on Redis: one command for each moment at which permits come, and no permit lost with one who gave up.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
@@ -58,7 +58,7 @@ fn crowd(limits: &Limiter, policy: &Policy, count: usize) -> (Vec<JoinHandle<()>
 
 async fn next(order: &mut UnboundedReceiver<usize>) -> usize {
     let next = tokio::time::timeout(PATIENT, order.recv()).await;
-    next.expect("a waiter hangs").unwrap()
+    next.unwrap().unwrap()
 }
 
 /// Lets all tasks go as far as they get without an answer of the server.

@@ -3,6 +3,8 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::queue::{Place, Turn};
 use super::wanted::Wanted;
 use super::{Check, Limiter, shut_down};
@@ -119,6 +121,7 @@ impl Limiter {
         let mut place = Waiting {
             place: queues.join(name, Wanted::of(request))?,
             limiter: self,
+            runtime: Handle::try_current().ok(),
         };
         let mut last = None;
         // Whether this one had the question asked that is on its way.
@@ -200,13 +203,16 @@ impl Limiter {
 struct Waiting<'a> {
     place: Place,
     limiter: &'a Limiter,
+    /// It may be dropped elsewhere than where it waits.
+    runtime: Option<Handle>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(untaken) = self.place.leave(&self.limiter.inner.queues) {
+        let untaken = self.place.leave(&self.limiter.inner.queues);
+        if let (Some(untaken), Some(runtime)) = (untaken, &self.runtime) {
             let wanted = Wanted::clone(&self.place.wanted());
-            self.limiter.return_later(wanted, untaken);
+            self.limiter.return_later(wanted, untaken, runtime);
         }
     }
 }

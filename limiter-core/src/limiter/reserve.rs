@@ -10,7 +10,9 @@ use super::wanted::Wanted;
 use super::{Backend, Check, Limiter};
 use crate::algorithm::Change;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
-use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::units::Amount;
 
@@ -88,7 +90,6 @@ pub struct Reservation {
 
 impl Reservation {
     /// The decision by which it was granted.
-    #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.allowed
     }
@@ -96,12 +97,12 @@ impl Reservation {
     /// Has `actual` be charged in place of the estimate, under each of its limits: the difference is given back, or charged
     /// whatever is left. Where less is left, the limit is in debt, and later calls wait until that has come back.
     ///
-    /// What has come back by itself since the reservation is not given back once more, so a settlement mints nothing: over any
-    /// time T, what is admitted by its true cost is at most what the policy promises, beside debts. A level returns what is used
-    /// at its rate, so a difference comes back whole as long as less time has passed than it takes for the rest of what was
-    /// used then; give calls that take long a capacity of at least the estimate and what comes back meanwhile. Permits of a
-    /// window come back if it has not passed since. A debt of a window lasts for one window, and beyond the limit nothing of it is
-    /// remembered; one of a bucket or a funnel is at most 2^52 thousandths.
+    /// A settlement gives back no more than the reservation took, no more than is used, and nothing that had come back by itself:
+    /// of a bucket or a funnel the difference comes back whole as long as less time has passed than the rest of what was used then
+    /// takes to come back, so give calls that take long a capacity of at least the estimate and what comes back meanwhile; of a
+    /// window until the permits have left it. So over any time T no more is admitted, by its true cost, than capacity + rate·T,
+    /// beside debts and what is given back in T of estimates that were taken before it. A debt of a window lasts for one
+    /// window, and beyond the limit nothing of it is remembered; one of a bucket or a funnel is at most 2^52 thousandths.
     ///
     /// What was allowed in place of the store ([`Origin::Insurance`], [`Origin::FailedOpen`]) was not charged there, so that
     /// nothing of it is given back.

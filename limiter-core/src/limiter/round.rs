@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
@@ -46,19 +46,27 @@ impl Limiter {
 
     /// The answers to a request that is asked so many times in a row: all of them, or the first ones.
     async fn decide_run(&self, request: &Request<'_>, times: usize, deadline: Duration) -> Decisions {
-        match &self.inner.backend {
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) if times > 1 => guard.decide_run(request, times, deadline).await,
-            _ => smallvec![self.decide(request, deadline).await],
+        #[cfg(feature = "redis")]
+        if times > 1
+            && let Backend::Redis(guard) = &self.inner.backend
+        {
+            return guard.decide_run(request, times, deadline).await;
         }
+        let mut answers = Decisions::new();
+        for _ in 0..times {
+            let answer = self.decide(request, deadline).await;
+            let is_last = !answer.as_ref().is_ok_and(Decision::is_allowed);
+            answers.push(answer);
+            if is_last {
+                break;
+            }
+        }
+        answers
     }
 
     /// Gives a grant back whose waiter is gone, in the background.
-    pub(super) fn return_later(&self, wanted: Wanted, untaken: Allowed) {
-        // Without a runtime, or with one that is ending, it is spent.
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
+    pub(super) fn return_later(&self, wanted: Wanted, untaken: Allowed, runtime: &Handle) {
+        // In a runtime that is ending it is spent.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
         runtime.spawn(async move {
             limiter.return_untaken(&wanted, &wanted.queue(), &[untaken]).await;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::Limiter;
 use super::wanted::Wanted;
 use crate::decision::{Allowed, Rejection};
@@ -12,6 +14,8 @@ use crate::units::Timestamp;
 struct Early<'a> {
     limiter: &'a Limiter,
     wanted: Wanted,
+    /// In which it waits, if it is one that can give it back.
+    runtime: Option<Handle>,
     /// `None` once its time has come.
     grant: Option<Allowed>,
 }
@@ -38,6 +42,7 @@ impl Limiter {
         let mut early = Early {
             limiter: self,
             wanted: Wanted::of(request),
+            runtime: Handle::try_current().ok(),
             grant: Some(grant),
         };
         if due <= ends {
@@ -55,8 +60,8 @@ impl Limiter {
 
 impl Drop for Early<'_> {
     fn drop(&mut self) {
-        if let Some(grant) = self.grant.take() {
-            self.limiter.return_later(self.wanted.clone(), grant);
+        if let (Some(grant), Some(runtime)) = (self.grant.take(), &self.runtime) {
+            self.limiter.return_later(self.wanted.clone(), grant, runtime);
         }
     }
 }

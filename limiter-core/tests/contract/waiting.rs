@@ -162,3 +162,48 @@ pub(crate) async fn several_limits_are_waited_for_as_one(subject: Subject) {
     subject.clock.advance(secs(1));
     served(waiting).await;
 }
+
+/// In the order of arrival, none too early and none left out; those who leave cost nobody anything.
+pub(crate) async fn a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave(subject: Subject) {
+    let policy = bucket("p", 1, "100/s");
+    subject.use_up(&policy).await;
+    let (served, mut order) = mpsc::unbounded_channel();
+    let waiters: Vec<_> = (0..1_000_usize)
+        .map(|number| {
+            let (limits, policy, served) = (subject.limits.clone(), policy.clone(), served.clone());
+            tokio::spawn(async move {
+                let _ = limits.acquire(&policy, KEY).await.unwrap();
+                served.send(number).unwrap();
+            })
+        })
+        .collect();
+    settle(&subject, &policy).await;
+    for waiter in waiters.iter().step_by(2) {
+        waiter.abort();
+    }
+    settle(&subject, &policy).await;
+    for expected in (1..1_000).step_by(2) {
+        assert!(order.try_recv().is_err(), "too early");
+        subject.clock.advance(Duration::from_millis(10));
+        let number = tokio::time::timeout(PATIENT, order.recv()).await.unwrap();
+        assert_eq!(number, Some(expected));
+    }
+    subject.clock.advance(Duration::from_millis(10));
+    assert_eq!(subject.remaining(&policy).await, Amount::ONE);
+}
+
+/// What comes back before its time goes to who has waited longest.
+pub(crate) async fn a_refund_wakes_who_waits(subject: Subject) {
+    for policy in one_of_each() {
+        subject.use_up(&policy).await;
+        let first = waiter(&subject, &policy, 1, secs(60));
+        let second = waiter(&subject, &policy, 1, secs(60));
+        settle(&subject, &policy).await;
+        subject.limits.refund(&policy, KEY).await.unwrap();
+        served(first).await;
+        settle(&subject, &policy).await;
+        assert!(!second.is_finished(), "{policy}");
+        subject.limits.reset(&policy, KEY).await.unwrap();
+        served(second).await;
+    }
+}

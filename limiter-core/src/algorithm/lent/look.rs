@@ -151,8 +151,9 @@ pub(super) fn give_back(meter: &impl Meter, algorithm: &Algorithm, state: &mut S
 /// Charges an amount, whatever is left. What is used is at most what is exact.
 pub(super) fn charge(meter: &impl Meter, algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
     let mut look = Look::at(meter, state, now);
-    let level = &mut look.lent.level;
-    let used = meter.without(look.lent.loans.total()).used(level.amount);
+    let (level, lent) = (&mut look.lent.level, look.lent.loans.total());
+    // What is lent may be spent yet.
+    let used = meter.without(lent).used(level.amount) + lent;
     let owed = amount.min(MAX_EXACT.saturating_sub(used));
     if owed == 0 {
         return;

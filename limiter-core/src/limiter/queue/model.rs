@@ -1,58 +1,119 @@
-//! Under every schedule: one holds the turn of a queue, everybody gets it, and a queue that all have left is gone.
+//! Under every schedule: whoever waits is told, a grant is taken once or comes back, and a line that all have left is gone.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::{check_dfs, check_random, future, thread};
 use smallvec::smallvec;
 
-use super::Queues;
+use super::tests::{policy, wanted};
+use super::*;
+use crate::algorithm::{Mode, Outcome};
+use crate::decision::Origin;
 use crate::identity::Prefix;
+use crate::request::Verdict;
 
-/// Some wait for their turn, one of them gives up after it has begun to wait, or before.
-fn come_and_go(waiters: usize) {
-    let queues = Arc::new(Queues::new(waiters));
-    let name = Prefix::new("tb", "p").identity(None, "name");
-    let (holding, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+const NOW: Timestamp = Timestamp::from_micros(1);
+
+#[derive(Debug, Default)]
+struct Tally {
+    granted: AtomicUsize,
+    taken: AtomicUsize,
+    returned: AtomicUsize,
+    asking: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+fn allowed(wanted: &Wanted) -> Decision {
+    let outcomes = smallvec![Outcome {
+        fits: true,
+        ..Outcome::default()
+    }];
+    let decided_at = NOW;
+    wanted
+        .request(Mode::Charge)
+        .decision(Verdict { decided_at, outcomes }, Origin::Redis)
+}
+
+/// Has the store asked by a thread of its own, which grants all or gives up.
+fn ask(place: &Place, queues: &Arc<Queues>, tally: &Arc<Tally>, gives_up: bool) {
+    let (asking, told) = (place.ask(queues), Arc::clone(tally));
+    let store = thread::spawn(move || {
+        if gives_up {
+            return;
+        }
+        told.granted.fetch_add(asking.times, Ordering::SeqCst);
+        let answers: Vec<_> = (0..asking.times).map(|_| Ok(allowed(&asking.wanted))).collect();
+        let untaken = asking.hand_out(answers, |_| NOW);
+        told.returned.fetch_add(untaken.len(), Ordering::SeqCst);
+    });
+    tally.asking.lock().unwrap().push(store);
+}
+
+/// Several wait; the first has the store asked if it is its turn, which may come to nothing, and leaves.
+fn come_and_go(waiters: usize, gives_up: bool) {
+    let (queues, tally) = (Arc::new(Queues::new(waiters)), Arc::new(Tally::default()));
+    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let policy = policy();
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
-            let (queues, holding, served) = (Arc::clone(&queues), Arc::clone(&holding), Arc::clone(&served));
+            let (queues, tally) = (Arc::clone(&queues), Arc::clone(&tally));
+            let (name, wanted) = (name.clone(), wanted(&policy, 1));
             thread::spawn(move || {
-                let place = queues.join(smallvec![name]).unwrap();
+                let mut place = queues.join(name, wanted).unwrap();
                 if number == 0 {
-                    // Polled once at most: a caller whose time is over.
-                    let mut turn = Box::pin(place.turn().lock());
-                    let waker = std::task::Waker::noop();
-                    let _ = turn.as_mut().poll(&mut std::task::Context::from_waker(waker));
+                    if matches!(place.look(&queues, NOW), Turn::Own) {
+                        ask(&place, &queues, &tally, gives_up);
+                    }
                     thread::yield_now();
-                    return;
+                } else {
+                    loop {
+                        match place.look(&queues, NOW) {
+                            Turn::Over(answer) => {
+                                assert!(answer.is_ok());
+                                break;
+                            }
+                            Turn::Own => ask(&place, &queues, &tally, false),
+                            _ => future::block_on(place.called()),
+                        }
+                    }
+                    tally.taken.fetch_add(1, Ordering::SeqCst);
                 }
-                let turn = future::block_on(place.turn().lock());
-                assert_eq!(holding.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
-                thread::yield_now();
-                holding.fetch_sub(1, Ordering::SeqCst);
-                served.fetch_add(1, Ordering::SeqCst);
-                drop(turn);
+                let untaken = place.leave(&queues);
+                tally
+                    .returned
+                    .fetch_add(usize::from(untaken.is_some()), Ordering::SeqCst);
             })
         })
         .collect();
     waiting.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(served.load(Ordering::SeqCst), waiters - 1, "nobody is lost");
+    loop {
+        let Some(asking) = tally.asking.lock().unwrap().pop() else {
+            break;
+        };
+        asking.join().unwrap();
+    }
+    let count = |number: &AtomicUsize| number.load(Ordering::SeqCst);
+    assert_eq!(count(&tally.taken), waiters - 1, "nobody is lost");
+    assert_eq!(
+        count(&tally.granted),
+        count(&tally.taken) + count(&tally.returned)
+    );
     let left = queues.lock();
     assert_eq!(
-        (left.turns.len(), left.count),
+        (left.lines.len(), left.count),
         (0, 0),
-        "an empty queue does not exist"
+        "an empty line does not exist"
     );
 }
 
 #[test]
 fn two_come_and_go() {
-    check_dfs(|| come_and_go(2), Some(20_000));
+    check_dfs(|| come_and_go(2, false), Some(20_000));
+    check_dfs(|| come_and_go(2, true), Some(20_000));
 }
 
 #[test]
 fn four_come_and_go() {
-    check_dfs(|| come_and_go(3), Some(4_000));
-    check_random(|| come_and_go(4), 1_000);
+    check_dfs(|| come_and_go(3, false), Some(4_000));
+    check_random(|| come_and_go(4, false), 1_000);
+    check_random(|| come_and_go(4, true), 1_000);
 }

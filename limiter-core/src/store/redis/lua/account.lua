@@ -31,7 +31,9 @@ end
 
 -- Charges an amount whatever is left, so that no more is used than is exact. Returns how much.
 local function owe_level(meter, amount)
-  local owed = max(0, min(amount, MAX - room(meter, meter.account)))
+  -- What is lent may be spent yet.
+  local used = room(meter, meter.account) + lent_total(meter.account)
+  local owed = max(0, min(amount, MAX - used))
   charge_account(meter, owed)
   return owed
 end

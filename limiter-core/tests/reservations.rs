@@ -1,0 +1,265 @@
+//! What reservations promise, for random estimates, true costs, pauses and settlements; and what the tiers in front of Redis
+//! see of a settlement.
+//!
+//! `LIMITER_SEED` repeats a run.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
+
+mod support;
+
+use fastrand::Rng;
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, Reservation};
+use limiter_testing::RedisServer;
+use support::{KEY, PATIENT, bucket, funnel, micros, millis, namespace, secs, wait_of, window};
+
+fn seed() -> u64 {
+    let seed = std::env::var("LIMITER_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("LIMITER_SEED={seed}");
+    seed
+}
+
+/// Ten at once, and ten in a second.
+fn policies() -> [Policy; 3] {
+    [bucket("b", 10, 10), funnel("f", 10, 10), window("w", 10, "1s")]
+}
+
+/// A reservation that was granted: when, what it used in the end of what was estimated, and when the rest was given back.
+#[derive(Debug)]
+struct Granted {
+    at: u64,
+    estimate: u64,
+    used: u64,
+    settled_at: Option<u64>,
+}
+
+/// Over any time T no more is admitted, by its true cost, than the quota and what comes back in it, beside what is given back in
+/// T of what was taken before. In a window no more than the limit.
+#[tokio::test]
+async fn what_is_used_in_the_end_keeps_the_promise() {
+    let mut rng = Rng::with_seed(seed());
+    for round in 0..600 {
+        let policy = &policies()[round % 3];
+        let clock = ManualClock::new();
+        let limits = Limiter::in_process().clock(&clock).build();
+        let mut granted: Vec<Granted> = Vec::new();
+        let mut open: Vec<(usize, Reservation)> = Vec::new();
+        for _ in 0..60 {
+            clock.advance(micros(rng.u64(0..400_000) * rng.u64(0..2)));
+            let at = clock.now().as_micros();
+            if !open.is_empty() && rng.bool() {
+                let (number, reservation) = open.swap_remove(rng.usize(0..open.len()));
+                // Some are dropped, and some owe.
+                if rng.u8(0..5) > 0 {
+                    let actual = rng.u64(0..=granted[number].estimate + 2);
+                    reservation.settle(actual).await.unwrap();
+                    granted[number].used = actual.min(granted[number].estimate);
+                    granted[number].settled_at = Some(at);
+                }
+                continue;
+            }
+            let estimate = rng.u64(1..=10);
+            if let Ok(reservation) = limits.reserve(policy, KEY).cost(estimate).await {
+                open.push((granted.len(), reservation));
+                granted.push(Granted {
+                    at,
+                    estimate,
+                    used: estimate,
+                    settled_at: None,
+                });
+            }
+        }
+        for first in 0..granted.len() {
+            let from = granted[first].at;
+            let mut sum = 0;
+            for grant in &granted[first..] {
+                sum += grant.used;
+                let most = if policy.name() == "w" {
+                    if grant.at >= from + 1_000_000 {
+                        break;
+                    }
+                    10_000_000
+                } else {
+                    let given_back = granted[..first].iter().filter(|earlier| {
+                        earlier
+                            .settled_at
+                            .is_some_and(|at| (from..=grant.at).contains(&at))
+                    });
+                    let given_back: u64 = given_back.map(|earlier| earlier.estimate - earlier.used).sum();
+                    (10 + given_back) * 1_000_000 + 10 * (grant.at - from)
+                };
+                assert!(
+                    sum * 1_000_000 <= most,
+                    "{round} {policy}: {sum} from {from} to {grant:?}"
+                );
+            }
+        }
+    }
+}
+
+/// What is settled before time passes is as if the true cost had been charged in the first place, debts included.
+#[tokio::test]
+async fn what_is_settled_at_once_is_as_if_the_true_cost_had_been_charged() {
+    let mut rng = Rng::with_seed(seed());
+    for round in 0..600 {
+        let policy = &policies()[round % 3];
+        let clock = ManualClock::new();
+        let build = || Limiter::in_process().clock(&clock).build();
+        let (reserving, charging) = (build(), build());
+        for _ in 0..40 {
+            clock.advance(micros(rng.u64(0..900_000)));
+            let estimate = rng.u64(0..=10);
+            if let Ok(reservation) = reserving.reserve(policy, KEY).cost(estimate).await {
+                let actual = rng.u64(0..=estimate + 5);
+                reservation.settle(actual).await.unwrap();
+                charging.charge(policy, KEY).cost(actual).await.unwrap();
+            }
+            let ask = |limits: &Limiter| {
+                let limits = limits.clone();
+                async move { limits.peek(policy, KEY).cost(1).await.unwrap() }
+            };
+            let (ours, theirs) = (ask(&reserving).await, ask(&charging).await);
+            let told = |decision: &limiter_core::Decision| {
+                (
+                    decision.remaining(),
+                    decision.retry_after(),
+                    decision.reset_after(),
+                )
+            };
+            // A window gives back its oldest permits first, so that the others leave it later.
+            if policy.name() == "w" {
+                assert_eq!(told(&ours).0, told(&theirs).0, "{round} {policy}");
+                break;
+            }
+            assert_eq!(told(&ours), told(&theirs), "{round} {policy}");
+        }
+    }
+}
+
+fn on_redis(server: &RedisServer, clock: &ManualClock) -> Limiter {
+    let builder = Limiter::redis(server.url()).namespace(namespace());
+    builder.clock(clock).build().unwrap()
+}
+
+/// A settlement makes what Redis denied before untrue, in either direction.
+#[tokio::test]
+async fn denials_that_are_kept_see_a_settlement() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    for policy in policies() {
+        let limits = on_redis(&server, &clock);
+        let reservation = limits.reserve(&policy, KEY).cost(10).await.unwrap();
+        let denied = limits.check(&policy, KEY).await.unwrap();
+        assert!(!denied.is_allowed(), "{policy}");
+        let known = limits.check(&policy, KEY).await.unwrap();
+        assert_eq!(known.origin(), Origin::DenyCache, "{policy}");
+        reservation.settle(9).await.unwrap();
+        let allowed = limits.check(&policy, KEY).await.unwrap();
+        assert!(
+            allowed.is_allowed() && allowed.origin() == Origin::Redis,
+            "{policy}"
+        );
+
+        assert!(
+            !limits.check(&policy, KEY).await.unwrap().is_allowed(),
+            "{policy}"
+        );
+        limits.charge(&policy, KEY).cost(10).await.unwrap();
+        let denied = limits.check(&policy, KEY).await.unwrap();
+        assert_eq!(denied.origin(), Origin::Redis, "{policy}");
+        assert!(wait_of(&denied) >= secs(1), "{policy}");
+    }
+}
+
+/// What is borrowed is spent before anything is owed, and a debt holds up those who ask Redis.
+#[tokio::test]
+async fn a_debt_takes_what_is_borrowed_first() {
+    for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
+        let (server, clock) = (RedisServer::start(), ManualClock::new());
+        let policy = shape.capacity(100).rate(1).lease("10s").deadline(PATIENT);
+        let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
+        let limits = on_redis(&server, &clock);
+        // The second is spent from what the first has borrowed.
+        let mut borrowed = false;
+        while !borrowed {
+            let decision = limits.check(&policy, KEY).await.unwrap();
+            borrowed = decision.origin() == Origin::Lease;
+            assert!(decision.is_allowed(), "{policy}");
+        }
+        limits.charge(&policy, KEY).cost(150).await.unwrap();
+        let denied = limits.check(&policy, KEY).await.unwrap();
+        assert!(!denied.is_allowed(), "{policy}: {denied:?}");
+        assert!(wait_of(&denied) >= secs(51), "{policy}: {denied:?}");
+    }
+}
+
+/// The share that a replica applies while Redis is out begins in debt as well.
+#[tokio::test]
+async fn a_debt_is_known_when_redis_goes_out() {
+    for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
+        let (server, clock) = (RedisServer::start(), ManualClock::new());
+        let limits = Limiter::redis(server.url()).namespace(namespace());
+        let limits = limits.clock(&clock).replicas(1).build().unwrap();
+        let policy = shape.capacity(10).rate(10).deadline(secs(10)).build().unwrap();
+        let reservation = limits.reserve(&policy, KEY).cost(10).await.unwrap();
+        reservation.settle(40).await.unwrap();
+        server.kill();
+        clock.advance(secs(3));
+        let denied = limits.check(&policy, KEY).await.unwrap();
+        assert_eq!((denied.is_allowed(), denied.origin()), (false, Origin::Insurance));
+        clock.advance(millis(101));
+        let allowed = limits.check(&policy, KEY).await.unwrap();
+        assert_eq!(
+            (allowed.is_allowed(), allowed.origin()),
+            (true, Origin::Insurance)
+        );
+        assert!(
+            !limits.check(&policy, KEY).await.unwrap().is_allowed(),
+            "{policy}"
+        );
+    }
+}
+
+/// What was granted in place of Redis was not charged there, so that nothing comes back there.
+#[tokio::test]
+async fn what_was_granted_in_place_of_redis_mints_nothing_there() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let policy = bucket("p", 10, 10);
+    let open = Policy::token_bucket("p").capacity(10).rate(10);
+    let open = open
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Allow)
+        .build()
+        .unwrap();
+    let limits = on_redis(&server, &clock);
+    server.kill();
+    let reservation = limits.reserve(&open, KEY).cost(8).await.unwrap();
+    assert_eq!(reservation.decision().origin(), Origin::FailedOpen);
+    server.restart();
+    support::answers_again(&limits, secs(5)).await;
+    assert!(limits.check(&policy, KEY).cost(10).await.unwrap().is_allowed());
+    reservation.cancel().await.unwrap();
+    assert!(!limits.check(&policy, KEY).await.unwrap().is_allowed());
+}
+
+/// A settlement goes on when its future is dropped, and when the limiter is shut down.
+#[tokio::test]
+async fn a_settlement_that_is_dropped_is_made() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let policy = bucket("p", 10, 1);
+    let shared = namespace();
+    let [limits, other] = [(); 2].map(|()| {
+        let builder = Limiter::redis(server.url()).namespace(&shared);
+        builder.clock(&clock).build().unwrap()
+    });
+    let reservation = limits.reserve(&policy, KEY).cost(10).await.unwrap();
+    let settling = tokio::time::timeout(std::time::Duration::ZERO, reservation.settle(4)).await;
+    assert!(settling.is_err(), "Redis takes longer than no time");
+    limits.shutdown(PATIENT).await;
+    assert_eq!(other.peek(&policy, KEY).await.unwrap().remaining(), 6);
+}
+
+/// It crosses awaits and tasks, and outlives what it was made from.
+#[test]
+fn a_reservation_is_owned() {
+    fn is_owned<T: Send + Sync + std::fmt::Debug + 'static>() {}
+    is_owned::<Reservation>();
+}
