@@ -128,3 +128,8 @@ pub use service::RateLimit;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// So does what is told to operators.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/operations.md")]
+struct Operations;
