@@ -66,7 +66,8 @@
 //! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md` lists them.
 //!
 //! The minimal Rust version is 1.88.
-
+//!
+#![cfg_attr(feature = "metrics", doc = include_str!("observe/example.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     test,

@@ -133,3 +133,13 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/from-java.md")]
 struct FromJava;
+
+/// So does what is told to operators.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/operations.md")]
+struct Operations;
+
+/// And what is told to those who come from other crates.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/migrating.md")]
+struct Migrating;

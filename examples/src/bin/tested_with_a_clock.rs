@@ -1,0 +1,151 @@
+//! A service with a limit, and its tests, which move the time by hand: a day passes in no time, and nothing is flaky.
+//!
+//! ```sh
+//! cargo test -p examples --bin tested_with_a_clock    # as tests
+//! cargo run -p examples --bin tested_with_a_clock     # the same, one after the other
+//! ```
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use examples::Failure;
+use limiter_core::{ConfigError, Limiter, ManualClock, Policy, Rejection};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// What is tested: three letters an hour to one address, and ten a day. It is given its limiter, and need not know which.
+struct Letters {
+    limits: Limiter,
+    hourly: Policy,
+    daily: Policy,
+}
+
+impl Letters {
+    fn new(limits: Limiter) -> Result<Self, ConfigError> {
+        Ok(Self {
+            limits,
+            hourly: Policy::sliding_window("hourly").limit(3).window("1h").build()?,
+            daily: Policy::sliding_window("daily").limit(10).window("1d").build()?,
+        })
+    }
+
+    async fn send(&self, to: &str) -> Result<(), Rejection> {
+        let both = [(&self.hourly, to), (&self.daily, to)];
+        self.limits.check_all(both).await?.require()?;
+        Ok(())
+    }
+}
+
+/// The service in process, and the clock that drives it.
+fn letters() -> Result<(Letters, ManualClock), ConfigError> {
+    let clock = ManualClock::new();
+    let limits = Limiter::in_process().clock(&clock).build();
+    Ok((Letters::new(limits)?, clock))
+}
+
+/// When the next letter may be sent, if it may not be now.
+fn wait(sent: Result<(), Rejection>) -> Option<Duration> {
+    sent.err()?.retry_after()
+}
+
+async fn a_fourth_letter_waits_until_the_first_is_an_hour_old() -> Result<(), Failure> {
+    let (letters, clock) = letters()?;
+    for _ in 0..3 {
+        letters.send("ann").await?;
+        clock.advance(Duration::from_secs(60));
+    }
+    assert_eq!(
+        wait(letters.send("ann").await),
+        Some(HOUR - Duration::from_secs(180))
+    );
+    letters.send("bob").await?;
+    clock.advance(HOUR - Duration::from_secs(180));
+    letters.send("ann").await?;
+    Ok(())
+}
+
+async fn one_microsecond_early_is_too_early() -> Result<(), Failure> {
+    let (letters, clock) = letters()?;
+    for _ in 0..3 {
+        letters.send("ann").await?;
+    }
+    clock.advance(HOUR - Duration::from_micros(1));
+    assert_eq!(wait(letters.send("ann").await), Some(Duration::from_micros(1)));
+    clock.advance(Duration::from_micros(1));
+    letters.send("ann").await?;
+    Ok(())
+}
+
+async fn the_eleventh_letter_of_a_day_waits_for_the_next() -> Result<(), Failure> {
+    let (letters, clock) = letters()?;
+    for _ in 0..10 {
+        letters.send("ann").await?;
+        clock.advance(HOUR);
+    }
+    assert_eq!(wait(letters.send("ann").await), Some(14 * HOUR));
+    clock.advance(14 * HOUR);
+    letters.send("ann").await?;
+    Ok(())
+}
+
+async fn who_waits_is_woken_by_the_clock() -> Result<(), Failure> {
+    let (letters, clock) = letters()?;
+    for _ in 0..3 {
+        letters.send("ann").await?;
+    }
+    let waits = letters.limits.acquire(&letters.hourly, "ann").up_to(2 * HOUR);
+    let (permit, ()) = tokio::join!(waits, async { clock.advance(HOUR) });
+    permit?;
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", examples::describe(&failure));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Failure> {
+    let started = Instant::now();
+    a_fourth_letter_waits_until_the_first_is_an_hour_old().await?;
+    println!("a fourth letter waits until the first is an hour old");
+    one_microsecond_early_is_too_early().await?;
+    println!("one microsecond early is too early");
+    the_eleventh_letter_of_a_day_waits_for_the_next().await?;
+    println!("the eleventh letter of a day waits for the next");
+    who_waits_is_woken_by_the_clock().await?;
+    println!("who waits is woken by the clock");
+    println!("\nMore than a day, in {:.1?}.", started.elapsed());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Failure;
+
+    #[tokio::test]
+    async fn a_fourth_letter_waits_until_the_first_is_an_hour_old() -> Result<(), Failure> {
+        super::a_fourth_letter_waits_until_the_first_is_an_hour_old().await
+    }
+
+    #[tokio::test]
+    async fn one_microsecond_early_is_too_early() -> Result<(), Failure> {
+        super::one_microsecond_early_is_too_early().await
+    }
+
+    #[tokio::test]
+    async fn the_eleventh_letter_of_a_day_waits_for_the_next() -> Result<(), Failure> {
+        super::the_eleventh_letter_of_a_day_waits_for_the_next().await
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_by_the_clock() -> Result<(), Failure> {
+        super::who_waits_is_woken_by_the_clock().await
+    }
+}

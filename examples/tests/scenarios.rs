@@ -1,0 +1,35 @@
+//! Scenarios that look at themselves end well, with nothing installed.
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+
+use std::process::Command;
+
+fn says(program: &str) -> String {
+    let output = Command::new(program).env_remove("REDIS_URL").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+#[test]
+fn an_outbound_client_is_refused_nothing() {
+    let text = says(env!("CARGO_BIN_EXE_outbound_client"));
+    assert!(text.contains("behind `acquire`: 0 refused"), "{text}");
+    assert!(!text.contains("without a limiter: 0 refused"), "{text}");
+}
+
+#[test]
+fn a_change_of_a_tier_is_the_next_calls() {
+    let text = says(env!("CARGO_BIN_EXE_tiers"));
+    assert!(text.contains("ann (Free): 2 of 8 calls admitted"), "{text}");
+    assert!(text.contains("ann (Pro): 6 of 8 calls admitted"), "{text}");
+}
+
+#[test]
+fn tests_that_move_the_time_take_none() {
+    let text = says(env!("CARGO_BIN_EXE_tested_with_a_clock"));
+    assert!(text.contains("More than a day, in"), "{text}");
+}

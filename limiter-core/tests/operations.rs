@@ -1,0 +1,265 @@
+//! What `docs/operations.md` and the dashboard say of the code is so.
+#![cfg(feature = "redis")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "operations/source.rs"]
+mod source;
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use limiter_core::{Limiter, Policy};
+use limiter_testing::{RedisServer, RespValue};
+use serde_json::Value;
+use source::{events, read};
+use support::{bucket, funnel, window};
+
+const PAGE: &str = include_str!("../../docs/operations.md");
+const DASHBOARD: &str = include_str!("../../docs/dashboard.json");
+
+/// The rows of the table below a heading, each cell without blanks around it.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let (_, section) = PAGE.split_once(&format!("\n## {heading}\n")).unwrap();
+    let rows = section.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = rows.take_while(|line| line.starts_with('|')).skip(2);
+    let cells = |row: &str| {
+        // A bar within a cell is written `\|`.
+        let cells = row.trim_matches('|').replace("\\|", "\u{1}");
+        let cells = cells.split('|').map(|cell| cell.trim().replace('\u{1}', "|"));
+        cells.collect()
+    };
+    rows.map(cells).collect()
+}
+
+/// What stands between backticks.
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// Every name of a metric in a text, without what exporters add to those of histograms.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let names = words
+        .filter(|word| word.starts_with("limiter_") && !matches!(*word, "limiter_core" | "limiter_tower"));
+    let names = names.map(|name| {
+        let bare = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|part| name.strip_suffix(part));
+        bare.unwrap_or(name).to_owned()
+    });
+    names.collect()
+}
+
+fn metrics_of_the_code() -> BTreeSet<String> {
+    metrics_in(&read(Path::new("limiter-core/src/observe/names.rs")))
+}
+
+#[test]
+fn the_permissions_are_those_of_the_readme() {
+    let readme = include_str!("../../README.md");
+    let lines = |text: &'static str| -> Vec<&str> {
+        text.lines()
+            .filter(|line| line.starts_with("ACL SETUSER"))
+            .collect()
+    };
+    assert_eq!(lines(PAGE), lines(readme));
+    assert!(!lines(PAGE).is_empty());
+}
+
+#[tokio::test]
+async fn keys_take_the_bytes_that_are_told() {
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url())
+        .namespace("prod:checkout")
+        .build()
+        .unwrap();
+    for row in table("Bytes a key") {
+        let [algorithm, permits, value, usage] = &row[..] else {
+            panic!("{row:?}")
+        };
+        let permits: u64 = permits.parse().unwrap_or(100);
+        let policy = match &**algorithm {
+            "token bucket" => bucket("search", 100, 1),
+            "funnel" => funnel("search", 100, 1),
+            _ => window("search", permits, "1h"),
+        };
+        // As calls come: a ring that grows is given more room than it needs.
+        let singly = permits.min(100);
+        for cost in (0..singly).map(|_| 1).chain([permits - singly]) {
+            let decision = limits.check(&policy, "user:00000001").cost(cost).await;
+            decision.unwrap().require().unwrap();
+        }
+        let keys = server.command(&["KEYS", "*{user:00000001}"]);
+        let [key] = &keys.items().iter().map(RespValue::text).collect::<Vec<_>>()[..] else {
+            panic!("one key: {keys:?}")
+        };
+        assert_eq!(key.len(), "prod:checkout|tb|search|{user:00000001}".len());
+        let told: i64 = value.parse().unwrap();
+        assert_eq!(server.command(&["STRLEN", key]).integer(), told, "{row:?}");
+        // Releases of Redis and of its allocator differ a little.
+        let (told, used): (i64, _) = (
+            usage.parse().unwrap(),
+            server.command(&["MEMORY", "USAGE", key]).integer(),
+        );
+        assert!(
+            (told * 85 / 100..=told * 115 / 100).contains(&used),
+            "{row:?}, but {used}"
+        );
+        limits.reset(&policy, "user:00000001").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn many_keys_take_what_one_takes_and_64_bytes_each() {
+    const KEYS: i64 = 4_096;
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url())
+        .namespace("prod:checkout")
+        .build()
+        .unwrap();
+    let used = || {
+        let info = server.command(&["INFO", "memory"]).text();
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"))
+            .unwrap();
+        line.trim().parse::<i64>().unwrap()
+    };
+    let policy = bucket("search", 100, 1);
+    // Connections, and the script.
+    let _ = limits.check(&policy, "first").await.unwrap();
+    let before = used();
+    let mut asked = tokio::task::JoinSet::new();
+    for number in 0..KEYS {
+        let (limits, policy) = (limits.clone(), policy.clone());
+        asked.spawn(async move { limits.check(&policy, format!("user:{number:08}")).await });
+    }
+    while let Some(decision) = asked.join_next().await {
+        assert!(decision.unwrap().unwrap().is_allowed());
+    }
+    let (each, told) = ((used() - before) / KEYS, 136 + 64);
+    assert!(
+        (told * 75 / 100..=told * 125 / 100).contains(&each),
+        "{each} bytes"
+    );
+}
+
+#[test]
+fn times_are_those_of_the_code() {
+    let rows = table("Latency budget");
+    assert!(rows.len() > 10);
+    for row in rows {
+        let (file, name) = quoted(&row[2])[0].split_once(": ").unwrap();
+        let (number, unit) = row[1].split_once(' ').unwrap();
+        let span = match unit {
+            "ms" => format!("from_millis({number})"),
+            "s" => format!("from_secs({number})"),
+            other => panic!("{other}"),
+        };
+        let line = format!("const {name}: Duration = Duration::{span};");
+        let sources = source::files("limiter-core/src");
+        let of_file = sources
+            .iter()
+            .filter(|(path, _)| path.to_string_lossy().ends_with(&format!("/{file}")));
+        assert!(
+            of_file.clone().any(|(_, text)| text.contains(&line)),
+            "{file} has {line}"
+        );
+    }
+    assert_eq!(Policy::DEFAULT_DEADLINE.as_millis(), 50);
+}
+
+#[test]
+fn metrics_are_those_of_the_code_here_in_alerts_and_on_the_dashboard() {
+    let code = metrics_of_the_code();
+    let told: BTreeSet<String> = table("Metrics")
+        .iter()
+        .map(|row| quoted(&row[0])[0].to_owned())
+        .collect();
+    assert_eq!(told, code);
+    assert!(metrics_in(PAGE).is_subset(&code));
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    assert!(
+        dashboard["panels"]
+            .as_array()
+            .is_some_and(|panels| panels.len() >= 8)
+    );
+    assert_eq!(metrics_in(&dashboard.to_string()), code, "each has a panel");
+}
+
+#[test]
+fn values_of_labels_are_those_of_the_code() {
+    let facade = read(Path::new("limiter-core/src/observe/facade.rs"));
+    for (label, until) in [
+        ("outcome", "\n`origin`"),
+        ("origin", "\n`kind`"),
+        ("kind", "\n\n"),
+    ] {
+        let (_, values) = PAGE.split_once(&format!("\n`{label}`: ")).unwrap();
+        let (values, _) = values.split_once(until).unwrap();
+        for value in quoted(values) {
+            assert!(facade.contains(&format!("\"{value}\"")), "{label} {value}");
+        }
+    }
+    // And none that is not told.
+    let values = facade.split('"').skip(1).step_by(2).filter(|value| {
+        value
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            && !value.is_empty()
+    });
+    let labels = ["policy", "outcome", "origin", "kind", "redis"];
+    for value in values.filter(|value| !labels.contains(value)) {
+        assert!(PAGE.contains(&format!("`{value}`")), "`{value}` is told");
+    }
+}
+
+#[test]
+fn events_are_those_that_the_code_tells() {
+    let told: BTreeSet<_> = table("Events")
+        .into_iter()
+        .map(|row| {
+            let fields = row[2]
+                .split(", ")
+                .filter(|field| !field.is_empty())
+                .map(str::to_owned);
+            (row[0].clone(), row[1].clone(), fields.collect::<Vec<_>>())
+        })
+        .collect();
+    let code: BTreeSet<_> = ["limiter-core/src", "limiter-tower/src"]
+        .into_iter()
+        .flat_map(source::files)
+        .flat_map(|(path, text)| events(&path, &text))
+        .collect();
+    assert_eq!(told, code);
+}
+
+#[test]
+fn links_and_faults_lead_somewhere() {
+    let docs = source::root().join("docs");
+    for (page, text) in source::files("docs")
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|end| end == "md"))
+    {
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.starts_with("http") && !target.starts_with('#')) {
+            let path = target.split('#').next().unwrap();
+            assert!(docs.join(path).exists(), "{}: {target}", page.display());
+        }
+    }
+    let faults: String = source::files("limiter-faults/src")
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    let (_, told) = PAGE.split_once("cargo xtask faults --only ").unwrap();
+    let told = format!("`{}", told.split_once(".\n").unwrap().0);
+    for fault in quoted(&told) {
+        assert!(faults.contains(&format!("\"{fault}\"")), "{fault}");
+    }
+}

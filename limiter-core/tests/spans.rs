@@ -1,0 +1,125 @@
+//! What subscribers of `tracing` are told of decisions: policy, outcome and origin, and never a key.
+#![cfg(feature = "redis")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Rejection};
+use limiter_testing::RedisServer;
+use support::{bucket, limiter, namespace};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Each span and event as one text, in the order in which they began.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn spans(&self) -> Vec<String> {
+        let mut all = self.all();
+        all.retain(|text| text.starts_with("limiter."));
+        all
+    }
+}
+
+struct Fields<'a>(&'a mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.push_str(&format!(" {}={value:?}", field.name()));
+    }
+}
+
+impl Subscriber for Told {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("limiter_core")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        assert_eq!(*span.metadata().level(), Level::DEBUG);
+        let mut text = span.metadata().name().to_owned();
+        span.record(&mut Fields(&mut text));
+        let mut all = self.0.lock().unwrap();
+        all.push(text);
+        Id::from_u64(all.len() as u64)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        let place = usize::try_from(span.into_u64()).unwrap() - 1;
+        if let Some(text) = self.0.lock().unwrap().get_mut(place) {
+            values.record(&mut Fields(text));
+        }
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = "event".to_owned();
+        event.record(&mut Fields(&mut text));
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn a_decision_of_redis_is_a_span_and_one_made_here_is_none() {
+    let told = Told::default();
+    let _guard = tracing::subscriber::set_default(told.clone());
+    let limits = Limiter::redis(RedisServer::shared().url());
+    let limits = limits
+        .namespace(namespace())
+        .clock(&ManualClock::new())
+        .build()
+        .unwrap();
+    let policy = bucket("seen", 1, 1);
+    for _ in 0..3 {
+        let _ = limits.check(&policy, "hidden").await.unwrap();
+    }
+    let in_process = Limiter::in_process().build();
+    let _ = in_process.check(&policy, "hidden").await.unwrap();
+    let expected = [
+        "limiter.decide policy=\"seen\" outcome=\"allowed\" origin=Redis",
+        // The third call is answered by what is remembered of the second.
+        "limiter.decide policy=\"seen\" outcome=\"denied\" origin=Redis",
+    ];
+    assert_eq!(told.spans(), expected);
+    assert!(!told.all().iter().any(|text| text.contains("hidden")), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_wait_is_one_span_and_an_outage_is_told_without_the_key() {
+    let told = Told::default();
+    let _guard = tracing::subscriber::set_default(told.clone());
+    let limits = limiter("redis://127.0.0.1:1/");
+    let policy = support::policy(OnStoreFailure::Error);
+    assert!(limits.acquire(&policy, "hidden").await.is_err());
+    assert!(matches!(
+        limits.check(&policy, "hidden").await,
+        Err(Rejection::Unavailable(_))
+    ));
+    let insured = support::policy(OnStoreFailure::Local);
+    let _ = limits.check(&insured, "hidden").await.unwrap();
+    let expected = [
+        "limiter.acquire policy=\"p\" outcome=\"error\"",
+        "limiter.decide policy=\"p\" outcome=\"error\"",
+        "limiter.decide policy=\"p\" outcome=\"allowed\" origin=Insurance",
+    ];
+    assert_eq!(told.spans(), expected);
+    let all = told.all();
+    assert!(
+        all.iter().any(|text| text.contains("Redis gave no decision")),
+        "{all:?}"
+    );
+    assert!(!all.iter().any(|text| text.contains("hidden")), "{all:?}");
+}
