@@ -4,6 +4,7 @@ mod acquire;
 mod builder;
 mod check;
 mod life;
+mod pace;
 mod refund;
 
 use std::fmt;

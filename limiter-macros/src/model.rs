@@ -1,12 +1,13 @@
 //! The annotated function with everything checked that can be checked before types are known.
 
 mod limit;
+mod window;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Expr, Meta, Path};
+use syn::{Expr, LitStr, Meta, Path};
 
 use crate::args::Args;
 use crate::diagnostics::Diagnostics;
@@ -63,9 +64,29 @@ pub(crate) enum Name {
 }
 
 pub(crate) enum Algorithm {
-    Token { capacity: Number, rate: Rate },
-    Funnel { capacity: Number, rate: Rate },
-    Window { limit: Number, window: Period },
+    Token {
+        capacity: Number,
+        rate: Rate,
+    },
+    Funnel {
+        capacity: Number,
+        rate: Rate,
+        paced: bool,
+    },
+    Window {
+        limit: Number,
+        window: Period,
+    },
+    CounterWindow {
+        limit: Number,
+        window: Period,
+    },
+    /// Without a window it is a month.
+    FixedWindow {
+        limit: Number,
+        window: Option<Period>,
+        align: Option<LitStr>,
+    },
 }
 
 pub(crate) enum Rate {

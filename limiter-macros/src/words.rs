@@ -43,6 +43,9 @@ pub(crate) enum Word {
     OnStoreFailure,
     Lease,
     Crate,
+    Paced,
+    Kind,
+    Align,
 }
 
 /// Which attributes take an argument.
@@ -51,6 +54,7 @@ pub(crate) enum Of {
     All,
     Buckets,
     Windows,
+    Funnels,
 }
 
 pub(crate) struct Row {
@@ -192,6 +196,27 @@ pub(crate) const TABLE: &[Row] = &[
         "crate = crate::limits",
         &["path", "krate"],
     ),
+    row(
+        Word::Paced,
+        "paced",
+        Of::Funnels,
+        "paced",
+        &["smooth", "delay", "shape"],
+    ),
+    row(
+        Word::Kind,
+        "kind",
+        Of::Windows,
+        "kind = counter",
+        &["algorithm", "type", "mode"],
+    ),
+    row(
+        Word::Align,
+        "align",
+        Of::Windows,
+        "align = \"utc\"",
+        &["aligned", "offset", "timezone", "tz"],
+    ),
 ];
 
 const fn row(
@@ -220,6 +245,7 @@ impl Row {
             Of::All => true,
             Of::Buckets => kind != Kind::Window,
             Of::Windows => kind == Kind::Window,
+            Of::Funnels => kind == Kind::Funnel,
         }
     }
 }
