@@ -102,6 +102,59 @@ pub fn sliding_window(
     options.apply(builder)?.build()
 }
 
+/// The policy of a `#[funnel_limiter(paced)]`.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used.
+pub fn paced_funnel(
+    name: &str,
+    capacity: Result<Amount, ConfigError>,
+    rate: Result<Rate, ConfigError>,
+    options: &Options,
+) -> Built {
+    let builder = Policy::funnel(name).capacity(capacity?).rate(rate?).paced();
+    options.apply(builder)?.build()
+}
+
+/// The policy of a `#[window_limiter(kind = counter)]`.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used.
+pub fn counter_window(
+    name: &str,
+    limit: Result<Amount, ConfigError>,
+    window: Result<Duration, ConfigError>,
+    options: &Options,
+) -> Built {
+    let builder = Policy::counter_window(name).limit(limit?).window(window?);
+    options.apply(builder)?.build()
+}
+
+/// The policy of a `#[window_limiter(kind = fixed)]`; without a window it is a month.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used.
+pub fn fixed_window(
+    name: &str,
+    limit: Result<Amount, ConfigError>,
+    window: Option<Result<Duration, ConfigError>>,
+    align: Option<&str>,
+    options: &Options,
+) -> Built {
+    let mut builder = Policy::fixed_window(name).limit(limit?);
+    builder = match window {
+        Some(window) => builder.window(window?),
+        None => builder.window("month"),
+    };
+    if let Some(align) = align {
+        builder = builder.aligned(align);
+    }
+    options.apply(builder)?.build()
+}
+
 /// A rate from `rate = …, per = …`.
 ///
 /// # Errors
@@ -316,7 +369,10 @@ async fn decide(
     let answer = match wait {
         // Boxed, so that the calls which do not wait need not make room for it.
         Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
-        None => limiter.check_few(asks).await.and_then(Decision::require),
+        None => match limiter.check_few(asks).await.and_then(Decision::require) {
+            Ok(allowed) => limiter.pace(&allowed).await.map(|()| allowed),
+            rejected => rejected,
+        },
     };
     answer.map_err(|rejection| Refused {
         index: guilty(&rejection, entries),

@@ -133,6 +133,15 @@ impl Standing {
         }
     }
 
+    /// Time that a call which is admitted waits. What stands for a level is never paced.
+    #[inline]
+    pub(crate) fn delay(&self) -> u64 {
+        match self {
+            Self::Left(_) => 0,
+            Self::Told(outcome) => outcome.delay,
+        }
+    }
+
     /// The numbers, under the algorithm that was asked.
     pub(crate) fn outcome(&self, algorithm: &Algorithm) -> Outcome {
         match *self {
@@ -328,3 +337,6 @@ pub(crate) fn decide(slots: &mut [Slot<'_>], now: u64, mode: Mode) -> SmallVec<[
     let all_fit = take(Mode::Peek).iter().all(|outcome| outcome.fits);
     take(if all_fit { Mode::Charge } else { Mode::Refuse })
 }
+
+#[cfg(test)]
+mod counted_tests;

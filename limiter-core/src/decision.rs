@@ -210,7 +210,7 @@ impl LimitOutcome {
     /// drained. Zero unless the policy is a [paced](crate::PolicyBuilder::paced) funnel, and where it does not fit.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        Duration::from_micros(self.outcome().delay)
+        Duration::from_micros(self.standing.delay())
     }
 
     /// Time until nothing is left of what was used.

@@ -5,6 +5,7 @@ mod builder;
 mod check;
 mod life;
 mod named;
+mod pace;
 mod queue;
 mod refund;
 mod reserve;

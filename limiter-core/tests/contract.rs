@@ -40,6 +40,8 @@ mod support;
 mod admission;
 #[path = "contract/annotations.rs"]
 mod annotations;
+#[path = "contract/counted.rs"]
+mod counted;
 #[path = "contract/giving_up.rs"]
 mod giving_up;
 #[path = "contract/groups.rs"]
@@ -260,5 +262,17 @@ on_every_store! {
     annotations:
         a_call_that_does_not_count_is_given_back
         a_budget_is_found_by_name_and_key_parts
+    ;
+    counted:
+        a_fixed_window_gives_its_limit_in_each_period
+        an_aligned_period_ends_with_the_calendars
+        a_counter_window_forgets_the_last_period_bit_by_bit
+        large_limits_are_exact
+        a_changed_limit_keeps_what_was_used
+        a_changed_window_takes_effect_within_itself
+        a_clock_that_steps_back_ends_no_period_and_prolongs_none
+        a_clock_that_trembles_at_midnight_gives_one_day_and_the_next
+        time_passes_for_what_began_with_its_first_use
+        what_was_used_comes_back
     ;
 }

@@ -221,11 +221,13 @@ proptest! {
         let families = [
             [levels.0.policy("l"), second.policy("l")],
             [windows.0.policy("w"), windows.1.policy("w")],
+            [windows.0.counter("c"), windows.1.counter("c")],
+            [windows.0.fixed("f"), windows.1.fixed("f")],
         ];
         for family in &families {
             let cost = |policy: &Policy, part: u64| {
                 let quota = u64::try_from(policy.quota().as_thousandths()).unwrap();
-                let unit = if policy.name() == "w" { 1_000 } else { 1 };
+                let unit = if policy.name() == "l" { 1 } else { 1_000 };
                 Amount::from_thousandths((1 + (quota / unit - 1) * part / PARTS) * unit)
             };
             let mut world = World::new();
@@ -330,5 +332,60 @@ proptest! {
             last = Some(only(&decision).clone());
         }
         promise::window_of_each(&grants, [(old.limit, old.length), (new.limit, new.length)]).unwrap();
+    }
+
+    /// Two counters: over any time no more than the larger limit, and that much again in each of the shorter windows.
+    #[test]
+    fn counter_windows_that_alternate_mint_nothing(
+        old in window(), new in window(), same_window in any::<bool>(), steps in steps(forward()),
+    ) {
+        let new = Window { length: if same_window { old.length } else { new.length }, ..new };
+        let mut world = World::new();
+        let mut grants = Vec::new();
+        let mut last: Option<LimitOutcome> = None;
+        for step in steps {
+            world.go(step.pause, last.as_ref());
+            let window = if step.second { new } else { old };
+            let cost = window.cost(step);
+            let decision = world.check(&window.counter("p"), cost);
+            if decision.is_allowed() {
+                grants.push(world.grant(cost, step.second));
+            }
+            last = Some(only(&decision).clone());
+        }
+        let (limit, length) = (old.limit.max(new.limit), old.length.min(new.length));
+        promise::level(&grants, limit * 1_000, (limit * 1_000, length)).unwrap();
+    }
+
+    /// Periods one after the other: in each no more than the larger limit, and none shorter than the shorter window, but
+    /// where what began is cut to a window of the policy that is asked.
+    #[test]
+    fn fixed_windows_that_alternate_mint_nothing(
+        old in window(), new in window(), steps in steps(to_and_fro()),
+    ) {
+        let mut world = World::new();
+        let mut grants: Vec<Grant> = Vec::new();
+        let mut last: Option<LimitOutcome> = None;
+        for step in steps {
+            world.go(step.pause, last.as_ref());
+            let window = if step.second { new } else { old };
+            let cost = window.cost(step);
+            let decision = world.check(&window.fixed("p"), cost);
+            prop_assert!(decision.reset_after() <= micros(window.length));
+            if decision.is_allowed() {
+                grants.push(world.grant(cost, step.second));
+            }
+            last = Some(only(&decision).clone());
+        }
+        let (limit, length) = (old.limit.max(new.limit), old.length.min(new.length));
+        let (mut until, mut sum) = (0, 0);
+        for grant in grants {
+            // A period that begins with a grant is over a window later at the earliest.
+            if grant.at >= until {
+                (until, sum) = (grant.at + length, 0);
+            }
+            sum += grant.cost;
+            prop_assert!(sum <= 2 * limit * 1_000, "{sum} in one window");
+        }
     }
 }

@@ -168,13 +168,28 @@ impl LimitedFn {
                 let (capacity, rate) = (number(capacity, private), rate_of(rate, private));
                 quote!(#private::token_bucket(#name, #capacity, #rate, #options))
             }
-            Algorithm::Funnel { capacity, rate } => {
+            Algorithm::Funnel {
+                capacity,
+                rate,
+                paced,
+            } => {
                 let (capacity, rate) = (number(capacity, private), rate_of(rate, private));
-                quote!(#private::funnel(#name, #capacity, #rate, #options))
+                let new = local(if *paced { "paced_funnel" } else { "funnel" });
+                quote!(#private::#new(#name, #capacity, #rate, #options))
             }
             Algorithm::Window { limit, window } => {
                 let (limit, window) = (number(limit, private), period(window, private));
                 quote!(#private::sliding_window(#name, #limit, #window, #options))
+            }
+            Algorithm::CounterWindow { limit, window } => {
+                let (limit, window) = (number(limit, private), period(window, private));
+                quote!(#private::counter_window(#name, #limit, #window, #options))
+            }
+            Algorithm::FixedWindow { limit, window, align } => {
+                let limit = number(limit, private);
+                let window = option(window.as_ref().map(|window| period(window, private)));
+                let align = option(align.as_ref().map(ToTokens::to_token_stream));
+                quote!(#private::fixed_window(#name, #limit, #window, #align, #options))
             }
             // Built by whoever keeps the policies; an entry asks for it by its name.
             Algorithm::Named => TokenStream::new(),

@@ -102,7 +102,8 @@ pub fn token_limiter(
     limit(Kind::Token, args.into(), item.into()).into()
 }
 
-/// Limits an async function, or those of an `impl` block, by an exact sliding window: never more than `limit` calls in any window.
+/// Limits an async function, or those of an `impl` block, by a window: an exact sliding one, never more than `limit` calls in
+/// any window, unless it says another `kind`.
 ///
 /// ```
 /// use limiter_core::{Limiter, window_limiter, with_limiter};
@@ -141,8 +142,10 @@ pub fn token_limiter(
 ///
 /// | argument | what it says | default |
 /// |---|---|---|
-/// | `limit = 5` | The calls in any window: a whole number, at most 1,048,576. `need` is whole, too. | required |
-/// | `window = "1m"` | The window's length: text with a unit, or a `Duration`. | required |
+/// | `limit = 5` | The calls in any window: a whole number, at most 1,048,576 where it is exact. `need` is whole, too. | required |
+/// | `window = "1m"` | The window's length: text with a unit, `"week"`, or a `Duration`; of a fixed window `"month"`, too. | required |
+/// | `kind = counter` | `exact`; `counter`: two counters in place of 8 bytes a permit, and less exact (`Policy::counter_window`); `fixed`: a count that starts anew with each period (`Policy::fixed_window`). A limit above 10,000 that is exact says so. | `exact` |
+/// | `align = "utc"` | Fixed windows: periods begin with those of the calendar, in UTC or at an offset such as `"+02:00"`. | they begin with a key's first call |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
 pub fn window_limiter(
@@ -190,6 +193,7 @@ pub fn window_limiter(
 /// | `capacity = 20` | What the funnel holds: what is let through at once. | required |
 /// | `rate = 10` | How fast it drains: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
 /// | `per = "1m"` | The time in which a `rate` that is a number drains: text with a unit, or a `Duration`. | a second |
+/// | `paced` | A call waits until all that was let through before it has drained, so that calls leave evenly. | they go on at once |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
 pub fn funnel_limiter(

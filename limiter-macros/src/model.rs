@@ -1,12 +1,13 @@
 //! The annotated function with everything checked that can be checked before types are known.
 
 mod limit;
+mod window;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, Meta, Path};
+use syn::{Attribute, Expr, LitStr, Meta, Path};
 
 use crate::args::Args;
 use crate::diagnostics::Diagnostics;
@@ -93,10 +94,21 @@ pub(crate) enum Algorithm {
     Funnel {
         capacity: Number,
         rate: Rate,
+        paced: bool,
     },
     Window {
         limit: Number,
         window: Period,
+    },
+    CounterWindow {
+        limit: Number,
+        window: Period,
+    },
+    /// Without a window it is a month.
+    FixedWindow {
+        limit: Number,
+        window: Option<Period>,
+        align: Option<LitStr>,
     },
     /// Whatever the policy of that name says when the call is made.
     Named,

@@ -46,6 +46,9 @@ pub(crate) enum Word {
     CountIf,
     Policy,
     Except,
+    Paced,
+    Kind,
+    Align,
 }
 
 /// Which attributes take an argument.
@@ -54,6 +57,7 @@ pub(crate) enum Of {
     All,
     Buckets,
     Windows,
+    Funnels,
 }
 
 pub(crate) struct Row {
@@ -210,6 +214,27 @@ pub(crate) const TABLE: &[Row] = &[
         "except(preview)",
         &["exclude", "without", "not"],
     ),
+    row(
+        Word::Paced,
+        "paced",
+        Of::Funnels,
+        "paced",
+        &["smooth", "delay", "shape"],
+    ),
+    row(
+        Word::Kind,
+        "kind",
+        Of::Windows,
+        "kind = counter",
+        &["algorithm", "type", "mode"],
+    ),
+    row(
+        Word::Align,
+        "align",
+        Of::Windows,
+        "align = \"utc\"",
+        &["aligned", "offset", "timezone", "tz"],
+    ),
 ];
 
 /// What goes with a `policy`, which says everything else itself.
@@ -260,6 +285,7 @@ impl Row {
             Of::All => true,
             Of::Buckets => kind != Kind::Window,
             Of::Windows => kind == Kind::Window,
+            Of::Funnels => kind == Kind::Funnel,
         }
     }
 }

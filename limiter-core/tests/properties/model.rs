@@ -81,6 +81,20 @@ impl Window {
         policy.build().unwrap()
     }
 
+    pub(crate) fn counter(self, name: &str) -> Policy {
+        let policy = Policy::counter_window(name)
+            .limit(self.limit)
+            .window(micros(self.length));
+        policy.build().unwrap()
+    }
+
+    pub(crate) fn fixed(self, name: &str) -> Policy {
+        let policy = Policy::fixed_window(name)
+            .limit(self.limit)
+            .window(micros(self.length));
+        policy.build().unwrap()
+    }
+
     pub(crate) fn cost(self, step: Step) -> Amount {
         Amount::from(1 + (self.limit - 1) * step.part / PARTS)
     }

@@ -8,7 +8,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, LitStr, Path, PathSegment};
 
-use super::{Algorithm, Key, Limit, Name, Rate};
+use super::{Algorithm, Key, Limit, Name, Rate, window};
 use crate::args::{Args, plain_word};
 use crate::constant::is_constant;
 use crate::diagnostics::Diagnostics;
@@ -18,8 +18,6 @@ use crate::literal::{self, Number, Period, RateText};
 use crate::template::{Names, Template};
 use crate::words::{BESIDE_POLICY, Kind, Word};
 
-/// The largest limit of an exact window.
-const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 /// An hour, in microseconds.
 const MAX_DEADLINE: u64 = 3_600_000_000;
@@ -226,16 +224,24 @@ impl Algorithm {
         Some(match self {
             Self::Named => return None,
             Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => (Word::Capacity.text(), capacity),
-            Self::Window { limit, .. } => (Word::Limit.text(), limit),
+            Self::Window { limit, .. }
+            | Self::CounterWindow { limit, .. }
+            | Self::FixedWindow { limit, .. } => (Word::Limit.text(), limit),
         })
     }
 
     fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
         match self {
-            Self::Token { capacity, rate } | Self::Funnel { capacity, rate } => {
+            Self::Token { capacity, rate } | Self::Funnel { capacity, rate, .. } => {
                 capacity.is_constant(is_item) && rate.is_constant(is_item)
             }
-            Self::Window { limit, window } => limit.is_constant(is_item) && window.is_constant(is_item),
+            Self::Window { limit, window } | Self::CounterWindow { limit, window } => {
+                limit.is_constant(is_item) && window.is_constant(is_item)
+            }
+            Self::FixedWindow { limit, window, .. } => {
+                let windows = window.as_ref().is_none_or(|window| window.is_constant(is_item));
+                limit.is_constant(is_item) && windows
+            }
             Self::Named => false,
         }
     }
@@ -293,16 +299,7 @@ fn count_if(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Expr> {
 
 fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {
     if args.kind == Kind::Window {
-        let limit = args
-            .require(Word::Limit, diagnostics)
-            .map(|expr| window_limit(expr, diagnostics));
-        let window = args
-            .require(Word::Window, diagnostics)
-            .map(|expr| diagnostics.ok(Period::read(expr, "window")));
-        return Some(Algorithm::Window {
-            limit: limit??,
-            window: window??,
-        });
+        return window::algorithm(args, diagnostics);
     }
     let capacity = args.require(Word::Capacity, diagnostics);
     let capacity =
@@ -312,22 +309,25 @@ fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm
         .map(|expr| rate(expr, args, diagnostics));
     let (capacity, rate) = (capacity??, rate??);
     Some(match args.kind {
-        Kind::Funnel => Algorithm::Funnel { capacity, rate },
+        Kind::Funnel => Algorithm::Funnel {
+            capacity,
+            rate,
+            paced: paced(args, diagnostics)?,
+        },
         _ => Algorithm::Token { capacity, rate },
     })
 }
 
-fn window_limit(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
-    let span = expr.span();
-    let limit = diagnostics.ok(Number::read(expr, "limit", "limit = 5", true))?;
-    if matches!(limit, Number::Literal(thousandths) if thousandths / 1_000 > MAX_WINDOW_LIMIT) {
-        let message = format!(
-            "an exact window holds at most {MAX_WINDOW_LIMIT} calls: a larger rate is a `#[token_limiter]`"
-        );
-        diagnostics.at(span, message);
+/// Whether a funnel is paced.
+fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
+    let place = args.place(Word::Paced);
+    if let (Some(place), Some(_)) = (place, args.place(Word::Lease)) {
+        let message = "a paced funnel lends nothing, since its calls leave in the order that the store knows: leave out \
+                       `paced` or `lease`";
+        diagnostics.at(place, message);
         return None;
     }
-    Some(limit)
+    Some(place.is_some())
 }
 
 fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Rate> {

@@ -1,0 +1,111 @@
+//! What is charged whether it fits or not, and what is given back, of windows that keep counts.
+
+use super::*;
+use crate::policy::Policy;
+
+const NOW: u64 = 1_700_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+fn policies() -> [Policy; 2] {
+    [
+        Policy::counter_window("c").limit(10).window("10s").build(),
+        Policy::fixed_window("f").limit(10).window("10s").build(),
+    ]
+    .map(Result::unwrap)
+}
+
+#[test]
+fn what_is_overdrawn_has_to_come_back_before_anything_fits() {
+    for (policy, waits) in policies().iter().zip([12, 10]) {
+        let algorithm = policy.algorithm();
+        let mut state = State::Absent;
+        assert!(step(algorithm, &mut state, 8, NOW, Mode::Charge).fits);
+        owe(algorithm, &mut state, 4, NOW);
+        let denied = step(algorithm, &mut state, 1, NOW, Mode::Charge);
+        assert!(!denied.fits && denied.remaining == 0, "{policy}");
+        // Two and a half of the counter window's twelve have to fade in its second period.
+        let wait = denied.retry_after;
+        assert!(
+            (waits * SECOND..(waits + 1) * SECOND).contains(&wait),
+            "{policy}: {wait}"
+        );
+        let early = step(algorithm, &mut state, 1, NOW + wait - 1, Mode::Peek);
+        assert_eq!((early.fits, early.retry_after), (false, 1), "{policy}");
+        assert!(
+            step(algorithm, &mut state, 1, NOW + wait, Mode::Charge).fits,
+            "{policy}"
+        );
+        owe(algorithm, &mut state, u64::MAX, NOW + wait);
+        assert!(
+            !step(algorithm, &mut state, 1, NOW + wait, Mode::Peek).fits,
+            "{policy}"
+        );
+        assert!(state.is_spent(NOW + wait + 2 * 10 * SECOND), "{policy}");
+    }
+}
+
+#[test]
+fn what_is_overdrawn_of_nothing_is_charged_and_nothing_is_not() {
+    for policy in policies() {
+        let algorithm = policy.algorithm();
+        let mut state = State::Absent;
+        owe(algorithm, &mut state, 0, NOW);
+        assert!(matches!(state, State::Absent));
+        owe(algorithm, &mut state, 12, NOW);
+        assert_eq!(refund(algorithm, &mut state, 3, NOW).remaining, 1, "{policy}");
+        assert_eq!(refund(algorithm, &mut state, 100, NOW).remaining, 10, "{policy}");
+        assert!(state.is_spent(NOW), "{policy}");
+    }
+}
+
+/// Whatever counts at whatever moment: a refund makes exactly so much room, and no more than was used.
+#[test]
+fn a_refund_makes_room_for_as_much_as_it_gives_back() {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..2_000 {
+        let policies = policies();
+        let algorithm = policies[round % 2].algorithm();
+        let (mut state, mut now) = (State::Absent, NOW);
+        for _ in 0..20 {
+            now += random.u64(..6 * SECOND);
+            step(algorithm, &mut state, random.u64(..8), now, Mode::Charge);
+            if random.u8(..3) == 0 {
+                let before = step(algorithm, &mut state, 0, now, Mode::Peek);
+                let amount = random.u64(..12);
+                let after = refund(algorithm, &mut state, amount, now);
+                let expected = (before.remaining + amount).min(10);
+                assert_eq!(after.remaining, expected, "seed {seed}: {algorithm:?}");
+                assert!(
+                    after.reset_after <= before.reset_after,
+                    "seed {seed}: {algorithm:?}"
+                );
+                assert_eq!(
+                    after.reset_after == 0,
+                    expected == 10,
+                    "seed {seed}: {algorithm:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Years go by, and the month ends when it ends.
+#[test]
+fn a_month_gives_its_limit_once() {
+    let policy = Policy::fixed_window("m")
+        .limit(2)
+        .window("month")
+        .aligned("-05:30");
+    let policy = policy.build().unwrap();
+    let (mut state, mut now) = (State::Absent, NOW);
+    for _ in 0..30 {
+        let first = step(policy.algorithm(), &mut state, 2, now, Mode::Charge);
+        assert!(first.fits && first.reset_after <= 31 * 86_400 * SECOND);
+        let wait = step(policy.algorithm(), &mut state, 1, now, Mode::Charge).retry_after;
+        assert_eq!(wait, first.reset_after);
+        now += wait - 1;
+        assert!(!step(policy.algorithm(), &mut state, 1, now, Mode::Charge).fits);
+        now += 1;
+    }
+}

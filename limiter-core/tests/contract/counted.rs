@@ -1,0 +1,266 @@
+//! Windows that keep counts: fixed ones, by the calendar too, and sliding ones of two counters.
+
+use std::time::Duration;
+
+use limiter_core::{Amount, OnStoreFailure, Policy, Timestamp};
+
+use crate::support::{KEY, PATIENT, Subject, micros, millis, only, secs, wait_of};
+
+fn fixed(name: &str, limit: u64, window: &str) -> Policy {
+    let policy = Policy::fixed_window(name).limit(limit).window(window);
+    policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
+}
+
+fn aligned(name: &str, limit: u64, window: &str, offset: &str) -> Policy {
+    let policy = Policy::fixed_window(name).limit(limit).window(window);
+    policy
+        .aligned(offset)
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
+}
+
+fn counter(name: &str, limit: u64, window: &str) -> Policy {
+    let policy = Policy::counter_window(name).limit(limit).window(window);
+    policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
+}
+
+/// 2024-02-29T23:00:00Z, a Thursday.
+fn leap_day(subject: &Subject) {
+    subject.clock.set(Timestamp::from_micros(1_709_247_600_000_000));
+}
+
+pub(crate) async fn a_fixed_window_gives_its_limit_in_each_period(subject: Subject) {
+    let policy = fixed("p", 3, "10s");
+    assert_eq!(subject.calls(&policy, 2).await, "PP");
+    subject.clock.advance(secs(4));
+    assert_eq!(subject.calls(&policy, 2).await, "PD");
+    let denied = subject.call_of(&policy, 3).await;
+    assert_eq!((wait_of(&denied), denied.reset_after()), (secs(6), secs(6)));
+    subject.clock.advance(secs(6) - micros(1));
+    assert_eq!(wait_of(&subject.call(&policy).await), micros(1));
+    subject.clock.advance(micros(1));
+    assert_eq!(
+        subject.call_of(&policy, 3).await.reset_after(),
+        secs(10),
+        "a new period"
+    );
+    subject.clock.advance(secs(25));
+    assert_eq!(
+        subject.call(&policy).await.reset_after(),
+        secs(10),
+        "after a pause too"
+    );
+}
+
+pub(crate) async fn an_aligned_period_ends_with_the_calendars(subject: Subject) {
+    let hour = secs(3_600);
+    for (number, (window, offset, left)) in [
+        ("1d", "utc", hour),
+        ("1d", "+02:00", hour * 23),
+        ("1h", "+05:30", hour / 2),
+        ("week", "utc", hour * 73),
+        ("month", "utc", hour),
+        ("month", "+01:00", hour * 24 * 31),
+        ("month", "-05:30", hour * 13 / 2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        leap_day(&subject);
+        let policy = aligned(&format!("p{number}"), 2, window, offset);
+        assert_eq!(subject.call_of(&policy, 2).await.reset_after(), left, "{policy}");
+        let denied = subject.call(&policy).await;
+        assert_eq!(
+            (wait_of(&denied), only(&denied).expires_after()),
+            (left, left),
+            "{policy}"
+        );
+        subject.clock.advance(left - micros(1));
+        assert_eq!(wait_of(&subject.call(&policy).await), micros(1), "{policy}");
+        subject.clock.advance(micros(1));
+        assert_eq!(subject.calls(&policy, 3).await, "PPD", "{policy}");
+    }
+}
+
+pub(crate) async fn a_counter_window_forgets_the_last_period_bit_by_bit(subject: Subject) {
+    let policy = counter("p", 10, "10s");
+    assert_eq!(subject.call_of(&policy, 10).await.reset_after(), secs(20));
+    // One comes back when a tenth of the next period has passed.
+    assert_eq!(wait_of(&subject.call(&policy).await), secs(11));
+    assert_eq!(wait_of(&subject.call_of(&policy, 10).await), secs(20));
+    subject.clock.advance(secs(11) - micros(1));
+    assert_eq!(wait_of(&subject.call(&policy).await), micros(1));
+    subject.clock.advance(micros(1));
+    assert_eq!(subject.calls(&policy, 2).await, "PD");
+    subject.clock.advance(secs(4));
+    // Half of ten, and one.
+    assert_eq!(subject.remaining(&policy).await, Amount::from(4_u32));
+    assert_eq!(subject.call_of(&policy, 4).await.reset_after(), secs(15));
+    // What was given before has faded at the end of the period; the five of this one are left.
+    subject.clock.advance(secs(5));
+    assert_eq!(subject.remaining(&policy).await, Amount::from(5_u32));
+    subject.clock.advance(secs(10));
+    assert_eq!(subject.remaining(&policy).await, Amount::from(10_u32));
+}
+
+pub(crate) async fn large_limits_are_exact(subject: Subject) {
+    let most = 1_u64 << 42;
+    let policy = counter("c", most, "50d");
+    assert!(subject.call_of(&policy, most - 1).await.is_allowed());
+    assert_eq!(subject.calls(&policy, 2).await, "PD");
+    let wait = wait_of(&subject.call(&policy).await);
+    // In a microsecond a little more than one fades.
+    assert_eq!(wait, secs(50 * 86_400) + micros(1));
+    subject.clock.advance(wait);
+    assert_eq!(subject.calls(&policy, 2).await, "PD");
+    let most = 1_u64 << 52;
+    let policy = fixed("f", most, "1h");
+    assert!(subject.call_of(&policy, most - 1).await.is_allowed());
+    assert_eq!(subject.calls(&policy, 2).await, "PD");
+}
+
+pub(crate) async fn a_changed_limit_keeps_what_was_used(subject: Subject) {
+    for sized in [
+        (|limit| fixed("f", limit, "1h")) as fn(u64) -> Policy,
+        |limit| counter("c", limit, "1h"),
+        |limit| aligned("a", limit, "month", "utc"),
+    ] {
+        assert_eq!(subject.call_of(&sized(10), 4).await.remaining(), 6);
+        assert_eq!(subject.remaining(&sized(20)).await.whole(), 16);
+        assert!(!subject.call(&sized(3)).await.is_allowed());
+        assert_eq!(subject.call(&sized(5)).await.remaining(), 0);
+        assert_eq!(subject.call_of(&sized(20), 15).await.remaining(), 0);
+        assert_eq!(subject.calls(&sized(20), 1).await, "D");
+    }
+}
+
+/// What was used is kept for no longer than a window of the new length, and nothing of it is forgotten at once.
+pub(crate) async fn a_changed_window_takes_effect_within_itself(subject: Subject) {
+    let lasting = |window| fixed("f", 2, window);
+    assert_eq!(subject.calls(&lasting("1h"), 3).await, "PPD");
+    assert_eq!(wait_of(&subject.call(&lasting("1m")).await), secs(60));
+    assert_eq!(wait_of(&subject.call(&lasting("1h")).await), secs(60));
+    subject.clock.advance(secs(60));
+    assert_eq!(subject.calls(&lasting("1h"), 3).await, "PPD");
+    assert_eq!(
+        wait_of(&subject.call(&lasting("2h")).await),
+        secs(3_600),
+        "a period lasts as it began"
+    );
+
+    let lasting = |window| counter("c", 2, window);
+    assert_eq!(subject.calls(&lasting("1h"), 3).await, "PPD");
+    // They count less and less from now on: one no more after half of the window.
+    assert_eq!(wait_of(&subject.call(&lasting("1m")).await), secs(30));
+    subject.clock.advance(secs(30));
+    assert_eq!(subject.calls(&lasting("1m"), 2).await, "PD");
+    assert_eq!(wait_of(&subject.call(&lasting("1h")).await), secs(30));
+}
+
+pub(crate) async fn a_clock_that_steps_back_ends_no_period_and_prolongs_none(subject: Subject) {
+    for policy in [
+        fixed("f", 5, "10s"),
+        counter("c", 5, "10s"),
+        aligned("h", 5, "1h", "utc"),
+        aligned("m", 5, "month", "utc"),
+    ] {
+        leap_day(&subject);
+        let longest = policy.window() * 2;
+        for step in [micros(1), millis(3), secs(1), secs(7_200), secs(86_400 * 400)] {
+            assert!(subject.call_of(&policy, 5).await.is_allowed(), "{policy}");
+            for _ in 0..3 {
+                subject.clock.step_back(step);
+                let denied = subject.call(&policy).await;
+                assert!(
+                    !denied.is_allowed() && denied.remaining() == 0,
+                    "{policy}, back by {step:?}"
+                );
+                assert!(denied.reset_after() <= longest, "{policy}, back by {step:?}");
+            }
+            let wait = wait_of(&subject.call(&policy).await);
+            subject.clock.advance(wait - micros(1));
+            assert_eq!(
+                wait_of(&subject.call(&policy).await),
+                micros(1),
+                "{policy}, back by {step:?}"
+            );
+            subject.clock.advance(micros(1));
+            assert!(
+                subject.call(&policy).await.is_allowed(),
+                "{policy}, back by {step:?}"
+            );
+            subject.limits.reset(&policy, KEY).await.unwrap();
+        }
+    }
+}
+
+/// At the end of a period by the calendar a clock that goes to and fro is the worst that there is.
+pub(crate) async fn a_clock_that_trembles_at_midnight_gives_one_day_and_the_next(subject: Subject) {
+    let policy = aligned("p", 5, "1d", "utc");
+    leap_day(&subject);
+    subject.clock.advance(secs(3_600) - millis(1));
+    let mut admitted = 0;
+    for _ in 0..20 {
+        subject.clock.advance(millis(2));
+        admitted += subject.calls(&policy, 7).await.matches('P').count();
+        subject.clock.step_back(millis(2));
+        admitted += subject.calls(&policy, 7).await.matches('P').count();
+    }
+    assert!(admitted <= 10, "{admitted}");
+}
+
+pub(crate) async fn time_passes_for_what_began_with_its_first_use(subject: Subject) {
+    let policy = fixed("f", 2, "10s");
+    assert!(subject.call(&policy).await.is_allowed());
+    subject.clock.advance(secs(4));
+    assert!(subject.call(&policy).await.is_allowed());
+    subject.clock.step_back(secs(3_600));
+    assert_eq!(wait_of(&subject.call(&policy).await), secs(6), "as it was");
+    subject.clock.advance(secs(6));
+    assert_eq!(subject.calls(&policy, 3).await, "PPD");
+}
+
+pub(crate) async fn what_was_used_comes_back(subject: Subject) {
+    for policy in [
+        fixed("f", 5, "10s"),
+        counter("c", 5, "10s"),
+        aligned("a", 5, "1h", "utc"),
+    ] {
+        subject.use_up(&policy).await;
+        subject.limits.refund(&policy, KEY).cost(2).await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::from(2_u32));
+        assert_eq!(subject.calls(&policy, 3).await, "PPD", "{policy}");
+        subject.limits.refund(&policy, KEY).cost(5).await.unwrap();
+        let peeked = subject.peek(&policy).await;
+        assert_eq!(
+            (peeked.remaining(), peeked.reset_after()),
+            (5, Duration::ZERO),
+            "{policy}"
+        );
+        assert_eq!(only(&peeked).expires_after(), Duration::ZERO, "{policy}");
+        assert_eq!(subject.redis_keys(), Vec::<String>::new(), "{policy}");
+    }
+    // Of a counter window the oldest first, as much as it counts for.
+    let policy = counter("c", 10, "10s");
+    assert!(subject.call_of(&policy, 10).await.is_allowed());
+    subject.clock.advance(secs(15));
+    assert!(subject.call_of(&policy, 5).await.is_allowed());
+    subject.limits.refund(&policy, KEY).cost(4).await.unwrap();
+    assert_eq!(subject.remaining(&policy).await, Amount::from(4_u32));
+    subject.clock.advance(secs(5));
+    assert_eq!(
+        subject.remaining(&policy).await,
+        Amount::from(5_u32),
+        "those of this period"
+    );
+}

@@ -1,0 +1,180 @@
+//! How far off a counter window is: what it promises over any time, how close somebody who knows its periods comes to that,
+//! and what calls at random moments come to, against a log of all that was given.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![expect(clippy::print_stdout, reason = "what was measured")]
+
+mod support;
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use limiter_core::{Limiter, ManualClock, Policy};
+use support::{KEY, micros};
+
+const WINDOW: u64 = 1_000_000;
+
+/// Permits that were given, and when.
+struct World {
+    limits: Limiter,
+    clock: ManualClock,
+    policy: Policy,
+    passed: u64,
+    given: Vec<(u64, u64)>,
+}
+
+impl World {
+    fn new(limit: u64) -> Self {
+        let clock = ManualClock::new();
+        let limits = Limiter::in_process().clock(&clock).build();
+        let policy = Policy::counter_window("p").limit(limit).window(micros(WINDOW));
+        Self {
+            limits,
+            clock,
+            policy: policy.build().unwrap(),
+            passed: 0,
+            given: Vec::new(),
+        }
+    }
+
+    fn go_to(&mut self, moment: u64) {
+        self.clock.advance(Duration::from_micros(moment - self.passed));
+        self.passed = moment;
+    }
+
+    async fn call(&mut self, cost: u64) -> bool {
+        let decision = self.limits.check(&self.policy, KEY).cost(cost).await.unwrap();
+        if decision.is_allowed() {
+            self.given.push((self.passed, cost));
+        }
+        decision.is_allowed()
+    }
+
+    /// All that is left.
+    async fn use_up(&mut self) {
+        let left = self.limits.peek(&self.policy, KEY).await.unwrap().remaining();
+        if left > 0 {
+            assert!(self.call(left).await);
+        }
+    }
+
+    /// The most that was given in any window.
+    fn most(&self) -> u64 {
+        let (mut first, mut sum, mut most) = (0, 0, 0);
+        for (at, cost) in &self.given {
+            sum += cost;
+            while self.given[first].0 + WINDOW <= *at {
+                sum -= self.given[first].1;
+                first += 1;
+            }
+            most = most.max(sum);
+        }
+        most
+    }
+
+    /// From any permit to any later one: at most limit · (1 + T / window).
+    fn keeps_its_promise(&self, limit: u64) {
+        // As `promise::level` puts it: a level of this capacity, which loses `limit` in a window.
+        let (mut sum, mut least) = (0_i128, i128::MAX);
+        for (at, cost) in &self.given {
+            least = least.min(sum * i128::from(WINDOW) - i128::from(limit * at));
+            sum += i128::from(*cost);
+            let now = sum * i128::from(WINDOW) - i128::from(limit * at);
+            assert!(
+                now - least <= i128::from(limit * WINDOW),
+                "limit {limit}, at {at}"
+            );
+        }
+    }
+}
+
+/// One call to begin the periods; all there is at the end of one, and all there is at the end of the next.
+#[tokio::test]
+async fn who_knows_the_periods_gets_less_than_twice_the_limit() {
+    for limit in [1, 2, 10, 1_000, 100_000] {
+        let mut world = World::new(limit);
+        assert!(world.call(1).await);
+        // What was given before fades by the end of the second period; the last microsecond of it is taken.
+        world.go_to(2 * WINDOW - 1);
+        world.use_up().await;
+        let first = world.given.last().unwrap().1;
+        world.go_to(3 * WINDOW - 2);
+        world.use_up().await;
+        world.keeps_its_promise(limit);
+        let most = world.most();
+        println!("limit {limit}: {most} in one window");
+        assert!(
+            most < 2 * limit || limit == 1 && most <= 2,
+            "limit {limit}: {most}"
+        );
+        assert!(first + 1 >= limit, "limit {limit}: {first}");
+        if limit >= 10 {
+            // It is as bad as told.
+            assert!(
+                most >= 2 * limit - 1 - limit.div_ceil(WINDOW / 2),
+                "limit {limit}: {most}"
+            );
+        }
+    }
+}
+
+/// Calls at random moments: as many as the limit, and several times as many.
+#[tokio::test]
+async fn random_calls_get_some_percent_more_than_the_limit() {
+    let limit = 100;
+    for (times, most_over) in [(0.8, 0.12), (1.0, 0.18), (1.5, 0.18), (3.0, 0.08), (10.0, 0.04)] {
+        let mut random = Rng::with_seed(1);
+        let mut world = World::new(limit);
+        let mut at = 0.0_f64;
+        while at < 100.0 * 1e6 {
+            at += -random.f64().max(1e-12).ln() * 1e6 / (100.0 * times);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment")]
+            world.go_to((at as u64).max(world.passed));
+            world.call(1).await;
+        }
+        world.keeps_its_promise(limit);
+        let most = world.most();
+        let all: u64 = world.given.iter().map(|(_, cost)| cost).sum();
+        println!(
+            "{times} of the limit: at most {most} of {limit} in any window, {} a window",
+            all / 100
+        );
+        #[expect(clippy::cast_precision_loss, reason = "some hundreds")]
+        let over = most as f64 / limit as f64 - 1.0;
+        assert!(over <= most_over, "{times} of the limit: {most}");
+        assert!(
+            times < 1.0 || all >= 85 * 100,
+            "no more is refused than that: {all}"
+        );
+    }
+}
+
+/// Bursts of every size at every kind of moment: the promise over any time holds.
+#[tokio::test]
+async fn no_calls_whatever_get_more_than_promised_over_any_time() {
+    let seed = fastrand::u64(..);
+    let mut random = Rng::with_seed(seed);
+    println!("seed {seed}");
+    for _ in 0..300 {
+        let limit = [1, 2, 7, 100, 5_000_000][random.usize(..5)];
+        let mut world = World::new(limit);
+        for _ in 0..100 {
+            let end = (world.passed / WINDOW + 1) * WINDOW;
+            let to = match random.u8(..5) {
+                0 => end,
+                1 => end - 1,
+                2 => world.passed + random.u64(..100),
+                3 => world.passed + random.u64(..3 * WINDOW),
+                _ => world.passed + random.u64(..WINDOW / 4),
+            };
+            world.go_to(to.max(world.passed));
+            if random.bool() {
+                world.use_up().await;
+            } else {
+                let cost = random.u64(1..=limit);
+                world.call(cost).await;
+            }
+        }
+        world.keeps_its_promise(limit);
+        assert!(world.most() <= 2 * limit, "limit {limit}");
+    }
+}

@@ -1,0 +1,209 @@
+//! The three kinds of windows.
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::{Expr, LitStr};
+
+use super::Algorithm;
+use crate::args::{Args, plain_word};
+use crate::diagnostics::Diagnostics;
+use crate::literal::{self, MAX_SPAN, Number, Period};
+use crate::words::Word;
+
+/// The largest limit of an exact window.
+const MAX_EXACT_LIMIT: u64 = 1 << 20;
+/// A larger limit of an exact window is spelled out: it takes its bytes for every key.
+const MAX_UNSPELLED_LIMIT: u64 = 10_000;
+/// What an exact window takes beside its permits, and what it takes for each.
+const HEADER_BYTES: u64 = 53;
+const PERMIT_BYTES: u64 = 8;
+/// The largest limit of a counter window, and the longest window in microseconds.
+const MAX_COUNTED: u64 = 1 << 42;
+const DAY: u64 = 86_400_000_000;
+
+/// Which kind of window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Exact,
+    Counter,
+    Fixed,
+}
+
+/// How long a window is.
+enum Length {
+    Of(Period),
+    Month,
+}
+
+pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {
+    let spelled = args.take(Word::Kind).map(|expr| kind(&expr, diagnostics));
+    let limit = args.require(Word::Limit, diagnostics).map(|expr| {
+        let span = expr.span();
+        let limit = diagnostics.ok(Number::read(expr, "limit", "limit = 5", true));
+        (limit, span)
+    });
+    let window = args.require(Word::Window, diagnostics).map(|expr| {
+        let span = expr.span();
+        (length(expr, diagnostics), span)
+    });
+    let align = args.take(Word::Align).map(|expr| align(&expr, diagnostics));
+    // What was said of the kind and cannot be read says nothing of the rest.
+    let kind = spelled.map_or(Some(Kind::Exact), |kind| kind)?;
+
+    let limit = limit.and_then(|(limit, span)| {
+        let limit = limit?;
+        check_limit(&limit, kind, spelled.is_none(), span, diagnostics).then_some(limit)
+    });
+    if let (Some(place), false) = (args.place(Word::Align), kind == Kind::Fixed) {
+        let message = "`align` goes with `kind = fixed`: the other windows begin with no calendar";
+        diagnostics.at(place, message);
+        return None;
+    }
+    let (window, span) = window?;
+    let window = window?;
+    let limit = limit?;
+    if kind == Kind::Fixed {
+        let align = align.map_or(Some(None), |align| align.map(Some))?;
+        let window = fixed_length(window, align.is_some(), span, diagnostics)?;
+        return Some(Algorithm::FixedWindow { limit, window, align });
+    }
+    let window = match window {
+        Length::Of(window) => window,
+        Length::Month => {
+            let message = "a month is one of the calendar: it goes with `kind = fixed, align = \"utc\"`";
+            diagnostics.at(span, message);
+            return None;
+        }
+    };
+    if kind == Kind::Exact {
+        return Some(Algorithm::Window { limit, window });
+    }
+    if matches!(window, Period::Literal(micros) if micros > MAX_COUNTED) {
+        diagnostics.at(span, "the window of a `kind = counter` is at most 50 days");
+        return None;
+    }
+    Some(Algorithm::CounterWindow { limit, window })
+}
+
+fn kind(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Kind> {
+    match plain_word(expr).as_deref() {
+        Some("exact") => Some(Kind::Exact),
+        Some("counter") => Some(Kind::Counter),
+        Some("fixed") => Some(Kind::Fixed),
+        _ => {
+            diagnostics.at(
+                expr.span(),
+                "`kind` is `exact`, `counter` or `fixed`, without quotes",
+            );
+            None
+        }
+    }
+}
+
+fn length(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Length> {
+    match literal::text(&expr).map(LitStr::value).as_deref().map(str::trim) {
+        Some("month") => Some(Length::Month),
+        Some("week") => Some(Length::Of(Period::Literal(7 * DAY))),
+        _ => diagnostics.ok(Period::read(expr, "window")).map(Length::Of),
+    }
+}
+
+fn align(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<LitStr> {
+    let text = literal::text(expr);
+    if let Some(text) = text.filter(|text| is_offset(&text.value())) {
+        return Some(text.clone());
+    }
+    let message = "`align` is \"utc\", or what local time is ahead of it, in hours and minutes, such as \"+02:00\" or \"-05:30\"";
+    diagnostics.at(expr.span(), message);
+    None
+}
+
+/// Whether limiter-core reads it as an offset from UTC.
+fn is_offset(text: &str) -> bool {
+    let text = text.trim();
+    if text.eq_ignore_ascii_case("utc") || text == "Z" {
+        return true;
+    }
+    let number = |part: &str| match part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => part.parse::<u8>().ok(),
+        false => None,
+    };
+    let parts = text
+        .strip_prefix(['+', '-'])
+        .and_then(|text| text.split_once(':'));
+    let parts = parts.and_then(|(hours, minutes)| Some((number(hours)?, number(minutes)?)));
+    parts.is_some_and(|(hours, minutes)| hours < 24 && minutes < 60)
+}
+
+fn check_limit(
+    limit: &Number,
+    kind: Kind,
+    unspelled: bool,
+    span: Span,
+    diagnostics: &mut Diagnostics,
+) -> bool {
+    let Number::Literal(thousandths) = limit else {
+        return true;
+    };
+    let permits = thousandths / 1_000;
+    let message = match kind {
+        Kind::Exact if permits > MAX_EXACT_LIMIT => format!(
+            "an exact window holds at most {MAX_EXACT_LIMIT} calls: more are a `kind = counter`, or a `#[token_limiter]`"
+        ),
+        Kind::Exact if unspelled && permits > MAX_UNSPELLED_LIMIT => format!(
+            "an exact window takes {PERMIT_BYTES} bytes a permit, here {} bytes a key: write `kind = exact` if that is \
+             meant, or `kind = counter`, which takes 42 bytes and is less exact",
+            HEADER_BYTES + PERMIT_BYTES * permits
+        ),
+        Kind::Counter if permits > MAX_COUNTED => {
+            format!("the limit of a `kind = counter` is at most {MAX_COUNTED}")
+        }
+        Kind::Fixed if permits > MAX_SPAN => format!("the limit of a `kind = fixed` is at most {MAX_SPAN}"),
+        _ => return true,
+    };
+    diagnostics.at(span, message);
+    false
+}
+
+/// The length of a fixed window, as far as it can be aligned; none is a month.
+fn fixed_length(
+    window: Length,
+    aligned: bool,
+    span: Span,
+    diagnostics: &mut Diagnostics,
+) -> Option<Option<Period>> {
+    match window {
+        Length::Month if !aligned => {
+            let message = "a month is one of the calendar: add `align = \"utc\"`, or say `window = \"30d\"`";
+            diagnostics.at(span, message);
+            None
+        }
+        Length::Month => Some(None),
+        Length::Of(Period::Literal(micros))
+            if aligned && micros != 7 * DAY && !DAY.is_multiple_of(micros) =>
+        {
+            let message = "an aligned window is a month, a week, or makes a day a whole number of times, such as \"1d\", \
+                           \"1h\" or \"15m\"";
+            diagnostics.at(span, message);
+            None
+        }
+        Length::Of(window) => Some(Some(window)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_core::UtcOffset;
+
+    use super::*;
+
+    #[test]
+    fn an_offset_means_the_same_here_and_at_run_time() {
+        for text in [
+            "utc", "UTC", " Utc ", "Z", "z", "+02:00", "-05:30", "+23:59", "+24:00", "+2:00", "02:00",
+            "+02:60", "+0200", "", "+", "CET", "-00:00", "+1:000",
+        ] {
+            assert_eq!(is_offset(text), text.parse::<UtcOffset>().is_ok(), "{text}");
+        }
+    }
+}
