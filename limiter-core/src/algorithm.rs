@@ -185,6 +185,8 @@ fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, 
         Algorithm::TokenBucket(limit) => level::step(limit, stored, cost, now, mode),
         Algorithm::Funnel(limit) => level::step(limit, stored, cost, now, mode),
         Algorithm::SlidingWindow(limit) => return sliding_window::step(limit, state, cost, now, mode),
+        // What is in flight has no state that time changes; no request is ever made of it.
+        Algorithm::Concurrency(_) => return Outcome::default(),
     };
     if let Some(level) = level {
         *state = match Steady::of_level(algorithm, &level, now, outcome.reset_after) {

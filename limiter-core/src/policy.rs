@@ -1,6 +1,7 @@
 //! Policies: what is limited, and how. A `Policy` that exists is valid.
 
 mod builder;
+mod concurrency;
 mod funnel;
 mod purse;
 mod rate;
@@ -17,6 +18,8 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 pub(crate) use builder::check_text;
 pub use builder::{LevelShape, PolicyBuilder, SlidingWindowShape, Window};
+pub(crate) use concurrency::Concurrency;
+pub use concurrency::ConcurrencyShape;
 pub(crate) use funnel::Funnel;
 pub(crate) use purse::Lent;
 pub use rate::Rate;
@@ -64,6 +67,7 @@ pub(crate) enum Algorithm {
     TokenBucket(TokenBucket),
     Funnel(Funnel),
     SlidingWindow(SlidingWindow),
+    Concurrency(Concurrency),
 }
 
 impl Algorithm {
@@ -74,6 +78,7 @@ impl Algorithm {
                 capacity
             }
             Self::SlidingWindow(SlidingWindow { limit, .. }) => limit,
+            Self::Concurrency(Concurrency { max, .. }) => max,
         }
     }
 
@@ -83,6 +88,7 @@ impl Algorithm {
             Self::TokenBucket(_) => "tb",
             Self::Funnel(_) => "fn",
             Self::SlidingWindow(_) => "sw",
+            Self::Concurrency(_) => "cc",
         }
     }
 }
@@ -152,20 +158,21 @@ impl Policy {
         self.0.group.as_deref()
     }
 
-    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit.
+    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit, what may be in flight.
     #[must_use]
     pub fn quota(&self) -> Amount {
         self.amount(self.0.algorithm.quota())
     }
 
-    /// The time after which nothing remains of a fully used quota: a window's length, or the time in which a
-    /// bucket fills or a funnel drains.
+    /// The time after which nothing remains of a fully used quota: a window's length, the time in which a bucket fills or a
+    /// funnel drains, or the lease of permits whose holders died.
     #[must_use]
     pub fn window(&self) -> Duration {
         Duration::from_micros(match self.0.algorithm {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })
             | Algorithm::Funnel(Funnel { capacity, rate }) => rate.time_for(capacity, 0),
             Algorithm::SlidingWindow(SlidingWindow { window, .. }) => window,
+            Algorithm::Concurrency(limit) => limit.lease_micros(),
         })
     }
 
@@ -181,7 +188,8 @@ impl Policy {
         self.0.deadline
     }
 
-    /// For how long at most permits may be borrowed from Redis, where they may ([`PolicyBuilder::lease`]).
+    /// For how long at most permits may be borrowed from Redis, where they may, or outlive their holder
+    /// ([`PolicyBuilder::lease`]).
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.0.lease
@@ -208,7 +216,7 @@ impl Policy {
     /// An amount counted in the algorithm's own unit.
     pub(crate) fn amount(&self, units: u64) -> Amount {
         match self.0.algorithm {
-            Algorithm::SlidingWindow(_) => Amount::from(units),
+            Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => Amount::from(units),
             _ => Amount::from_thousandths(units),
         }
     }
@@ -268,6 +276,7 @@ impl fmt::Display for Policy {
                     rate::Span(window)
                 )
             }
+            Algorithm::Concurrency(limit) => write!(f, "{name} (concurrency: {limit})"),
         }
     }
 }

@@ -38,6 +38,8 @@ mod support;
 
 #[path = "contract/admission.rs"]
 mod admission;
+#[path = "contract/concurrency.rs"]
+mod concurrency;
 #[path = "contract/giving_up.rs"]
 mod giving_up;
 #[path = "contract/groups.rs"]
@@ -213,5 +215,20 @@ on_every_store! {
         a_window_of_a_century_gives_back_too
         a_refund_keeps_what_comes_back_by_itself
         a_refund_of_what_is_no_amount_is_refused
+    ;
+    concurrency:
+        no_more_than_the_maximum_are_in_flight
+        a_cost_is_held_whole_or_not_at_all
+        what_is_held_outlives_many_leases
+        what_is_given_back_goes_to_who_came_first
+        who_needs_little_does_not_overtake_who_needs_much
+        a_wait_ends_when_its_time_is_over
+        who_leaves_the_queue_holds_nothing
+        shutdown_ends_waits_and_leaves_what_is_held
+        a_policy_of_concurrency_is_entered_and_no_other
+        keys_in_groups_are_in_flight_apart
+        a_changed_maximum_counts_from_the_next_call
+        a_reset_takes_nothing_from_this_process
+        ten_thousand_cycles_never_exceed_and_end_at_none
     ;
 }

@@ -22,6 +22,16 @@ pub const SCRIPT: &[&str] = &[
     "+del",
 ];
 
+/// What it has to be permitted besides where policies of concurrency are entered.
+pub const CONCURRENCY: &[&str] = &[
+    "+zadd",
+    "+zrem",
+    "+zrange",
+    "+zcount",
+    "+zscore",
+    "+zremrangebyscore",
+];
+
 /// What it has to be permitted besides on the nodes of a cluster.
 pub const CLUSTER: &[&str] = &["+cluster|slots", "+asking"];
 
@@ -35,7 +45,7 @@ pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
     let name = ["--user", "limiter", "on", ">limits", "~*"];
     name.into_iter()
-        .chain([SCRIPT, CLUSTER, SENTINEL].into_iter().flatten().copied())
+        .chain([SCRIPT, CONCURRENCY, CLUSTER, SENTINEL].into_iter().flatten().copied())
 }
 
 /// The line of configuration with which a sentinel makes the user.

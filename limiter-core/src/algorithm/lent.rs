@@ -218,7 +218,7 @@ macro_rules! on_meter {
         match $algorithm {
             Algorithm::TokenBucket($meter) => $then,
             Algorithm::Funnel($meter) => $then,
-            Algorithm::SlidingWindow(_) => $other,
+            Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => $other,
         }
     };
 }

@@ -89,7 +89,7 @@ impl StoredLevel {
         match algorithm {
             Algorithm::TokenBucket(_) => Some(State::TokenBucket(level)),
             Algorithm::Funnel(_) => Some(State::Funnel(level)),
-            Algorithm::SlidingWindow(_) => None,
+            Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => None,
         }
     }
 }

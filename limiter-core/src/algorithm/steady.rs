@@ -31,7 +31,7 @@ fn of(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { capacity, rate })
         | Algorithm::Funnel(Funnel { capacity, rate }) => Some((*capacity, rate)),
-        Algorithm::SlidingWindow(_) => None,
+        Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => None,
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
         let (level, outcome) = match algorithm {
             Algorithm::TokenBucket(limit) => level::step(limit, *stored, cost, now, mode),
             Algorithm::Funnel(limit) => level::step(limit, *stored, cost, now, mode),
-            Algorithm::SlidingWindow(_) => unreachable!(),
+            Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => unreachable!(),
         };
         *stored = level.or(*stored);
         outcome

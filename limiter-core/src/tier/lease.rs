@@ -191,7 +191,7 @@ fn standing(limit: &Limit<'_>, remaining: u64) -> Outcome {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
             back(rate)
         }
-        Algorithm::SlidingWindow(_) => 0,
+        Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => 0,
     };
     Outcome {
         fits: true,

@@ -62,6 +62,13 @@ pub(super) static HEARTBEAT: Script = Script::new(concat!(
     include_str!("lua/heartbeat.lua"),
 ));
 
+/// Counts who holds permits.
+pub(super) static CONCURRENCY: Script = Script::new(concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/moment.lua"),
+    include_str!("lua/concurrency.lua"),
+));
+
 impl Script {
     const fn new(source: &'static str) -> Self {
         let hash = OnceLock::new();

@@ -73,6 +73,8 @@ pub(super) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
         }
         Algorithm::Funnel(Funnel { capacity, rate }) => (2, [capacity, rate.thousandths, rate.micros]),
         Algorithm::SlidingWindow(SlidingWindow { limit, window }) => (3, [limit, window, 0]),
+        // Asked by another script.
+        Algorithm::Concurrency(_) => (0, [0; 3]),
     }
 }
 

@@ -180,7 +180,7 @@ impl Denied {
             Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
                 Some(told.saturating_add(rate.time_for(cost - self.cost, 0)))
             }
-            Algorithm::SlidingWindow(_) => None,
+            Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => None,
         }
     }
 
@@ -193,7 +193,7 @@ impl Denied {
                 let (whole, part) = rate.accrue(reset_after, 0);
                 capacity.saturating_sub(whole + u64::from(part > 0))
             }
-            Algorithm::SlidingWindow(_) => 0,
+            Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => 0,
         }
     }
 }

@@ -239,7 +239,7 @@ fn assert_kept(grants: &[(u64, i128)], policies: &[Policy]) {
     let limits = policies.iter().map(|policy| match *policy.algorithm() {
         Algorithm::TokenBucket(limit) => (limit.capacity, limit.rate),
         Algorithm::Funnel(limit) => (limit.capacity, limit.rate),
-        Algorithm::SlidingWindow(_) => unreachable!("nothing is lent of a window"),
+        _ => unreachable!("nothing is lent of others"),
     });
     let limits: Vec<_> = limits.collect();
     let capacity = limits.iter().map(|limit| limit.0).max().unwrap_or(0);
