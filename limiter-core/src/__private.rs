@@ -1,6 +1,7 @@
 //! What the expansion of the attributes calls. Not for people: it changes without notice.
 
 mod convert;
+mod hold;
 mod report;
 
 pub use std::sync::LazyLock;
@@ -14,6 +15,7 @@ pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::site::Site;
 pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
+pub use hold::{Permits, concurrency, hold};
 pub use report::Reporter;
 
 use std::task::Poll;
@@ -260,16 +262,16 @@ async fn decide<const N: usize>(guard: Guard<N>) -> Result<(), Refused> {
     match answer {
         Ok(_) => Ok(()),
         Err(rejection) => Err(Refused {
-            index: guilty(&rejection, &entries),
+            index: guilty(&rejection, entries.iter()),
             rejection,
         }),
     }
 }
 
 /// The number of the first limit to which a rejection is due; the first of all where it is due to none.
-fn guilty(rejection: &Rejection, entries: &[Entry]) -> usize {
+fn guilty<'a>(rejection: &Rejection, mut entries: impl Iterator<Item = &'a Entry>) -> usize {
     let position = match rejection {
-        Rejection::NeverFits { policy, cost, .. } => entries.iter().position(|entry| {
+        Rejection::NeverFits { policy, cost, .. } => entries.position(|entry| {
             entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
         }),
         _ => rejection

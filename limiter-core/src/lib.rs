@@ -120,8 +120,10 @@ pub use key::Key;
 pub use limiter::RedisBuilder;
 pub use limiter::{Acquire, Check, Deciding, Enter, Entering, InProcessBuilder, Limiter, Permit, Refund};
 #[cfg(feature = "macros")]
-pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
-pub use policy::{ConcurrencyShape, LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
+pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
+pub use policy::{
+    ConcurrencyShape, LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window,
+};
 pub use request::Ask;
 pub use site::verify_sites;
 pub use units::{Amount, Timestamp, parse_duration};

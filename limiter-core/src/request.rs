@@ -336,7 +336,8 @@ impl<'a> InFlight<'a> {
     /// Checks what is asked.
     pub(crate) fn new(Ask { policy, key, cost }: Ask<'a>, mode: Mode) -> Result<Self, Rejection> {
         let Algorithm::Concurrency(Concurrency { max, lease_ms }) = *policy.algorithm() else {
-            let expected = "one of concurrency: permits of a rate are taken by `Limiter::check` and `Limiter::acquire`";
+            let expected =
+                "one of concurrency: permits of a rate are taken by `Limiter::check` and `Limiter::acquire`";
             return Err(Rejection::Config(ConfigError::invalid(
                 "policy", policy, expected,
             )));

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use limiter_core::{
-    Limiter, ManualClock, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind,
-};
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind};
 use limiter_testing::{Proxy, RedisServer, acl};
 use support::{KEY, PATIENT, SLACK, limiter, millis, namespace, secs};
 
@@ -47,7 +45,9 @@ async fn comes_to_remain(limits: &Limiter, policy: &Policy, expected: u64) {
             }
         }
     };
-    tokio::time::timeout(PATIENT, comes).await.expect("it never comes to that");
+    tokio::time::timeout(PATIENT, comes)
+        .await
+        .expect("it never comes to that");
 }
 
 fn in_a_runtime_of_its_own<T>(future: impl Future<Output = T>) -> T {
@@ -108,7 +108,11 @@ async fn what_a_killed_process_held_is_free_after_its_lease_and_not_before() {
     let holder = Holder::start(&server, &namespace);
     let held_until = Instant::now() + 2 * LEASE_OF_CHILD;
     while Instant::now() < held_until {
-        assert_eq!(remaining(&limits, &policy).await, 0, "it lives, and renews its lease");
+        assert_eq!(
+            remaining(&limits, &policy).await,
+            0,
+            "it lives, and renews its lease"
+        );
         tokio::time::sleep(millis(5)).await;
     }
     drop(holder);
@@ -265,7 +269,11 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
         unguarded.leave().await.unwrap();
     }
     for closed in [OnStoreFailure::Deny, OnStoreFailure::Error] {
-        let refused = limits.enter(&answer(closed), KEY).up_to(secs(5)).await.unwrap_err();
+        let refused = limits
+            .enter(&answer(closed), KEY)
+            .up_to(secs(5))
+            .await
+            .unwrap_err();
         assert!(refused.is_unavailable(), "{refused:?}");
     }
 
@@ -376,7 +384,11 @@ async fn a_lease_is_as_long_as_its_own_policy_says() {
     assert!(other.enter(&short, KEY).await.is_err());
     second.leave().await.unwrap();
     clock.advance(secs(500));
-    assert_eq!(remaining(&other, &short).await, 1, "it is not due yet, and is there");
+    assert_eq!(
+        remaining(&other, &short).await,
+        1,
+        "it is not due yet, and is there"
+    );
 }
 
 #[tokio::test]

@@ -103,12 +103,30 @@ impl LimitedFn {
         };
         let answer = self.answer(refused, private);
         let taken = &self.taken;
+        if self.holds() {
+            let permits = local("__limiter_permits");
+            return quote! {
+                let #guard = { #(use #taken as _;)* #(#policies)*
+                    static #reporter: #private::Reporter = #private::Reporter::new(#function);
+                    #names #made };
+                let #permits = match #private::hold(#guard).await {
+                    ::core::result::Result::Ok(#permits) => #permits,
+                    ::core::result::Result::Err(#refused) => { #answer }
+                };
+            };
+        }
         quote! {
             let #guard = { #(use #taken as _;)* #(#policies)*
                 static #reporter: #private::Reporter = #private::Reporter::new(#function);
                 #names #made };
             if let ::core::result::Result::Err(#refused) = #private::enter(#guard).await { #answer }
         }
+    }
+
+    /// Whether something is held until the body ends.
+    fn holds(&self) -> bool {
+        let is_held = |limit: &Limit| matches!(limit.algorithm, Algorithm::Concurrency { .. });
+        self.limits.iter().any(is_held)
     }
 
     /// The policy that is built once, and the entry in the list of annotated functions.
@@ -148,8 +166,10 @@ impl LimitedFn {
 
     /// The key as it is written, where that alone tells which group the limit lies in.
     fn key_text(&self, limit: &Limit) -> Option<String> {
-        // What takes limits of different groups is not known of a limiter that is named.
-        if limit.group.is_some() || self.limiter.is_some() {
+        // What takes limits of different groups is not known of a limiter that is named; what is held is no part of the
+        // decision.
+        let is_held = matches!(limit.algorithm, Algorithm::Concurrency { .. });
+        if limit.group.is_some() || self.limiter.is_some() || is_held {
             return None;
         }
         match &limit.key {
@@ -204,6 +224,10 @@ impl LimitedFn {
             Algorithm::Window { limit, window } => {
                 let (limit, window) = (number(limit, private), period(window, private));
                 quote!(#private::sliding_window(#name, #limit, #window, #options))
+            }
+            Algorithm::Concurrency { max } => {
+                let max = number(max, private);
+                quote!(#private::concurrency(#name, #max, #options))
             }
         }
     }

@@ -66,6 +66,7 @@ pub(crate) enum Algorithm {
     Token { capacity: Number, rate: Rate },
     Funnel { capacity: Number, rate: Rate },
     Window { limit: Number, window: Period },
+    Concurrency { max: Number },
 }
 
 pub(crate) enum Rate {

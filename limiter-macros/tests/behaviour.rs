@@ -13,6 +13,8 @@
     reason = "the annotated functions are there for their shapes"
 )]
 
+#[path = "behaviour/concurrency.rs"]
+mod concurrency;
 #[path = "behaviour/fallbacks.rs"]
 mod fallbacks;
 #[path = "behaviour/keys.rs"]

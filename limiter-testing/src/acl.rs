@@ -44,8 +44,12 @@ pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 /// The arguments with which a server makes the user, on all keys.
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
     let name = ["--user", "limiter", "on", ">limits", "~*"];
-    name.into_iter()
-        .chain([SCRIPT, CONCURRENCY, CLUSTER, SENTINEL].into_iter().flatten().copied())
+    name.into_iter().chain(
+        [SCRIPT, CONCURRENCY, CLUSTER, SENTINEL]
+            .into_iter()
+            .flatten()
+            .copied(),
+    )
 }
 
 /// The line of configuration with which a sentinel makes the user.

@@ -112,7 +112,9 @@ impl<'a> Check<'a> {
     /// What is in flight is no charge, but can be looked at.
     #[cold]
     fn refused(&self, refused: Rejection) -> Poll<Result<Decision, Rejection>> {
-        let peek = self.peek_in_flight().map(|ask| self.limiter.peek_here(ask.clone()));
+        let peek = self
+            .peek_in_flight()
+            .map(|ask| self.limiter.peek_here(ask.clone()));
         Poll::Ready(peek.unwrap_or(Err(refused)))
     }
 

@@ -148,6 +148,15 @@ impl fmt::Debug for Entering<'_> {
 }
 
 impl Limiter {
+    pub(crate) fn enter_asked<'a>(&'a self, ask: Ask<'a>) -> Enter<'a> {
+        Enter::new(self, ask)
+    }
+
+    /// The moment by which it waits.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
     /// Asks the store in this process, which needs no time.
     fn enter_here(&self, asked: &InFlight<'_>) -> Result<Permit, Rejection> {
         let (identity, terms) = (asked.limit().identity, asked.terms());
@@ -192,7 +201,11 @@ impl Limiter {
     /// Asks the store once, at most until the deadline.
     #[cfg_attr(
         not(feature = "redis"),
-        expect(unused_variables, clippy::unused_async, reason = "in process it takes no time")
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "in process it takes no time"
+        )
     )]
     async fn enter_once(&self, asked: &InFlight<'_>, deadline: Duration) -> Result<Permit, Rejection> {
         match &self.inner.backend {
@@ -298,8 +311,7 @@ impl Wait<'_> {
     }
 
     fn left(&self) -> Duration {
-        self.up_to
-            .saturating_sub(self.clock.now().since(self.started))
+        self.up_to.saturating_sub(self.clock.now().since(self.started))
     }
 
     fn timed_out(&self, denied: Option<Box<Decision>>) -> Rejection {
@@ -357,12 +369,7 @@ async fn wait_there(guard: &Guard, asked: &InFlight<'_>, wait: &Wait<'_>) -> Res
 
 /// The decision about permits that another holder of this process has had before.
 #[cfg(feature = "redis")]
-fn handed_on(
-    asked: &InFlight<'_>,
-    held: &Held<Lease>,
-    last: Option<&Decision>,
-    now: Timestamp,
-) -> Decision {
+fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, now: Timestamp) -> Decision {
     let lease = u64::from(held.terms().lease_ms) * 1_000;
     let outcome = Outcome {
         fits: true,

@@ -134,7 +134,11 @@ impl Permit {
         if let Stand::Leased(held) = self.stand
             && let Some(lease) = held.give_back()
         {
-            let deadline = self.decision.limits().first().map(|limit| limit.policy().deadline());
+            let deadline = self
+                .decision
+                .limits()
+                .first()
+                .map(|limit| limit.policy().deadline());
             lease
                 .leave(deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE))
                 .await?;

@@ -140,6 +140,9 @@ mod tests {
         assert_eq!(policy.quota(), Amount::from(4_u32));
         assert_eq!(policy.lease(), Some(Policy::DEFAULT_LEASE));
         assert_eq!(policy.window(), Policy::DEFAULT_LEASE);
-        assert_eq!(policy.to_string(), "export (concurrency: 4 at once, each leased for 30s)");
+        assert_eq!(
+            policy.to_string(),
+            "export (concurrency: 4 at once, each leased for 30s)"
+        );
     }
 }

@@ -34,7 +34,9 @@ async fn comes_to_remain(subject: &Subject, policy: &Policy, expected: u64) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENT, comes).await.expect("it is never given back");
+    tokio::time::timeout(PATIENT, comes)
+        .await
+        .expect("it is never given back");
 }
 
 /// A waiter in a task of its own; it tells its number, and holds what it has until the channel is closed.
@@ -292,7 +294,10 @@ pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject
     assert!(enter(&subject, &large, 1).await.unwrap_err().is_limited());
     one.leave().await.unwrap();
     assert!(enter(&subject, &small, 1).await.unwrap_err().is_limited());
-    assert_eq!(enter(&subject, &large, 1).await.unwrap().decision().remaining(), 0);
+    assert_eq!(
+        enter(&subject, &large, 1).await.unwrap().decision().remaining(),
+        0
+    );
     drop(two);
     comes_to_remain(&subject, &small, 1).await;
 }
@@ -339,7 +344,10 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
                     continue;
                 }
                 let permit = entering.await.unwrap();
-                assert!(inside.fetch_add(1, Ordering::SeqCst) < 7, "more are in flight than may be");
+                assert!(
+                    inside.fetch_add(1, Ordering::SeqCst) < 7,
+                    "more are in flight than may be"
+                );
                 for _ in 0..random.u32(0..3) {
                     tokio::task::yield_now().await;
                 }

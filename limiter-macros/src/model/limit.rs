@@ -20,11 +20,14 @@ use crate::words::{Kind, Word};
 
 /// The largest limit of an exact window.
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
+const MAX_IN_FLIGHT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 /// An hour, in microseconds.
 const MAX_DEADLINE: u64 = 3_600_000_000;
 /// Ten milliseconds to an hour, likewise.
 const LEASES: RangeInclusive<u64> = 10_000..=3_600_000_000;
+/// A hundred milliseconds to a day.
+const LEASES_OF_HELD: RangeInclusive<u64> = 100_000..=86_400_000_000;
 
 /// What an attribute can refer to.
 pub(super) struct Scope<'a> {
@@ -43,7 +46,7 @@ impl Scope<'_> {
             .take(Word::Group)
             .and_then(|expr| self.key(expr, diagnostics));
         let (name, shared) = self.name(args, group.as_ref(), diagnostics);
-        let whole = args.kind == Kind::Window;
+        let whole = matches!(args.kind, Kind::Window | Kind::Concurrency);
         let need = args
             .take(Word::Need)
             .map(|expr| Number::read(expr, "need", "need = 2", whole));
@@ -55,7 +58,9 @@ impl Scope<'_> {
         let on_store_failure = args
             .take(Word::OnStoreFailure)
             .and_then(|expr| on_store_failure(&expr, diagnostics));
-        let lease = args.take(Word::Lease).and_then(|expr| lease(expr, diagnostics));
+        let lease = args
+            .take(Word::Lease)
+            .and_then(|expr| lease(args.kind, expr, diagnostics));
         let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
 
         let (algorithm, need) = (algorithm?, need.map_or(Some(None), |need| need.map(Some))?);
@@ -188,6 +193,7 @@ impl Algorithm {
         Some(match self {
             Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => (Word::Capacity.text(), capacity),
             Self::Window { limit, .. } => (Word::Limit.text(), limit),
+            Self::Concurrency { max } => (Word::Max.text(), max),
         })
     }
 
@@ -197,6 +203,7 @@ impl Algorithm {
                 capacity.is_constant(is_item) && rate.is_constant(is_item)
             }
             Self::Window { limit, window } => limit.is_constant(is_item) && window.is_constant(is_item),
+            Self::Concurrency { max } => max.is_constant(is_item),
         }
     }
 }
@@ -224,6 +231,11 @@ fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm
             window: window??,
         });
     }
+    if args.kind == Kind::Concurrency {
+        let max = args.require(Word::Max, diagnostics);
+        let max = max.map(|expr| most_at_once(expr, diagnostics))??;
+        return Some(Algorithm::Concurrency { max });
+    }
     let capacity = args.require(Word::Capacity, diagnostics);
     let capacity =
         capacity.map(|expr| diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false)));
@@ -248,6 +260,19 @@ fn window_limit(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
         return None;
     }
     Some(limit)
+}
+
+fn most_at_once(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
+    let span = expr.span();
+    let max = diagnostics.ok(Number::read(expr, "max", "max = 4", true))?;
+    if matches!(max, Number::Literal(thousandths) if thousandths / 1_000 > MAX_IN_FLIGHT) {
+        diagnostics.at(
+            span,
+            format!("at most {MAX_IN_FLIGHT} calls are in flight at once"),
+        );
+        return None;
+    }
+    Some(max)
 }
 
 fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Rate> {
@@ -292,9 +317,20 @@ fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
     Some(deadline)
 }
 
-fn lease(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
+fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
     let span = expr.span();
     let lease = diagnostics.ok(Period::read(expr, "lease"))?;
+    if kind == Kind::Concurrency {
+        let held = |micros: &u64| LEASES_OF_HELD.contains(micros) && micros.is_multiple_of(1_000);
+        if matches!(&lease, Period::Literal(micros) if !held(micros)) {
+            diagnostics.at(
+                span,
+                "`lease` is whole milliseconds from 100 ms to a day: it is the time for which a permit outlives a holder \
+                 that died",
+            );
+        }
+        return Some(lease);
+    }
     if matches!(lease, Period::Literal(micros) if !LEASES.contains(&micros)) {
         diagnostics.at(
             span,

@@ -257,7 +257,8 @@ impl<C: Carried> Holders<C> {
     }
 
     fn remove_if_idle(&self, shard: &mut BriefGuard<'_, HashTable<Entry<C>>>, identity: Identity) {
-        let idle = |entry: &Entry<C>| entry.identity == identity && entry.held == 0 && entry.waiting.is_empty();
+        let idle =
+            |entry: &Entry<C>| entry.identity == identity && entry.held == 0 && entry.waiting.is_empty();
         if let Ok(entry) = shard.find_entry(identity.hash(), idle) {
             entry.remove();
             self.keys.fetch_sub(1, Ordering::Relaxed);
@@ -429,7 +430,11 @@ mod tests {
         let held = take(&holders, 3);
         let [first, second, third] = [1, 3, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
         drop(held);
-        assert_eq!(holders.number(key("k")), 1, "the second has no room beside the first");
+        assert_eq!(
+            holders.number(key("k")),
+            1,
+            "the second has no room beside the first"
+        );
         drop(second);
         assert!(third.asks(), "now he is first");
         drop(first);

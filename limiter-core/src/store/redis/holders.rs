@@ -142,12 +142,7 @@ impl Register {
     }
 
     /// Forgets who holds permits of a key, but for these.
-    pub(crate) async fn reset(
-        &self,
-        key: &str,
-        but: &[Permit],
-        within: Duration,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn reset(&self, key: &str, but: &[Permit], within: Duration) -> Result<(), StoreError> {
         self.ask(RESET, key, but, within).await.map(|_| ())
     }
 

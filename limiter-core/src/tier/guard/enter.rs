@@ -40,9 +40,7 @@ impl Guard {
                     self.store_decided(now);
                 }
                 return Ok(match entered {
-                    Entered::Admitted(held, standing) => {
-                        (told(request, &standing, terms, true), Some(held))
-                    }
+                    Entered::Admitted(held, standing) => (told(request, &standing, terms, true), Some(held)),
                     Entered::Denied(standing) => (told(request, &standing, terms, false), None),
                 });
             }

@@ -86,10 +86,7 @@ impl Desk {
             leaving: BTreeMap::new(),
             told: HashMap::new(),
             phase: micros_ceil(varied(Duration::from_secs(3_600))),
-            keeper: Keeper {
-                number: 0,
-                due: None,
-            },
+            keeper: Keeper { number: 0, due: None },
         }
     }
 
@@ -157,9 +154,8 @@ impl Desk {
             return Some((errands, u64::MAX));
         }
         let at = now.as_micros();
-        let is_due = |leaving: &&Leaving| {
-            leaving.due <= at && !self.under_way.contains(&leaving.permit.number)
-        };
+        let is_due =
+            |leaving: &&Leaving| leaving.due <= at && !self.under_way.contains(&leaving.permit.number);
         let due = self.leaving.values().filter(is_due).cloned();
         for leaving in gathered(due.collect(), |leaving| (&leaving.key, leaving.permit.terms.cost)) {
             if errands.len() < calls {
@@ -186,7 +182,12 @@ impl Desk {
         let next_renewal = self.due.first().map(|(due, _)| *due);
         // What is under way wakes whoever waits for it.
         let waiting = |leaving: &&Leaving| !self.under_way.contains(&leaving.permit.number);
-        let next_leave = self.leaving.values().filter(waiting).map(|leaving| leaving.due).min();
+        let next_leave = self
+            .leaving
+            .values()
+            .filter(waiting)
+            .map(|leaving| leaving.due)
+            .min();
         let next = [next_renewal, next_leave].into_iter().flatten().min();
         Some((errands, next.unwrap_or(u64::MAX)))
     }
@@ -214,11 +215,7 @@ impl Desk {
     pub(super) fn left(&mut self, leaving: Vec<Leaving>, now: Timestamp, well: bool) {
         for leaving in leaving {
             self.told.remove(&leaving.permit.number);
-            let pause = if well {
-                AGAIN_AFTER
-            } else {
-                pause(&leaving.permit)
-            };
+            let pause = if well { AGAIN_AFTER } else { pause(&leaving.permit) };
             let due = now.after(pause).as_micros();
             if (leaving.again || !well) && due < leaving.moot_at {
                 let again = leaving.again && !well;

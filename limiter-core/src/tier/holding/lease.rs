@@ -276,6 +276,5 @@ impl Drop for Lease {
 
 /// When a lease ends that begins at a moment.
 pub(super) fn ends(from: Timestamp, terms: &Terms) -> u64 {
-    from.as_micros()
-        .saturating_add(u64::from(terms.lease_ms) * 1_000)
+    from.as_micros().saturating_add(u64::from(terms.lease_ms) * 1_000)
 }
