@@ -85,12 +85,12 @@ impl Holding {
                 Ok(Entered::Admitted(held, standing))
             }
             Ok((false, standing)) => {
-                lease.is_nothing();
+                lease.was_refused();
                 Ok(Entered::Denied(standing))
             }
             Err(error) => {
                 if !error.may_have_been_charged() {
-                    lease.is_nothing();
+                    lease.was_refused();
                 }
                 Err(error)
             }

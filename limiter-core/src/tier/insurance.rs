@@ -225,6 +225,7 @@ mod tests {
                     let most = match share {
                         Algorithm::SlidingWindow(window) if at - from >= window.window => break,
                         Algorithm::SlidingWindow(window) => window.limit,
+                        Algorithm::Concurrency(_) => unreachable!("what is in flight has no rate"),
                         Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
                         | Algorithm::Funnel(crate::policy::Funnel { capacity, rate }) => {
                             capacity + rate.accrue(at - from, rate.micros - 1).0

@@ -176,7 +176,7 @@ impl Lease {
     }
 
     /// It was not admitted.
-    pub(super) fn is_nothing(mut self) {
+    pub(super) fn was_refused(mut self) {
         self.end = End::Nothing;
     }
 
