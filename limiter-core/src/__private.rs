@@ -2,6 +2,7 @@
 
 mod convert;
 mod count;
+mod hold;
 mod report;
 
 pub use std::sync::LazyLock;
@@ -16,6 +17,7 @@ pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
 pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use count::{Charged, counts, enter_counted};
+pub use hold::{Permits, concurrency, hold};
 pub use report::Reporter;
 
 use std::task::Poll;
@@ -183,6 +185,8 @@ enum EntryPolicy {
     Built(Built),
     /// Whatever the limiter has under that name.
     Named(&'static str),
+    /// There is nothing to be asked any more: it is held already, or not configured and allowed.
+    Nothing,
 }
 
 impl Entry {
@@ -225,9 +229,16 @@ impl Entry {
     /// Looks a policy up that is only named.
     fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
         if let EntryPolicy::Named(name) = self.policy {
-            self.policy = EntryPolicy::Built(Ok(limiter.named_policy(name)?));
+            self.policy = match limiter.resolve(name, &self.key)? {
+                Resolved::Policy(policy) => EntryPolicy::Built(Ok(policy)),
+                Resolved::Allowed(_) => EntryPolicy::Nothing,
+            };
         }
         Ok(())
+    }
+
+    fn is_asked(&self) -> bool {
+        !matches!(self.policy, EntryPolicy::Nothing)
     }
 
     fn policy(&self) -> Result<&Policy, Rejection> {
@@ -236,6 +247,10 @@ impl Entry {
             EntryPolicy::Built(built) => built.as_ref(),
             EntryPolicy::Named(name) => {
                 let policy = (*name).to_owned();
+                return Err(Rejection::NotConfigured { policy });
+            }
+            EntryPolicy::Nothing => {
+                let policy = String::new();
                 return Err(Rejection::NotConfigured { policy });
             }
         }
@@ -346,26 +361,42 @@ fn by_first(rejection: Rejection) -> Refused {
     Refused { index: 0, rejection }
 }
 
+/// Looks up what is named, and makes the one decision.
 async fn decide(
     limiter: &Limiter,
     entries: &mut [Entry],
     wait: Option<Result<Duration, ConfigError>>,
-) -> Result<Allowed, Refused> {
+) -> Result<Option<Allowed>, Refused> {
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
+    resolve(limiter, entries)?;
+    decide_resolved(limiter, entries, wait).await
+}
+
+/// Puts policies in the place of names.
+fn resolve(limiter: &Limiter, entries: &mut [Entry]) -> Result<(), Refused> {
     for (index, entry) in entries.iter_mut().enumerate() {
         let resolved = entry.resolve(limiter);
         resolved.map_err(|rejection| Refused { index, rejection })?;
     }
-    let entries = &*entries;
-    let ask = |index: usize, entry| Entry::ask(entry).map_err(|rejection| Refused { index, rejection });
+    Ok(())
+}
+
+/// Makes the one decision about all entries that are to be asked; `None` where none is.
+async fn decide_resolved(
+    limiter: &Limiter,
+    entries: &[Entry],
+    wait: Option<Duration>,
+) -> Result<Option<Allowed>, Refused> {
+    let asked = || (entries.iter().enumerate()).filter(|(_, entry)| entry.is_asked());
+    let ask =
+        |(index, entry): (usize, _)| Entry::ask(entry).map_err(|rejection| Refused { index, rejection });
     let asks = match entries {
-        [entry] => Few::One(ask(0, entry)?),
-        entries => Few::Several(
-            (entries.iter().enumerate())
-                .map(|(index, entry)| ask(index, entry))
-                .collect::<Result<_, _>>()?,
-        ),
+        [entry] if entry.is_asked() => Few::One(ask((0, entry))?),
+        _ => Few::Several(asked().map(ask).collect::<Result<_, _>>()?),
     };
+    if asks.is_empty() {
+        return Ok(None);
+    }
     let answer = match wait {
         // Boxed, so that the calls which do not wait need not make room for it.
         Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
@@ -374,23 +405,25 @@ async fn decide(
             rejected => rejected,
         },
     };
-    answer.map_err(|rejection| Refused {
-        index: guilty(&rejection, entries),
+    answer.map(Some).map_err(|rejection| Refused {
+        index: guilty(&rejection, asked()),
         rejection,
     })
 }
 
-/// The number of the first limit to which a rejection is due; the first of all where it is due to none.
-fn guilty(rejection: &Rejection, entries: &[Entry]) -> usize {
-    let position = match rejection {
-        Rejection::NeverFits { policy, cost, .. } => entries.iter().position(|entry| {
+/// The number of the first limit to which a rejection is due, of those that were asked; the first where it is due to none.
+fn guilty<'a>(rejection: &Rejection, mut asked: impl Iterator<Item = (usize, &'a Entry)> + Clone) -> usize {
+    let first = asked.clone().next();
+    let found = match rejection {
+        Rejection::NeverFits { policy, cost, .. } => asked.find(|(_, entry)| {
             entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
         }),
         _ => rejection
             .decision()
-            .and_then(|denied| denied.limits().iter().position(|limit| !limit.is_allowed())),
+            .and_then(|denied| denied.limits().iter().position(|limit| !limit.is_allowed()))
+            .and_then(|position| asked.nth(position)),
     };
-    position.unwrap_or(0)
+    found.or(first).map_or(0, |(index, _)| index)
 }
 
 /// A fallback's value, or the future of one: `Fallback(value).resolve().await` is the value either way.

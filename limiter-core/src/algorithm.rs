@@ -219,6 +219,8 @@ fn step_at_once(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, m
         Algorithm::SlidingWindow(limit) => return sliding_window::step(limit, state, cost, now, mode),
         Algorithm::CounterWindow(limit) => return counter_window::step(limit, state, cost, now, mode),
         Algorithm::FixedWindow(limit) => return fixed_window::step(limit, state, cost, now, mode),
+        // What is in flight has no state that time changes; no request is ever made of it.
+        Algorithm::Concurrency(_) => return Outcome::default(),
     };
     if let Some(level) = level {
         *state = match Steady::of_level(algorithm, &level, now, outcome.reset_after) {
@@ -303,6 +305,8 @@ fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, now: u64) ->
         }
         Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) if left == 0 => 0,
         Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) => amount,
+        // What is in flight is given back by its permit alone.
+        Algorithm::Concurrency(_) => 0,
     }
 }
 

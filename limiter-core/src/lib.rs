@@ -133,10 +133,11 @@ pub use limiter::{
     Acquire, Charge, Check, Deciding, InProcessBuilder, Limiter, Refund, Reservation, Reserve,
 };
 pub use limiter::{Budget, LimitedSite};
+pub use limiter::{Enter, Entering, Permit};
 pub use limiter::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 #[cfg(feature = "macros")]
-pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
-pub use policy::{CounterWindowShape, FixedWindowShape, UtcOffset};
+pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
+pub use policy::{ConcurrencyShape, CounterWindowShape, FixedWindowShape, UtcOffset};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
 pub use request::Ask;
 pub use site::{Site, sites, verify_sites};

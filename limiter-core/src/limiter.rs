@@ -3,9 +3,11 @@
 mod acquire;
 mod builder;
 mod check;
+mod enter;
 mod life;
 mod named;
 mod pace;
+mod permit;
 mod queue;
 mod refund;
 mod reserve;
@@ -26,8 +28,10 @@ pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
+pub use enter::{Enter, Entering};
 use named::Names;
 pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
+pub use permit::Permit;
 pub use refund::{Charge, Refund};
 pub use reserve::{Reservation, Reserve};
 pub use site::{Budget, LimitedSite};
@@ -40,7 +44,7 @@ use crate::few::Few;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::{Ask, Request};
-use crate::store::{MemoryStore, Store};
+use crate::store::{MemoryStore, Store, holders::Holders};
 #[cfg(feature = "redis")]
 use crate::tier::Guard;
 use crate::tier::deadline::within;
@@ -78,6 +82,8 @@ struct Inner {
     /// Limits in different groups may be decided together: there is no cluster, and there will be none.
     any_groups: bool,
     queues: Arc<Queues>,
+    /// What is in flight, where that is counted in this process alone.
+    holders: Arc<Holders<()>>,
     closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
@@ -389,7 +395,58 @@ impl Limiter {
         Reserve::new(self.check_all(asks))
     }
 
+    /// Asks to be in flight: for a permit of a policy of [`concurrency`](Policy::concurrency) for `key`, which is held until it is
+    /// dropped.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let export = Policy::concurrency("export").max(3).build()?;
+    ///
+    /// let permit = limits.enter(&export, "ann").cost(2).await?;
+    /// assert_eq!(permit.decision().remaining(), 1);
+    /// let denied = limits.enter(&export, "ann").cost(2).await.unwrap_err();
+    /// assert!(denied.is_limited());
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert_eq!(limits.peek(&export, "ann").await?.remaining(), 1, "it is held for as long as it takes");
+    /// drop(permit);
+    /// assert_eq!(limits.peek(&export, "ann").await?.remaining(), 3);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// A denial's `retry_after` is an upper bound of when the first of the permits that are held comes back if its holder is
+    /// gone: when its lease ends. Whoever lives gives his back sooner, or renews it.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Limited`] when there is no room, or [`Rejection::TimedOut`] when none came in the time that
+    /// [`Enter::up_to`] gives; [`Rejection::NeverFits`] for a cost above the policy's maximum; [`Rejection::Config`] for a cost
+    /// that is no whole number or above 1,024, and for a policy of a rate; [`Rejection::Unavailable`] as
+    /// [`acquire`](Self::acquire). While the store is out, the policy says what happens: by default this replica admits its
+    /// share, max(1, ⌈max/replicas⌉), counting what it holds already.
+    ///
+    /// # Panics
+    ///
+    /// With Redis, and to wait, outside of a Tokio runtime with time and I/O.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped holds nothing: what Redis may have admitted for it is given back in the background, and where
+    /// even that fails, the lease ends.
+    pub fn enter<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Enter<'a> {
+        Enter::new(self, Ask::new(policy, key))
+    }
+
     /// Forgets what `key` has used under `policy`.
+    ///
+    /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held that died, before their
+    /// leases end. Those that live are counted again when they renew theirs, before a third of a lease is over, and their permits
+    /// are no longer [held](Permit::is_held) for sure. What this process holds stays.
     ///
     /// # Errors
     ///
@@ -400,6 +457,9 @@ impl Limiter {
     /// Dropped while Redis is asked, it is done or not.
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
+        if policy.is_of_concurrency() {
+            return Box::pin(self.reset_in_flight(Ask::new(policy, key))).await;
+        }
         let request = Request::new(
             [Ask::new(policy, key).cost(Amount::ZERO)],
             Mode::Peek,
@@ -416,12 +476,19 @@ impl Limiter {
 
     fn new(backend: Backend, clock: Clock, any_groups: bool, max_waiting: usize, names: Names) -> Self {
         let closing = watch::Sender::new(false);
+        let max_keys = match &backend {
+            Backend::Memory(store) => store.max_keys(),
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) => 0,
+        };
+        let holders = Holders::new(max_keys, max_waiting);
         Self {
             inner: Arc::new(Inner {
                 backend,
                 clock,
                 any_groups,
                 queues: Arc::new(Queues::new(max_waiting)),
+                holders,
                 closing,
                 closed: AtomicBool::new(false),
                 names,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod calendar;
+mod concurrency;
 mod counter_window;
 mod fixed_window;
 mod funnel;
@@ -24,6 +25,8 @@ pub use builder::{
 pub use calendar::UtcOffset;
 #[cfg(feature = "redis")]
 pub(crate) use calendar::origin;
+pub(crate) use concurrency::Concurrency;
+pub use concurrency::ConcurrencyShape;
 pub(crate) use counter_window::{CounterWindow, MAX_COUNTED};
 pub(crate) use fixed_window::{FixedWindow, Periods};
 pub(crate) use funnel::Funnel;
@@ -81,6 +84,7 @@ pub(crate) enum Algorithm {
     SlidingWindow(SlidingWindow),
     CounterWindow(CounterWindow),
     FixedWindow(FixedWindow),
+    Concurrency(Concurrency),
 }
 
 impl Algorithm {
@@ -93,6 +97,7 @@ impl Algorithm {
             Self::SlidingWindow(SlidingWindow { limit, .. })
             | Self::CounterWindow(CounterWindow { limit, .. })
             | Self::FixedWindow(FixedWindow { limit, .. }) => limit,
+            Self::Concurrency(Concurrency { max, .. }) => max,
         }
     }
 
@@ -110,6 +115,7 @@ impl Algorithm {
             Self::SlidingWindow(_) => "sw",
             Self::CounterWindow(_) => "cw",
             Self::FixedWindow(_) => "fw",
+            Self::Concurrency(_) => "cc",
         }
     }
 }
@@ -257,15 +263,15 @@ impl Policy {
         self.0.group.as_deref()
     }
 
-    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit.
+    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit, what may be in flight.
     #[must_use]
     pub fn quota(&self) -> Amount {
         self.amount(self.0.algorithm.quota())
     }
 
-    /// The time after which nothing remains of a fully used quota: a window's length, or the time in which a
-    /// bucket fills or a funnel drains. A month is said to have 31 days. Of a [counter window](Self::counter_window) it is
-    /// the length, too, though what was used counts for up to twice as long.
+    /// The time after which nothing remains of a fully used quota: a window's length, the time in which a bucket fills or a
+    /// funnel drains, or the lease of permits whose holders died. A month is said to have 31 days. Of a
+    /// [counter window](Self::counter_window) it is the length, too, though what was used counts for up to twice as long.
     #[must_use]
     pub fn window(&self) -> Duration {
         Duration::from_micros(match self.0.algorithm {
@@ -274,6 +280,7 @@ impl Policy {
             Algorithm::SlidingWindow(SlidingWindow { window, .. })
             | Algorithm::CounterWindow(CounterWindow { window, .. })
             | Algorithm::FixedWindow(FixedWindow { window, .. }) => window,
+            Algorithm::Concurrency(limit) => limit.lease_micros(),
         })
     }
 
@@ -289,7 +296,8 @@ impl Policy {
         self.0.deadline
     }
 
-    /// For how long at most permits may be borrowed from Redis, where they may ([`PolicyBuilder::lease`]).
+    /// For how long at most permits may be borrowed from Redis, where they may, or outlive their holder
+    /// ([`PolicyBuilder::lease`]).
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.0.lease
@@ -320,7 +328,13 @@ impl Policy {
 
     /// This policy with the numbers of another one, of the same algorithm.
     pub(crate) fn with_numbers_of(&self, other: &Self) -> Self {
-        let algorithm = other.0.algorithm;
+        let algorithm = match (self.0.algorithm, other.0.algorithm) {
+            // A lease is no number of permits.
+            (Algorithm::Concurrency(own), Algorithm::Concurrency(Concurrency { max, .. })) => {
+                Algorithm::Concurrency(Concurrency { max, ..own })
+            }
+            (_, other) => other,
+        };
         Self(Arc::new(Inner {
             algorithm,
             ..(*self.0).clone()
@@ -415,6 +429,7 @@ impl fmt::Display for Policy {
                     Periods::Months(offset) => write!(f, "month of {offset})"),
                 }
             }
+            Algorithm::Concurrency(limit) => write!(f, "{name} (concurrency: {limit})"),
         }
     }
 }

@@ -8,7 +8,8 @@ use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{OnStoreFailure, Policy};
+use crate::policy::{Algorithm, Concurrency, OnStoreFailure, Policy};
+use crate::store::holders::{MOST_HELD_AT_ONCE, Terms};
 use crate::units::{Amount, MAX_EXACT, Timestamp};
 use std::time::Duration;
 
@@ -285,6 +286,7 @@ fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
 #[inline]
 fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {
     match (cost, policy.algorithm()) {
+        (_, Algorithm::Concurrency(_)) => Err(not_asked_so(policy)),
         (Cost::Thousandths(cost), window) if window.is_window() => {
             permits(policy, Amount::from_thousandths(*cost))
         }
@@ -296,6 +298,15 @@ fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {
             Err(ref error) => Err(Rejection::Config(error.clone())),
         },
     }
+}
+
+#[cold]
+fn not_asked_so(policy: &Policy) -> Rejection {
+    Rejection::Config(ConfigError::invalid(
+        "policy",
+        policy,
+        "one of a rate: what is in flight is held by `Limiter::enter`, looked at by `Limiter::peek` and freed by dropping the permit",
+    ))
 }
 
 fn permits(window: &Policy, cost: Amount) -> Result<u64, Rejection> {
@@ -331,4 +342,81 @@ pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection
         false => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
     };
     Ok(units.min(MAX_EXACT))
+}
+
+/// A question for permits of what is in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct InFlight<'a> {
+    /// About one limit.
+    request: Request<'a>,
+    terms: Terms,
+}
+
+impl<'a> InFlight<'a> {
+    /// Checks what is asked.
+    pub(crate) fn new(Ask { policy, key, cost }: Ask<'a>, mode: Mode) -> Result<Self, Rejection> {
+        let Algorithm::Concurrency(Concurrency { max, lease_ms }) = *policy.algorithm() else {
+            let expected =
+                "one of concurrency: permits of a rate are taken by `Limiter::check` and `Limiter::acquire`";
+            return Err(Rejection::Config(ConfigError::invalid(
+                "policy", policy, expected,
+            )));
+        };
+        let cost = match cost {
+            Cost::Thousandths(cost) => Amount::from_thousandths(cost),
+            Cost::Other(cost) => (*cost)?,
+        };
+        if cost > policy.quota() {
+            return Err(never_fits(policy, cost));
+        }
+        if !cost.is_whole() || cost > Amount::from(MOST_HELD_AT_ONCE) {
+            let expected = format!("whole permits, at most {MOST_HELD_AT_ONCE} in one call");
+            return Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)));
+        }
+        let key = key.bounded();
+        let cost = cost.whole();
+        let limit = Limit {
+            identity: identity(policy, &key),
+            policy,
+            cost,
+            key,
+        };
+        let limits = SmallVec::from_buf([limit]);
+        Ok(Self {
+            request: Request { limits, mode },
+            terms: Terms { cost, max, lease_ms },
+        })
+    }
+
+    pub(crate) fn request(&self) -> &Request<'a> {
+        &self.request
+    }
+
+    pub(crate) fn limit(&self) -> &Limit<'a> {
+        #[expect(clippy::expect_used, reason = "`new` makes it so, and nothing changes it")]
+        self.request.limits.first().expect("a question about one limit")
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+}
+
+impl Request<'_> {
+    /// The decision about each limit of which only this is to be said.
+    pub(crate) fn in_flight_decision(
+        &self,
+        outcome: Outcome,
+        decided_at: Timestamp,
+        origin: Origin,
+    ) -> Decision {
+        let told = |limit: &Limit<'_>| LimitOutcome::new(limit.policy, Standing::Told(outcome));
+        Decision {
+            limits: self.limits.iter().map(told).collect(),
+            decided_at,
+            store_error: None,
+            allowed: outcome.fits,
+            origin,
+        }
+    }
 }

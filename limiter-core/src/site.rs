@@ -26,6 +26,8 @@ pub struct Registered {
     pub shared: bool,
     /// The function names its limiter.
     pub limiter: bool,
+    /// What is taken is held while the function runs.
+    pub held: bool,
     /// Whose permits a call takes.
     pub key: Written,
     /// Where the key lies, if that is said.

@@ -5,6 +5,7 @@ mod memory;
 pub(crate) mod redis;
 
 pub(crate) use memory::MemoryStore;
+pub(crate) use memory::holders;
 
 use crate::algorithm::Change;
 use crate::error::StoreError;

@@ -6,6 +6,8 @@ mod deny_cache;
 #[cfg(feature = "redis")]
 mod guard;
 #[cfg(feature = "redis")]
+pub(crate) mod holding;
+#[cfg(feature = "redis")]
 mod insurance;
 #[cfg(feature = "redis")]
 mod lease;

@@ -40,6 +40,8 @@ mod support;
 mod admission;
 #[path = "contract/annotations.rs"]
 mod annotations;
+#[path = "contract/concurrency.rs"]
+mod concurrency;
 #[path = "contract/counted.rs"]
 mod counted;
 #[path = "contract/giving_up.rs"]
@@ -274,5 +276,20 @@ on_every_store! {
         a_clock_that_trembles_at_midnight_gives_one_day_and_the_next
         time_passes_for_what_began_with_its_first_use
         what_was_used_comes_back
+    ;
+    concurrency:
+        no_more_than_the_maximum_are_in_flight
+        a_cost_is_held_whole_or_not_at_all
+        what_is_held_outlives_many_leases
+        what_is_given_back_goes_to_who_came_first
+        who_needs_little_does_not_overtake_who_needs_much
+        a_wait_ends_when_its_time_is_over
+        who_leaves_the_queue_holds_nothing
+        shutdown_ends_waits_and_leaves_what_is_held
+        a_policy_of_concurrency_is_entered_and_no_other
+        keys_in_groups_are_in_flight_apart
+        a_changed_maximum_counts_from_the_next_call
+        a_reset_takes_nothing_from_this_process
+        ten_thousand_cycles_never_exceed_and_end_at_none
     ;
 }

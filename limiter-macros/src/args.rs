@@ -85,10 +85,10 @@ impl Args {
 
     fn one(&mut self, input: ParseStream<'_>, diagnostics: &mut Diagnostics) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
-            let example = if self.kind == Kind::Window {
-                "limit = 5"
-            } else {
-                "capacity = 20"
+            let example = match self.kind {
+                Kind::Window => "limit = 5",
+                Kind::Concurrency => "max = 4",
+                Kind::Token | Kind::Funnel => "capacity = 20",
             };
             return Err(input.error(format!("expected an argument, such as `{example}`")));
         }

@@ -120,6 +120,16 @@ impl LimitedFn {
                 };
             };
         }
+        if self.holds() {
+            let permits = local("__limiter_permits");
+            return quote! {
+                #made
+                let #permits = match #private::hold(#guard).await {
+                    ::core::result::Result::Ok(#permits) => #permits,
+                    ::core::result::Result::Err(#refused) => { #answer }
+                };
+            };
+        }
         quote! {
             #made
             if let ::core::result::Result::Err(#refused) = #private::enter(#guard).await { #answer }
@@ -144,7 +154,7 @@ impl LimitedFn {
             let policy = policy_static(index);
             return quote!(#private::Entry::fixed(&#policy, #whose) #need);
         }
-        if matches!(limit.algorithm, Algorithm::Named) {
+        if matches!(limit.algorithm, Algorithm::Named { .. }) {
             let name = self.name(limit);
             return quote!(#private::Entry::named(#name, #whose) #need);
         }
@@ -191,8 +201,12 @@ impl LimitedFn {
                 let align = option(align.as_ref().map(ToTokens::to_token_stream));
                 quote!(#private::fixed_window(#name, #limit, #window, #align, #options))
             }
+            Algorithm::Concurrency { max } => {
+                let max = number(max, private);
+                quote!(#private::concurrency(#name, #max, #options))
+            }
             // Built by whoever keeps the policies; an entry asks for it by its name.
-            Algorithm::Named => TokenStream::new(),
+            Algorithm::Named { .. } => TokenStream::new(),
         }
     }
 
@@ -238,6 +252,11 @@ impl LimitedFn {
     }
 
     /// What a rejected call returns: the value of the fallback that belongs to the limit which rejected it.
+    /// Whether something is held until the body ends.
+    fn holds(&self) -> bool {
+        self.limits.iter().any(|limit| limit.algorithm.is_held())
+    }
+
     fn answer(&self, refused: &Ident, private: &TokenStream) -> TokenStream {
         let rejection = quote!(#refused.rejection);
         let mut answers: Vec<TokenStream> = self

@@ -3,6 +3,7 @@
 //! - [`#[token_limiter]`](macro@token_limiter): bursts up to a capacity, then a steady rate.
 //! - [`#[funnel_limiter]`](macro@funnel_limiter): the same promise; a change of its capacity keeps what was used.
 //! - [`#[window_limiter]`](macro@window_limiter): never more than a limit in any window.
+//! - [`#[concurrency_limiter]`](macro@concurrency_limiter): never more than so many at once.
 //!
 //! ```
 //! use limiter_core::{Limiter, Rejection, token_limiter, with_limiter};
@@ -201,6 +202,56 @@ pub fn funnel_limiter(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     limit(Kind::Funnel, args.into(), item.into()).into()
+}
+
+/// Limits how many calls of an async function are in flight at once, in all processes together.
+///
+/// A permit is held from when the function begins until its future ends or is dropped. With Redis it is a lease, which is renewed
+/// meanwhile, and ends when its process dies (`Limiter::enter`).
+///
+/// ```
+/// use limiter_core::{Limiter, Rejection, concurrency_limiter, with_limiter};
+/// use std::time::Duration;
+///
+/// fn busy() -> Result<String, Rejection> {
+///     Ok("busy".to_owned())
+/// }
+///
+/// #[concurrency_limiter(max = 1, lease = "30s", key = "{tenant}", fallback = busy)]
+/// async fn export(tenant: &str) -> Result<String, Rejection> {
+///     tokio::time::sleep(Duration::from_millis(20)).await;
+///     Ok(format!("all of {tenant}"))
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// with_limiter(Limiter::in_process().build(), async {
+///     let (one, other, another) = tokio::join!(export("acme"), export("acme"), export("bolt"));
+///     assert_eq!((one?.as_str(), other?.as_str(), another?.as_str()), ("all of acme", "busy", "all of bolt"));
+///     assert_eq!(export("acme").await?, "all of acme");
+///     Ok::<(), Rejection>(())
+/// })
+/// .await?;
+/// # Ok::<(), Rejection>(())
+/// # }).unwrap();
+/// ```
+///
+/// Beside other limits of one function, what is held is taken first, in the order in which the attributes stand, and then the one
+/// decision is made about the others, which need not share its group. Where that denies, the permits go back. A `wait` is for
+/// all of this together.
+///
+/// # Arguments of this attribute
+///
+/// | argument | what it says | default |
+/// |---|---|---|
+/// | `max = 4` | How many permits are held at once: a whole number, at most 1,048,576. `need` is whole, too, and at most 1,024. | required |
+/// | `lease = "30s"` | How long a permit outlives a process that died: whole milliseconds from 100 ms to a day. | 30 s |
+#[doc = include_str!("arguments.md")]
+#[proc_macro_attribute]
+pub fn concurrency_limiter(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    limit(Kind::Concurrency, args.into(), item.into()).into()
 }
 
 /// The function, or the methods of the block, with their guards; or, beside all mistakes, the item as it was.

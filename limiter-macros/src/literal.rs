@@ -112,7 +112,7 @@ impl Number {
             ),
             0 => refuse(format!("`{word}` is more than zero, such as `{example}`: 0 would reject every call")),
             _ if whole && !thousandths.is_multiple_of(1_000) => {
-                refuse(format!("a window counts whole calls: `{word}` is a whole number, such as `{example}`"))
+                refuse(format!("calls are counted whole: `{word}` is a whole number, such as `{example}`"))
             }
             thousandths => Ok(Self::Literal(thousandths)),
         }

@@ -110,8 +110,14 @@ pub(crate) enum Algorithm {
         window: Option<Period>,
         align: Option<LitStr>,
     },
+    Concurrency {
+        max: Number,
+    },
     /// Whatever the policy of that name says when the call is made.
-    Named,
+    Named {
+        /// Whether the attribute is one of concurrency.
+        held: bool,
+    },
 }
 
 pub(crate) enum Rate {

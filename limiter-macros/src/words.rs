@@ -1,15 +1,16 @@
 //! The arguments that there are, in one table.
 
-/// Which of the three attributes.
+/// Which of the attributes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Token,
     Window,
     Funnel,
+    Concurrency,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Token, Self::Window, Self::Funnel];
+    pub(crate) const ALL: [Self; 4] = [Self::Token, Self::Window, Self::Funnel, Self::Concurrency];
 
     /// The attribute's name.
     pub(crate) fn name(self) -> &'static str {
@@ -17,6 +18,7 @@ impl Kind {
             Self::Token => "token_limiter",
             Self::Window => "window_limiter",
             Self::Funnel => "funnel_limiter",
+            Self::Concurrency => "concurrency_limiter",
         }
     }
 }
@@ -49,6 +51,7 @@ pub(crate) enum Word {
     Paced,
     Kind,
     Align,
+    Max,
 }
 
 /// Which attributes take an argument.
@@ -58,6 +61,9 @@ pub(crate) enum Of {
     Buckets,
     Windows,
     Funnels,
+    Concurrency,
+    /// Whatever has a lease: that of what is borrowed, or of what is held.
+    Leased,
 }
 
 pub(crate) struct Row {
@@ -182,7 +188,7 @@ pub(crate) const TABLE: &[Row] = &[
     row(
         Word::Lease,
         "lease",
-        Of::Buckets,
+        Of::Leased,
         "lease = \"1s\"",
         &["borrow", "prefetch", "max_age"],
     ),
@@ -235,6 +241,13 @@ pub(crate) const TABLE: &[Row] = &[
         "align = \"utc\"",
         &["aligned", "offset", "timezone", "tz"],
     ),
+    row(
+        Word::Max,
+        "max",
+        Of::Concurrency,
+        "max = 4",
+        &["limit", "capacity", "concurrency", "in_flight", "permits", "size"],
+    ),
 ];
 
 /// What goes with a `policy`, which says everything else itself.
@@ -283,9 +296,11 @@ impl Row {
     pub(crate) fn is_of(&self, kind: Kind) -> bool {
         match self.of {
             Of::All => true,
-            Of::Buckets => kind != Kind::Window,
+            Of::Buckets => matches!(kind, Kind::Token | Kind::Funnel),
             Of::Windows => kind == Kind::Window,
             Of::Funnels => kind == Kind::Funnel,
+            Of::Concurrency => kind == Kind::Concurrency,
+            Of::Leased => kind != Kind::Window,
         }
     }
 }

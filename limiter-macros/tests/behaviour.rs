@@ -15,6 +15,8 @@
 
 #[path = "behaviour/blocks.rs"]
 mod blocks;
+#[path = "behaviour/concurrency.rs"]
+mod concurrency;
 #[path = "behaviour/counting.rs"]
 mod counting;
 #[path = "behaviour/fallbacks.rs"]

@@ -26,6 +26,16 @@ pub const SCRIPT: &[&str] = &[
 /// second.
 pub const BOOK: &[&str] = &["+publish", "+subscribe"];
 
+/// What it has to be permitted besides where policies of concurrency are entered.
+pub const CONCURRENCY: &[&str] = &[
+    "+zadd",
+    "+zrem",
+    "+zrange",
+    "+zcount",
+    "+zscore",
+    "+zremrangebyscore",
+];
+
 /// What it has to be permitted besides on the nodes of a cluster.
 pub const CLUSTER: &[&str] = &["+cluster|slots", "+asking"];
 
@@ -38,8 +48,8 @@ pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 /// The arguments with which a server makes the user, on all keys and channels.
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
     let name = ["--user", "limiter", "on", ">limits", "~*", "&*"];
-    name.into_iter()
-        .chain([SCRIPT, BOOK, CLUSTER, SENTINEL].into_iter().flatten().copied())
+    let permitted = [SCRIPT, CONCURRENCY, BOOK, CLUSTER, SENTINEL];
+    name.into_iter().chain(permitted.into_iter().flatten().copied())
 }
 
 /// The line of configuration with which a sentinel makes the user.

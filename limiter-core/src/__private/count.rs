@@ -1,6 +1,7 @@
 //! Permits that are taken before a call and given back after it, where its result does not count (`count_if`).
 
-use super::{Entry, Guard, Refused, Reporter, decide};
+use super::hold::{Permits, hold_and_decide};
+use super::{Entry, Guard, Refused, Reporter};
 use crate::context::Current;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::limiter::Limiter;
@@ -14,10 +15,15 @@ pub fn counts<T: ?Sized>(output: &T, predicate: impl FnOnce(&T) -> bool) -> bool
 /// What an annotated function was charged. Dropped, it stays charged: a call that panics or is cancelled counts.
 #[must_use = "what does not count is given back by `settle`"]
 #[derive(Debug)]
-pub struct Charged<const N: usize>(Option<Permits<N>>);
+pub struct Charged<const N: usize> {
+    /// Held until it is known which permits count.
+    _held: Permits,
+    /// `None` where nothing can be given back.
+    paid: Option<Paid<N>>,
+}
 
 #[derive(Debug)]
-struct Permits<const N: usize> {
+struct Paid<const N: usize> {
     reporter: &'static Reporter,
     limiter: Current,
     entries: [Entry; N],
@@ -31,7 +37,10 @@ struct Permits<const N: usize> {
 /// [`Refused`] when the call must not go on.
 pub async fn enter_counted<const N: usize>(guard: Option<Guard<N>>) -> Result<Charged<N>, Refused> {
     let Some(mut guard) = guard else {
-        return Ok(Charged(None));
+        return Ok(Charged {
+            _held: Permits::default(),
+            paid: None,
+        });
     };
     let limiter = guard.limiter();
     let Guard {
@@ -41,18 +50,24 @@ pub async fn enter_counted<const N: usize>(guard: Option<Guard<N>>) -> Result<Ch
         ..
     } = guard;
     let answer = match limiter {
-        Ok(limiter) => decide(&limiter, &mut entries, wait)
+        // Boxed, since the futures of those who wait are large, and a function's own should not be.
+        Ok(limiter) => Box::pin(hold_and_decide(&limiter, &mut entries, wait))
             .await
-            .map(|allowed| (limiter, allowed)),
+            .map(|entered| (limiter, entered)),
         Err(refused) => Err(refused),
     };
     match answer {
-        Ok((limiter, allowed)) => Ok(Charged(was_charged(&allowed).then(|| Permits {
-            reporter,
-            from: allowed.origin(),
-            limiter,
-            entries,
-        }))),
+        Ok((limiter, (held, allowed))) => Ok(Charged {
+            _held: held,
+            paid: allowed
+                .filter(|allowed| was_charged(allowed))
+                .map(|allowed| Paid {
+                    reporter,
+                    from: allowed.origin(),
+                    limiter,
+                    entries,
+                }),
+        }),
         Err(refused) => {
             reporter.report(&refused.rejection);
             Err(refused)
@@ -74,11 +89,11 @@ impl<const N: usize> Charged<N> {
     /// Gives back what does not count, one after the other, each within its policy's deadline. What fails is told in the
     /// log, not to the caller.
     pub async fn settle(self, counts: [bool; N]) {
-        let Some(permits) = self.0 else { return };
-        let each = permits.entries.iter().zip(counts);
-        for (entry, _) in each.filter(|(_, counts)| !counts) {
-            if let Err(rejection) = give_back(&permits.limiter, entry, permits.from).await {
-                permits.reporter.not_given_back(&rejection);
+        let Some(paid) = self.paid else { return };
+        let each = paid.entries.iter().zip(counts);
+        for (entry, _) in each.filter(|(entry, counts)| !counts && entry.is_asked()) {
+            if let Err(rejection) = give_back(&paid.limiter, entry, paid.from).await {
+                paid.reporter.not_given_back(&rejection);
             }
         }
     }

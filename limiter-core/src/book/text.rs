@@ -58,6 +58,11 @@ const MAX_RECOVERED_BYTES: usize = 64 << 10;
 /// rate = "2/s"
 /// paced = true
 ///
+/// [policy.export]
+/// algorithm = "concurrency"
+/// max = 4
+/// lease = "30s"
+///
 /// [[override]]                     # a key's own quota
 /// policy = "search"
 /// key = "user:7"                   # or escaped_key, as it stands in Redis; group, or escaped_group, of the key

@@ -13,7 +13,7 @@ use crate::few::Few;
 use crate::identity::Identity;
 use crate::observe;
 use crate::policy::Policy;
-use crate::request::{Ask, Request};
+use crate::request::{Ask, InFlight, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
@@ -89,7 +89,10 @@ impl<'a> Check<'a> {
     #[inline(never)]
     fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Poll<Result<Decision, Rejection>> {
         self.limiter.open()?;
-        let (identity, cost) = self.charge(ask)?;
+        let (identity, cost) = match self.charge(ask) {
+            Ok(charge) => charge,
+            Err(refused) => return self.refused(refused),
+        };
         let algorithm = ask.policy().algorithm();
         if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
             let standing = Standing::Left(left);
@@ -118,6 +121,23 @@ impl<'a> Check<'a> {
         )
     }
 
+    /// What is in flight is no charge, but can be looked at.
+    #[cold]
+    fn refused(&self, refused: Rejection) -> Poll<Result<Decision, Rejection>> {
+        let peek = self
+            .peek_in_flight()
+            .map(|ask| self.limiter.peek_here(ask.clone()));
+        Poll::Ready(peek.unwrap_or(Err(refused)))
+    }
+
+    /// The ask, where it is a look at what is in flight.
+    fn peek_in_flight(&self) -> Option<&Ask<'a>> {
+        match &self.asks {
+            Few::One(ask) if self.mode == Mode::Peek && ask.policy().is_of_concurrency() => Some(ask),
+            _ => None,
+        }
+    }
+
     #[cold]
     fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
         let request = self.clone().request()?;
@@ -143,6 +163,19 @@ impl<'a> Check<'a> {
             asks: mem::take(&mut self.asks),
             ..*self
         }
+    }
+
+    fn look_at_what_is_in_flight(self) -> Asked<'a> {
+        Box::pin(async move {
+            self.limiter.open()?;
+            match self.asks {
+                Few::One(ask) => self.limiter.peek_in_flight(&InFlight::new(ask, self.mode)?).await,
+                several @ Few::Several(_) => {
+                    let request = Request::new(several, self.mode, self.limiter.inner.any_groups)?;
+                    self.limiter.decide(&request, request.deadline()).await
+                }
+            }
+        })
     }
 
     pub(super) fn request(self) -> Result<Request<'a>, Rejection> {
@@ -182,9 +215,11 @@ pub struct Deciding<'a> {
 
 enum Progress<'a> {
     Unasked,
-    Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
+    Asked(Asked<'a>),
     Answered,
 }
+
+type Asked<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;
 
 impl Future for Deciding<'_> {
     type Output = Result<Decision, Rejection>;
@@ -217,6 +252,10 @@ impl Deciding<'_> {
         }
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
         let mut asked = match mem::replace(&mut self.progress, Progress::Answered) {
+            Progress::Unasked if self.check.peek_in_flight().is_some() => {
+                let check = self.check.take();
+                check.look_at_what_is_in_flight()
+            }
             Progress::Unasked => {
                 let limiter = self.check.limiter;
                 let request = match (looked, self.check.take()) {

@@ -92,13 +92,6 @@ impl Limiter {
             Backend::Memory(_) => None,
         }
     }
-
-    /// The policy that is kept under a name, for `policy = "…"`.
-    pub(crate) fn named_policy(&self, name: &str) -> Result<Policy, Rejection> {
-        Err(Rejection::NotConfigured {
-            policy: name.to_owned(),
-        })
-    }
 }
 
 fn is_as(one: &Registered, other: &Registered) -> bool {
@@ -155,7 +148,7 @@ impl<'a> LimitedSite<'a> {
 
     fn budget(&self, key: Key<'static>) -> Result<Budget<'a>, ConfigError> {
         let policy = match self.site.0.policy {
-            SitePolicy::Named => self.limiter.named_policy(self.site.name()).map_err(|_| {
+            SitePolicy::Named => self.limiter.policy(self.site.name(), &key).map_err(|_| {
                 ConfigError::invalid("annotation", self.site.name(), "one whose policy is configured")
             })?,
             SitePolicy::Fixed(_) | SitePolicy::Computed => self.site.policy()?,

@@ -26,11 +26,11 @@ const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
 #[must_use = "a policy exists once `build` has returned it"]
 pub struct PolicyBuilder<S> {
     name: String,
-    shape: S,
+    pub(super) shape: S,
     group: Option<String>,
     on_store_failure: OnStoreFailure,
     deadline: Duration,
-    lease: Option<Duration>,
+    pub(super) lease: Option<Duration>,
     mistake: Option<ConfigError>,
 }
 
@@ -77,7 +77,7 @@ impl PolicyBuilder<SlidingWindowShape> {
 }
 
 impl<S> PolicyBuilder<S> {
-    fn new(name: String, shape: S) -> Self {
+    pub(super) fn new(name: String, shape: S) -> Self {
         Self {
             name,
             shape,
@@ -118,13 +118,16 @@ impl<S> PolicyBuilder<S> {
     /// cannot be used by others until its time is over. A server whose clock is set forward, and a machine that was
     /// suspended, may mint what is lent at that moment, once. [`Limiter::reset`](crate::Limiter::reset) takes nothing from other
     /// replicas that they have borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
+    ///
+    /// For [`concurrency`](Policy::concurrency), how long a permit outlives a holder that died, or was cut off from Redis:
+    /// whole milliseconds from 100 ms to a day. Default: 30 s. It is renewed while the permit is held. In process it is of no account.
     pub fn lease(mut self, max_age: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.lease = self.length("lease", max_age);
         self
     }
 
     /// Keeps the value, or the first mistake.
-    fn parse<V, T>(&mut self, value: V) -> Option<T>
+    pub(super) fn parse<V, T>(&mut self, value: V) -> Option<T>
     where
         V: TryInto<T, Error: Into<ConfigError>>,
     {
@@ -134,7 +137,7 @@ impl<S> PolicyBuilder<S> {
             .ok()
     }
 
-    fn finish(
+    pub(super) fn finish(
         self,
         algorithm: impl FnOnce(S) -> Result<Algorithm, ConfigError>,
     ) -> Result<Policy, ConfigError> {
@@ -153,7 +156,9 @@ impl<S> PolicyBuilder<S> {
             return Err(mistake);
         }
         let algorithm = algorithm(self.shape)?;
-        if let Some(lease) = self.lease {
+        if let Some(lease) = self.lease
+            && !matches!(algorithm, Algorithm::Concurrency(_))
+        {
             let invalid = |expected| ConfigError::invalid("lease", format_args!("{lease:?}"), expected);
             if matches!(algorithm, Algorithm::SlidingWindow(_)) {
                 return Err(invalid(

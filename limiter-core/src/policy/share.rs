@@ -1,6 +1,6 @@
 //! What one of several replicas may admit by itself, so that all together admit little more than the whole.
 
-use super::{Algorithm, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
+use super::{Algorithm, Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 
 impl Algorithm {
     /// The share of one of so many replicas: an equal part of the quota, rounded up to a whole permit, at an equal part of
@@ -38,6 +38,10 @@ impl Algorithm {
             Self::FixedWindow(whole) => Self::FixedWindow(FixedWindow {
                 limit: whole.limit.div_ceil(u64::from(replicas)),
                 ..whole
+            }),
+            Self::Concurrency(limit) => Self::Concurrency(Concurrency {
+                max: limit.max.div_ceil(u64::from(replicas)),
+                ..limit
             }),
         }
     }

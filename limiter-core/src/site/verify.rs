@@ -69,10 +69,10 @@ fn mistakes(sites: impl Iterator<Item = Registered>) -> Vec<String> {
     mistakes
 }
 
-/// The functions whose limits no cluster could decide at one place.
+/// The functions whose limits no cluster could decide at one place. What is held is no part of the decision.
 fn apart(sites: impl Iterator<Item = Registered>) -> Vec<String> {
     let mut by_function: BTreeMap<(&str, &str, u32), (Registered, BTreeSet<&str>)> = BTreeMap::new();
-    for site in sites {
+    for site in sites.filter(|site| !site.held) {
         // What takes limits of different groups is not known of a limiter that is named.
         if let (Written::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
             // All attributes of a function have its line, and two functions of one path (in different impls) do not.
@@ -123,6 +123,7 @@ mod tests {
         line: 3,
         shared: true,
         limiter: false,
+        held: false,
         key: template("{to}"),
         group: None,
         policy: SitePolicy::Fixed(five),

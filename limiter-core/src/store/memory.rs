@@ -5,6 +5,7 @@
 //! about a microsecond. The number of keys is bounded; a new key beyond the bound is answered with
 //! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full).
 
+pub(crate) mod holders;
 mod locks;
 mod sweep;
 mod table;
@@ -58,6 +59,10 @@ impl MemoryStore {
             next_swept: AtomicUsize::new(0),
             searched_at: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn max_keys(&self) -> usize {
+        self.max_keys
     }
 
     /// Decides one limit at once, without a future, if it is the next step of a policy that alone has charged it. `None` has

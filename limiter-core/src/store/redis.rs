@@ -16,6 +16,7 @@ mod eviction;
 pub(crate) mod fuzzing;
 mod health;
 mod heart;
+pub(crate) mod holders;
 mod jitter;
 mod learner;
 mod names;
@@ -59,7 +60,6 @@ use endpoint::Endpoint;
 use errand::{Decision, Errand};
 use eviction::Eviction;
 pub(crate) use heart::Heart;
-#[cfg(feature = "book")]
 pub(crate) use jitter::varied;
 use node::Node;
 pub(crate) use node::NodeSettings;
@@ -198,6 +198,12 @@ impl RedisStore {
         account::key(limit, &self.namespace)
     }
 
+    /// By which this replica holds permits.
+    pub(crate) fn register(&self) -> holders::Register {
+        let namespace = self.namespace.clone();
+        holders::Register::new(self.route.clone(), self.clock.clone(), namespace)
+    }
+
     /// Decides a request for somebody who has waited since `started`.
     pub(crate) async fn decide_since(
         &self,
@@ -243,6 +249,7 @@ impl Store for RedisStore {
         let scripts = [
             wire::call(&[], None, READY_WITHIN),
             account::nothing(READY_WITHIN),
+            holders::nothing(READY_WITHIN),
         ];
         let nodes = match &self.route {
             Route::Standalone(node) => vec![node.clone()],

@@ -1,6 +1,7 @@
 //! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
 //! does not.
 
+mod enter;
 mod run;
 
 use std::pin::pin;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::deadline::{within, within_pinned};
 use super::deny_cache::{Charge, DenyCache};
+use super::holding::Holding;
 use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
@@ -36,6 +38,7 @@ pub(crate) struct Guard {
     denials: DenyCache,
     leases: Leases,
     insurance: Insurance,
+    holding: std::sync::Arc<Holding>,
     replicas: Replicas,
     clock: Clock,
     told_full: Seldom,
@@ -44,16 +47,17 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Denials are kept for so long at most, and so many keys for when Redis is out.
+    /// Denials are kept for so long at most, so many keys for when Redis is out, and so many wait to be in flight.
     pub(crate) fn new(
         store: RedisStore,
         replicas: Replicas,
         clock: Clock,
         keep_denials: Duration,
-        max_keys: usize,
+        (max_keys, max_waiting): (usize, usize),
     ) -> Self {
         Self {
             leases: Leases::new(store.lender(), clock.clone()),
+            holding: Holding::new(store.register(), clock.clone(), max_waiting),
             store,
             denials: DenyCache::new(clock.clone(), keep_denials),
             insurance: Insurance::new(clock.clone(), max_keys),
@@ -213,7 +217,7 @@ impl Guard {
 
     /// Leaves the other replicas their shares, and what was borrowed.
     pub(crate) async fn leave(&self) {
-        tokio::join!(self.replicas.leave(), self.leases.leave());
+        tokio::join!(self.replicas.leave(), self.leases.leave(), self.holding.settle());
     }
 
     fn insurance_decides(&self, error: &StoreError) {

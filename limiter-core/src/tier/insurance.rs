@@ -320,6 +320,7 @@ mod tests {
                             window.limit + window.limit * (at - from) / window.window
                         }
                         Algorithm::FixedWindow(_) => break,
+                        Algorithm::Concurrency(_) => unreachable!("what is in flight has no rate"),
                         Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
                         | Algorithm::Funnel(crate::policy::Funnel { capacity, rate, .. }) => {
                             capacity + rate.accrue(at - from, rate.micros - 1).0

@@ -19,7 +19,7 @@ impl LimitedFn {
             None => template(&everybody, private),
         };
         let group = option(limit.group.as_ref().map(|group| written(group, private)));
-        let limiter = self.limiter.is_some();
+        let (limiter, held) = (self.limiter.is_some(), limit.algorithm.is_held());
         let policy_static = policy_static(index);
         let (item, policy) = if limit.constant {
             let policy = self.policy(limit, private);
@@ -30,7 +30,7 @@ impl LimitedFn {
                 item,
                 quote!(#private::SitePolicy::Fixed(|| #private::Built::clone(&#policy_static))),
             )
-        } else if matches!(limit.algorithm, crate::model::Algorithm::Named) {
+        } else if matches!(limit.algorithm, crate::model::Algorithm::Named { .. }) {
             (TokenStream::new(), quote!(#private::SitePolicy::Named))
         } else {
             (TokenStream::new(), quote!(#private::SitePolicy::Computed))
@@ -46,6 +46,7 @@ impl LimitedFn {
                     line: #line,
                     shared: #shared,
                     limiter: #limiter,
+                    held: #held,
                     key: #key,
                     group: #group,
                     policy: #policy,

@@ -18,11 +18,14 @@ use crate::literal::{self, Number, Period, RateText};
 use crate::template::{Names, Template};
 use crate::words::{BESIDE_POLICY, Kind, Word};
 
+const MAX_IN_FLIGHT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 /// An hour, in microseconds.
 const MAX_DEADLINE: u64 = 3_600_000_000;
 /// Ten milliseconds to an hour, likewise.
 const LEASES: RangeInclusive<u64> = 10_000..=3_600_000_000;
+/// A hundred milliseconds to a day.
+const LEASES_OF_HELD: RangeInclusive<u64> = 100_000..=86_400_000_000;
 
 /// What an attribute can refer to.
 pub(super) struct Scope<'a> {
@@ -57,13 +60,15 @@ impl Scope<'_> {
             true => (named(args, diagnostics), true),
             false => self.name(args, group.as_ref(), of_block, diagnostics),
         };
-        let whole = args.kind == Kind::Window;
+        let whole = matches!(args.kind, Kind::Window | Kind::Concurrency);
         let need = args
             .take(Word::Need)
             .map(|expr| Number::read(expr, "need", "need = 2", whole));
         let need = need.map(|need| diagnostics.ok(need));
         let algorithm = match is_named {
-            true => Some(Algorithm::Named),
+            true => Some(Algorithm::Named {
+                held: args.kind == Kind::Concurrency,
+            }),
             false => algorithm(args, diagnostics),
         };
         let deadline = args
@@ -72,7 +77,9 @@ impl Scope<'_> {
         let on_store_failure = args
             .take(Word::OnStoreFailure)
             .and_then(|expr| on_store_failure(&expr, diagnostics));
-        let lease = args.take(Word::Lease).and_then(|expr| lease(expr, diagnostics));
+        let lease = args
+            .take(Word::Lease)
+            .and_then(|expr| lease(args.kind, expr, diagnostics));
         let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
         let count_if = args
             .take(Word::CountIf)
@@ -219,14 +226,20 @@ impl Limit {
 }
 
 impl Algorithm {
+    /// Whether its permits are held until the body ends.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self, Self::Concurrency { .. } | Self::Named { held: true })
+    }
+
     /// What a cost can be at most, and how the argument is called.
     fn quota(&self) -> Option<(&'static str, &Number)> {
         Some(match self {
-            Self::Named => return None,
+            Self::Named { .. } => return None,
             Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => (Word::Capacity.text(), capacity),
             Self::Window { limit, .. }
             | Self::CounterWindow { limit, .. }
             | Self::FixedWindow { limit, .. } => (Word::Limit.text(), limit),
+            Self::Concurrency { max } => (Word::Max.text(), max),
         })
     }
 
@@ -242,7 +255,8 @@ impl Algorithm {
                 let windows = window.as_ref().is_none_or(|window| window.is_constant(is_item));
                 limit.is_constant(is_item) && windows
             }
-            Self::Named => false,
+            Self::Named { .. } => false,
+            Self::Concurrency { max } => max.is_constant(is_item),
         }
     }
 }
@@ -301,6 +315,11 @@ fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm
     if args.kind == Kind::Window {
         return window::algorithm(args, diagnostics);
     }
+    if args.kind == Kind::Concurrency {
+        let max = args.require(Word::Max, diagnostics);
+        let max = max.map(|expr| most_at_once(expr, diagnostics))??;
+        return Some(Algorithm::Concurrency { max });
+    }
     let capacity = args.require(Word::Capacity, diagnostics);
     let capacity =
         capacity.map(|expr| diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false)));
@@ -328,6 +347,19 @@ fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
         return None;
     }
     Some(place.is_some())
+}
+
+fn most_at_once(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
+    let span = expr.span();
+    let max = diagnostics.ok(Number::read(expr, "max", "max = 4", true))?;
+    if matches!(max, Number::Literal(thousandths) if thousandths / 1_000 > MAX_IN_FLIGHT) {
+        diagnostics.at(
+            span,
+            format!("at most {MAX_IN_FLIGHT} calls are in flight at once"),
+        );
+        return None;
+    }
+    Some(max)
 }
 
 fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Rate> {
@@ -372,9 +404,20 @@ fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
     Some(deadline)
 }
 
-fn lease(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
+fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
     let span = expr.span();
     let lease = diagnostics.ok(Period::read(expr, "lease"))?;
+    if kind == Kind::Concurrency {
+        let held = |micros: &u64| LEASES_OF_HELD.contains(micros) && micros.is_multiple_of(1_000);
+        if matches!(&lease, Period::Literal(micros) if !held(micros)) {
+            diagnostics.at(
+                span,
+                "`lease` is whole milliseconds from 100 ms to a day: it is the time for which a permit outlives a holder \
+                 that died",
+            );
+        }
+        return Some(lease);
+    }
     if matches!(lease, Period::Literal(micros) if !LEASES.contains(&micros)) {
         diagnostics.at(
             span,

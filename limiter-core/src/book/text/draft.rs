@@ -21,15 +21,17 @@ pub(super) enum Kind {
     SlidingWindow,
     CounterWindow,
     FixedWindow,
+    Concurrency,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::TokenBucket,
         Self::Funnel,
         Self::SlidingWindow,
         Self::CounterWindow,
         Self::FixedWindow,
+        Self::Concurrency,
     ];
 
     pub(super) fn of(algorithm: &Algorithm) -> Self {
@@ -39,6 +41,7 @@ impl Kind {
             Algorithm::SlidingWindow(_) => Self::SlidingWindow,
             Algorithm::CounterWindow(_) => Self::CounterWindow,
             Algorithm::FixedWindow(_) => Self::FixedWindow,
+            Algorithm::Concurrency(_) => Self::Concurrency,
         }
     }
 
@@ -50,6 +53,7 @@ impl Kind {
             Self::SlidingWindow => "sliding_window",
             Self::CounterWindow => "counter_window",
             Self::FixedWindow => "fixed_window",
+            Self::Concurrency => "concurrency",
         }
     }
 
@@ -59,6 +63,7 @@ impl Kind {
             Self::Funnel => "capacity, rate, paced",
             Self::SlidingWindow | Self::CounterWindow => "limit, window",
             Self::FixedWindow => "limit, window, align",
+            Self::Concurrency => "max",
         }
     }
 
@@ -155,6 +160,8 @@ pub(super) struct Draft {
     limit: Amount,
     window: Window,
     aligned: Option<UtcOffset>,
+    /// Of what is in flight.
+    max: Amount,
     settings: Settings,
 }
 
@@ -196,6 +203,10 @@ impl Draft {
                     draft.aligned = aligned.and_then(|field| field.offset(report));
                 }
             }
+            Kind::Concurrency => {
+                let max = table.require(report, "max");
+                draft.max = max.and_then(|field| field.amount(report)).unwrap_or(draft.max);
+            }
         }
         draft
     }
@@ -209,6 +220,7 @@ impl Draft {
             limit: Amount::ONE,
             window: Window::from(Duration::from_secs(1)),
             aligned: None,
+            max: Amount::ONE,
             settings: Settings::default(),
         }
     }
@@ -266,6 +278,10 @@ impl Draft {
                 }
                 self.settings.apply(builder).build()
             }
+            Kind::Concurrency => self
+                .settings
+                .apply(Policy::concurrency(name).max(self.max))
+                .build(),
         }
     }
 

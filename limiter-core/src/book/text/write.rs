@@ -8,8 +8,8 @@ use super::moment::Rfc3339;
 use crate::book::{BookEntry, Override, Page};
 use crate::key::Key;
 use crate::policy::{
-    Algorithm, CounterWindow, FixedWindow, Funnel, OnStoreFailure, Periods, Policy, SlidingWindow, Span,
-    TokenBucket,
+    Algorithm, Concurrency, CounterWindow, FixedWindow, Funnel, OnStoreFailure, Periods, Policy,
+    SlidingWindow, Span, TokenBucket,
 };
 use crate::units::{Amount, micros_ceil};
 
@@ -99,6 +99,7 @@ fn write_numbers(text: &mut String, policy: &Policy) -> fmt::Result {
         | Algorithm::CounterWindow(CounterWindow { limit, window }) => {
             writeln!(text, "limit = {limit}\nwindow = \"{}\"", Span(window))?;
         }
+        Algorithm::Concurrency(Concurrency { max, .. }) => writeln!(text, "max = {max}")?,
         Algorithm::FixedWindow(FixedWindow {
             limit,
             window,

@@ -252,7 +252,8 @@ impl RedisBuilder {
             self.clock.clone(),
         );
         let clock = self.clock.clone();
-        let guard = Guard::new(store, replicas, clock, self.deny_cache, self.max_local_keys);
+        let bounds = (self.max_local_keys, self.max_waiting);
+        let guard = Guard::new(store, replicas, clock, self.deny_cache, bounds);
         Ok(Limiter::new(
             Backend::Redis(Box::new(guard)),
             self.clock,

@@ -72,6 +72,13 @@ pub(super) static BOOK: Script = Script::new(concat!(
     include_str!("lua/book.lua"),
 ));
 
+/// Counts who holds permits.
+pub(super) static CONCURRENCY: Script = Script::new(concat!(
+    include_str!("lua/prelude.lua"),
+    include_str!("lua/moment.lua"),
+    include_str!("lua/concurrency.lua"),
+));
+
 impl Script {
     const fn new(source: &'static str) -> Self {
         let hash = OnceLock::new();

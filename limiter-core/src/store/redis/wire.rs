@@ -89,6 +89,8 @@ pub(super) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
             };
             (5, [limit, window, periods])
         }
+        // Asked by another script.
+        Algorithm::Concurrency(_) => (0, [0; 3]),
     }
 }
 

@@ -191,7 +191,7 @@ impl Denied {
             }
             // All permits of a period come back together, when it ends.
             Algorithm::FixedWindow(_) => Some(told),
-            Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_) => None,
+            Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_) | Algorithm::Concurrency(_) => None,
         }
     }
 

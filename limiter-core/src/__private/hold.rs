@@ -1,0 +1,77 @@
+//! What annotated functions hold while they run.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{Amount, Built, Entry, EntryPolicy, Guard, Options, Refused, by_first, decide_resolved, resolve};
+use crate::decision::Allowed;
+use crate::error::ConfigError;
+use crate::limiter::{Limiter, Permit};
+use crate::policy::Policy;
+
+/// The policy of a `#[concurrency_limiter]`.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used.
+pub fn concurrency(name: &str, max: Result<Amount, ConfigError>, options: &Options) -> Built {
+    let builder = Policy::concurrency(name).max(max?);
+    options.apply(builder)?.build()
+}
+
+/// What a function holds until its future ends or is dropped.
+#[derive(Debug, Default)]
+pub struct Permits {
+    held: SmallVec<[Permit; 1]>,
+}
+
+/// Takes the permits of an annotated function's limits on what is in flight, in the order in which they stand, and then makes
+/// the one decision about its other limits. Where that denies, the permits go back. `None` is a call to which its limits do not
+/// apply (`when`). A misconfiguration is logged, since a fallback may hide it.
+///
+/// # Errors
+///
+/// [`Refused`] when the call must not go on.
+pub async fn hold<const N: usize>(guard: Option<Guard<N>>) -> Result<Permits, Refused> {
+    let Some(mut guard) = guard else {
+        return Ok(Permits::default());
+    };
+    let answer = match guard.limiter() {
+        // Boxed, since the futures of those who wait are large, and a function's own should not be.
+        Ok(limiter) => Box::pin(hold_and_decide(&limiter, &mut guard.entries, guard.wait)).await,
+        Err(refused) => Err(refused),
+    };
+    match answer {
+        Ok((held, _)) => Ok(held),
+        Err(refused) => {
+            guard.reporter.report(&refused.rejection);
+            Err(refused)
+        }
+    }
+}
+
+/// The same, and what the one decision said. Entries of what is held are not asked any more.
+pub(super) async fn hold_and_decide(
+    limiter: &Limiter,
+    entries: &mut [Entry],
+    wait: Option<Result<Duration, ConfigError>>,
+) -> Result<(Permits, Option<Allowed>), Refused> {
+    let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
+    resolve(limiter, entries)?;
+    let started = limiter.now();
+    let left = || wait.map(|up_to: Duration| up_to.saturating_sub(limiter.now().since(started)));
+
+    let mut permits = Permits::default();
+    for (index, entry) in entries.iter_mut().enumerate() {
+        let refused = |rejection| Refused { index, rejection };
+        if entry.is_asked() && entry.policy().map_err(refused)?.is_of_concurrency() {
+            let ask = entry.ask().map_err(refused)?;
+            let enter = limiter.enter_asked(ask).up_to(left().unwrap_or_default());
+            permits.held.push(enter.await.map_err(refused)?);
+            entry.policy = EntryPolicy::Nothing;
+        }
+    }
+    let allowed = decide_resolved(limiter, entries, left()).await?;
+    Ok((permits, allowed))
+}

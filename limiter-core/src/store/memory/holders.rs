@@ -1,0 +1,468 @@
+//! What is held in this process: a count for each key, and who waits for it.
+//!
+//! In process the count is the limit. With Redis it is what this replica holds, by which it goes on alone while Redis is out;
+//! there a lease travels along with each permit.
+//!
+//! Whoever gives a permit back hands it to the one who came first, under the lock under which it is counted down: nobody comes
+//! in between, and nobody misses it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use hashbrown::HashTable;
+use tokio::sync::Notify;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::identity::Identity;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Brief, BriefGuard, Mutex, MutexGuard};
+
+const SHARDS: usize = 64;
+
+/// What one permit costs at most: Redis keeps each part of it by itself, and is busy for a millisecond with so many.
+pub(crate) const MOST_HELD_AT_ONCE: u64 = 1_024;
+
+/// What somebody asks for, or holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) cost: u64,
+    pub(crate) max: u64,
+    pub(crate) lease_ms: u32,
+}
+
+/// What travels along with a permit.
+pub(crate) trait Carried: fmt::Debug + Send + Sized + 'static {
+    /// Itself for who is first, if a permit that was held under these terms can go on as one under those, with so many others
+    /// held here; else itself.
+    fn pass(self, held: &Terms, wanted: &Terms, others: u64) -> Result<Self, Self>;
+
+    /// What there may be for the one after.
+    fn another(&self) -> Option<Self>;
+}
+
+/// In process a permit is a number in the count: whoever waits has his if it fits.
+impl Carried for () {
+    fn pass(self, _: &Terms, wanted: &Terms, others: u64) -> Result<(), ()> {
+        if others.saturating_add(wanted.cost) <= wanted.max {
+            Ok(())
+        } else {
+            Err(())
+        }
+    }
+
+    fn another(&self) -> Option<()> {
+        Some(())
+    }
+}
+
+/// All that is held in this process. A key of which nothing is held, and that nobody waits for, is not there.
+#[derive(Debug)]
+pub(crate) struct Holders<C> {
+    shards: Box<[Brief<HashTable<Entry<C>>>]>,
+    keys: AtomicUsize,
+    max_keys: usize,
+    /// How many wait, for whatever key.
+    waiting: AtomicUsize,
+    max_waiting: usize,
+}
+
+#[derive(Debug)]
+struct Entry<C> {
+    identity: Identity,
+    held: u64,
+    /// In order of arrival.
+    waiting: VecDeque<Arc<Seat<C>>>,
+}
+
+/// Where what is handed on is left for who waits.
+#[derive(Debug)]
+struct Seat<C> {
+    wanted: Terms,
+    passed: Mutex<Option<C>>,
+    told: Notify,
+    /// There is a reason to ask the store.
+    asks: AtomicBool,
+}
+
+/// Permits that are counted. Dropping it counts them down, or hands them on.
+#[derive(Debug)]
+pub(crate) struct Held<C: Carried> {
+    holders: Arc<Holders<C>>,
+    identity: Identity,
+    terms: Terms,
+    /// `None` only in `drop`.
+    carried: Option<C>,
+}
+
+/// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the one after.
+#[derive(Debug)]
+pub(crate) struct Waiter<C: Carried> {
+    holders: Arc<Holders<C>>,
+    identity: Identity,
+    seat: Arc<Seat<C>>,
+}
+
+impl<C: Carried> Holders<C> {
+    /// Counts so many keys at most, and has so many wait.
+    pub(crate) fn new(max_keys: usize, max_waiting: usize) -> Arc<Self> {
+        Arc::new(Self {
+            shards: (0..SHARDS).map(|_| Brief::default()).collect(),
+            keys: AtomicUsize::new(0),
+            max_keys,
+            waiting: AtomicUsize::new(0),
+            max_waiting,
+        })
+    }
+
+    /// Counts permits if no more than `most` are held then; else says how many are.
+    pub(crate) fn count(
+        &self,
+        identity: Identity,
+        cost: u64,
+        most: u64,
+    ) -> Result<Result<u64, u64>, StoreError> {
+        let mut shard = self.lock(identity);
+        let held = find(&mut shard, identity).map_or(0, |entry| entry.held);
+        match held.checked_add(cost).filter(|sum| *sum <= most) {
+            Some(sum) => {
+                self.entry(&mut shard, identity)?.held = sum;
+                Ok(Ok(sum))
+            }
+            None => Ok(Err(held)),
+        }
+    }
+
+    /// What was counted already, with what travels along.
+    pub(crate) fn held(self: &Arc<Self>, identity: Identity, terms: Terms, carried: C) -> Held<C> {
+        Held {
+            holders: Arc::clone(self),
+            identity,
+            terms,
+            carried: Some(carried),
+        }
+    }
+
+    /// How many permits of a key are held here.
+    pub(crate) fn number(&self, identity: Identity) -> u64 {
+        find(&mut self.lock(identity), identity).map_or(0, |entry| entry.held)
+    }
+
+    /// Takes a place behind those who wait.
+    pub(crate) fn join(self: &Arc<Self>, identity: Identity, wanted: Terms) -> Result<Waiter<C>, StoreError> {
+        let room = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
+        self.waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+            .map_err(|_| overloaded(self.max_waiting))?;
+        let seat = Arc::new(Seat {
+            wanted,
+            passed: Mutex::new(None),
+            told: Notify::new(),
+            asks: AtomicBool::new(false),
+        });
+        // Leaves the seat, whether or not it was taken.
+        let waiter = Waiter {
+            holders: Arc::clone(self),
+            identity,
+            seat: Arc::clone(&seat),
+        };
+        let mut shard = self.lock(identity);
+        let queue = &mut self.entry(&mut shard, identity)?.waiting;
+        seat.asks.store(queue.is_empty(), Ordering::Relaxed);
+        queue.push_back(seat);
+        drop(shard);
+        Ok(waiter)
+    }
+
+    /// Has who is first ask again.
+    #[cfg(feature = "redis")]
+    pub(crate) fn tell_first(&self, identity: Identity) {
+        let mut shard = self.lock(identity);
+        if let Some(seat) = find(&mut shard, identity).and_then(|entry| entry.waiting.front()) {
+            seat.ask();
+        }
+    }
+
+    /// What travels along comes back where nobody takes it; whatever it does as it goes, it does without the lock.
+    fn give_back(&self, identity: Identity, terms: &Terms, carried: C) -> Option<C> {
+        let mut shard = self.lock(identity);
+        let Some(entry) = find(&mut shard, identity) else {
+            return Some(carried);
+        };
+        entry.held = entry.held.saturating_sub(terms.cost);
+        let mut rest = Some(carried);
+        while let Some(seat) = entry.waiting.front()
+            && let Some(carried) = rest.take()
+        {
+            match carried.pass(terms, &seat.wanted, entry.held) {
+                Ok(carried) => {
+                    entry.held = entry.held.saturating_add(seat.wanted.cost);
+                    rest = carried.another();
+                    seat.put(carried);
+                    entry.waiting.pop_front();
+                    // He is first now, which needs no answer at once: what there was is taken.
+                    if let Some(first) = entry.waiting.front() {
+                        first.told.notify_one();
+                    }
+                }
+                Err(carried) => {
+                    rest = Some(carried);
+                    break;
+                }
+            }
+        }
+        self.remove_if_idle(&mut shard, identity);
+        rest
+    }
+
+    fn leave_seat(&self, identity: Identity, seat: &Arc<Seat<C>>) {
+        let mut shard = self.lock(identity);
+        if let Some(entry) = find(&mut shard, identity)
+            && let Some(place) = entry.waiting.iter().position(|other| Arc::ptr_eq(other, seat))
+        {
+            entry.waiting.remove(place);
+            if place == 0
+                && let Some(first) = entry.waiting.front()
+            {
+                first.ask();
+            }
+        }
+        self.remove_if_idle(&mut shard, identity);
+        drop(shard);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The entry of a key, made if there may be one more.
+    fn entry<'a>(
+        &self,
+        shard: &'a mut BriefGuard<'_, HashTable<Entry<C>>>,
+        identity: Identity,
+    ) -> Result<&'a mut Entry<C>, StoreError> {
+        let hash = |entry: &Entry<C>| entry.identity.hash();
+        match shard.entry(identity.hash(), |entry| entry.identity == identity, hash) {
+            hashbrown::hash_table::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            hashbrown::hash_table::Entry::Vacant(place) => {
+                let room = |keys: usize| (keys < self.max_keys).then_some(keys + 1);
+                self.keys
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+                    .map_err(|_| full())?;
+                let entry = Entry {
+                    identity,
+                    held: 0,
+                    waiting: VecDeque::new(),
+                };
+                Ok(place.insert(entry).into_mut())
+            }
+        }
+    }
+
+    fn remove_if_idle(&self, shard: &mut BriefGuard<'_, HashTable<Entry<C>>>, identity: Identity) {
+        let idle =
+            |entry: &Entry<C>| entry.identity == identity && entry.held == 0 && entry.waiting.is_empty();
+        if let Ok(entry) = shard.find_entry(identity.hash(), idle) {
+            entry.remove();
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self, identity: Identity) -> BriefGuard<'_, HashTable<Entry<C>>> {
+        #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
+        self.shards[identity.shard(SHARDS)].lock()
+    }
+
+    #[cfg(test)]
+    fn keys(&self) -> usize {
+        let stored = self.shards.iter().map(|shard| shard.lock().len()).sum();
+        assert_eq!(self.keys.load(Ordering::Relaxed), stored);
+        stored
+    }
+}
+
+fn find<'a, C>(
+    shard: &'a mut BriefGuard<'_, HashTable<Entry<C>>>,
+    identity: Identity,
+) -> Option<&'a mut Entry<C>> {
+    shard.find_mut(identity.hash(), |entry| entry.identity == identity)
+}
+
+#[cold]
+fn full() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Full,
+        "permits of as many keys as may be are held, or waited for",
+    )
+}
+
+#[cold]
+fn overloaded(most: usize) -> StoreError {
+    let detail = format!("{most} calls wait for permits already");
+    StoreError::new(StoreErrorKind::Overloaded, detail)
+}
+
+impl<C> Seat<C> {
+    fn put(&self, carried: C) {
+        *self.lock() = Some(carried);
+        self.told.notify_one();
+    }
+
+    fn ask(&self) {
+        self.asks.store(true, Ordering::Relaxed);
+        self.told.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<C>> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Carried> Waiter<C> {
+    /// Waits until something is different: permits were handed on, or he is first, or there is a reason to ask.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was handed on lies in the seat.
+    pub(crate) async fn told(&self) {
+        self.seat.told.notified().await;
+    }
+
+    /// Whether there is a reason to ask now: said once.
+    pub(crate) fn asks(&self) -> bool {
+        self.seat.asks.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether nobody came before.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_first(&self) -> bool {
+        let mut shard = self.holders.lock(self.identity);
+        let first = find(&mut shard, self.identity).and_then(|entry| entry.waiting.front());
+        first.is_some_and(|first| Arc::ptr_eq(first, &self.seat))
+    }
+
+    /// What was handed on.
+    pub(crate) fn passed(&self) -> Option<Held<C>> {
+        let carried = self.seat.lock().take()?;
+        Some(self.holders.held(self.identity, self.seat.wanted, carried))
+    }
+}
+
+impl<C: Carried> Drop for Waiter<C> {
+    fn drop(&mut self) {
+        self.holders.leave_seat(self.identity, &self.seat);
+        drop(self.passed());
+    }
+}
+
+impl<C: Carried> Held<C> {
+    /// Counts it down, or hands it on; what travels along comes back if nobody takes it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn give_back(mut self) -> Option<C> {
+        let carried = self.carried.take()?;
+        self.holders.give_back(self.identity, &self.terms, carried)
+    }
+
+    /// What travels along.
+    #[cfg(feature = "redis")]
+    pub(crate) fn carried(&self) -> Option<&C> {
+        self.carried.as_ref()
+    }
+
+    /// Under which it is held.
+    #[cfg(feature = "redis")]
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+}
+
+impl<C: Carried> Drop for Held<C> {
+    fn drop(&mut self) {
+        if let Some(carried) = self.carried.take() {
+            drop(self.holders.give_back(self.identity, &self.terms, carried));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Prefix;
+
+    fn key(name: &str) -> Identity {
+        Prefix::new("cc", "p").identity(None, name)
+    }
+
+    fn terms(cost: u64) -> Terms {
+        Terms {
+            cost,
+            max: 3,
+            lease_ms: 1_000,
+        }
+    }
+
+    fn take(holders: &Arc<Holders<()>>, cost: u64) -> Option<Held<()>> {
+        let counted = holders.count(key("k"), cost, 3).unwrap();
+        counted.ok().map(|_| holders.held(key("k"), terms(cost), ()))
+    }
+
+    #[test]
+    fn what_is_given_back_goes_to_who_is_first() {
+        let holders = Holders::new(10, 10);
+        let (one, two) = (take(&holders, 1), take(&holders, 2));
+        assert!(one.is_some() && two.is_some() && take(&holders, 1).is_none());
+        let [large, small] = [2, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
+        assert!(large.asks() && !small.asks());
+        drop(one);
+        assert!(
+            large.passed().is_none() && small.passed().is_none(),
+            "one is not enough for two, and nobody overtakes"
+        );
+        drop(two);
+        let passed = [&large, &small].map(|waiter| waiter.passed().unwrap());
+        assert_eq!(holders.number(key("k")), 3);
+        drop((large, small));
+        assert!(take(&holders, 1).is_none(), "they are held");
+        drop(passed);
+        assert_eq!((holders.number(key("k")), holders.keys()), (0, 0));
+    }
+
+    #[test]
+    fn what_was_handed_to_somebody_who_leaves_goes_on() {
+        let holders = Holders::new(10, 10);
+        let held = take(&holders, 3);
+        let [first, second, third] = [1, 3, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
+        drop(held);
+        assert_eq!(
+            holders.number(key("k")),
+            1,
+            "the second has no room beside the first"
+        );
+        drop(second);
+        assert!(third.asks(), "now he is first");
+        drop(first);
+        let passed = third.passed();
+        drop(third);
+        assert_eq!(holders.number(key("k")), 1);
+        drop(passed);
+        assert_eq!((holders.number(key("k")), holders.keys()), (0, 0));
+    }
+
+    #[test]
+    fn keys_and_waiters_are_bounded_and_leave_when_nothing_is_held() {
+        let holders = Holders::<()>::new(2, 1);
+        let held = ["a", "b"].map(|name| {
+            holders.count(key(name), 1, 3).unwrap().unwrap();
+            holders.held(key(name), terms(1), ())
+        });
+        let error = holders.count(key("c"), 1, 3).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Full);
+        assert_eq!(
+            holders.join(key("c"), terms(1)).unwrap_err().kind(),
+            StoreErrorKind::Full
+        );
+        let waiter = holders.join(key("a"), terms(3)).unwrap();
+        let error = holders.join(key("a"), terms(3)).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Overloaded);
+        drop((held, waiter));
+        assert_eq!(holders.keys(), 0);
+        assert!(holders.join(key("c"), terms(1)).is_ok());
+    }
+}

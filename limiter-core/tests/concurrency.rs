@@ -1,0 +1,472 @@
+//! What is in flight, where time, processes and servers are real: holders that die, servers that go, runtimes that end.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic, and its child says where it is"
+)]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind};
+use limiter_testing::{Proxy, RedisServer, acl};
+use support::{KEY, PATIENT, SLACK, limiter, millis, namespace, secs};
+
+fn policy(max: u32, lease: Duration) -> Policy {
+    let policy = Policy::concurrency("p").max(max).lease(lease);
+    policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
+}
+
+fn on(server: &RedisServer, namespace: &str) -> Limiter {
+    Limiter::redis(server.url()).namespace(namespace).build().unwrap()
+}
+
+async fn remaining(limits: &Limiter, policy: &Policy) -> u64 {
+    limits.peek(policy, KEY).await.unwrap().remaining()
+}
+
+async fn comes_to_remain(limits: &Limiter, policy: &Policy, expected: u64) {
+    let comes = async {
+        loop {
+            match limits.peek(policy, KEY).await {
+                Ok(decision) if decision.remaining() == expected => return,
+                _ => tokio::time::sleep(millis(1)).await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENT, comes)
+        .await
+        .expect("it never comes to that");
+}
+
+fn in_a_runtime_of_its_own<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(future)
+}
+
+/// Where the child that holds a permit finds what it needs.
+const HOLDER: &str = "LIMITER_TEST_HOLDER";
+const LEASE_OF_CHILD: Duration = millis(1_500);
+
+/// What the child does; in the parent it is nothing.
+#[tokio::test]
+async fn a_child_holds_a_permit() {
+    let Ok(told) = std::env::var(HOLDER) else {
+        return;
+    };
+    let (url, namespace) = told.split_once(' ').unwrap();
+    let limits = Limiter::redis(url).namespace(namespace).build().unwrap();
+    let permit = limits.enter(&policy(1, LEASE_OF_CHILD), KEY).await.unwrap();
+    println!("\nheld");
+    permit.lost().await;
+}
+
+struct Holder(Child);
+
+impl Holder {
+    fn start(server: &RedisServer, namespace: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "a_child_holds_a_permit", "--nocapture"])
+            .env(HOLDER, format!("{} {namespace}", server.url()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "held"));
+        Self(child)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // On Unix it is SIGKILL, which nobody hears coming.
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_process_held_is_free_after_its_lease_and_not_before() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = on(&server, &namespace);
+    let policy = policy(1, LEASE_OF_CHILD);
+    let holder = Holder::start(&server, &namespace);
+    let held_until = Instant::now() + 2 * LEASE_OF_CHILD;
+    while Instant::now() < held_until {
+        assert_eq!(
+            remaining(&limits, &policy).await,
+            0,
+            "it lives, and renews its lease"
+        );
+        tokio::time::sleep(millis(5)).await;
+    }
+    drop(holder);
+    let denied = limits.enter(&policy, KEY).await.unwrap_err();
+    let (killed, wait) = (Instant::now(), denied.retry_after().unwrap());
+    assert!(wait > LEASE_OF_CHILD / 2 && wait <= LEASE_OF_CHILD, "{wait:?}");
+    let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+    let took = killed.elapsed();
+    assert!(
+        took + millis(5) >= wait && took < wait + SLACK,
+        "{took:?} of {wait:?}"
+    );
+    permit.leave().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_permit_that_is_held_outlives_its_lease_many_times() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let (limits, other) = (on(&server, &namespace), on(&server, &namespace));
+    let policy = policy(1, millis(300));
+    let permit = limits.enter(&policy, KEY).await.unwrap();
+    let until = Instant::now() + secs(3);
+    while Instant::now() < until {
+        assert!(other.enter(&policy, KEY).await.unwrap_err().is_limited());
+        tokio::time::sleep(millis(2)).await;
+    }
+    assert!(permit.is_held());
+    permit.leave().await.unwrap();
+    assert!(other.enter(&policy, KEY).await.is_ok());
+}
+
+/// One that is given back is free for other processes at once, and those who wait there have their turn.
+#[tokio::test]
+async fn two_processes_together_never_exceed_and_both_have_their_turn() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let both = [on(&server, &namespace), on(&server, &namespace)];
+    let policy = policy(3, secs(30));
+    let (inside, until) = (Arc::new(AtomicU64::new(0)), Instant::now() + secs(4));
+    let mut tasks = tokio::task::JoinSet::new();
+    for (number, limits) in both.iter().enumerate() {
+        for _ in 0..16 {
+            let (limits, policy, inside) = (limits.clone(), policy.clone(), Arc::clone(&inside));
+            tasks.spawn(async move {
+                let mut times = 0_u64;
+                while Instant::now() < until {
+                    let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) < 3);
+                    tokio::time::sleep(millis(2)).await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    drop(permit);
+                    times += 1;
+                }
+                (number, times)
+            });
+        }
+    }
+    let mut turns = [0; 2];
+    for (number, times) in tasks.join_all().await {
+        *turns.get_mut(number).unwrap() += times;
+    }
+    assert!(turns.iter().all(|turns| *turns > 100), "{turns:?}");
+    comes_to_remain(&both[0], &policy, 3).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_for_less_than_a_lease_costs_nobody_a_permit() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(1, secs(6));
+    let permit = limits.enter(&policy, KEY).await.unwrap();
+    server.pause();
+    // Longer than the time until the next renewal is due, and tried again.
+    tokio::time::sleep(secs(3)).await;
+    server.resume();
+    let until = Instant::now() + secs(6);
+    while Instant::now() < until {
+        assert!(permit.is_held());
+        assert_eq!(remaining(&limits, &policy).await, 0);
+        tokio::time::sleep(millis(20)).await;
+    }
+    permit.leave().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_cut_off_for_longer_than_a_lease_learns_it_and_is_counted_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let namespace = namespace();
+    let behind = Limiter::redis(proxy.url());
+    let cut_off = behind.namespace(&namespace).build().unwrap();
+    let other = on(&server, &namespace);
+    let policy = policy(1, millis(600));
+    let permit = cut_off.enter(&policy, KEY).await.unwrap();
+    proxy.set_black_hole(true);
+    let asked = Instant::now();
+    permit.lost().await;
+    assert!(asked.elapsed() < millis(600) + SLACK && !permit.is_held());
+    let taken = other.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+    proxy.set_black_hole(false);
+    proxy.drop_connections();
+    taken.leave().await.unwrap();
+    // It still works, and Redis hears of it.
+    comes_to_remain(&other, &policy, 0).await;
+    assert!(!permit.is_held(), "what was lost once is lost");
+    drop(permit);
+    comes_to_remain(&other, &policy, 1).await;
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_data_hears_of_those_who_live() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(3, secs(1));
+    let permits = [
+        limits.enter(&policy, KEY).await.unwrap(),
+        limits.enter(&policy, KEY).await.unwrap(),
+    ];
+    server.restart();
+    comes_to_remain(&limits, &policy, 1).await;
+    assert!(permits.iter().all(|permit| !permit.is_held()));
+    drop(permits);
+    comes_to_remain(&limits, &policy, 3).await;
+}
+
+#[tokio::test]
+async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .replicas(2)
+        .build()
+        .unwrap();
+    let insured = Policy::concurrency("p").max(5).lease(secs(2)).build().unwrap();
+    let held = limits.enter(&policy(5, secs(2)), KEY).cost(2).await.unwrap();
+    server.kill();
+    let third = limits.enter(&insured, KEY).await.unwrap();
+    assert_eq!(third.decision().origin(), Origin::Insurance);
+    assert_eq!(third.decision().remaining(), 0);
+    assert!(third.is_held());
+    let denied = limits.enter(&insured, KEY).await.unwrap_err();
+    assert_eq!(denied.decision().unwrap().origin(), Origin::Insurance);
+    assert_eq!(denied.retry_after(), Some(millis(500)));
+    drop(third);
+    let third = limits.enter(&insured, KEY).up_to(secs(5)).await.unwrap();
+
+    let answer = |answer| {
+        let policy = Policy::concurrency("q").max(1).on_store_failure(answer);
+        policy.build().unwrap()
+    };
+    let open = answer(OnStoreFailure::Allow);
+    for _ in 0..3 {
+        let unguarded = limits.enter(&open, KEY).await.unwrap();
+        assert_eq!(unguarded.decision().origin(), Origin::FailedOpen);
+        unguarded.leave().await.unwrap();
+    }
+    for closed in [OnStoreFailure::Deny, OnStoreFailure::Error] {
+        let refused = limits
+            .enter(&answer(closed), KEY)
+            .up_to(secs(5))
+            .await
+            .unwrap_err();
+        assert!(refused.is_unavailable(), "{refused:?}");
+    }
+
+    server.restart();
+    comes_to_remain(&limits, &insured, 2).await;
+    drop((held, third));
+    comes_to_remain(&limits, &insured, 5).await;
+}
+
+#[tokio::test]
+async fn who_gives_up_while_redis_is_asked_holds_nothing() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(2, secs(30));
+    limits.ready().await.unwrap();
+    server.pause();
+    for _ in 0..4 {
+        let entering = limits.enter(&policy, KEY).into_future();
+        assert!(tokio::time::timeout(millis(20), entering).await.is_err());
+    }
+    server.resume();
+    comes_to_remain(&limits, &policy, 2).await;
+    let permits: Vec<Permit> = vec![
+        limits.enter(&policy, KEY).up_to(secs(10)).await.unwrap(),
+        limits.enter(&policy, KEY).up_to(secs(10)).await.unwrap(),
+    ];
+    drop(permits);
+    comes_to_remain(&limits, &policy, 2).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_leaves_nothing_behind() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let behind = Limiter::redis(proxy.url());
+    let limits = behind.namespace(namespace()).build().unwrap();
+    let policy = policy(2, secs(30));
+    limits.ready().await.unwrap();
+    proxy.cut_replies(1);
+    let lost = limits.enter(&policy, KEY).await.unwrap_err();
+    assert!(lost.is_unavailable(), "{lost:?}");
+    comes_to_remain(&limits, &policy, 2).await;
+}
+
+#[test]
+fn a_permit_outlives_the_runtime_in_which_it_was_entered() {
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let policy = policy(1, millis(900));
+    let permit = in_a_runtime_of_its_own(async { limits.enter(&policy, KEY).await.unwrap() });
+    in_a_runtime_of_its_own(async {
+        let until = Instant::now() + secs(3);
+        while Instant::now() < until {
+            assert!(permit.is_held());
+            assert_eq!(remaining(&limits, &policy).await, 0);
+            tokio::time::sleep(millis(10)).await;
+        }
+    });
+    // Without a runtime nobody tells Redis, until the limiter is used again.
+    drop(permit);
+    in_a_runtime_of_its_own(async {
+        let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+        permit.leave().await.unwrap();
+    });
+}
+
+#[test]
+fn a_clock_that_steps_back_keeps_nobody_in_flight_for_longer_than_a_lease() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let limiter = || {
+        let builder = Limiter::redis(server.url()).namespace(&namespace);
+        builder.clock(&clock).build().unwrap()
+    };
+    let policy = policy(2, secs(30));
+    // Whoever held these is gone: the runtime has ended, and the limiter with it.
+    in_a_runtime_of_its_own(async {
+        let gone = limiter();
+        for _ in 0..2 {
+            std::mem::forget(gone.enter(&policy, KEY).await.unwrap());
+        }
+    });
+    clock.step_back(secs(3_600));
+    let limits = limiter();
+    in_a_runtime_of_its_own(async {
+        let denied = limits.enter(&policy, KEY).await.unwrap_err();
+        assert_eq!(denied.retry_after(), Some(secs(30)));
+        clock.advance(secs(30) - Duration::from_micros(1));
+        assert_eq!(remaining(&limits, &policy).await, 0);
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(remaining(&limits, &policy).await, 2);
+        let permit = limits.enter(&policy, KEY).cost(2).await.unwrap();
+        permit.leave().await.unwrap();
+    });
+}
+
+/// A policy with a shorter lease takes nothing from those who were promised a longer one.
+#[tokio::test]
+async fn a_lease_is_as_long_as_its_own_policy_says() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let limiter = || {
+        let builder = Limiter::redis(server.url()).namespace(&namespace);
+        builder.clock(&clock).build().unwrap()
+    };
+    let (limits, other) = (limiter(), limiter());
+    let (long, short) = (policy(2, secs(3_600)), policy(2, secs(1)));
+    std::mem::forget(limits.enter(&long, KEY).await.unwrap());
+    let second = other.enter(&short, KEY).await.unwrap();
+    assert!(other.enter(&short, KEY).await.is_err());
+    second.leave().await.unwrap();
+    clock.advance(secs(500));
+    assert_eq!(
+        remaining(&other, &short).await,
+        1,
+        "it is not due yet, and is there"
+    );
+}
+
+#[tokio::test]
+async fn a_value_of_another_kind_is_left_as_it_is() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = on(&server, &namespace);
+    let policy = policy(2, secs(30));
+    limits.enter(&policy, KEY).await.unwrap().leave().await.unwrap();
+    let key = format!("{}|cc|p|{{k}}", namespace);
+    for (command, expected) in [
+        (vec!["SET", &key, "text"], StoreErrorKind::WrongType),
+        (vec!["ZADD", &key, "1", "member"], StoreErrorKind::UnknownLayout),
+    ] {
+        server.command(&["DEL", &key]);
+        server.command(&command);
+        let insured = Policy::concurrency("p").max(2).deadline(PATIENT).build().unwrap();
+        for policy in [&policy, &insured] {
+            let Err(Rejection::Unavailable(error)) = limits.enter(policy, KEY).await else {
+                panic!("{command:?}")
+            };
+            assert_eq!(error.kind(), expected, "{command:?}");
+        }
+        assert_eq!(server.command(&["EXISTS", &key]).integer(), 1);
+    }
+}
+
+#[tokio::test]
+async fn keys_live_until_the_last_lease_ends() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = on(&server, &namespace);
+    let permit = limits.enter(&policy(2, secs(30)), KEY).await.unwrap();
+    let keys = server.command(&["KEYS", &format!("{namespace}|cc*")]);
+    let keys: Vec<_> = keys.items().iter().map(|key| key.text().to_owned()).collect();
+    assert_eq!(keys, [format!("{namespace}|cc|p|{{k}}")]);
+    let ttl = server.command(&["PTTL", keys.first().unwrap()]).integer();
+    assert!((20_000..=30_002).contains(&ttl), "{ttl}");
+    permit.leave().await.unwrap();
+    assert_eq!(server.command(&["EXISTS", keys.first().unwrap()]).integer(), 0);
+}
+
+/// Makes a user with these permissions, and does all that can be done with what is in flight.
+async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(), Rejection> {
+    let mut user = vec!["ACL", "SETUSER", "checkout", "reset", "on", ">secret", "~prod|*"];
+    user.extend(permissions);
+    server.command(&user);
+    server.command(&["FLUSHALL"]);
+    let clock = ManualClock::new();
+    let limits = Limiter::redis(server.url_as("checkout:secret"))
+        .namespace("prod")
+        .clock(&clock)
+        .build()
+        .unwrap();
+    let policy = policy(2, secs(30));
+    let held = limits.enter(&policy, KEY).await?;
+    // Renewed as if by another process: only what is about a lease that was there needs its score.
+    clock.advance(secs(15));
+    let renewed = async {
+        while limits.peek(&policy, KEY).await?.reset_after() < secs(30) {
+            tokio::time::sleep(millis(1)).await;
+        }
+        Ok::<(), Rejection>(())
+    };
+    match tokio::time::timeout(secs(2), renewed).await {
+        Ok(renewed) => renewed?,
+        Err(_) => return Err(limits.check(&policy, KEY).await.unwrap_err()),
+    }
+    limits.reset(&policy, KEY).await?;
+    held.leave().await
+}
+
+#[tokio::test]
+async fn the_permissions_that_are_documented_suffice_and_each_is_needed() {
+    let server = RedisServer::start();
+    let all = [acl::SCRIPT, acl::CONCURRENCY].concat();
+    does_everything(&server, &all).await.unwrap();
+    for missing in acl::CONCURRENCY {
+        let others: Vec<&str> = all.iter().copied().filter(|one| one != missing).collect();
+        let refused = does_everything(&server, &others).await;
+        assert!(refused.is_err(), "{missing} is not needed");
+    }
+}

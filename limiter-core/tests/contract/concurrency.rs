@@ -1,0 +1,375 @@
+//! What is in flight: held until it is dropped, and never more than the maximum.
+
+use std::time::Duration;
+
+use limiter_core::{Amount, Ask, Key, OnStoreFailure, Permit, Policy, Rejection, StoreErrorKind};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::support::{KEY, Kind, PATIENT, Subject, bucket, millis, secs};
+
+const LEASE: Duration = secs(30);
+
+fn concurrency(max: u32) -> Policy {
+    let policy = Policy::concurrency("p").max(max).lease(LEASE);
+    policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
+}
+
+async fn enter(subject: &Subject, policy: &Policy, cost: u32) -> Result<Permit, Rejection> {
+    subject.limits.enter(policy, KEY).cost(cost).await
+}
+
+async fn remaining(subject: &Subject, policy: &Policy) -> u64 {
+    subject.limits.peek(policy, KEY).await.unwrap().remaining()
+}
+
+/// Waits until so much remains: what is dropped is given back in the background.
+async fn comes_to_remain(subject: &Subject, policy: &Policy, expected: u64) {
+    let comes = async {
+        while remaining(subject, policy).await != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENT, comes)
+        .await
+        .expect("it is never given back");
+}
+
+/// A waiter in a task of its own; it tells its number, and holds what it has until the channel is closed.
+fn waiter(
+    subject: &Subject,
+    policy: &Policy,
+    (number, cost): (u32, u32),
+    order: &mpsc::UnboundedSender<(u32, Permit)>,
+) -> JoinHandle<Result<(), Rejection>> {
+    let (limits, policy, order) = (subject.limits.clone(), policy.clone(), order.clone());
+    tokio::spawn(async move {
+        let permit = limits.enter(&policy, KEY).cost(cost).up_to(secs(600)).await?;
+        order.send((number, permit)).unwrap();
+        Ok(())
+    })
+}
+
+/// Lets every task that can go on do so, and answers of the server come in.
+async fn settle(subject: &Subject, policy: &Policy) {
+    for _ in 0..3 {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        assert!(subject.limits.peek(policy, "another key").await.is_ok());
+    }
+}
+
+async fn next_of(served: &mut mpsc::UnboundedReceiver<(u32, Permit)>) -> (u32, Permit) {
+    let served = tokio::time::timeout(PATIENT, served.recv()).await;
+    served.expect("nobody is served").unwrap()
+}
+
+pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
+    let policy = concurrency(3);
+    let mut permits = Vec::new();
+    for left in [2, 1, 0] {
+        let permit = enter(&subject, &policy, 1).await.unwrap();
+        assert!(permit.is_held());
+        assert_eq!(permit.decision().remaining(), left);
+        assert_eq!(permit.decision().limits()[0].remaining(), Amount::from(left));
+        permits.push(permit);
+    }
+    let denied = enter(&subject, &policy, 1).await.unwrap_err();
+    let Rejection::Limited(denied) = denied else {
+        unreachable!("{denied:?}")
+    };
+    assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(LEASE)));
+    assert_eq!(denied.reset_after(), LEASE);
+    assert!(subject.limits.enter(&policy, "other").await.is_ok());
+    permits.pop().unwrap().leave().await.unwrap();
+    assert_eq!(remaining(&subject, &policy).await, 1);
+    drop(permits);
+    comes_to_remain(&subject, &policy, 3).await;
+    if subject.kind != Kind::Memory {
+        comes_to_remain(&subject, &policy, 3).await;
+        let left = tokio::time::timeout(PATIENT, async {
+            while !subject.redis_keys().iter().all(|key| key.ends_with("replicas")) {
+                tokio::task::yield_now().await;
+            }
+        });
+        left.await.expect("nothing stays behind");
+    }
+}
+
+pub(crate) async fn a_cost_is_held_whole_or_not_at_all(subject: Subject) {
+    let policy = concurrency(5);
+    let three = enter(&subject, &policy, 3).await.unwrap();
+    assert!(enter(&subject, &policy, 3).await.unwrap_err().is_limited());
+    let two = enter(&subject, &policy, 2).await.unwrap();
+    assert_eq!(remaining(&subject, &policy).await, 0);
+    let nothing = enter(&subject, &policy, 0).await.unwrap();
+    assert!(nothing.is_held() && nothing.decision().is_allowed());
+    three.leave().await.unwrap();
+    assert_eq!(remaining(&subject, &policy).await, 3);
+    two.leave().await.unwrap();
+    nothing.leave().await.unwrap();
+    assert_eq!(remaining(&subject, &policy).await, 5);
+}
+
+pub(crate) async fn what_is_held_outlives_many_leases(subject: Subject) {
+    let policy = concurrency(1);
+    let permit = enter(&subject, &policy, 1).await.unwrap();
+    for _ in 0..60 {
+        subject.clock.advance(LEASE / 6);
+        settle(&subject, &policy).await;
+        assert!(permit.is_held());
+        assert!(enter(&subject, &policy, 1).await.is_err());
+    }
+    drop(permit);
+    comes_to_remain(&subject, &policy, 1).await;
+}
+
+pub(crate) async fn what_is_given_back_goes_to_who_came_first(subject: Subject) {
+    let policy = concurrency(1);
+    let first = enter(&subject, &policy, 1).await.unwrap();
+    let (order, mut served) = mpsc::unbounded_channel();
+    let _waiting: Vec<_> = (0..8)
+        .map(|number| waiter(&subject, &policy, (number, 1), &order))
+        .collect();
+    settle(&subject, &policy).await;
+    assert!(served.try_recv().is_err());
+    drop(first);
+    for expected in 0..8 {
+        let (number, permit) = next_of(&mut served).await;
+        assert_eq!(number, expected);
+        assert!(permit.is_held());
+        assert_eq!(remaining(&subject, &policy).await, 0);
+        settle(&subject, &policy).await;
+        assert!(served.try_recv().is_err(), "one at a time");
+        drop(permit);
+    }
+    comes_to_remain(&subject, &policy, 1).await;
+}
+
+pub(crate) async fn who_needs_little_does_not_overtake_who_needs_much(subject: Subject) {
+    let policy = concurrency(3);
+    let [one, another, third] = [(); 3].map(|()| subject.limits.enter(&policy, KEY));
+    let (one, another, third) = (one.await.unwrap(), another.await.unwrap(), third.await.unwrap());
+    let (order, mut served) = mpsc::unbounded_channel();
+    let _large = waiter(&subject, &policy, (0, 2), &order);
+    settle(&subject, &policy).await;
+    let _small = waiter(&subject, &policy, (1, 1), &order);
+    settle(&subject, &policy).await;
+    one.leave().await.unwrap();
+    settle(&subject, &policy).await;
+    assert!(served.try_recv().is_err());
+    another.leave().await.unwrap();
+    let (number, large) = next_of(&mut served).await;
+    assert_eq!(number, 0);
+    settle(&subject, &policy).await;
+    assert!(served.try_recv().is_err());
+    third.leave().await.unwrap();
+    // Who is first asks Redis again after a pause.
+    subject.clock.advance(millis(500));
+    let (number, small) = next_of(&mut served).await;
+    assert_eq!(number, 1);
+    drop((large, small));
+    comes_to_remain(&subject, &policy, 3).await;
+}
+
+pub(crate) async fn a_wait_ends_when_its_time_is_over(subject: Subject) {
+    let policy = concurrency(1);
+    let held = enter(&subject, &policy, 1).await.unwrap();
+    let (limits, other) = (subject.limits.clone(), policy.clone());
+    let waiting = tokio::spawn(async move { limits.enter(&other, KEY).up_to(secs(2)).await });
+    for _ in 0..40 {
+        settle(&subject, &policy).await;
+        assert!(!waiting.is_finished());
+        subject.clock.advance(millis(50));
+    }
+    let answer = tokio::time::timeout(PATIENT, waiting).await.unwrap().unwrap();
+    let Err(Rejection::TimedOut { decision, limit }) = answer else {
+        unreachable!("{answer:?}")
+    };
+    assert_eq!((decision.unwrap().remaining(), limit), (0, secs(2)));
+    drop(held);
+    comes_to_remain(&subject, &policy, 1).await;
+}
+
+pub(crate) async fn who_leaves_the_queue_holds_nothing(subject: Subject) {
+    let policy = concurrency(1);
+    let held = enter(&subject, &policy, 1).await.unwrap();
+    let (order, mut served) = mpsc::unbounded_channel();
+    let waiting: Vec<_> = (0..4)
+        .map(|number| waiter(&subject, &policy, (number, 1), &order))
+        .collect();
+    settle(&subject, &policy).await;
+    waiting[0].abort();
+    waiting[2].abort();
+    settle(&subject, &policy).await;
+    drop(held);
+    // Handed on or not, it comes to those who are left; who is first asks again after a pause.
+    for expected in [1, 3] {
+        let (number, permit) = next_of(&mut served).await;
+        assert_eq!(number, expected);
+        drop(permit);
+    }
+    comes_to_remain(&subject, &policy, 1).await;
+}
+
+pub(crate) async fn shutdown_ends_waits_and_leaves_what_is_held(subject: Subject) {
+    let policy = concurrency(1);
+    let held = enter(&subject, &policy, 1).await.unwrap();
+    let (limits, other) = (subject.limits.clone(), policy.clone());
+    let waiting = tokio::spawn(async move { limits.enter(&other, KEY).up_to(secs(60)).await });
+    settle(&subject, &policy).await;
+    subject.limits.shutdown(PATIENT).await;
+    let answer = tokio::time::timeout(PATIENT, waiting).await.unwrap().unwrap();
+    for answer in [answer, enter(&subject, &policy, 1).await] {
+        let Err(Rejection::Unavailable(error)) = answer else {
+            unreachable!("{answer:?}")
+        };
+        assert_eq!(error.kind(), StoreErrorKind::ShutDown);
+    }
+    subject.clock.advance(LEASE / 2);
+    assert!(held.is_held());
+    held.leave().await.unwrap();
+}
+
+pub(crate) async fn a_policy_of_concurrency_is_entered_and_no_other(subject: Subject) {
+    let (policy, rate) = (concurrency(1), bucket("rate", 5, 1));
+    let limits = &subject.limits;
+    let refused = [
+        limits.check(&policy, KEY).await.unwrap_err(),
+        limits.acquire(&policy, KEY).await.unwrap_err(),
+        limits.refund(&policy, KEY).await.unwrap_err(),
+        limits
+            .check_all([Ask::new(&rate, KEY), Ask::new(&policy, KEY)])
+            .await
+            .unwrap_err(),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Rejection::Config(_)), "{refused:?}");
+        assert!(refused.to_string().contains("Limiter::enter"), "{refused}");
+    }
+    let refused = enter(&subject, &rate, 1).await.unwrap_err();
+    assert!(refused.to_string().contains("Limiter::check"), "{refused}");
+    assert!(matches!(
+        enter(&subject, &policy, 2).await,
+        Err(Rejection::NeverFits { .. })
+    ));
+    for cost in [0.5, -1.0] {
+        let refused = subject.limits.enter(&policy, KEY).cost(cost).await;
+        assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
+    }
+    let large = Policy::concurrency("large").max(5_000).build().unwrap();
+    assert!(matches!(
+        limits.enter(&large, KEY).cost(1_025).await,
+        Err(Rejection::Config(_))
+    ));
+    let most = limits.enter(&large, KEY).cost(1_024).await.unwrap();
+    assert_eq!(most.decision().remaining(), 3_976);
+    most.leave().await.unwrap();
+}
+
+pub(crate) async fn keys_in_groups_are_in_flight_apart(subject: Subject) {
+    let policy = concurrency(1);
+    let _one = subject
+        .limits
+        .enter(&policy, Key::from(KEY).in_group("a"))
+        .await
+        .unwrap();
+    let _other = subject
+        .limits
+        .enter(&policy, Key::from(KEY).in_group("b"))
+        .await
+        .unwrap();
+    assert!(enter(&subject, &policy, 1).await.is_ok());
+}
+
+pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject) {
+    let (small, large) = (concurrency(1), concurrency(3));
+    let one = enter(&subject, &small, 1).await.unwrap();
+    let two = enter(&subject, &large, 2).await.unwrap();
+    assert!(enter(&subject, &large, 1).await.unwrap_err().is_limited());
+    one.leave().await.unwrap();
+    assert!(enter(&subject, &small, 1).await.unwrap_err().is_limited());
+    assert_eq!(
+        enter(&subject, &large, 1).await.unwrap().decision().remaining(),
+        0
+    );
+    drop(two);
+    comes_to_remain(&subject, &small, 1).await;
+}
+
+pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
+    let policy = concurrency(2);
+    let held = enter(&subject, &policy, 1).await.unwrap();
+    subject.limits.reset(&policy, KEY).await.unwrap();
+    assert_eq!(remaining(&subject, &policy).await, 1);
+    assert!(held.is_held());
+    drop(held);
+    comes_to_remain(&subject, &policy, 2).await;
+}
+
+/// Sixty-four tasks come and go, and some of them give up on the way.
+pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Subject) {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    const CYCLES: u64 = 10_000;
+    let policy = concurrency(7);
+    let (inside, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..64_u64 {
+        let (limits, policy) = (subject.limits.clone(), policy.clone());
+        let (inside, done) = (Arc::clone(&inside), Arc::clone(&done));
+        tasks.spawn(async move {
+            let mut random = fastrand::Rng::with_seed(task);
+            while done.fetch_add(1, Ordering::SeqCst) < CYCLES {
+                let entering = limits.enter(&policy, KEY).up_to(PATIENT * 10).into_future();
+                let mut entering = std::pin::pin!(entering);
+                if random.u32(0..8) == 0 {
+                    // Given up after some polls, wherever it is then.
+                    let polls = random.u32(0..4);
+                    let some = async {
+                        for _ in 0..polls {
+                            tokio::task::yield_now().await;
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        permit = entering.as_mut() => drop(permit.unwrap()),
+                        () = some => {}
+                    }
+                    continue;
+                }
+                let permit = entering.await.unwrap();
+                assert!(
+                    inside.fetch_add(1, Ordering::SeqCst) < 7,
+                    "more are in flight than may be"
+                );
+                for _ in 0..random.u32(0..3) {
+                    tokio::task::yield_now().await;
+                }
+                assert!(permit.is_held());
+                inside.fetch_sub(1, Ordering::SeqCst);
+                if random.bool() {
+                    permit.leave().await.unwrap();
+                }
+            }
+        });
+    }
+    // Who is first asks again after pauses of this clock.
+    let clock = subject.clock.clone();
+    let ticking = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(millis(1)).await;
+            clock.advance(millis(1));
+        }
+    });
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    comes_to_remain(&subject, &policy, 7).await;
+    ticking.abort();
+}

@@ -1,0 +1,9 @@
+use limiter_core::{Rejection, concurrency_limiter};
+
+#[concurrency_limiter(limit = 4)]
+async fn export(tenant: &str) -> Result<(), Rejection> {
+    let _ = tenant;
+    Ok(())
+}
+
+fn main() {}
