@@ -60,8 +60,11 @@ fn come_and_go(waiters: usize, gives_up: bool) {
             thread::spawn(move || {
                 let mut place = queues.join(name, wanted).unwrap();
                 if number == 0 {
-                    if matches!(place.look(&queues, NOW), Turn::Own) {
-                        ask(&place, &queues, &tally, gives_up);
+                    match place.look(&queues, NOW) {
+                        Turn::Own => ask(&place, &queues, &tally, gives_up),
+                        // It was served before it could leave.
+                        Turn::Over(_) => _ = tally.returned.fetch_add(1, Ordering::SeqCst),
+                        _ => {}
                     }
                     thread::yield_now();
                 } else {
