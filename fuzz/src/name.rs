@@ -27,6 +27,8 @@ enum Algorithm {
     TokenBucket,
     Funnel,
     SlidingWindow,
+    CounterWindow,
+    FixedWindow,
 }
 
 /// A piece of a key.
@@ -67,6 +69,20 @@ impl Identity {
         let policy = match self.algorithm {
             Algorithm::SlidingWindow => {
                 let policy = Policy::sliding_window(&self.policy).limit(1).window("1s");
+                group
+                    .into_iter()
+                    .fold(policy, |policy, group| policy.group(group))
+                    .build()
+            }
+            Algorithm::CounterWindow => {
+                let policy = Policy::counter_window(&self.policy).limit(1).window("1s");
+                group
+                    .into_iter()
+                    .fold(policy, |policy, group| policy.group(group))
+                    .build()
+            }
+            Algorithm::FixedWindow => {
+                let policy = Policy::fixed_window(&self.policy).limit(1).window("1s");
                 group
                     .into_iter()
                     .fold(policy, |policy, group| policy.group(group))
@@ -162,6 +178,8 @@ impl Meaning<'_> {
             Algorithm::TokenBucket => "tb",
             Algorithm::Funnel => "fn",
             Algorithm::SlidingWindow => "sw",
+            Algorithm::CounterWindow => "cw",
+            Algorithm::FixedWindow => "fw",
         };
         let tag = part(self.group.as_ref().unwrap_or(&self.key));
         let tag = if tag.is_empty() { "%" } else { &tag };

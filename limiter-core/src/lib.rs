@@ -25,8 +25,10 @@
 //! | | promise | state | choose it for |
 //! |---|---|---|---|
 //! | [`Policy::token_bucket`] | over any time T at most capacity + rate·T | one small value | bursts up to a size, then a steady rate |
-//! | [`Policy::funnel`] | the same; keeps what was *used* when its capacity changes | one small value | quotas that shrink and grow |
+//! | [`Policy::funnel`] | the same; keeps what was *used* when its capacity changes | one small value | quotas that shrink and grow; [paced](PolicyBuilder::paced), calls that leave evenly |
 //! | [`Policy::sliding_window`] | never more than the limit in *any* window | 8 bytes a permit | "5 per minute" to the letter |
+//! | [`Policy::counter_window`] | over any time T at most limit · (1 + T / window) | one small value | large limits, where some percent more do no harm |
+//! | [`Policy::fixed_window`] | at most the limit in each period | one count | quotas a day or a month, by the calendar |
 //!
 //! # Stores
 //!

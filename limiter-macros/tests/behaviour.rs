@@ -33,6 +33,8 @@ mod several;
 mod shapes;
 #[path = "behaviour/sites.rs"]
 mod sites;
+#[path = "behaviour/windows.rs"]
+mod windows;
 
 use limiter_core::{Limiter, ManualClock, with_limiter};
 
