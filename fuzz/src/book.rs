@@ -19,7 +19,10 @@ pub fn check(text: &str) {
         Err(BookError::Mistakes { mistakes }) => {
             assert!(!mistakes.is_empty());
             for mistake in mistakes {
-                let line = text.split('\n').nth(mistake.line() - 1).expect("a line of the text");
+                let line = text
+                    .split('\n')
+                    .nth(mistake.line() - 1)
+                    .expect("a line of the text");
                 assert!(mistake.column() <= line.chars().count() + 1, "{mistake}");
                 assert!(mistake.to_string().len() < 2_000, "{mistake}");
             }
