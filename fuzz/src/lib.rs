@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod book;
 pub mod name;
 pub mod policy;
 pub mod reply;

@@ -1,0 +1,4 @@
+//! Books of policies as text.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| limiter_fuzz::book::check(text));
