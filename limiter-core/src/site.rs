@@ -62,15 +62,15 @@ pub struct Site(pub(crate) &'static Registered);
 /// ```
 /// use limiter_core::{Rejection, sites, token_limiter};
 ///
-/// #[token_limiter(name = "search", capacity = 20, rate = 10, key = "user:{user}")]
+/// #[token_limiter(name = "catalogue", capacity = 20, rate = 10, key = "user:{user}")]
 /// async fn search(user: &str) -> Result<String, Rejection> {
 ///     Ok(format!("{user} found nothing"))
 /// }
 ///
 /// for site in sites() {
-///     println!("{site}"); // search: … (src/search.rs:12), key "user:{user}", token bucket: …
+///     println!("{site}"); // catalogue: … (src/search.rs:12), key "user:{user}", token bucket: …
 /// }
-/// let site = sites().into_iter().find(|site| site.name() == "search").unwrap();
+/// let site = sites().into_iter().find(|site| site.name() == "catalogue").unwrap();
 /// assert!(site.function().ends_with("::search") && site.line() > 1);
 /// assert_eq!(site.key(), Some("user:{user}"));
 /// assert_eq!(site.policy()?.quota().whole(), 20);

@@ -20,7 +20,7 @@ impl Limiter {
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use limiter_core::{Limiter, ManualClock, Rejection, token_limiter, with_limiter};
     ///
-    /// #[token_limiter(name = "search", capacity = 2, rate = "1/min", key = "user:{user}")]
+    /// #[token_limiter(name = "lookup", capacity = 2, rate = "1/min", key = "user:{user}")]
     /// async fn search(user: &str) -> Result<String, Rejection> {
     ///     Ok(format!("{user} found nothing"))
     /// }
@@ -28,7 +28,7 @@ impl Limiter {
     /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
     /// with_limiter(limits.clone(), search("ann")).await?;
     ///
-    /// let ann = limits.site("search")?.key(["ann"])?;
+    /// let ann = limits.site("lookup")?.key(["ann"])?;
     /// assert_eq!(ann.peek().await?.remaining(), 1);
     /// ann.reset().await?;
     /// assert_eq!(ann.peek().await?.remaining(), 2);
