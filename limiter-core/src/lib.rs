@@ -118,9 +118,10 @@ pub use error::{ConfigError, StoreError, StoreErrorKind};
 pub use key::Key;
 #[cfg(feature = "redis")]
 pub use limiter::RedisBuilder;
-pub use limiter::{Acquire, Check, Deciding, InProcessBuilder, Limiter, Refund};
+pub use limiter::{Acquire, Admit, Check, Deciding, InProcessBuilder, Limiter, Refund};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{funnel_limiter, token_limiter, window_limiter};
+pub use policy::{Enforcement, KeyList, OnDenial, Penalty, PenaltyAfter};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
 pub use request::Ask;
 pub use site::verify_sites;

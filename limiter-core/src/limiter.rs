@@ -1,10 +1,14 @@
 //! The handle that people hold.
 
 mod acquire;
+mod admit;
 mod builder;
 mod check;
 mod life;
+mod mode;
+mod punish;
 mod refund;
+mod sorted;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use acquire::Acquire;
+pub use admit::Admit;
 pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
@@ -67,6 +72,7 @@ struct Inner {
     closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
+    enforcement: mode::Current,
 }
 
 enum Backend {
@@ -278,7 +284,7 @@ impl Limiter {
         Refund::new(self, Ask::new(policy, key))
     }
 
-    /// Forgets what `key` has used under `policy`.
+    /// Forgets what `key` has used under `policy`, and what it was denied; a penalty that blocks it is lifted.
     ///
     /// # Errors
     ///
@@ -289,11 +295,12 @@ impl Limiter {
     /// Dropped while Redis is asked, it is done or not.
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
-        let request = Request::new(
+        let mut request = Request::new(
             [Ask::new(policy, key).cost(Amount::ZERO)],
             Mode::Peek,
             self.inner.any_groups,
         )?;
+        request.add_penalties();
         match &self.inner.backend {
             Backend::Memory(store) => store.reset(&request).await?,
             #[cfg(feature = "redis")]
@@ -312,6 +319,7 @@ impl Limiter {
                 queues: Queues::new(max_waiting),
                 closing,
                 closed: AtomicBool::new(false),
+                enforcement: mode::Current::default(),
             }),
         }
     }

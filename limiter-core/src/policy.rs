@@ -1,7 +1,12 @@
 //! Policies: what is limited, and how. A `Policy` that exists is valid.
 
 mod builder;
+mod enforcement;
+mod extras;
 mod funnel;
+mod key_list;
+mod on_denial;
+mod penalty;
 mod purse;
 mod rate;
 mod reciprocal;
@@ -17,7 +22,13 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 pub(crate) use builder::check_text;
 pub use builder::{LevelShape, PolicyBuilder, SlidingWindowShape, Window};
+pub use enforcement::Enforcement;
+use extras::Extras;
 pub(crate) use funnel::Funnel;
+pub use key_list::KeyList;
+pub use on_denial::OnDenial;
+pub(crate) use penalty::Punishing;
+pub use penalty::{Penalty, PenaltyAfter};
 pub(crate) use purse::Lent;
 pub use rate::Rate;
 pub(crate) use sliding_window::SlidingWindow;
@@ -56,6 +67,8 @@ struct Inner {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     lease: Option<Duration>,
+    /// What few policies say.
+    extras: Option<Box<Extras>>,
 }
 
 /// Which algorithm a policy uses, with its parameters.
@@ -187,6 +200,52 @@ impl Policy {
         self.0.lease
     }
 
+    /// Whether its decisions are obeyed, as far as it is up to the policy.
+    #[must_use]
+    pub fn enforcement(&self) -> Enforcement {
+        self.extras()
+            .map_or_else(Enforcement::default, |extras| extras.settings.enforcement)
+    }
+
+    /// What becomes of a call that it denies.
+    #[must_use]
+    pub fn on_denial(&self) -> OnDenial {
+        self.extras()
+            .map_or_else(OnDenial::default, |extras| extras.settings.on_denial)
+    }
+
+    /// The penalty for keys that it denies too often.
+    #[must_use]
+    pub fn penalty(&self) -> Option<&Penalty> {
+        self.extras()?.settings.penalty.as_ref()
+    }
+
+    /// The keys that it allows without a look.
+    #[must_use]
+    pub fn allow_keys(&self) -> Option<&KeyList> {
+        self.extras()?.settings.allow_keys.as_ref()
+    }
+
+    /// The keys that it denies without a look.
+    #[must_use]
+    pub fn deny_keys(&self) -> Option<&KeyList> {
+        self.extras()?.settings.deny_keys.as_ref()
+    }
+
+    /// Whether it says nothing that a store does not know.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.extras.is_none()
+    }
+
+    pub(crate) fn punishing(&self) -> Option<&Punishing> {
+        self.extras()?.punishing.as_ref()
+    }
+
+    fn extras(&self) -> Option<&Extras> {
+        self.0.extras.as_deref()
+    }
+
     #[cfg(feature = "redis")]
     pub(crate) fn escaped_name(&self) -> &str {
         &self.0.escaped_name
@@ -223,7 +282,8 @@ impl PartialEq for Policy {
                 && a.group == b.group
                 && a.on_store_failure == b.on_store_failure
                 && a.deadline == b.deadline
-                && a.lease == b.lease)
+                && a.lease == b.lease
+                && a.extras == b.extras)
     }
 }
 
@@ -238,6 +298,7 @@ impl fmt::Debug for Policy {
             .field("on_store_failure", &self.0.on_store_failure)
             .field("deadline", &self.0.deadline)
             .field("lease", &self.0.lease)
+            .field("extras", &self.0.extras)
             .finish()
     }
 }

@@ -1,9 +1,11 @@
 //! A call's question to the store, checked before any I/O.
 
+mod punishment;
+
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, Outcome, Standing};
-use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
+use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
@@ -74,7 +76,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-impl Ask<'_> {
+impl<'a> Ask<'a> {
     /// What the store in this process needs to know of a limit that is decided alone: who it is and its cost in the
     /// algorithm's own unit. The texts stay where they are.
     #[inline]
@@ -97,11 +99,16 @@ impl Ask<'_> {
             store_error: None,
             allowed: standing.fits(),
             origin,
+            marks: Marks::default(),
         }
     }
 
-    pub(crate) fn policy(&self) -> &Policy {
+    pub(crate) fn policy(&self) -> &'a Policy {
         self.policy
+    }
+
+    pub(crate) fn key(&self) -> &Key<'a> {
+        &self.key
     }
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
@@ -140,6 +147,8 @@ pub(crate) struct Limit<'a> {
     pub(crate) key: Key<'a>,
     /// In the algorithm's own unit: thousandths, or whole permits for a window. Not above the quota.
     pub(crate) cost: u64,
+    /// It is the block of a penalty, asked for and never charged: of the limit with this number.
+    pub(crate) blocks: Option<usize>,
 }
 
 impl<'a> Limit<'a> {
@@ -150,7 +159,13 @@ impl<'a> Limit<'a> {
             policy,
             cost: units(policy, cost)?,
             key,
+            blocks: None,
         })
+    }
+
+    /// Whether a decision that allows the call takes something of it.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.cost > 0 && self.blocks.is_none()
     }
 
     #[cfg(feature = "redis")]
@@ -210,6 +225,7 @@ impl<'a> Request<'a> {
             policy,
             key: key.bounded(),
             cost,
+            blocks: None,
         };
         let limits = SmallVec::from_buf([limit]);
         Self { limits, mode }
@@ -241,11 +257,15 @@ impl<'a> Request<'a> {
 
     /// Whether it charges nothing, and is therefore always allowed.
     pub(crate) fn is_free(&self) -> bool {
-        self.limits.iter().all(|limit| limit.cost == 0)
+        self.limits.iter().all(|limit| !limit.is_charged())
     }
 
     /// The decision that a store's verdict means.
-    pub(crate) fn decision(&self, verdict: Verdict, origin: Origin) -> Decision {
+    pub(crate) fn decision(&self, mut verdict: Verdict, origin: Origin) -> Decision {
+        let marks = match &*self.limits {
+            [_] => Marks::default(),
+            limits => punishment::fold(limits, &mut verdict.outcomes),
+        };
         let told = |(limit, outcome): (&Limit<'_>, &Outcome)| {
             LimitOutcome::new(limit.policy, Standing::Told(*outcome))
         };
@@ -260,6 +280,7 @@ impl<'a> Request<'a> {
             decided_at: verdict.decided_at,
             origin,
             store_error: None,
+            marks,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::sorted::Sorted;
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Rejection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
@@ -62,18 +63,28 @@ impl<'a> IntoFuture for Acquire<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let limiter = self.check.limiter;
-            let request = self.check.request()?;
-            if request.is_free() {
-                return limiter.decide(&request, request.deadline()).await?.require();
+            if !self.check.is_plain() {
+                return Sorted::new(self.check).acquire(self.up_to).await;
             }
-            let mut closing = limiter.inner.closing.subscribe();
-            tokio::select! {
-                biased;
-                _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-                answer = wait(limiter, &request, self.up_to) => answer,
-            }
+            wait_for(self.check.limiter, self.check.request()?, self.up_to).await
         })
+    }
+}
+
+/// Waits for what a request asks for, in the queue that is its own.
+pub(super) async fn wait_for(
+    limiter: &Limiter,
+    request: Request<'_>,
+    up_to: Duration,
+) -> Result<Allowed, Rejection> {
+    if request.is_free() {
+        return limiter.decide(&request, request.deadline()).await?.require();
+    }
+    let mut closing = limiter.inner.closing.subscribe();
+    tokio::select! {
+        biased;
+        _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
+        answer = wait(limiter, &request, up_to) => answer,
     }
 }
 

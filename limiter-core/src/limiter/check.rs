@@ -5,6 +5,7 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::sorted::Sorted;
 use super::{Backend, Limiter, Mode};
 use crate::algorithm::Standing;
 use crate::decision::{Decision, Origin, Rejection};
@@ -68,7 +69,9 @@ impl<'a> Check<'a> {
     #[inline]
     fn alone_in_memory(&self) -> Option<(&MemoryStore, &Ask<'a>)> {
         match (&self.limiter.inner.backend, &self.asks) {
-            (Backend::Memory(store), Few::One(ask)) => Some((store, ask)),
+            (Backend::Memory(store), Few::One(ask)) if self.limiter.enforces() & ask.policy().is_plain() => {
+                Some((store, ask))
+            }
             _ => None,
         }
     }
@@ -110,6 +113,17 @@ impl<'a> Check<'a> {
     fn without_store(&self, error: StoreError) -> Result<Decision, Rejection> {
         let request = self.clone().request()?;
         without_store(&request, error, self.limiter.inner.clock.now())
+    }
+
+    /// Whether a store alone can tell what becomes of the call.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.limiter.enforces() & self.asks.iter().all(|ask| ask.policy().is_plain())
+    }
+
+    /// Whose it is, what is asked, and how.
+    pub(super) fn into_parts(self) -> (&'a Limiter, Few<Ask<'a>>, Mode) {
+        (self.limiter, self.asks, self.mode)
     }
 
     /// All that was asked, which is then asked no more.
@@ -174,6 +188,12 @@ impl Future for Deciding<'_> {
 impl Deciding<'_> {
     fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
         let looked = match self.progress {
+            // What its policies, or the limiter, say beyond what a store knows is seen to first.
+            Progress::Unasked if !self.check.is_plain() => {
+                let sorted = Sorted::new(self.check.take());
+                self.progress = Progress::Asked(Box::pin(sorted.decide()));
+                Looked::Unknown
+            }
             Progress::Unasked => self.check.look(),
             _ => Looked::Unknown,
         };

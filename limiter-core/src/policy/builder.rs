@@ -4,7 +4,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Algorithm, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
+use super::extras::ExtraSettings;
+use super::{
+    Algorithm, Enforcement, Inner, KeyList, OnDenial, OnStoreFailure, Penalty, Policy, Rate, SlidingWindow,
+};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::key::escape_part;
@@ -27,6 +30,7 @@ pub struct PolicyBuilder<S> {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     lease: Option<Duration>,
+    extras: ExtraSettings,
     mistake: Option<ConfigError>,
 }
 
@@ -79,6 +83,7 @@ impl<S> PolicyBuilder<S> {
             on_store_failure: OnStoreFailure::default(),
             deadline: Policy::DEFAULT_DEADLINE,
             lease: None,
+            extras: ExtraSettings::default(),
             mistake: None,
         }
     }
@@ -114,6 +119,70 @@ impl<S> PolicyBuilder<S> {
     /// replicas that they have borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
     pub fn lease(mut self, max_age: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.lease = self.parse(max_age).map(|Window(max_age)| max_age);
+        self
+    }
+
+    /// Whether its decisions are obeyed. Default: [`Enforcement::Enforce`]. The limiter's own setting can only be looser.
+    pub fn enforcement(mut self, enforcement: Enforcement) -> Self {
+        self.extras.enforcement = enforcement;
+        self
+    }
+
+    /// What becomes of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated functions and behind a layer.
+    /// Default: [`OnDenial::Reject`].
+    pub fn on_denial(mut self, answer: OnDenial) -> Self {
+        self.extras.on_denial = answer;
+        self
+    }
+
+    /// Blocks a key for a while that was denied too often, on every replica: what [`Penalty::after`] makes, or text such as
+    /// `"10 in 1m: 15m"`. Default: none.
+    ///
+    /// Each denied call counts once, peeks and calls in shadow mode do not, and neither do those that come while the key is
+    /// blocked, or are decided without Redis while it is out. A block begins with the count at zero, lasts for exactly as long as
+    /// the penalty says, and is lifted by [`Limiter::reset`](crate::Limiter::reset), which forgets the count as well.
+    ///
+    /// With Redis, each decision reads one key more, in the same call. Denials are counted in this process, of up to 10,000 keys,
+    /// and told in batches: when the penalty may be due, which the call that is denied waits for, else within a second. So a
+    /// replica that was not the one to set it learns of a block within a second and the time for which it keeps denials
+    /// ([`RedisBuilder::deny_cache`](crate::RedisBuilder::deny_cache)). A policy with a penalty does not borrow.
+    pub fn penalty(mut self, penalty: impl TryInto<Penalty, Error: Into<ConfigError>>) -> Self {
+        self.extras.penalty = self.parse(penalty);
+        self
+    }
+
+    /// Allows these keys without a look, a charge or I/O: see [`KeyList`] for what can stand there. Default: none. The decision
+    /// has no limits, and its [`Origin`](crate::Origin) says `KeyList`.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Origin, Policy, Rejection};
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let api = Policy::token_bucket("api")
+    ///     .capacity(1)
+    ///     .rate("1/min")
+    ///     .allow_keys(["10.0.0.0/8"])
+    ///     .deny_keys(["10.6.6.6", "203.0.113.*"])
+    ///     .build()?;
+    ///
+    /// for _ in 0..3 {
+    ///     assert_eq!(limits.check(&api, "10.1.2.3").await?.require()?.origin(), Origin::KeyList);
+    /// }
+    /// let denied = limits.check(&api, "10.6.6.6").await?.require();
+    /// assert!(matches!(denied, Err(Rejection::Forbidden { .. })));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn allow_keys(mut self, keys: impl TryInto<KeyList, Error: Into<ConfigError>>) -> Self {
+        self.extras.allow_keys = self.parse(keys);
+        self
+    }
+
+    /// Denies these keys without a look or I/O, also those that [`allow_keys`](Self::allow_keys) names. Default: none. Such a
+    /// call is [`Rejection::Forbidden`](crate::Rejection::Forbidden) (HTTP 403), since waiting does not help it.
+    pub fn deny_keys(mut self, keys: impl TryInto<KeyList, Error: Into<ConfigError>>) -> Self {
+        self.extras.deny_keys = self.parse(keys);
         self
     }
 
@@ -158,7 +227,11 @@ impl<S> PolicyBuilder<S> {
                 return Err(invalid("10 ms to an hour"));
             }
         }
-        Ok(Policy(Arc::new(Inner {
+        if self.lease.is_some() && self.extras.penalty.is_some() {
+            let expected = "none beside a lease, whose permits are spent without a look at the block";
+            return Err(ConfigError::invalid("penalty", "given", expected));
+        }
+        let mut inner = Inner {
             identity: Prefix::new(algorithm.code(), &self.name),
             algorithm,
             #[cfg(feature = "redis")]
@@ -169,7 +242,10 @@ impl<S> PolicyBuilder<S> {
             on_store_failure: self.on_store_failure,
             deadline: self.deadline,
             lease: self.lease,
-        })))
+            extras: None,
+        };
+        inner.extras = self.extras.build(&inner);
+        Ok(Policy(Arc::new(inner)))
     }
 }
 
@@ -251,7 +327,7 @@ impl PolicyBuilder<SlidingWindowShape> {
 
 /// A length of time, as [`PolicyBuilder::window`] and [`PolicyBuilder::lease`] read it from a [`Duration`] or from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window(Duration);
+pub struct Window(pub(super) Duration);
 
 impl From<Duration> for Window {
     fn from(length: Duration) -> Self {

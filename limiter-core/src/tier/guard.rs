@@ -1,6 +1,8 @@
 //! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
 //! does not.
 
+mod punish;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +12,7 @@ use super::deny_cache::{Charge, DenyCache};
 use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
+use super::penalty::Denials;
 use super::replicas::Replicas;
 use crate::algorithm::Standing;
 use crate::clock::Clock;
@@ -36,6 +39,7 @@ pub(crate) struct Guard {
     replicas: Replicas,
     clock: Clock,
     told_full: Seldom,
+    untold: Denials,
     /// When the insurance last decided, in microseconds; 0 when it was not needed lately.
     insured_at: AtomicU64,
 }
@@ -57,6 +61,7 @@ impl Guard {
             replicas,
             clock,
             told_full: Seldom::default(),
+            untold: Denials::default(),
             insured_at: AtomicU64::new(0),
         }
     }
@@ -158,6 +163,9 @@ impl Guard {
         let _forgetting = self.denials.forget(request);
         // Before, lest it be spent; and again, since more may have been lent in the meantime.
         self.leases.forget(request);
+        for limit in &request.limits {
+            self.untold.forget(limit.identity);
+        }
         within(request.deadline(), self.store.reset(request)).await?;
         self.leases.forget(request);
         self.insurance.forget(request);

@@ -3,6 +3,7 @@
 use super::MAX_WAITING;
 use crate::clock::{Clock, ManualClock};
 use crate::limiter::{Backend, Limiter};
+use crate::policy::Enforcement;
 use crate::store::MemoryStore;
 
 /// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
@@ -13,6 +14,7 @@ pub struct InProcessBuilder {
     max_keys: usize,
     any_groups: bool,
     max_waiting: usize,
+    enforcement: Option<Enforcement>,
 }
 
 impl Default for InProcessBuilder {
@@ -22,6 +24,7 @@ impl Default for InProcessBuilder {
             max_keys: 1_000_000,
             any_groups: false,
             max_waiting: MAX_WAITING,
+            enforcement: None,
         }
     }
 }
@@ -62,9 +65,26 @@ impl InProcessBuilder {
         }
     }
 
+    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default: what the environment variable
+    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the limiter is built, else [`Enforcement::Enforce`]. A variable that
+    /// says nothing of the kind is told in an event, and limits are enforced.
+    pub fn enforcement(self, enforcement: Enforcement) -> Self {
+        Self {
+            enforcement: Some(enforcement),
+            ..self
+        }
+    }
+
     /// The limiter.
     #[must_use]
     pub fn build(self) -> Limiter {
+        let enforcement = self.enforcement.unwrap_or_else(|| {
+            let said = Enforcement::of_environment().unwrap_or_else(|error| {
+                tracing::error!(%error, "limits are enforced");
+                None
+            });
+            said.unwrap_or_default()
+        });
         let store = MemoryStore::new(self.clock.clone(), self.max_keys);
         Limiter::new(
             Backend::Memory(store),
@@ -72,5 +92,6 @@ impl InProcessBuilder {
             self.any_groups,
             self.max_waiting,
         )
+        .in_mode(enforcement)
     }
 }
