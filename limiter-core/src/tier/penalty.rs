@@ -17,8 +17,10 @@ use crate::units::{Timestamp, micros_ceil};
 pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// So many keys at most; of others each denial is told by itself.
 const MAX_KEYS: usize = 10_000;
-/// From so many on it is worth while to look for some that can go.
+/// From so many on it is worth while to look for some that can go …
 const MANY_KEYS: usize = 64;
+/// … and not more often than this, since all of them are looked at.
+const TIDIED_EVERY: Duration = Duration::from_millis(100);
 
 /// Denials by the limit that denied.
 #[derive(Debug, Default)]
@@ -29,8 +31,10 @@ pub(crate) struct Denials {
 #[derive(Debug, Default)]
 struct Counts {
     by_limit: HashMap<Identity, Count>,
-    /// At so many keys those are looked for that can go.
+    /// At so many keys those are looked for that can go …
     tidy_at: usize,
+    /// … which was done last at this moment.
+    tidied_at: Timestamp,
 }
 
 /// Whose denials are counted.
@@ -158,12 +162,11 @@ impl Denials {
 impl Counts {
     /// Whether another key may come, after those have gone of which nothing is known any more.
     fn has_room(&mut self, now: Timestamp) -> bool {
-        if self.by_limit.len() >= self.tidy_at.max(MANY_KEYS) {
-            self.by_limit.retain(|_, count| {
-                count.drop_what_is_over(now);
-                count.untold > 0 || !count.is_over(now)
-            });
+        let is_due = now >= self.tidied_at.after(TIDIED_EVERY) || now < self.tidied_at;
+        if self.by_limit.len() >= self.tidy_at.max(MANY_KEYS) && is_due {
+            self.by_limit.retain(|_, count| !count.is_over(now));
             self.tidy_at = (2 * self.by_limit.len()).min(MAX_KEYS);
+            self.tidied_at = now;
         }
         self.by_limit.len() < MAX_KEYS
     }
