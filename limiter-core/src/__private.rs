@@ -19,11 +19,11 @@ pub use report::Reporter;
 use std::task::Poll;
 
 use crate::context::{self, Current};
-use crate::decision::Decision;
+use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::limiter::{Check, Limiter};
-use crate::policy::PolicyBuilder;
+use crate::policy::{OnDenial, PolicyBuilder};
 use crate::request::Ask;
 
 /// A policy, or why there is none.
@@ -203,6 +203,15 @@ pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.at_once()
 }
 
+/// The answer to a check, after what its policies say of a denial.
+///
+/// # Errors
+///
+/// The call must not go on.
+pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
+    check.admitted().await.map(Allowed::into_decision)
+}
+
 /// A rejected call, and the number of the attribute whose fallback answers.
 #[derive(Debug)]
 pub struct Refused {
@@ -255,7 +264,13 @@ async fn decide<const N: usize>(guard: Guard<N>) -> Result<(), Refused> {
     let answer = match wait {
         // Boxed, so that the calls which do not wait need not make room for it.
         Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
-        None => limiter.check_few(asks).await.and_then(Decision::require),
+        None => {
+            let check = limiter.check_few(asks);
+            match check.on_denial() {
+                OnDenial::Reject => check.await.and_then(Decision::require),
+                _ => Box::pin(check.admitted()).await,
+            }
+        }
     };
     match answer {
         Ok(_) => Ok(()),
@@ -272,9 +287,20 @@ fn guilty(rejection: &Rejection, entries: &[Entry]) -> usize {
         Rejection::NeverFits { policy, cost, .. } => entries.iter().position(|entry| {
             entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
         }),
-        _ => rejection
-            .decision()
-            .and_then(|denied| denied.limits().iter().position(|limit| !limit.is_allowed())),
+        Rejection::Forbidden { policy } => entries
+            .iter()
+            .position(|entry| entry.policy().is_ok_and(|own| own.name() == policy)),
+        _ => rejection.decision().and_then(|denied| {
+            let limits = denied.limits();
+            if limits.len() == entries.len() {
+                return limits.iter().position(|limit| !limit.is_allowed());
+            }
+            // Some were not asked: in shadow, off, or allowed by a list.
+            let by = denied.denied_by()?.policy();
+            entries
+                .iter()
+                .position(|entry| entry.policy().is_ok_and(|own| own == by))
+        }),
     };
     position.unwrap_or(0)
 }

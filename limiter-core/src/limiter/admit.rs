@@ -3,21 +3,17 @@
 use std::pin::Pin;
 
 use super::{Acquire, Check, Limiter};
-use crate::decision::{Allowed, Decision, Rejection};
+use crate::decision::{Allowed, Decision, Marks, Origin, Rejection};
 use crate::error::ConfigError;
-use crate::few::Few;
 use crate::key::Key;
-use crate::policy::OnDenial;
+use crate::policy::{OnDenial, Policy};
 use crate::request::Ask;
 use crate::units::Amount;
 
 /// A call to be admitted, not yet asked for: await it. Made by [`Limiter::admit`] and [`Limiter::admit_all`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
-pub struct Admit<'a> {
-    check: Check<'a>,
-    on_denial: OnDenial,
-}
+pub struct Admit<'a>(Check<'a>);
 
 impl Limiter {
     /// Asks for a permit of `policy` for `key`, and does what the policy says where it is denied
@@ -55,8 +51,8 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// As [`check`](Self::check), or as [`acquire`](Self::acquire) where the policy says to wait.
-    pub fn admit<'a>(&'a self, policy: &'a crate::Policy, key: impl Into<Key<'a>>) -> Admit<'a> {
-        self.admit_few(Few::One(Ask::new(policy, key)))
+    pub fn admit<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Admit<'a> {
+        Admit(self.check(policy, key))
     }
 
     /// Asks for permits of several limits as one decision; the strictest of their policies says what becomes of a denial: it
@@ -66,15 +62,7 @@ impl Limiter {
     ///
     /// As [`admit`](Self::admit).
     pub fn admit_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Admit<'a> {
-        self.admit_few(asks.into_iter().map(Into::into).collect())
-    }
-
-    pub(crate) fn admit_few<'a>(&'a self, asks: Few<Ask<'a>>) -> Admit<'a> {
-        let each = asks.iter().map(|ask| ask.policy().on_denial());
-        Admit {
-            on_denial: each.reduce(OnDenial::stricter).unwrap_or_default(),
-            check: self.check_few(asks),
-        }
+        Admit(self.check_all(asks))
     }
 }
 
@@ -84,18 +72,17 @@ impl Admit<'_> {
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
     {
-        Self {
-            check: self.check.cost(cost),
-            ..self
-        }
+        Self(self.0.cost(cost))
     }
+}
 
-    /// The answer, with nothing boxed for one who does not wait.
-    pub(crate) async fn now(self) -> Result<Allowed, Rejection> {
-        match self.on_denial {
-            OnDenial::Reject => self.check.await?.require(),
-            OnDenial::Wait(up_to) => Acquire::new(self.check).up_to(up_to).await,
-            OnDenial::Degrade => self.check.await?.or_degraded(),
+impl Check<'_> {
+    /// The answer after what its policies say of a denial, with nothing boxed where that is to reject.
+    pub(crate) async fn admitted(self) -> Result<Allowed, Rejection> {
+        match self.on_denial() {
+            OnDenial::Reject => self.await?.require(),
+            OnDenial::Wait(up_to) => Acquire::new(self).up_to(up_to).await,
+            OnDenial::Degrade => self.await?.or_degraded(),
         }
     }
 }
@@ -105,14 +92,13 @@ impl<'a> IntoFuture for Admit<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.now())
+        Box::pin(self.0.admitted())
     }
 }
 
 impl Decision {
     /// What a policy that degrades makes of it: only what its limits deny goes on.
     fn or_degraded(mut self) -> Result<Allowed, Rejection> {
-        use crate::decision::{Marks, Origin};
         let denied_by_limits = !matches!(self.origin, Origin::KeyList | Origin::FailedClosed);
         if !self.allowed && denied_by_limits && !self.is_blocked() {
             self.allowed = true;

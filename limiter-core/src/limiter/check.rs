@@ -12,6 +12,7 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::few::Few;
 use crate::identity::Identity;
+use crate::policy::OnDenial;
 use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
@@ -61,17 +62,15 @@ impl<'a> Check<'a> {
     #[inline]
     pub(crate) fn at_once(&self) -> Poll<Result<Decision, Rejection>> {
         match self.alone_in_memory() {
-            Some((store, ask)) => self.decide_alone(store, ask),
-            None => Poll::Pending,
+            Some((store, ask)) if self.is_plain() => self.decide_alone(store, ask),
+            _ => Poll::Pending,
         }
     }
 
     #[inline]
     fn alone_in_memory(&self) -> Option<(&MemoryStore, &Ask<'a>)> {
         match (&self.limiter.inner.backend, &self.asks) {
-            (Backend::Memory(store), Few::One(ask)) if self.limiter.enforces() & ask.policy().is_plain() => {
-                Some((store, ask))
-            }
+            (Backend::Memory(store), Few::One(ask)) => Some((store, ask)),
             _ => None,
         }
     }
@@ -118,7 +117,18 @@ impl<'a> Check<'a> {
     /// Whether a store alone can tell what becomes of the call.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
-        self.limiter.enforces() & self.asks.iter().all(|ask| ask.policy().is_plain())
+        let policies = match &self.asks {
+            Few::One(ask) => ask.policy().is_plain(),
+            Few::Several(asks) => asks.iter().all(|ask| ask.policy().is_plain()),
+        };
+        // One branch where both are looked at for every call.
+        self.limiter.enforces() & policies
+    }
+
+    /// The strictest that its policies say of a denial.
+    pub(crate) fn on_denial(&self) -> OnDenial {
+        let each = self.asks.iter().map(|ask| ask.policy().on_denial());
+        each.reduce(OnDenial::stricter).unwrap_or_default()
     }
 
     /// Whose it is, what is asked, and how.
@@ -175,6 +185,7 @@ impl Future for Deciding<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Progress::Unasked = self.progress
             && self.check.alone_in_memory().is_some()
+            && self.check.is_plain()
         {
             self.progress = Progress::Answered;
             if let Some((store, ask)) = self.check.alone_in_memory() {

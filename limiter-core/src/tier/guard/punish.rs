@@ -4,6 +4,7 @@ use super::Guard;
 use crate::algorithm::Mode;
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::policy::OnStoreFailure;
 use crate::request::{Ask, Request};
 use crate::store::Store;
 use crate::tier::deadline::within;
@@ -36,6 +37,9 @@ impl Guard {
         let _forgetting = denied.as_ref().map(|denied| self.denials.forget(denied));
         let blocking = Request::blocking(punishing, key);
         let blocked = within(policy.deadline(), self.store.decide(&blocking)).await?;
+        if policy.on_store_failure() == OnStoreFailure::Local {
+            self.insurance.heard(&blocking, &blocked, self.clock.now());
+        }
         // It begins anew after the block. If that fails, it begins with a denial or two.
         let _ = within(policy.deadline(), self.store.reset(&counting)).await;
         Ok(Ok(blocked.blocked_for()))
