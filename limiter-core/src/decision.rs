@@ -362,7 +362,11 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limited(decision) => {
-                f.write_str("rate limit reached")?;
+                f.write_str(if decision.is_blocked() {
+                    "blocked after too many denials"
+                } else {
+                    "rate limit reached"
+                })?;
                 if let Some(limit) = decision.denied_by() {
                     write!(f, ": {}", limit.policy())?;
                 }

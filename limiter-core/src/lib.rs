@@ -49,6 +49,13 @@
 //! be made in process, when the map of a cluster cannot be learned; an info when a server answers and when Redis decides
 //! again. What becomes of single calls is told at the level debug.
 //!
+//! # Beyond allowed and denied
+//!
+//! A policy, or a whole limiter, can be in shadow, where it decides and tells but denies nobody, or off: [`Enforcement`], also
+//! from the environment's `LIMITER_ENFORCEMENT`. A policy can name keys that it allows or denies without a look ([`KeyList`]),
+//! block for a while who is denied too often ([`Penalty`]), and say what becomes of a call that it denies ([`OnDenial`]): that
+//! is what [`Limiter::admit`], annotated functions and layers go by.
+//!
 //! # Annotations
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]` and `#[window_limiter]` put a limit in front of an async function. They use the

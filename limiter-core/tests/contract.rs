@@ -236,6 +236,7 @@ on_every_store! {
         a_listed_key_is_allowed_and_charged_nothing
         a_denied_key_is_forbidden_even_if_it_is_allowed_too
         a_list_speaks_for_its_own_limit
+        a_refund_gives_nothing_back_where_nothing_is_charged
         lists_are_obeyed_as_far_as_decisions_are
         a_list_that_cannot_be_read_names_its_entry
     ;

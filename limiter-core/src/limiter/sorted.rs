@@ -215,6 +215,14 @@ impl<'a> Sorted<'a> {
 }
 
 impl Limiter {
+    /// Whether a call is charged anything where it is allowed.
+    pub(super) fn charges(&self, ask: &Ask<'_>) -> bool {
+        let policy = ask.policy();
+        let mut lists = [policy.allow_keys(), policy.deny_keys()].into_iter().flatten();
+        policy.enforcement().max(self.enforcement()) != Enforcement::Off
+            && !lists.any(|list| list.has(ask.key()))
+    }
+
     /// The store's decision on these limits and on the blocks of their keys.
     async fn decide_blocked(
         &self,

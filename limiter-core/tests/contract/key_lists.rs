@@ -83,6 +83,21 @@ pub(crate) async fn a_list_speaks_for_its_own_limit(subject: Subject) {
     assert_eq!(subject.limits.peek(&plain, "eve").await.unwrap().remaining(), 2);
 }
 
+/// Who is charged nothing is given nothing back, which would be others' permits.
+pub(crate) async fn a_refund_gives_nothing_back_where_nothing_is_charged(subject: Subject) {
+    let (listed, plain) = (listed(), bucket("listed", 1, "1/min"));
+    // From before the key was on the list.
+    assert!(subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+    subject.limits.refund(&listed, "bob").await.unwrap();
+    assert!(!subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+    subject.limits.set_enforcement(Enforcement::Off);
+    subject.limits.refund(&plain, "bob").await.unwrap();
+    subject.limits.set_enforcement(Enforcement::Enforce);
+    assert!(!subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+    subject.limits.refund(&plain, "bob").await.unwrap();
+    assert!(subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+}
+
 pub(crate) async fn lists_are_obeyed_as_far_as_decisions_are(subject: Subject) {
     let policy = listed();
     subject.limits.set_enforcement(Enforcement::Shadow);
