@@ -1,5 +1,9 @@
 //! Who fails too often is locked out, and nobody else is.
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test ends that way"
+)]
 
 use std::process::{Command, Output};
 

@@ -174,8 +174,8 @@ mod redis {
             match answer {
                 Ok(Err(left)) => guard.untold().told(denied.identity, left, now),
                 Ok(Ok(blocked_for)) => {
-                    // The count begins anew.
-                    guard.untold().told(denied.identity, u64::MAX, now);
+                    // The count begins anew, also of those that came while this one was told.
+                    guard.untold().forget(denied.identity);
                     return Some(blocked_for);
                 }
                 Err(error) => {
