@@ -27,7 +27,7 @@ use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::limiter::{Check, Limiter};
-use crate::policy::PolicyBuilder;
+use crate::policy::{OnDenial, PolicyBuilder};
 use crate::request::Ask;
 
 /// A policy, or why there is none.
@@ -315,6 +315,15 @@ pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<Resolved, R
     limiter.resolve(name, key)
 }
 
+/// The answer to a check, after what its policies say of a denial.
+///
+/// # Errors
+///
+/// The call must not go on.
+pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
+    check.admitted().await.map(Allowed::into_decision)
+}
+
 /// A rejected call, and the number of the attribute whose fallback answers.
 #[derive(Debug)]
 pub struct Refused {
@@ -400,10 +409,17 @@ async fn decide_resolved(
     let answer = match wait {
         // Boxed, so that the calls which do not wait need not make room for it.
         Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
-        None => match limiter.check_few(asks).await.and_then(Decision::require) {
-            Ok(allowed) => limiter.pace(&allowed).await.map(|()| allowed),
-            rejected => rejected,
-        },
+        None => {
+            let check = limiter.check_few(asks);
+            let answer = match check.on_denial() {
+                OnDenial::Reject => check.await.and_then(Decision::require),
+                _ => Box::pin(check.admitted()).await,
+            };
+            match answer {
+                Ok(allowed) => limiter.pace(&allowed).await.map(|()| allowed),
+                rejected => rejected,
+            }
+        }
     };
     answer.map(Some).map_err(|rejection| Refused {
         index: guilty(&rejection, asked()),
@@ -418,10 +434,18 @@ fn guilty<'a>(rejection: &Rejection, mut asked: impl Iterator<Item = (usize, &'a
         Rejection::NeverFits { policy, cost, .. } => asked.find(|(_, entry)| {
             entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
         }),
-        _ => rejection
-            .decision()
-            .and_then(|denied| denied.limits().iter().position(|limit| !limit.is_allowed()))
-            .and_then(|position| asked.nth(position)),
+        Rejection::Forbidden { policy } => {
+            asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == policy))
+        }
+        _ => rejection.decision().and_then(|denied| {
+            let limits = denied.limits();
+            if limits.len() == asked.clone().count() {
+                return asked.nth(limits.iter().position(|limit| !limit.is_allowed())?);
+            }
+            // Some were not asked: in shadow, off, or allowed by a list.
+            let by = denied.denied_by()?.policy();
+            asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own == by))
+        }),
     };
     found.or(first).map_or(0, |(index, _)| index)
 }

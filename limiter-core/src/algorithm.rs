@@ -323,6 +323,8 @@ pub(crate) struct Slot<'a> {
     pub(crate) algorithm: &'a Algorithm,
     pub(crate) cost: u64,
     pub(crate) state: &'a mut State,
+    /// It is asked for its cost like the others, and never charged.
+    pub(crate) blocks: bool,
 }
 
 /// Decides several limits as one: all are charged, or none.
@@ -331,7 +333,13 @@ pub(crate) fn decide(slots: &mut [Slot<'_>], now: u64, mode: Mode) -> SmallVec<[
     let mut take = |mode| -> SmallVec<[Outcome; 1]> {
         slots
             .iter_mut()
-            .map(|slot| step(slot.algorithm, slot.state, slot.cost, now, mode))
+            .map(|slot| {
+                let mode = match mode {
+                    Mode::Charge if slot.blocks => Mode::Refuse,
+                    mode => mode,
+                };
+                step(slot.algorithm, slot.state, slot.cost, now, mode)
+            })
             .collect()
     };
     // One limit alone need not be asked first: it charges nothing where it denies.

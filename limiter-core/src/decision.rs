@@ -22,6 +22,28 @@ pub struct Decision {
     pub(crate) store_error: Option<Box<StoreError>>,
     pub(crate) allowed: bool,
     pub(crate) origin: Origin,
+    pub(crate) marks: Marks,
+}
+
+/// What is to be said of few decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
+    /// It is allowed in shadow mode, and would be denied.
+    pub(crate) const WOULD_DENY: Self = Self(1);
+    /// It is denied because of a penalty.
+    pub(crate) const BLOCKED: Self = Self(2);
+    /// It is denied, and goes on all the same.
+    pub(crate) const DEGRADED: Self = Self(4);
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
 /// One limit's part in a [`Decision`].
@@ -55,23 +77,61 @@ pub enum Origin {
     /// Nobody: no policy of the name that was asked for is configured, or not for this app, and that is allowed
     /// ([`OnNotConfigured::Allow`](crate::OnNotConfigured::Allow)). There are no limits in the decision.
     NotConfigured,
+    /// A list of keys ([`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys),
+    /// [`deny_keys`](crate::PolicyBuilder::deny_keys)). Nobody was asked, and nothing was charged.
+    KeyList,
+    /// Nobody: all of its limits are [`Off`](crate::Enforcement::Off).
+    Off,
 }
 
 impl Decision {
+    /// One that allows a call of which nobody was asked.
+    pub(crate) fn unasked(origin: Origin, at: Timestamp) -> Self {
+        Self {
+            limits: Few::default(),
+            decided_at: at,
+            store_error: None,
+            allowed: true,
+            origin,
+            marks: Marks::default(),
+        }
+    }
+
     /// Whether the call may go on.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
 
+    /// Whether it allows the call in shadow mode alone: [`Enforcement::Enforce`](crate::Enforcement::Enforce) would deny it, or
+    /// reject it for another reason.
+    #[must_use]
+    pub fn would_deny(&self) -> bool {
+        self.marks.has(Marks::WOULD_DENY)
+    }
+
+    /// Whether a [`Penalty`](crate::Penalty) blocks the key: [`retry_after`](Self::retry_after) is then when that ends.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.marks.has(Marks::BLOCKED)
+    }
+
+    /// Whether the call goes on though it was denied, and is to be served something cheaper
+    /// ([`OnDenial::Degrade`](crate::OnDenial::Degrade)). The outcomes of its limits say why.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.marks.has(Marks::DEGRADED)
+    }
+
     /// Each limit's part, in the order in which they were asked for. Empty when nobody decided
-    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`], [`Origin::NotConfigured`]).
+    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`], [`Origin::NotConfigured`]); without those that a list of keys allows, or
+    /// that are off.
     #[must_use]
     pub fn limits(&self) -> &[LimitOutcome] {
         &self.limits
     }
 
-    /// The first limit that denies.
+    /// The first limit that denies, or would if it were not in shadow.
     #[must_use]
     pub fn denied_by(&self) -> Option<&LimitOutcome> {
         self.limits.iter().find(|limit| !limit.is_allowed())
@@ -91,6 +151,10 @@ impl Decision {
     /// that deny. Half a second for a cost above the share of [`Origin::Insurance`], since nobody knows. `None` when the call is allowed, and when nobody can tell because the store is out.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
+        // What is allowed in shadow or degraded waits for nothing, and what a list denies never gets better.
+        if self.allowed || self.origin == Origin::KeyList {
+            return None;
+        }
         self.limits
             .iter()
             .filter(|limit| !limit.is_allowed())
@@ -138,11 +202,16 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] with the whole decision, or [`Rejection::Unavailable`] when it denies because the store is
-    /// out ([`Origin::FailedClosed`]).
+    /// [`Rejection::Limited`] with the whole decision, [`Rejection::Unavailable`] when it denies because the store is
+    /// out ([`Origin::FailedClosed`]), or [`Rejection::Forbidden`] when a list does ([`Origin::KeyList`]).
     pub fn require(self) -> Result<Allowed, Rejection> {
         match self.store_error {
             _ if self.allowed => Ok(Allowed(self)),
+            _ if self.origin == Origin::KeyList => Err(Rejection::Forbidden {
+                policy: self
+                    .denied_by()
+                    .map_or_else(String::new, |limit| limit.policy().name().to_owned()),
+            }),
             // Denied because the store is out: no limit was reached.
             Some(error) if self.origin == Origin::FailedClosed => Err(Rejection::Unavailable(*error)),
             _ => Err(Rejection::Limited(Box::new(self))),
@@ -178,7 +247,7 @@ impl LimitOutcome {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         self.standing.outcome(self.policy.algorithm())
     }
 
@@ -265,6 +334,12 @@ pub enum Rejection {
         /// The name.
         policy: String,
     },
+    /// The policy denies the key by a list ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), whatever is left.
+    /// (HTTP 403, gRPC PERMISSION_DENIED)
+    Forbidden {
+        /// The policy's name.
+        policy: String,
+    },
     /// A value computed at run time cannot be used: a cost, a key, a group.
     Config(ConfigError),
     /// The store gave no answer. (HTTP 503, gRPC UNAVAILABLE)
@@ -306,7 +381,11 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limited(decision) => {
-                f.write_str("rate limit reached")?;
+                f.write_str(if decision.is_blocked() {
+                    "blocked after too many denials"
+                } else {
+                    "rate limit reached"
+                })?;
                 if let Some(limit) = decision.denied_by() {
                     write!(f, ": {}", limit.policy())?;
                 }
@@ -324,6 +403,7 @@ impl fmt::Display for Rejection {
             }
             Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
             Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
+            Self::Forbidden { policy } => write!(f, "policy `{policy}` denies the key"),
             Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),
             Self::Unavailable(error) => f.write_str(match error.kind() {
                 StoreErrorKind::ShutDown => "the rate limiter was shut down",

@@ -7,6 +7,7 @@ use crate::decision::Rejection;
 
 /// The numbers that gRPC gives to its status codes.
 mod grpc {
+    pub(super) const PERMISSION_DENIED: i32 = 7;
     pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
     pub(super) const FAILED_PRECONDITION: i32 = 9;
     pub(super) const INTERNAL: i32 = 13;
@@ -21,6 +22,7 @@ mod grpc {
 /// | [`TimedOut`](Rejection::TimedOut) | 429 | 8 RESOURCE_EXHAUSTED | where the last decision knows it |
 /// | [`NeverFits`](Rejection::NeverFits) | 429 | 8 RESOURCE_EXHAUSTED | never: it would not help |
 /// | [`Unavailable`](Rejection::Unavailable) | 503 | 14 UNAVAILABLE | never: nobody knows |
+/// | [`Forbidden`](Rejection::Forbidden) | 403 | 7 PERMISSION_DENIED | never: it would not help |
 /// | [`NotConfigured`](Rejection::NotConfigured) | 500 | 9 FAILED_PRECONDITION | never |
 /// | [`Config`](Rejection::Config) | 500 | 13 INTERNAL | never |
 impl Rejection {
@@ -56,6 +58,7 @@ impl Rejection {
             }
             Self::NeverFits { .. } => "the request costs more than is ever admitted",
             Self::Unavailable(_) => "the rate limiter is unavailable",
+            Self::Forbidden { .. } => "the request is not permitted",
             Self::NotConfigured { .. } => "no rate limit is configured for the request",
             Self::Config(_) => "the rate limiter is misconfigured",
         })
@@ -67,6 +70,7 @@ impl Rejection {
                 (429, grpc::RESOURCE_EXHAUSTED)
             }
             Self::Unavailable(_) => (503, grpc::UNAVAILABLE),
+            Self::Forbidden { .. } => (403, grpc::PERMISSION_DENIED),
             Self::NotConfigured { .. } => (500, grpc::FAILED_PRECONDITION),
             Self::Config(_) => (500, grpc::INTERNAL),
         }

@@ -51,6 +51,13 @@
 //! be made in process, when the map of a cluster cannot be learned; an info when a server answers and when Redis decides
 //! again. What becomes of single calls is told at the level debug.
 //!
+//! # Beyond allowed and denied
+//!
+//! A policy, or a whole limiter, can be in shadow, where it decides and tells but denies nobody, or off: [`Enforcement`], also
+//! from the environment's `LIMITER_ENFORCEMENT`. A policy can name keys that it allows or denies without a look ([`KeyList`]),
+//! block for a while who is denied too often ([`Penalty`]), and say what becomes of a call that it denies ([`OnDenial`]): that
+//! is what [`Limiter::admit`], annotated functions and layers go by.
+//!
 //! # Annotations
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]` and `#[window_limiter]` put a limit in front of an async function. They use the
@@ -132,7 +139,7 @@ pub use key::Key;
 #[cfg(feature = "redis")]
 pub use limiter::RedisBuilder;
 pub use limiter::{
-    Acquire, Charge, Check, Deciding, InProcessBuilder, Limiter, Refund, Reservation, Reserve,
+    Acquire, Admit, Charge, Check, Deciding, InProcessBuilder, Limiter, Refund, Reservation, Reserve,
 };
 pub use limiter::{Budget, LimitedSite};
 pub use limiter::{Enter, Entering, Permit};
@@ -140,6 +147,7 @@ pub use limiter::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, O
 #[cfg(feature = "macros")]
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
 pub use policy::{ConcurrencyShape, CounterWindowShape, FixedWindowShape, UtcOffset};
+pub use policy::{Enforcement, KeyList, OnDenial, Penalty, PenaltyAfter};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
 pub use request::Ask;
 pub use site::{Site, sites, verify_sites};

@@ -1,18 +1,22 @@
 //! The handle that people hold.
 
 mod acquire;
+mod admit;
 mod builder;
 mod check;
 mod enter;
 mod life;
+mod mode;
 mod named;
 mod pace;
 mod permit;
+mod punish;
 mod queue;
 mod refund;
 mod reserve;
 mod round;
 mod site;
+mod sorted;
 mod turn;
 mod wanted;
 
@@ -24,6 +28,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use acquire::Acquire;
+pub use admit::Admit;
 pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
@@ -88,6 +93,7 @@ struct Inner {
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
     names: Names,
+    enforcement: mode::Current,
 }
 
 enum Backend {
@@ -283,7 +289,8 @@ impl Limiter {
     /// Gives `key` back what it has used under `policy`: a permit, or what [`Refund::cost`] says, and never more than is used.
     ///
     /// Of a window the permits come back that would leave it next. What was never asked for cannot be told from what was, so
-    /// a refund belongs to a call that was allowed and came to nothing, once.
+    /// a refund belongs to a call that was allowed and came to nothing, once. Where calls are charged nothing, because the policy
+    /// is [`Off`](crate::Enforcement::Off) or a list names the key, nothing is given back.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -442,7 +449,7 @@ impl Limiter {
         Enter::new(self, Ask::new(policy, key))
     }
 
-    /// Forgets what `key` has used under `policy`.
+    /// Forgets what `key` has used under `policy`, and what it was denied; a penalty that blocks it is lifted.
     ///
     /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held that died, before their
     /// leases end. Those that live are counted again when they renew theirs, before a third of a lease is over, and their permits
@@ -460,11 +467,12 @@ impl Limiter {
         if policy.is_of_concurrency() {
             return Box::pin(self.reset_in_flight(Ask::new(policy, key))).await;
         }
-        let request = Request::new(
+        let mut request = Request::new(
             [Ask::new(policy, key).cost(Amount::ZERO)],
             Mode::Peek,
             self.inner.any_groups,
         )?;
+        request.add_penalties();
         match &self.inner.backend {
             Backend::Memory(store) => store.reset(&request).await?,
             #[cfg(feature = "redis")]
@@ -492,6 +500,7 @@ impl Limiter {
                 closing,
                 closed: AtomicBool::new(false),
                 names,
+                enforcement: mode::Current::default(),
             }),
         }
     }

@@ -4,8 +4,13 @@ mod builder;
 mod calendar;
 mod concurrency;
 mod counter_window;
+mod enforcement;
+mod extras;
 mod fixed_window;
 mod funnel;
+mod key_list;
+mod on_denial;
+mod penalty;
 mod purse;
 mod rate;
 mod reciprocal;
@@ -28,8 +33,14 @@ pub(crate) use calendar::origin;
 pub(crate) use concurrency::Concurrency;
 pub use concurrency::ConcurrencyShape;
 pub(crate) use counter_window::{CounterWindow, MAX_COUNTED};
+pub use enforcement::Enforcement;
+use extras::Extras;
 pub(crate) use fixed_window::{FixedWindow, Periods};
 pub(crate) use funnel::Funnel;
+pub use key_list::KeyList;
+pub use on_denial::OnDenial;
+pub(crate) use penalty::Punishing;
+pub use penalty::{Penalty, PenaltyAfter};
 pub(crate) use purse::Lent;
 pub use rate::Rate;
 #[cfg(feature = "book")]
@@ -74,6 +85,8 @@ struct Inner {
     /// What it has answered.
     #[cfg(feature = "metrics")]
     counters: crate::observe::Counters,
+    /// What few policies say.
+    extras: Option<Box<Extras>>,
 }
 
 /// Which algorithm a policy uses, with its parameters.
@@ -303,6 +316,52 @@ impl Policy {
         self.0.lease
     }
 
+    /// Whether its decisions are obeyed, as far as it is up to the policy.
+    #[must_use]
+    pub fn enforcement(&self) -> Enforcement {
+        self.extras()
+            .map_or_else(Enforcement::default, |extras| extras.settings.enforcement)
+    }
+
+    /// What becomes of a call that it denies.
+    #[must_use]
+    pub fn on_denial(&self) -> OnDenial {
+        self.extras()
+            .map_or_else(OnDenial::default, |extras| extras.settings.on_denial)
+    }
+
+    /// The penalty for keys that it denies too often.
+    #[must_use]
+    pub fn penalty(&self) -> Option<&Penalty> {
+        self.extras()?.settings.penalty.as_ref()
+    }
+
+    /// The keys that it allows without a look.
+    #[must_use]
+    pub fn allow_keys(&self) -> Option<&KeyList> {
+        self.extras()?.settings.allow_keys.as_ref()
+    }
+
+    /// The keys that it denies without a look.
+    #[must_use]
+    pub fn deny_keys(&self) -> Option<&KeyList> {
+        self.extras()?.settings.deny_keys.as_ref()
+    }
+
+    /// Whether it says nothing that a store does not know.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.extras.is_none()
+    }
+
+    pub(crate) fn punishing(&self) -> Option<&Punishing> {
+        self.extras()?.punishing.as_ref()
+    }
+
+    fn extras(&self) -> Option<&Extras> {
+        self.0.extras.as_deref()
+    }
+
     #[cfg(feature = "redis")]
     pub(crate) fn escaped_name(&self) -> &str {
         &self.0.escaped_name
@@ -360,7 +419,8 @@ impl PartialEq for Policy {
                 && a.group == b.group
                 && a.on_store_failure == b.on_store_failure
                 && a.deadline == b.deadline
-                && a.lease == b.lease)
+                && a.lease == b.lease
+                && a.extras == b.extras)
     }
 }
 
@@ -375,6 +435,7 @@ impl fmt::Debug for Policy {
             .field("on_store_failure", &self.0.on_store_failure)
             .field("deadline", &self.0.deadline)
             .field("lease", &self.0.lease)
+            .field("extras", &self.0.extras)
             .finish()
     }
 }

@@ -1,9 +1,11 @@
 //! A call's question to the store, checked before any I/O.
 
+mod punishment;
+
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, Outcome, Standing};
-use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
+use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
@@ -79,7 +81,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-impl Ask<'_> {
+impl<'a> Ask<'a> {
     /// What the store in this process needs to know of a limit that is decided alone: who it is and its cost in the
     /// algorithm's own unit. The texts stay where they are.
     #[inline]
@@ -102,7 +104,12 @@ impl Ask<'_> {
             store_error: None,
             allowed: standing.fits(),
             origin,
+            marks: Marks::default(),
         }
+    }
+
+    pub(crate) fn key(&self) -> &Key<'a> {
+        &self.key
     }
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
@@ -141,6 +148,8 @@ pub(crate) struct Limit<'a> {
     pub(crate) key: Key<'a>,
     /// In the algorithm's own unit: thousandths, or whole permits for a window. Not above the quota.
     pub(crate) cost: u64,
+    /// It is the block of a penalty, asked for and never charged: of the limit with this number.
+    pub(crate) blocks: Option<usize>,
 }
 
 impl<'a> Limit<'a> {
@@ -151,7 +160,13 @@ impl<'a> Limit<'a> {
             policy,
             cost: units(policy, cost)?,
             key,
+            blocks: None,
         })
+    }
+
+    /// Whether a decision that allows the call takes something of it.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.cost > 0 && self.blocks.is_none()
     }
 
     #[cfg(feature = "redis")]
@@ -211,6 +226,7 @@ impl<'a> Request<'a> {
             policy,
             key: key.bounded(),
             cost,
+            blocks: None,
         };
         let limits = SmallVec::from_buf([limit]);
         Self { limits, mode }
@@ -237,7 +253,8 @@ impl<'a> Request<'a> {
 
     /// Of its limits, in their order.
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        self.limits.iter().map(|limit| limit.policy)
+        let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
+        limits.map(|limit| limit.policy)
     }
 
     /// What waits in one queue: the same limits of the same keys.
@@ -247,11 +264,15 @@ impl<'a> Request<'a> {
 
     /// Whether it charges nothing, and is therefore always allowed.
     pub(crate) fn is_free(&self) -> bool {
-        self.limits.iter().all(|limit| limit.cost == 0)
+        self.limits.iter().all(|limit| !limit.is_charged())
     }
 
     /// The decision that a store's verdict means.
-    pub(crate) fn decision(&self, verdict: Verdict, origin: Origin) -> Decision {
+    pub(crate) fn decision(&self, mut verdict: Verdict, origin: Origin) -> Decision {
+        let marks = match &*self.limits {
+            [_] => Marks::default(),
+            limits => punishment::fold(limits, &mut verdict.outcomes),
+        };
         let told = |(limit, outcome): (&Limit<'_>, &Outcome)| {
             LimitOutcome::new(limit.policy, Standing::Told(*outcome))
         };
@@ -266,6 +287,7 @@ impl<'a> Request<'a> {
             decided_at: verdict.decided_at,
             origin,
             store_error: None,
+            marks,
         }
     }
 }
@@ -380,6 +402,7 @@ impl<'a> InFlight<'a> {
             policy,
             cost,
             key,
+            blocks: None,
         };
         let limits = SmallVec::from_buf([limit]);
         Ok(Self {
@@ -413,10 +436,8 @@ impl Request<'_> {
         let told = |limit: &Limit<'_>| LimitOutcome::new(limit.policy, Standing::Told(outcome));
         Decision {
             limits: self.limits.iter().map(told).collect(),
-            decided_at,
-            store_error: None,
             allowed: outcome.fits,
-            origin,
+            ..Decision::unasked(origin, decided_at)
         }
     }
 }

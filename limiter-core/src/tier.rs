@@ -13,9 +13,13 @@ mod insurance;
 mod lease;
 pub(crate) mod outage;
 #[cfg(feature = "redis")]
+mod penalty;
+#[cfg(feature = "redis")]
 mod replicas;
 
 #[cfg(feature = "redis")]
 pub(crate) use guard::Guard;
+#[cfg(feature = "redis")]
+pub(crate) use penalty::{Denied, Due, TOLD_WITHIN};
 #[cfg(feature = "redis")]
 pub(crate) use replicas::Replicas;

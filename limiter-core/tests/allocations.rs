@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use allocation_counter::measure;
-use limiter_core::{Decision, Key, Limiter, Override, Policy, PolicyBook, Rejection};
+use limiter_core::{Decision, Key, KeyList, Limiter, Override, Policy, PolicyBook, Rejection};
 
 #[expect(clippy::expect_used, reason = "a test ends that way")]
 fn policies() -> [Policy; 3] {
@@ -90,4 +90,17 @@ fn what_is_asked_for_by_name_costs_no_allocation() {
     assert!(is_allowed(nothing.check("user:7")));
     let free = measure(|| assert!(is_allowed(nothing.check("user:7"))));
     assert_eq!(free.count_total, 0, "not configured");
+}
+
+#[test]
+fn whether_a_key_is_on_a_list_is_found_out_without_an_allocation() {
+    #[expect(clippy::expect_used, reason = "a test ends that way")]
+    let list = KeyList::parse(["10.0.0.0/8", "2001:db8::/32", "user:*", "ann"]).expect("valid");
+    let text = String::from("user:7");
+    let part = Key::shared().part("2001:db8::1");
+    let looked = measure(|| {
+        assert!(list.contains(&text) && list.contains("ann") && list.contains("10.1.2.3"));
+        assert!(list.contains(&part) && !list.contains("2001:db9::1") && !list.contains("bob"));
+    });
+    assert_eq!(looked.count_total, 0);
 }

@@ -44,20 +44,28 @@ mod annotations;
 mod concurrency;
 #[path = "contract/counted.rs"]
 mod counted;
+#[path = "contract/enforcement.rs"]
+mod enforcement;
 #[path = "contract/giving_up.rs"]
 mod giving_up;
 #[path = "contract/groups.rs"]
 mod groups;
 #[path = "contract/input.rs"]
 mod input;
+#[path = "contract/key_lists.rs"]
+mod key_lists;
 #[path = "contract/keys.rs"]
 mod keys;
 #[path = "contract/named.rs"]
 mod named;
+#[path = "contract/on_denial.rs"]
+mod on_denial;
 #[path = "contract/paced.rs"]
 mod paced;
 #[path = "contract/peek_and_reset.rs"]
 mod peek_and_reset;
+#[path = "contract/penalties.rs"]
+mod penalties;
 #[path = "contract/policies.rs"]
 mod policies;
 #[path = "contract/refunds.rs"]
@@ -291,5 +299,45 @@ on_every_store! {
         a_changed_maximum_counts_from_the_next_call
         a_reset_takes_nothing_from_this_process
         ten_thousand_cycles_never_exceed_and_end_at_none
+    ;
+    enforcement:
+        shadow_decides_as_ever_and_denies_nobody
+        what_was_used_in_shadow_is_used
+        off_asks_nobody_and_charges_nothing
+        the_looser_of_policy_and_limiter_holds
+        shadow_beside_enforced_limits_changes_nothing_for_them
+        nobody_waits_for_a_limit_in_shadow
+        what_would_be_rejected_is_allowed_in_shadow
+        a_store_that_fails_denies_nobody_in_shadow
+    ;
+    key_lists:
+        a_listed_key_is_allowed_and_charged_nothing
+        a_denied_key_is_forbidden_even_if_it_is_allowed_too
+        a_list_speaks_for_its_own_limit
+        a_refund_gives_nothing_back_where_nothing_is_charged
+        lists_are_obeyed_as_far_as_decisions_are
+        a_list_that_cannot_be_read_names_its_entry
+    ;
+    on_denial:
+        a_policy_that_says_nothing_rejects
+        a_denied_call_waits_as_long_as_its_policy_says
+        a_degraded_call_goes_on_and_is_charged_nothing
+        the_strictest_of_several_policies_says_what_becomes_of_the_call
+        nothing_is_degraded_or_waits_in_shadow
+    ;
+    penalties:
+        a_key_that_is_denied_too_often_is_blocked_for_exactly_as_long
+        other_keys_and_policies_are_not_blocked
+        denials_that_lie_far_apart_block_nobody
+        peeks_and_calls_in_shadow_do_not_count
+        a_reset_lifts_the_block_and_the_count
+        a_cost_of_zero_is_never_blocked
+        a_block_denies_the_whole_decision_and_charges_nothing
+        a_denial_counts_for_the_limit_that_denies
+        a_wait_in_vain_counts_as_one_denial
+        who_is_blocked_is_not_degraded
+        a_step_back_prolongs_no_block_beyond_its_length
+        a_block_lies_beside_its_limit_and_goes_with_its_time
+        a_penalty_beside_a_lease_is_refused
     ;
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Request;
-use limiter_core::__private::{Reporter, at_once};
-use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::__private::{Reporter, admit, at_once};
+use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, OnDenial, Policy, Rejection};
 
 /// What a layer limits by: the limiter, the policy, and the cost.
 #[derive(Clone, Debug)]
@@ -43,7 +43,8 @@ impl Limits {
     /// also a decision that was made without the store.
     #[inline]
     pub(crate) fn show<B>(&self, decision: Decision, request: &mut Request<B>) -> Option<Box<Decision>> {
-        if self.shows_decisions {
+        // A handler that is to serve something cheaper has to know.
+        if self.shows_decisions || decision.is_degraded() {
             request.extensions_mut().insert(decision.clone());
         } else if decision.store_error().is_none() {
             return None;
@@ -62,6 +63,9 @@ impl Limits {
     /// The answer, if it takes no waiting.
     #[inline]
     pub(crate) fn at_once(&self, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
+        if self.policy.on_denial() != OnDenial::Reject {
+            return Poll::Pending;
+        }
         match self.check(key) {
             Ok(check) => at_once(&check),
             Err(rejection) => Poll::Ready(Err(rejection)),
@@ -70,7 +74,7 @@ impl Limits {
 
     async fn ask(self: Arc<Self>, key: Key<'static>) -> Result<Decision, Rejection> {
         let answer = match self.check(&key) {
-            Ok(check) => check.await,
+            Ok(check) => admit(check).await,
             Err(rejection) => Err(rejection),
         };
         self.answer(answer)

@@ -11,7 +11,7 @@ use axum::middleware::{self, Next};
 use axum::routing::get;
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
-use limiter_core::{Decision, Limiter, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_core::{Decision, Enforcement, Limiter, OnDenial, OnStoreFailure, Origin, Policy, Rejection};
 use limiter_tower::{RateLimitLayer, key};
 use support::{Strict, at_most, limiter, one_a_minute, request, text};
 use tower::{Layer, ServiceExt};
@@ -361,5 +361,77 @@ async fn after_a_shutdown_requests_are_answered_503() {
     assert_eq!(
         service.oneshot(request("ann")).await.unwrap().status(),
         StatusCode::SERVICE_UNAVAILABLE
+    );
+}
+
+/// A policy that degrades lets every request through, and tells the handler of those that it would have denied.
+#[tokio::test]
+async fn a_degraded_request_carries_its_decision_to_the_handler() {
+    let (limits, _clock) = limiter();
+    let policy = Policy::sliding_window("search").limit(1).window("1m");
+    let policy = policy.on_denial(OnDenial::Degrade).build().unwrap();
+    let layer = RateLimitLayer::new(&limits, policy).key(key::header("x-api-key"));
+    let search = async |decision: Option<Extension<Decision>>| match decision {
+        Some(Extension(decision)) if decision.is_degraded() => "from the cache",
+        _ => "all of it",
+    };
+    let app = Router::new().route("/", get(search)).layer(layer);
+    for expected in ["all of it", "from the cache", "from the cache"] {
+        let response = app.clone().oneshot(get_as("/", "ann")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(text(response).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_request_waits_where_its_policy_says_so() {
+    let (limits, clock) = limiter();
+    let policy = Policy::token_bucket("search").capacity(1).rate(1);
+    let policy = policy
+        .on_denial(OnDenial::Wait(Duration::from_secs(1)))
+        .build()
+        .unwrap();
+    let service = RateLimitLayer::new(&limits, policy)
+        .key(key::shared())
+        .layer(Strict::default());
+    assert_eq!(
+        service.clone().oneshot(request("ann")).await.unwrap().status(),
+        200
+    );
+    let (second, third, ()) = tokio::join!(
+        service.clone().oneshot(request("ann")),
+        service.clone().oneshot(request("ann")),
+        async {
+            tokio::task::yield_now().await;
+            clock.advance(Duration::from_secs(1));
+        }
+    );
+    assert_eq!(second.unwrap().status(), 200);
+    assert_eq!(third.unwrap().status(), 429, "two would take two seconds");
+}
+
+#[tokio::test]
+async fn a_key_on_the_deny_list_is_forbidden_and_one_in_shadow_is_not() {
+    let (limits, _clock) = limiter();
+    let policy = Policy::token_bucket("search").capacity(1).rate(1);
+    let policy = policy.deny_keys(["eve"]).allow_keys(["probe-*"]).build().unwrap();
+    let service = RateLimitLayer::new(&limits, policy)
+        .key(key::header("x-api-key"))
+        .layer(Strict::default());
+    let status = async |key: &'static str| service.clone().oneshot(request(key)).await.unwrap().status();
+    let forbidden = service.clone().oneshot(request("eve")).await.unwrap();
+    assert_eq!(forbidden.status(), 403);
+    assert!(!forbidden.headers().contains_key("retry-after"));
+    for _ in 0..3 {
+        assert_eq!(status("probe-7").await, 200);
+    }
+    assert_eq!(
+        (status("ann").await, status("ann").await),
+        (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS)
+    );
+    limits.set_enforcement(Enforcement::Shadow);
+    assert_eq!(
+        (status("ann").await, status("eve").await),
+        (StatusCode::OK, StatusCode::OK)
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::queue::{Place, Turn};
+use super::sorted::Sorted;
 use super::wanted::Wanted;
 use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Decision, Rejection};
@@ -61,6 +62,9 @@ impl<'a> IntoFuture for Acquire<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         observe::acquiring(self.check.first_policy(), async move {
+            if !self.check.is_plain() {
+                return Sorted::new(self.check).acquire(self.up_to).await;
+            }
             let limiter = self.check.limiter;
             let request = self.check.request()?;
             limiter.wait(&request, self.up_to).await

@@ -5,6 +5,7 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::sorted::Sorted;
 use super::{Backend, Limiter, Mode};
 use crate::algorithm::Standing;
 use crate::decision::{Decision, Origin, Rejection};
@@ -12,7 +13,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::observe;
-use crate::policy::Policy;
+use crate::policy::{OnDenial, Policy};
 use crate::request::{Ask, InFlight, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
@@ -62,8 +63,8 @@ impl<'a> Check<'a> {
     #[inline]
     pub(crate) fn at_once(&self) -> Poll<Result<Decision, Rejection>> {
         match self.alone_in_memory() {
-            Some((store, ask)) => self.decide_alone(store, ask),
-            None => Poll::Pending,
+            Some((store, ask)) if self.is_plain() => self.decide_alone(store, ask),
+            _ => Poll::Pending,
         }
     }
 
@@ -157,6 +158,32 @@ impl<'a> Check<'a> {
         self.asks.first().map(Ask::policy)
     }
 
+    /// Whether a store alone can tell what becomes of the call.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        let policies = match &self.asks {
+            Few::One(ask) => ask.policy().is_plain(),
+            Few::Several(asks) => asks.iter().all(|ask| ask.policy().is_plain()),
+        };
+        // One branch where both are looked at for every call.
+        self.limiter.enforces() & policies
+    }
+
+    /// The strictest that its policies say of a denial.
+    pub(crate) fn on_denial(&self) -> OnDenial {
+        let each = self.asks.iter().map(|ask| ask.policy().on_denial());
+        each.reduce(OnDenial::stricter).unwrap_or_default()
+    }
+
+    pub(super) fn asks(&self) -> &[Ask<'a>] {
+        &self.asks
+    }
+
+    /// Whose it is, what is asked, and how.
+    pub(super) fn into_parts(self) -> (&'a Limiter, Few<Ask<'a>>, Mode) {
+        (self.limiter, self.asks, self.mode)
+    }
+
     /// All that was asked, which is then asked no more.
     fn take(&mut self) -> Self {
         Self {
@@ -230,6 +257,7 @@ impl Future for Deciding<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Progress::Unasked = self.progress
             && self.check.alone_in_memory().is_some()
+            && self.check.is_plain()
         {
             self.progress = Progress::Answered;
             if let Some((store, ask)) = self.check.alone_in_memory() {
@@ -243,6 +271,12 @@ impl Future for Deciding<'_> {
 impl Deciding<'_> {
     fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
         let looked = match self.progress {
+            // What its policies, or the limiter, say beyond what a store knows is seen to first.
+            Progress::Unasked if !self.check.is_plain() => {
+                let sorted = Sorted::new(self.check.take());
+                self.progress = Progress::Asked(Box::pin(sorted.decide()));
+                Looked::Unknown
+            }
             Progress::Unasked => self.check.look(),
             _ => Looked::Unknown,
         };

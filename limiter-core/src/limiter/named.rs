@@ -12,7 +12,6 @@ use crate::__private::Resolved;
 use crate::book::PolicyBook;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
-use crate::few::Few;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::Ask;
@@ -138,11 +137,7 @@ impl Limiter {
         match (self.find(name, key), self.inner.names.on_not_configured) {
             (Some(policy), _) => Ok(Resolved::Policy(policy)),
             (None, OnNotConfigured::Allow) => Ok(Resolved::Allowed(Decision {
-                limits: Few::default(),
-                decided_at: self.inner.clock.now(),
-                store_error: None,
-                allowed: true,
-                origin: Origin::NotConfigured,
+                ..Decision::unasked(Origin::NotConfigured, self.inner.clock.now())
             })),
             (None, OnNotConfigured::Deny) => Err(not_configured(name)),
         }

@@ -49,6 +49,10 @@ impl<'a> IntoFuture for Refund<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             self.limiter.open()?;
+            // Else what others have used would be given back.
+            if !self.limiter.charges(&self.ask) {
+                return Ok(());
+            }
             let inner = &self.limiter.inner;
             let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
             if request.is_free() {

@@ -4,16 +4,18 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
+use super::sorted::Sorted;
 use super::wanted::Wanted;
 use super::{Backend, Check, Limiter};
-use crate::algorithm::Change;
+use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
+use crate::request::Request;
 use crate::units::Amount;
 
 /// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and [`Limiter::reserve_all`].
@@ -56,6 +58,9 @@ impl<'a> IntoFuture for Reserve<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
+            if !self.check.is_plain() {
+                return reserve_sorted(self.check, self.up_to).await;
+            }
             let limiter = self.check.limiter;
             let request = self.check.request()?;
             let allowed = match self.up_to {
@@ -72,10 +77,31 @@ impl<'a> IntoFuture for Reserve<'a> {
             Ok(Reservation {
                 limiter: limiter.clone(),
                 wanted: Wanted::of(&request),
+                decided: smallvec![true; request.limits.len()],
                 allowed,
             })
         })
     }
+}
+
+/// The same where the policies, or the limiter, say more than a store knows.
+async fn reserve_sorted(check: Check<'_>, up_to: Option<Duration>) -> Result<Reservation, Rejection> {
+    let limiter = check.limiter.clone();
+    let decided = check.asks().iter().map(|ask| limiter.charges(ask)).collect();
+    // A cost that never fits is let through in shadow, and nothing of it is ever settled.
+    let request = Request::new(check.asks().iter().cloned(), Mode::Peek, true);
+    let wanted = request.as_ref().map(Wanted::of).unwrap_or_default();
+    let sorted = Sorted::new(check.clone());
+    let allowed = match up_to {
+        Some(up_to) => sorted.acquire(up_to).await?,
+        None => sorted.decide().await?.require()?,
+    };
+    Ok(Reservation {
+        limiter,
+        wanted,
+        decided,
+        allowed,
+    })
 }
 
 /// Permits that were taken by an estimate. Owned: it may be kept in a task, a stream or a response until the true cost is known.
@@ -85,6 +111,8 @@ impl<'a> IntoFuture for Reserve<'a> {
 pub struct Reservation {
     limiter: Limiter,
     wanted: Wanted,
+    /// Of which limits there is something in the decision: not of those that are off, or that a list of keys allows.
+    decided: SmallVec<[bool; 1]>,
     allowed: Allowed,
 }
 
@@ -143,8 +171,8 @@ impl Reservation {
         let amounts = actuals.into_iter().map(C::try_into);
         let amounts: Result<SmallVec<[Amount; 1]>, _> = amounts.collect();
         let amounts = amounts.map_err(|error| Rejection::Config(error.into()))?;
-        if amounts.len() != self.wanted.len() {
-            let expected = format!("{}, one for each limit", self.wanted.len());
+        if amounts.len() != self.decided.len() {
+            let expected = format!("{}, one for each limit", self.decided.len());
             let error = ConfigError::invalid("number of amounts", amounts.len(), expected);
             return Err(Rejection::Config(error));
         }
@@ -188,13 +216,19 @@ impl Reservation {
 
     /// Makes of each limit's estimate what was used.
     async fn change(self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
-        let is_charged = matches!(
-            self.allowed.origin(),
-            Origin::Redis | Origin::Lease | Origin::Memory
-        );
+        // What shadow let through was not charged, or not all of it.
+        let is_charged = !self.allowed.would_deny()
+            && matches!(
+                self.allowed.origin(),
+                Origin::Redis | Origin::Lease | Origin::Memory
+            );
         let mut settled = Ok(());
-        for (number, (mut request, actual)) in self.wanted.each(1).zip(actuals).enumerate() {
-            let told = self.allowed.limits().get(number);
+        let mut all_told = self.allowed.limits().iter();
+        for ((mut request, actual), decided) in self.wanted.each(1).zip(actuals).zip(&self.decided) {
+            if !decided {
+                continue;
+            }
+            let told = all_told.next();
             let Some(limit) = request.limits.first_mut() else {
                 continue;
             };

@@ -11,7 +11,7 @@ use crate::request::{Limit, Request, used_units};
 use crate::units::Amount;
 
 /// The limits of a request, with nothing borrowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     limits: SmallVec<[WantedLimit; 1]>,
 }
@@ -23,6 +23,8 @@ struct WantedLimit {
     key: Key<'static>,
     /// In the algorithm's own unit.
     cost: u64,
+    /// As of a [`Limit`].
+    blocks: Option<usize>,
 }
 
 impl Wanted {
@@ -32,6 +34,7 @@ impl Wanted {
             policy: limit.policy.clone(),
             key: limit.key.clone().into_owned(),
             cost: limit.cost,
+            blocks: limit.blocks,
         };
         Self {
             limits: request.limits.iter().map(owned).collect(),
@@ -78,14 +81,17 @@ impl Wanted {
             policy: &limit.policy,
             key: (&limit.key).into(),
             cost: limit.cost,
+            blocks: limit.blocks,
         })
     }
 
-    /// For each limit a request of its own, about so many times the cost: at most the quota, of which more cannot have been used.
+    /// For each limit that is charged a request of its own, about so many times the cost: at most the quota, of which more cannot
+    /// have been used.
     pub(super) fn each(&self, times: usize) -> impl Iterator<Item = Request<'_>> {
         let times = u64::try_from(times).unwrap_or(u64::MAX);
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
-        limits.map(move |limit| Request {
+        let charged = limits.filter(|limit| limit.blocks.is_none());
+        charged.map(move |limit| Request {
             limits: SmallVec::from_buf([Limit {
                 cost: limit
                     .cost

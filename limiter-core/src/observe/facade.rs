@@ -25,6 +25,10 @@ pub(crate) enum Outcome {
     Allowed,
     /// It had no room.
     Denied,
+    /// A penalty blocks the key.
+    Blocked,
+    /// It would have been denied, or rejected, and is in shadow.
+    ShadowDenied,
     /// It had room, and was not charged, since another limit of the same decision had none.
     Spared,
     /// No permit came in the time that the caller would wait.
@@ -36,12 +40,23 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    const LABELS: [&'static str; 6] = ["allowed", "denied", "spared", "timed_out", "invalid", "error"];
+    const LABELS: [&'static str; 8] = [
+        "allowed",
+        "denied",
+        "blocked",
+        "shadow_denied",
+        "spared",
+        "timed_out",
+        "invalid",
+        "error",
+    ];
 
     fn label(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::Blocked => "blocked",
+            Self::ShadowDenied => "shadow_denied",
             Self::Spared => "spared",
             Self::TimedOut => "timed_out",
             Self::Invalid => "invalid",
@@ -51,7 +66,7 @@ impl Outcome {
 }
 
 /// Places for what is counted apart by who decided.
-const ORIGINS: usize = 9;
+const ORIGINS: usize = 11;
 
 /// The place and the name of an origin; of none where nobody decided.
 fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
@@ -65,6 +80,8 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
         Some(Origin::FailedOpen) => (6, "failed_open"),
         Some(Origin::FailedClosed) => (7, "failed_closed"),
         Some(Origin::NotConfigured) => (8, "not_configured"),
+        Some(Origin::KeyList) => (9, "key_list"),
+        Some(Origin::Off) => (10, "off"),
     }
 }
 
@@ -161,7 +178,9 @@ fn decision_of<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decis
     let outcome = |has_room| match (has_room, decision.is_allowed()) {
         (true, true) => Outcome::Allowed,
         (true, false) => Outcome::Spared,
-        (false, _) => Outcome::Denied,
+        (false, true) => Outcome::ShadowDenied,
+        (false, false) if decision.is_blocked() => Outcome::Blocked,
+        (false, false) => Outcome::Denied,
     };
     for limit in decision.limits() {
         count(limit.policy(), outcome(limit.is_allowed()), origin);
@@ -177,12 +196,15 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         return;
     }
     let outcome = match rejection {
-        Rejection::Limited(_) => Outcome::Denied,
+        Rejection::Limited(_) | Rejection::Forbidden { .. } => Outcome::Denied,
         Rejection::TimedOut { .. } => Outcome::TimedOut,
         Rejection::NeverFits { .. } | Rejection::Config(_) => Outcome::Invalid,
         Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => Outcome::Error,
     };
-    let origin = rejection.decision().map(Decision::origin);
+    let origin = match rejection {
+        Rejection::Forbidden { .. } => Some(Origin::KeyList),
+        _ => rejection.decision().map(Decision::origin),
+    };
     policies.for_each(|policy| count(policy, outcome, origin));
 }
 

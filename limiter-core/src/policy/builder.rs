@@ -1,11 +1,13 @@
 //! Builds policies, and refuses those that cannot hold.
 
+mod extras;
 mod windows;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::extras::ExtraSettings;
 use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
@@ -31,6 +33,7 @@ pub struct PolicyBuilder<S> {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     pub(super) lease: Option<Duration>,
+    extras: ExtraSettings,
     mistake: Option<ConfigError>,
 }
 
@@ -85,6 +88,7 @@ impl<S> PolicyBuilder<S> {
             on_store_failure: OnStoreFailure::default(),
             deadline: Policy::DEFAULT_DEADLINE,
             lease: None,
+            extras: ExtraSettings::default(),
             mistake: None,
         }
     }
@@ -179,7 +183,11 @@ impl<S> PolicyBuilder<S> {
                 return Err(invalid("10 ms to an hour"));
             }
         }
-        Ok(Policy(Arc::new(Inner {
+        if self.lease.is_some() && self.extras.penalty.is_some() {
+            let expected = "none beside a lease, whose permits are spent without a look at the block";
+            return Err(ConfigError::invalid("penalty", "given", expected));
+        }
+        let mut inner = Inner {
             identity: Prefix::new(algorithm.code(), &self.name),
             algorithm,
             #[cfg(feature = "redis")]
@@ -192,7 +200,10 @@ impl<S> PolicyBuilder<S> {
             lease: self.lease,
             #[cfg(feature = "metrics")]
             counters: crate::observe::Counters::default(),
-        })))
+            extras: None,
+        };
+        inner.extras = self.extras.build(&inner);
+        Ok(Policy(Arc::new(inner)))
     }
 }
 
@@ -302,6 +313,19 @@ impl PolicyBuilder<SlidingWindowShape> {
 /// `"week"` is seven days; `"month"` is a month of the calendar, of which only a fixed window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(Length);
+
+impl Window {
+    /// The length, unless that depends on the calendar.
+    pub(super) fn span(self, what: &'static str) -> Result<Duration, ConfigError> {
+        match self.0 {
+            Length::Of(length) => Ok(length),
+            Length::Month => {
+                let expected = "a length such as `30d`: only a fixed window can be a month of the calendar";
+                Err(ConfigError::invalid(what, "month", expected))
+            }
+        }
+    }
+}
 
 impl From<Duration> for Window {
     fn from(length: Duration) -> Self {

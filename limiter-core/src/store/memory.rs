@@ -184,7 +184,7 @@ impl MemoryStore {
         for (number, limit) in limits.iter().enumerate() {
             let state = locks.table(limit.identity).find(limit.identity);
             known.push(state.is_some());
-            new += usize::from(state.is_none() && limit.cost > 0);
+            new += usize::from(state.is_none() && limit.is_charged());
             let mut state = state.map(std::mem::take).unwrap_or_default();
             begin(number, &mut state, decided_at);
             states.push(state);
@@ -197,6 +197,7 @@ impl MemoryStore {
                 algorithm,
                 cost: limit.cost,
                 state,
+                blocks: limit.blocks.is_some(),
             })
             .collect();
         let full = mode == Mode::Charge && self.reserve(new).is_none();
@@ -210,7 +211,7 @@ impl MemoryStore {
             match table.find(limit.identity) {
                 Some(place) if known => *place = state,
                 // A key without an entry gets one when it is charged.
-                _ if charged && limit.cost > 0 => table.insert(limit.identity, state),
+                _ if charged && limit.is_charged() => table.insert(limit.identity, state),
                 _ => {}
             }
         }

@@ -2,6 +2,7 @@
 //! does not.
 
 mod enter;
+mod punish;
 mod run;
 
 use std::pin::pin;
@@ -14,6 +15,7 @@ use super::holding::Holding;
 use super::insurance::Insurance;
 use super::lease::Leases;
 use super::outage::without_store;
+use super::penalty::Denials;
 use super::replicas::Replicas;
 use crate::algorithm::{Change, Standing};
 use crate::clock::Clock;
@@ -42,6 +44,7 @@ pub(crate) struct Guard {
     replicas: Replicas,
     clock: Clock,
     told_full: Seldom,
+    untold: Denials,
     /// When the insurance last decided, in microseconds; 0 when it was not needed lately.
     insured_at: AtomicU64,
 }
@@ -64,6 +67,7 @@ impl Guard {
             replicas,
             clock,
             told_full: Seldom::default(),
+            untold: Denials::default(),
             insured_at: AtomicU64::new(0),
         }
     }
@@ -194,6 +198,9 @@ impl Guard {
         let _forgetting = self.denials.forget(request);
         // Before, lest it be spent; and again, since more may have been lent in the meantime.
         self.leases.forget(request);
+        for limit in &request.limits {
+            self.untold.forget(limit.identity);
+        }
         let answer = within(request.deadline(), self.store.reset(request)).await;
         answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         self.leases.forget(request);

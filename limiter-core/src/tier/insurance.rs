@@ -115,6 +115,8 @@ impl Insurance {
     }
 
     fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> Share {
+        // A key is blocked or not: of that there are no shares.
+        let replicas = if limit.blocks.is_some() { 1 } else { replicas };
         let whole = limit.policy.algorithm().share(replicas);
         let left = self.seen.get(limit.identity.hash(), now).map(|left| Left {
             remaining: left.remaining.div_ceil(u64::from(replicas)).min(whole.quota()),

@@ -1,6 +1,6 @@
 //! The answer when the store has none and nothing decides in its place.
 
-use crate::decision::{Decision, Origin, Rejection};
+use crate::decision::{Decision, Marks, Origin, Rejection};
 use crate::error::StoreError;
 use crate::few::Few;
 use crate::observe;
@@ -34,5 +34,6 @@ pub(crate) fn without_store(
         decided_at: now,
         origin,
         store_error: Some(Box::new(error)),
+        marks: Marks::default(),
     })
 }

@@ -124,6 +124,19 @@ impl Subject {
         left(&self.peek(policy).await)
     }
 
+    /// Runs a command where the key lies.
+    pub(crate) fn command(&self, key: &str, command: &[&str]) -> RespValue {
+        match self.kind {
+            Kind::Memory => unreachable!("no server keeps `{key}`"),
+            Kind::Standalone => RedisServer::shared().command(command),
+            Kind::Cluster => {
+                let holds = |server: &&RedisServer| server.command(&["KEYS", key]).items().len() == 1;
+                let mut nodes = RedisCluster::shared().nodes().iter();
+                nodes.find(holds).unwrap().command(command)
+            }
+        }
+    }
+
     /// The names under which a Redis keeps this subject's state; in process there are none.
     pub(crate) fn redis_keys(&self) -> Vec<String> {
         let pattern = format!("{}*", self.namespace);

@@ -1,6 +1,6 @@
 //! Several attributes on one function: one decision.
 
-use limiter_core::{Rejection, token_limiter, window_limiter};
+use limiter_core::{Enforcement, Rejection, token_limiter, window_limiter};
 
 use crate::{fresh, isolated};
 use std::time::Duration;
@@ -129,6 +129,23 @@ async fn an_attribute_under_a_condition() {
         assert!(not_conditional().await.is_ok());
         let rejection = not_conditional().await.unwrap_err();
         assert_eq!(rejection.decision().unwrap().limits().len(), 1);
+    })
+    .await;
+}
+
+/// What is off or in shadow runs no fallback; what is enforced again runs that of the limit which denies.
+#[tokio::test]
+async fn a_limiter_in_shadow_lets_every_call_through() {
+    let (limiter, _clock) = fresh();
+    limiter_core::with_limiter(limiter.clone(), async {
+        for mode in [Enforcement::Shadow, Enforcement::Off] {
+            limiter.set_enforcement(mode);
+            for _ in 0..5 {
+                assert_eq!(search("ann").await, "found");
+            }
+        }
+        limiter.set_enforcement(Enforcement::Enforce);
+        assert_eq!(search("ann").await, "slow down");
     })
     .await;
 }

@@ -4,6 +4,7 @@ use super::MAX_WAITING;
 use crate::book::PolicyBook;
 use crate::clock::{Clock, ManualClock};
 use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
+use crate::policy::Enforcement;
 use crate::store::MemoryStore;
 
 /// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
@@ -15,6 +16,7 @@ pub struct InProcessBuilder {
     any_groups: bool,
     max_waiting: usize,
     names: Names,
+    enforcement: Option<Enforcement>,
 }
 
 impl Default for InProcessBuilder {
@@ -25,6 +27,7 @@ impl Default for InProcessBuilder {
             any_groups: false,
             max_waiting: MAX_WAITING,
             names: Names::default(),
+            enforcement: None,
         }
     }
 }
@@ -84,9 +87,26 @@ impl InProcessBuilder {
         self
     }
 
+    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default: what the environment variable
+    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the limiter is built, else [`Enforcement::Enforce`]. A variable that
+    /// says nothing of the kind is told in an event, and limits are enforced.
+    pub fn enforcement(self, enforcement: Enforcement) -> Self {
+        Self {
+            enforcement: Some(enforcement),
+            ..self
+        }
+    }
+
     /// The limiter.
     #[must_use]
     pub fn build(self) -> Limiter {
+        let enforcement = self.enforcement.unwrap_or_else(|| {
+            let said = Enforcement::of_environment().unwrap_or_else(|error| {
+                tracing::error!(%error, "limits are enforced");
+                None
+            });
+            said.unwrap_or_default()
+        });
         let store = MemoryStore::new(self.clock.clone(), self.max_keys);
         Limiter::new(
             Backend::Memory(store),
@@ -95,5 +115,6 @@ impl InProcessBuilder {
             self.max_waiting,
             self.names,
         )
+        .in_mode(enforcement)
     }
 }

@@ -11,7 +11,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::error::ConfigError;
 use crate::key::Namespace;
 use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
-use crate::policy::check_text;
+use crate::policy::{Enforcement, check_text};
 use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
 use crate::tier::{Guard, Replicas};
 
@@ -35,6 +35,7 @@ pub struct RedisBuilder {
     max_local_keys: usize,
     max_waiting: usize,
     names: Names,
+    enforcement: Option<Enforcement>,
 }
 
 impl RedisBuilder {
@@ -59,6 +60,7 @@ impl RedisBuilder {
             max_local_keys: 100_000,
             max_waiting: MAX_WAITING,
             names: Names::default(),
+            enforcement: None,
         }
     }
 
@@ -213,12 +215,22 @@ impl RedisBuilder {
         self
     }
 
+    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default: what the environment variable
+    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the limiter is built, else [`Enforcement::Enforce`].
+    pub fn enforcement(self, enforcement: Enforcement) -> Self {
+        Self {
+            enforcement: Some(enforcement),
+            ..self
+        }
+    }
+
     /// The limiter. Dials nothing: it succeeds while Redis is down.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] when the namespace is missing, a URL is malformed, no connections are allowed, or limits without
-    /// a common group are to be decided in a cluster. With a `rediss://` URL and no `root_certificate` it reads the system's
+    /// a common group are to be decided in a cluster, or when the environment's
+    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) is none of its words and [`enforcement`](Self::enforcement) says nothing. With a `rediss://` URL and no `root_certificate` it reads the system's
     /// certificates, which blocks, and fails if there is none.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
@@ -244,6 +256,10 @@ impl RedisBuilder {
                 "a standalone server",
             ));
         }
+        let enforcement = match self.enforcement {
+            Some(enforcement) => enforcement,
+            None => Enforcement::of_environment()?.unwrap_or_default(),
+        };
         let namespace = Namespace::new(&self.prefix, &namespace);
         let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;
         let replicas = Replicas::new(
@@ -260,6 +276,7 @@ impl RedisBuilder {
             self.any_groups,
             self.max_waiting,
             self.names,
-        ))
+        )
+        .in_mode(enforcement))
     }
 }

@@ -134,15 +134,10 @@ impl<S> PolicyBuilder<S> {
         what: &'static str,
         length: impl TryInto<Window, Error: Into<ConfigError>>,
     ) -> Option<Duration> {
-        match self.parse(length)? {
-            Window(Length::Of(length)) => Some(length),
-            Window(Length::Month) => {
-                let expected = "a length such as `30d`: only a fixed window can be a month of the calendar";
-                self.mistake
-                    .get_or_insert(ConfigError::invalid(what, "month", expected));
-                None
-            }
-        }
+        let length: Window = self.parse(length)?;
+        let span = length.span(what);
+        span.map_err(|error| self.mistake.get_or_insert(error).clone())
+            .ok()
     }
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Asked {
     pub(super) algorithm: Algorithm,
     /// In the algorithm's own unit.
     pub(super) cost: u64,
+    /// It is asked for its cost like the others, and never charged.
+    pub(super) blocks: bool,
 }
 
 impl From<Mode> for Operation {
@@ -108,7 +110,7 @@ impl Question {
 
     /// Whether it asks the same of other keys, or of the same.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
-        let what = |asked: &Asked| (asked.algorithm, asked.cost);
+        let what = |asked: &Asked| (asked.algorithm, asked.cost, asked.blocks);
         self.operation == other.operation && self.limits.iter().map(what).eq(other.limits.iter().map(what))
     }
 }
@@ -154,6 +156,7 @@ impl Drafted for Draft<'_, '_> {
             asked.identity == limit.identity
                 && asked.cost == limit.cost
                 && asked.algorithm == *limit.policy.algorithm()
+                && asked.blocks == limit.blocks.is_some()
         };
         self.operation == question.operation
             && limits.len() == question.limits.len()
@@ -172,6 +175,7 @@ impl From<&Limit<'_>> for Asked {
             identity: limit.identity,
             algorithm: *limit.policy.algorithm(),
             cost: limit.cost,
+            blocks: limit.blocks.is_some(),
         }
     }
 }

@@ -86,7 +86,13 @@ fn understand(
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
         let limits = question.limits.iter().zip(&mut told);
         let outcomes: SmallVec<[Outcome; 1]> = limits
-            .map(|(asked, told)| told.outcome(&asked.algorithm, asked.cost, before, now, mode))
+            .map(|(asked, told)| {
+                let mode = match mode {
+                    Mode::Charge if asked.blocks => Mode::Refuse,
+                    mode => mode,
+                };
+                told.outcome(&asked.algorithm, asked.cost, before, now, mode)
+            })
             .collect();
         // Script and algorithm agree, or one of them is not what this program was built with.
         let fits = outcomes.iter().all(|outcome| outcome.fits);

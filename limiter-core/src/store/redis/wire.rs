@@ -15,6 +15,9 @@ use crate::units::Timestamp;
 /// The server expires keys by its own clock, so under an injected one they must not expire while a test runs.
 const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 
+/// Added to the algorithm of a limit that is asked for and never charged.
+const BLOCK: u8 = 128;
+
 /// A question, and how often it is asked in a row: at most `u16::MAX` times.
 pub(super) type Item<'a> = (&'a Question, usize);
 
@@ -39,7 +42,11 @@ pub(super) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         plan.extend_from_slice(&count(*times).to_le_bytes());
         for limit in &question.limits {
             let (algorithm, numbers) = parameters(&limit.algorithm);
-            plan.push(algorithm);
+            plan.push(if limit.blocks {
+                algorithm | BLOCK
+            } else {
+                algorithm
+            });
             for number in [limit.cost].into_iter().chain(numbers) {
                 plan.extend_from_slice(&number.to_le_bytes());
             }

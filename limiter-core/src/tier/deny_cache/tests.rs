@@ -72,6 +72,7 @@ impl Model {
                 algorithm: limit.policy.algorithm(),
                 cost: limit.cost,
                 state,
+                blocks: false,
             })
             .collect();
         let decided_at = clock.now();

@@ -3,18 +3,25 @@
 local views = { view_level, view_level, view_ring, view_counters, view_fixed }
 local settles = { settle_level, settle_level, settle_ring, settle_counters, settle_fixed }
 
+-- Added to the algorithm of a limit that is asked for and never charged.
+local BLOCK = 128
+
 -- Reads a limit as of now, and how often its cost fits. Returns how it was found, and the lesser of that and `times`.
 local function view(limit, quota, times)
   local found = views[limit.algorithm](limit)
   if limit.cost == 0 or found ~= READABLE then
     return found, times
   end
-  return found, max(0, min(times, floor((quota - limit.used) / limit.cost)))
+  local fits = max(0, min(times, floor((quota - limit.used) / limit.cost)))
+  if limit.blocks and fits > 0 then
+    return found, times
+  end
+  return found, fits
 end
 
 local function settle(limit, granted, times, operation)
   local keep = operation == CHECK and limit.cost > 0
-  return settles[limit.algorithm](limit, granted, times, keep)
+  return settles[limit.algorithm](limit, limit.blocks and 0 or granted, times, keep)
 end
 
 local function new_limit(key, algorithm, cost, first, second, third)
@@ -57,7 +64,9 @@ local function decide_all(position, key, count, operation, times, ...)
     if operation == RESET then
       call('DEL', name)
     else
-      limits[i] = new_limit(name, algorithm, cost, first, second, third)
+      local blocks = algorithm >= BLOCK
+      limits[i] = new_limit(name, blocks and algorithm - BLOCK or algorithm, cost, first, second, third)
+      limits[i].blocks = blocks
       found, granted = view(limits[i], first, granted)
       readable = readable and found == READABLE
     end

@@ -6,8 +6,9 @@
 -- ARGV[1] goes on with the number of runs (2), in each of which decisions ask the same of different keys; then for each run:
 --   number of decisions (2), whether all of their keys differ (1: 0 or 1), operation (1: 0 check, 1 peek, 2 reset), number of
 --   limits (1), times (2); then for each limit:
---   algorithm (1), cost (8), and three numbers (8 each): capacity, thousandths and microseconds of the rate; or limit, window
---   and, of a fixed window, where periods begin (see counted.lua), else 0.
+--   algorithm (1; 128 more for a block, which is asked for like the others and never charged: not the first limit), cost (8), and
+--   three numbers (8 each): capacity, thousandths and microseconds of the rate; or limit, window and, of a fixed window, where
+--   periods begin (see counted.lua), else 0.
 -- Reply, a string in binary, little-endian: the moment of the decisions (8: microseconds); then for each decision: how many
 --   of the times were granted, which are the first ones (2); how each limit was found (1 each: 0 readable, 1 a value of another
 --   type, 2 an unknown layout); then, unless one of them is not readable or it is a reset, for each limit what its outcomes

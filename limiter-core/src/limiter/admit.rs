@@ -1,0 +1,109 @@
+//! A check, and what the policy says of a denial.
+
+use std::pin::Pin;
+
+use super::{Acquire, Check, Limiter};
+use crate::decision::{Allowed, Decision, Marks, Origin, Rejection};
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::policy::{OnDenial, Policy};
+use crate::request::Ask;
+use crate::units::Amount;
+
+/// A call to be admitted, not yet asked for: await it. Made by [`Limiter::admit`] and [`Limiter::admit_all`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is asked or charged until this is awaited"]
+pub struct Admit<'a>(Check<'a>);
+
+impl Limiter {
+    /// Asks for a permit of `policy` for `key`, and does what the policy says where it is denied
+    /// ([`PolicyBuilder::on_denial`](crate::PolicyBuilder::on_denial)): rejects the call, waits, or lets it go on for something
+    /// cheaper.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, OnDenial, Policy};
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let search = Policy::token_bucket("search")
+    ///     .capacity(1)
+    ///     .rate("1/min")
+    ///     .on_denial(OnDenial::Degrade)
+    ///     .build()?;
+    ///
+    /// assert!(!limits.admit(&search, "ann").await?.is_degraded());
+    /// let second = limits.admit(&search, "ann").await?;
+    /// assert!(second.is_degraded(), "from a cache, say");
+    /// assert_eq!(second.denied_by().unwrap().policy().name(), "search");
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Limited`] for a call that is denied and does not wait, [`Rejection::TimedOut`] for one that has waited in
+    /// vain, [`Rejection::Forbidden`] for a key that a list denies; else as [`check`](Self::check).
+    ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check), and outside of a Tokio runtime with time where the policy says to wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`check`](Self::check), or as [`acquire`](Self::acquire) where the policy says to wait.
+    pub fn admit<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Admit<'a> {
+        Admit(self.check(policy, key))
+    }
+
+    /// Asks for permits of several limits as one decision; the strictest of their policies says what becomes of a denial: it
+    /// rejects, else waits for the shortest time, else degrades. See [`check_all`](Self::check_all).
+    ///
+    /// # Errors
+    ///
+    /// As [`admit`](Self::admit).
+    pub fn admit_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Admit<'a> {
+        Admit(self.check_all(asks))
+    }
+}
+
+impl Admit<'_> {
+    /// What the call costs, as [`Check::cost`].
+    pub fn cost<C>(self, cost: C) -> Self
+    where
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        Self(self.0.cost(cost))
+    }
+}
+
+impl Check<'_> {
+    /// The answer after what its policies say of a denial, with nothing boxed where that is to reject.
+    pub(crate) async fn admitted(self) -> Result<Allowed, Rejection> {
+        match self.on_denial() {
+            OnDenial::Reject => self.await?.require(),
+            OnDenial::Wait(up_to) => Acquire::new(self).up_to(up_to).await,
+            OnDenial::Degrade => self.await?.or_degraded(),
+        }
+    }
+}
+
+impl<'a> IntoFuture for Admit<'a> {
+    type Output = Result<Allowed, Rejection>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.0.admitted())
+    }
+}
+
+impl Decision {
+    /// What a policy that degrades makes of it: only what its limits deny goes on.
+    fn or_degraded(mut self) -> Result<Allowed, Rejection> {
+        let denied_by_limits = !matches!(self.origin, Origin::KeyList | Origin::FailedClosed);
+        if !self.allowed && denied_by_limits && !self.is_blocked() {
+            self.allowed = true;
+            self.marks = self.marks.and(Marks::DEGRADED);
+        }
+        self.require()
+    }
+}

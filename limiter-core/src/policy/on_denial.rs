@@ -1,0 +1,93 @@
+//! What becomes of a call that is denied.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::rate::Span;
+use crate::error::ConfigError;
+use crate::units::{micros_ceil, parse_duration};
+
+/// What becomes of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated functions and behind a layer.
+///
+/// `check` and `acquire` do not ask it: what they answer is what they are called. As text it is `reject`, `wait 500ms` or
+/// `degrade`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnDenial {
+    /// It is rejected. The default.
+    #[default]
+    Reject,
+    /// It waits for its permit for so long at most, first come, first served, as [`Limiter::acquire`](crate::Limiter::acquire)
+    /// does, and is rejected as [`TimedOut`](crate::Rejection::TimedOut) when none comes.
+    Wait(Duration),
+    /// It goes on and is charged nothing, and [`Decision::is_degraded`](crate::Decision::is_degraded) tells the callee to serve
+    /// something cheaper. A key that a penalty blocks or a list denies is rejected all the same.
+    Degrade,
+}
+
+impl OnDenial {
+    /// The stricter of two: a rejection, else the shorter wait, else degraded.
+    pub(crate) fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Reject, _) | (_, Self::Reject) => Self::Reject,
+            (Self::Wait(one), Self::Wait(another)) => Self::Wait(one.min(another)),
+            (Self::Wait(up_to), Self::Degrade) | (Self::Degrade, Self::Wait(up_to)) => Self::Wait(up_to),
+            (Self::Degrade, Self::Degrade) => Self::Degrade,
+        }
+    }
+}
+
+/// As [`FromStr`] reads it.
+impl fmt::Display for OnDenial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reject => f.write_str("reject"),
+            Self::Wait(up_to) => write!(f, "wait {}", Span(micros_ceil(*up_to))),
+            Self::Degrade => f.write_str("degrade"),
+        }
+    }
+}
+
+/// `reject`, `wait 500ms` or `degrade`.
+impl FromStr for OnDenial {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match text.trim() {
+            "reject" => Ok(Self::Reject),
+            "degrade" => Ok(Self::Degrade),
+            wait => match wait.strip_prefix("wait ") {
+                Some(up_to) => parse_duration(up_to).map(Self::Wait),
+                None => {
+                    let expected = "`reject`, `degrade`, or `wait` with a duration, such as `wait 500ms`";
+                    Err(ConfigError::invalid("on_denial", text, expected))
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_is_read_as_it_is_written() {
+        let waits = [1, 1_500, 60_000, 5_400_000].map(|ms| OnDenial::Wait(Duration::from_millis(ms)));
+        for answer in [OnDenial::Reject, OnDenial::Degrade].into_iter().chain(waits) {
+            assert_eq!(answer.to_string().parse(), Ok(answer), "{answer}");
+        }
+        assert!("wait".parse::<OnDenial>().is_err());
+        assert!("wait 5".parse::<OnDenial>().is_err());
+    }
+
+    #[test]
+    fn the_strictest_of_several_holds() {
+        let wait = |ms| OnDenial::Wait(Duration::from_millis(ms));
+        assert_eq!(OnDenial::Degrade.stricter(wait(5)), wait(5));
+        assert_eq!(wait(5).stricter(wait(3)), wait(3));
+        assert_eq!(wait(5).stricter(OnDenial::Reject), OnDenial::Reject);
+        assert_eq!(OnDenial::Degrade.stricter(OnDenial::Degrade), OnDenial::Degrade);
+    }
+}

@@ -1,0 +1,267 @@
+//! A penalty: who is denied too often is blocked for a while.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::builder::Window;
+use super::rate::Span;
+use super::{Algorithm, Funnel, Inner, Policy, Rate, SlidingWindow};
+use crate::error::ConfigError;
+use crate::identity::Prefix;
+use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
+
+/// What `from_str` reads.
+const EXPECTED: &str = "text such as `10 in 1m: 15m`";
+
+/// Blocks a key for a while that was denied too often: on every replica, and whatever it would be allowed by its limit.
+///
+/// For [`PolicyBuilder::penalty`](crate::PolicyBuilder::penalty). As text it is `10 in 1m: 15m`: after 10 denials within a
+/// minute, 15 minutes.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use limiter_core::{Limiter, ManualClock, Penalty, Policy};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let limits = Limiter::in_process().clock(&clock).build();
+/// let login = Policy::token_bucket("login")
+///     .capacity(1)
+///     .rate("1/s")
+///     .penalty(Penalty::after(2, "1m").block_for("15m"))
+///     .build()?;
+///
+/// limits.check(&login, "ann").await?.require()?;
+/// assert!(!limits.check(&login, "ann").await?.is_blocked(), "denied for the first time");
+/// // The second denial is one too many, and says so.
+/// let denied = limits.check(&login, "ann").await?;
+/// assert!(denied.is_blocked());
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(15 * 60)));
+///
+/// clock.advance(Duration::from_secs(60));
+/// assert!(limits.check(&login, "ann").await?.is_blocked(), "though the bucket is full again");
+/// assert!(limits.blocked_until(&login, "ann").await?.is_some());
+///
+/// limits.reset(&login, "ann").await?;
+/// assert!(limits.check(&login, "ann").await?.is_allowed());
+/// # Ok::<(), limiter_core::Rejection>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Penalty {
+    denials: u32,
+    within: Duration,
+    block: Duration,
+    /// A permit in the time of the block.
+    rate: Rate,
+}
+
+/// After how many denials a key is blocked; not yet for how long. Made by [`Penalty::after`].
+#[derive(Clone, Debug)]
+#[must_use = "a penalty exists once `block_for` has said for how long"]
+pub struct PenaltyAfter {
+    denials: u32,
+    within: Result<Duration, ConfigError>,
+}
+
+impl Penalty {
+    /// The most denials that can be waited for.
+    const MAX_DENIALS: u32 = 10_000;
+
+    /// After `denials` (1 to 10,000) within any time `within`: a [`Duration`], or text such as `"1m"`.
+    pub fn after(denials: u32, within: impl TryInto<Window, Error: Into<ConfigError>>) -> PenaltyAfter {
+        let within = within
+            .try_into()
+            .map_err(Into::into)
+            .and_then(|window: Window| window.span("window of a penalty"));
+        PenaltyAfter { denials, within }
+    }
+
+    /// After how many denials a key is blocked.
+    #[must_use]
+    pub fn denials(&self) -> u32 {
+        self.denials
+    }
+
+    /// Within which time they count.
+    #[must_use]
+    pub fn within(&self) -> Duration {
+        self.within
+    }
+
+    /// For how long a key is blocked.
+    #[must_use]
+    pub fn block(&self) -> Duration {
+        self.block
+    }
+}
+
+impl PenaltyAfter {
+    /// For so long: a [`Duration`], or text such as `"15m"`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the first value that is out of range: no denial or more than 10,000, or a time that is not of
+    /// whole microseconds, zero, or above 142 years.
+    pub fn block_for(
+        self,
+        block: impl TryInto<Window, Error: Into<ConfigError>>,
+    ) -> Result<Penalty, ConfigError> {
+        let (denials, within) = (self.denials, self.within?);
+        let block = block.try_into().map_err(Into::into)?.span("block of a penalty")?;
+        if denials == 0 || denials > Penalty::MAX_DENIALS {
+            let expected = format!("1 to {}", Penalty::MAX_DENIALS);
+            return Err(ConfigError::invalid(
+                "denials before a penalty",
+                denials,
+                expected,
+            ));
+        }
+        for (what, span) in [("window of a penalty", within), ("block of a penalty", block)] {
+            let micros = micros_ceil(span);
+            if micros == 0 || micros >= MAX_EXACT || !span.as_nanos().is_multiple_of(1_000) {
+                let expected = "whole microseconds, more than zero and less than 142 years";
+                return Err(ConfigError::invalid(what, format_args!("{span:?}"), expected));
+            }
+        }
+        let rate = Rate::per(Amount::ONE, block).map_err(|_| {
+            let expected = "whole milliseconds where it is longer than 50 days";
+            ConfigError::invalid("block of a penalty", format_args!("{block:?}"), expected)
+        })?;
+        Ok(Penalty {
+            denials,
+            within,
+            block,
+            rate,
+        })
+    }
+}
+
+/// So that a builder takes what [`PenaltyAfter::block_for`] returns.
+impl TryFrom<Result<Self, ConfigError>> for Penalty {
+    type Error = ConfigError;
+
+    fn try_from(penalty: Result<Self, ConfigError>) -> Result<Self, ConfigError> {
+        penalty
+    }
+}
+
+impl TryFrom<&str> for Penalty {
+    type Error = ConfigError;
+
+    fn try_from(text: &str) -> Result<Self, ConfigError> {
+        text.parse()
+    }
+}
+
+/// `10 in 1m: 15m`, as [`FromStr`] reads it.
+impl fmt::Display for Penalty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [within, block] = [self.within, self.block].map(|span| Span(micros_ceil(span)));
+        write!(f, "{} in {within}: {block}", self.denials)
+    }
+}
+
+impl FromStr for Penalty {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let invalid = || ConfigError::invalid("penalty", text, EXPECTED);
+        let (denials, rest) = text.split_once(" in ").ok_or_else(invalid)?;
+        let (within, block) = rest.split_once(':').ok_or_else(invalid)?;
+        let denials = denials.trim().parse().map_err(|_| invalid())?;
+        Self::after(denials, parse_duration(within)?).block_for(parse_duration(block)?)
+    }
+}
+
+/// The two limits that a penalty keeps beside that of its policy, under the same key.
+#[derive(Clone)]
+pub(crate) struct Punishing {
+    pub(crate) penalty: Penalty,
+    /// Denials within a time: each of them a permit of a window, and the last one blocks.
+    pub(crate) counter: Policy,
+    /// A funnel of one permit: full is blocked, until it has drained.
+    pub(crate) block: Policy,
+}
+
+impl Punishing {
+    pub(super) fn new(penalty: Penalty, of: &Inner) -> Self {
+        // No escaped name contains a bar, and no algorithm is called like this: nobody can name a policy that is stored there.
+        let beside = |what: &'static str, algorithm: Algorithm| {
+            Policy(Arc::new(Inner {
+                name: of.name.clone(),
+                identity: Prefix::new(what, &of.name),
+                #[cfg(feature = "redis")]
+                escaped_name: format!("{}|{what}", of.escaped_name).into(),
+                algorithm,
+                group: of.group.clone(),
+                escaped_group: of.escaped_group.clone(),
+                on_store_failure: of.on_store_failure,
+                deadline: of.deadline,
+                lease: None,
+                extras: None,
+                #[cfg(feature = "metrics")]
+                counters: crate::observe::Counters::default(),
+            }))
+        };
+        Self {
+            counter: beside(
+                "denials",
+                Algorithm::SlidingWindow(SlidingWindow {
+                    limit: penalty.denials.into(),
+                    window: micros_ceil(penalty.within),
+                }),
+            ),
+            block: beside(
+                "blocked",
+                Algorithm::Funnel(Funnel {
+                    capacity: 1_000,
+                    rate: penalty.rate,
+                    paced: false,
+                }),
+            ),
+            penalty,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_penalty_is_read_as_it_is_written() {
+        for text in ["10 in 1m: 15m", "1 in 1s: 500ms", "10000 in 1d: 30d"] {
+            let penalty: Penalty = text.parse().unwrap();
+            assert_eq!(penalty.to_string(), text);
+            assert_eq!(
+                Penalty::after(penalty.denials(), penalty.within()).block_for(penalty.block()),
+                Ok(penalty)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let refused = [
+            ("0 in 1m: 15m", "denials before a penalty is `0`"),
+            ("10001 in 1m: 15m", "denials before a penalty is `10001`"),
+            ("1 in 0s: 15m", "window of a penalty is `0ns`"),
+            ("1 in 1m: 0s", "block of a penalty is `0ns`"),
+            (
+                "1 in 1m: 60d1us",
+                "expected whole milliseconds where it is longer",
+            ),
+            ("1 in 1m", "penalty is `1 in 1m`"),
+            ("1 in 1: 5m", "duration is `1`"),
+        ];
+        for (text, message) in refused {
+            let error = text.parse::<Penalty>().unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+        let nanos = Penalty::after(1, Duration::from_nanos(1)).block_for("1m");
+        assert!(nanos.is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! Enforced, in shadow, or off.
+
+use limiter_core::{Ask, Enforcement, OnStoreFailure, Origin, Policy, Rejection};
+
+use crate::support::{KEY, Kind, PATIENT, Subject, bucket, one_of_each, secs, window};
+
+/// A bucket of `capacity`, of which a permit comes back every minute.
+fn policy(name: &str, capacity: u32, enforcement: Enforcement) -> Policy {
+    Policy::token_bucket(name)
+        .capacity(capacity)
+        .rate("1/min")
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .enforcement(enforcement)
+        .build()
+        .unwrap()
+}
+
+/// Shadow tells of each call what enforcing it would answer, number by number, and allows it.
+pub(crate) async fn shadow_decides_as_ever_and_denies_nobody(subject: Subject) {
+    let shadow = policy("shadow", 2, Enforcement::Shadow);
+    let plain = bucket("plain", 2, "1/min");
+    for call in 0..5 {
+        let (told, denies) = (subject.call(&shadow).await, subject.call(&plain).await);
+        assert!(told.is_allowed(), "call {call}");
+        assert_eq!(told.would_deny(), !denies.is_allowed(), "call {call}");
+        assert_eq!(told.remaining(), denies.remaining(), "call {call}");
+        assert_eq!(told.reset_after(), denies.reset_after(), "call {call}");
+        assert_eq!(told.retry_after(), None, "what is allowed waits for nothing");
+        let limits = (&told.limits()[0], &denies.limits()[0]);
+        assert_eq!(limits.0.retry_after(), limits.1.retry_after());
+        subject.clock.advance(secs(7));
+    }
+    let peeked = subject.peek(&shadow).await;
+    assert!(peeked.is_allowed() && peeked.would_deny());
+    subject.clock.advance(secs(60));
+    assert!(!subject.call(&shadow).await.would_deny());
+}
+
+/// The same limit, enforced again, goes on with what was used in shadow.
+pub(crate) async fn what_was_used_in_shadow_is_used(subject: Subject) {
+    for mode in [Enforcement::Shadow, Enforcement::Enforce] {
+        subject.limits.set_enforcement(mode);
+        assert_eq!(subject.limits.enforcement(), mode);
+        for policy in one_of_each() {
+            let answers = subject.calls(&policy, 6).await;
+            let expected = if mode == Enforcement::Shadow {
+                "PPPPPP"
+            } else {
+                "DDDDDD"
+            };
+            assert_eq!(answers, expected, "{policy} {mode}");
+        }
+    }
+}
+
+pub(crate) async fn off_asks_nobody_and_charges_nothing(subject: Subject) {
+    let off = policy("off", 1, Enforcement::Off);
+    for _ in 0..3 {
+        let decision = subject.call_of(&off, 7).await;
+        assert_eq!((decision.is_allowed(), decision.origin()), (true, Origin::Off));
+        assert!(!decision.would_deny() && decision.limits().is_empty());
+        assert_eq!(decision.decided_at(), subject.clock.now());
+        assert!(subject.limits.acquire(&off, KEY).cost(7).await.is_ok());
+    }
+    assert_eq!(subject.redis_keys(), Vec::<String>::new());
+    subject.limits.set_enforcement(Enforcement::Off);
+    for policy in one_of_each() {
+        assert_eq!(subject.calls(&policy, 9).await, "PPPPPPPPP", "{policy}");
+    }
+    subject.limits.set_enforcement(Enforcement::Enforce);
+    for policy in one_of_each() {
+        assert_eq!(subject.calls(&policy, 6).await, "PPPPPD", "{policy}");
+    }
+}
+
+pub(crate) async fn the_looser_of_policy_and_limiter_holds(subject: Subject) {
+    use Enforcement::{Enforce, Off, Shadow};
+    let mut round = 0;
+    for whole in [Enforce, Shadow, Off] {
+        subject.limits.set_enforcement(whole);
+        for own in [Enforce, Shadow, Off] {
+            round += 1;
+            let policy = policy(&format!("p{round}"), 1, own);
+            assert!(subject.call(&policy).await.is_allowed());
+            let second = subject.call(&policy).await;
+            let expected = match own.max(whole) {
+                Enforce => (false, false, 1),
+                Shadow => (true, true, 1),
+                _ => (true, false, 0),
+            };
+            let told = (second.is_allowed(), second.would_deny(), second.limits().len());
+            assert_eq!(told, expected, "{own} under {whole}");
+        }
+    }
+}
+
+/// In one decision, what is in shadow makes no difference to what is enforced.
+pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subject: Subject) {
+    let shadow = policy("shadow", 1, Enforcement::Shadow);
+    let off = policy("off", 1, Enforcement::Off);
+    let [first, second] = [bucket("first", 3, "1/min"), window("second", 3, "1m")];
+    let asks = || [&shadow, &first, &off, &second].map(|policy| Ask::new(policy, KEY));
+    for call in 1..=3 {
+        let decision = subject.limits.check_all(asks()).await.unwrap();
+        assert!(decision.is_allowed(), "call {call}");
+        assert_eq!(decision.would_deny(), call > 1, "call {call}");
+        let limits = decision.limits().iter();
+        let told: Vec<_> = limits
+            .map(|limit| (limit.policy().name(), limit.remaining().whole()))
+            .collect();
+        assert_eq!(told, [("shadow", 0), ("first", 3 - call), ("second", 3 - call)]);
+    }
+    // Denied by those that are enforced, which is all there is to say; nothing is taken from the one in shadow.
+    let fresh = policy("fresh", 1, Enforcement::Shadow);
+    let asks = [Ask::new(&fresh, KEY), Ask::new(&first, KEY)];
+    let denied = subject.limits.check_all(asks).await.unwrap();
+    assert!(!denied.is_allowed() && !denied.would_deny());
+    assert_eq!(denied.denied_by().unwrap().policy().name(), "first");
+    assert_eq!(subject.remaining(&fresh).await.whole(), 1);
+}
+
+pub(crate) async fn nobody_waits_for_a_limit_in_shadow(subject: Subject) {
+    let shadow = policy("shadow", 1, Enforcement::Shadow);
+    let enforced = bucket("enforced", 2, "1/min");
+    for call in 0..3 {
+        let allowed = subject.limits.acquire(&shadow, KEY).await.unwrap();
+        assert_eq!(allowed.would_deny(), call > 0);
+    }
+    let both = || [Ask::new(&shadow, KEY), Ask::new(&enforced, KEY)];
+    for _ in 0..2 {
+        assert!(subject.limits.acquire_all(both()).await.unwrap().would_deny());
+    }
+    let late = subject.limits.acquire_all(both()).up_to(secs(5)).await;
+    assert!(matches!(late, Err(Rejection::TimedOut { .. })), "{late:?}");
+}
+
+/// Whatever would reject a call that is enforced is told in shadow, and the call goes on.
+pub(crate) async fn what_would_be_rejected_is_allowed_in_shadow(subject: Subject) {
+    let shadow = policy("shadow", 1, Enforcement::Shadow);
+    for answer in [
+        subject.limits.check(&shadow, KEY).cost(2).await,
+        subject.limits.check(&shadow, KEY).cost(-1).await,
+        subject.limits.check_all([(&shadow, KEY), (&shadow, KEY)]).await,
+    ] {
+        let decision = answer.unwrap();
+        assert!(decision.is_allowed() && decision.would_deny() && decision.limits().is_empty());
+    }
+    subject.limits.shutdown(secs(1)).await;
+    let closed = subject.limits.check(&shadow, KEY).await.unwrap();
+    assert!(closed.would_deny() && closed.store_error().is_some());
+    assert!(subject.limits.check(&bucket("b", 1, 1), KEY).await.is_err());
+}
+
+/// A value that cannot be read rejects nobody either.
+pub(crate) async fn a_store_that_fails_denies_nobody_in_shadow(subject: Subject) {
+    if subject.kind == Kind::Memory {
+        return;
+    }
+    let shadow = policy("shadow", 1, Enforcement::Shadow);
+    assert!(subject.call(&shadow).await.is_allowed());
+    let [name] = &subject.redis_keys()[..] else {
+        unreachable!("one limit")
+    };
+    subject.command(name, &["SET", name, "not ours"]);
+    let told = subject.call(&shadow).await;
+    assert!(told.is_allowed() && told.would_deny() && told.store_error().is_some());
+}

@@ -1,0 +1,128 @@
+//! Keys that are allowed or denied without a look.
+
+use std::net::IpAddr;
+
+use limiter_core::{Ask, Enforcement, Key, OnDenial, Origin, Policy, Rejection};
+
+use crate::support::{KEY, Subject, bucket, secs};
+
+fn listed() -> Policy {
+    Policy::token_bucket("listed")
+        .capacity(1)
+        .rate("1/min")
+        .allow_keys(["10.0.0.0/8", "2001:db8::/32", "probe:*", "bob"])
+        .deny_keys(["10.6.0.0/16", "probe:evil", "eve"])
+        .on_denial(OnDenial::Degrade)
+        .build()
+        .unwrap()
+}
+
+pub(crate) async fn a_listed_key_is_allowed_and_charged_nothing(subject: Subject) {
+    let policy = listed();
+    let address: IpAddr = "2001:db8::7".parse().unwrap();
+    let part = Key::shared().part(address);
+    for key in [
+        Key::from("10.1.2.3"),
+        address.into(),
+        part,
+        "probe:7".into(),
+        "bob".into(),
+    ] {
+        for _ in 0..3 {
+            let decision = subject.limits.check(&policy, &key).cost(5).await.unwrap();
+            assert!(decision.is_allowed() && decision.limits().is_empty(), "{key:?}");
+            assert_eq!(decision.origin(), Origin::KeyList);
+            assert!(subject.limits.acquire(&policy, &key).await.is_ok());
+            assert!(!subject.limits.admit(&policy, &key).await.unwrap().is_degraded());
+        }
+    }
+    assert_eq!(subject.redis_keys(), Vec::<String>::new());
+    assert_eq!(subject.calls(&policy, 2).await, "PD", "others are limited");
+}
+
+pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject: Subject) {
+    let policy = listed();
+    for key in ["10.6.1.1", "::ffff:10.6.1.1", "probe:evil", "eve"] {
+        let decision = subject.limits.check(&policy, key).await.unwrap();
+        assert_eq!(
+            (decision.is_allowed(), decision.origin()),
+            (false, Origin::KeyList)
+        );
+        assert_eq!(decision.retry_after(), None, "it never gets better");
+        assert_eq!(decision.denied_by().unwrap().policy(), &policy);
+        let acquired = subject.limits.acquire(&policy, key).await;
+        let admitted = subject.limits.admit(&policy, key).await;
+        for answer in [decision.require(), acquired, admitted] {
+            let Err(rejection @ Rejection::Forbidden { .. }) = answer else {
+                unreachable!("{answer:?}")
+            };
+            assert_eq!((rejection.http_status(), rejection.grpc_code()), (403, 7));
+            assert_eq!(rejection.to_string(), "policy `listed` denies the key");
+            assert_eq!(rejection.retry_after(), None);
+        }
+    }
+    assert_eq!(subject.redis_keys(), Vec::<String>::new());
+}
+
+/// Of several limits, those that allow the key take no part; one that denies it denies the call.
+pub(crate) async fn a_list_speaks_for_its_own_limit(subject: Subject) {
+    let (listed, plain) = (listed(), bucket("plain", 2, "1/min"));
+    let asks = |key| [Ask::new(&listed, key), Ask::new(&plain, key)];
+    for _ in 0..2 {
+        let decision = subject.limits.check_all(asks("bob")).await.unwrap();
+        assert!(decision.is_allowed());
+        let [limit] = decision.limits() else {
+            unreachable!("{decision:?}")
+        };
+        assert_eq!(limit.policy(), &plain);
+    }
+    let denied = subject.limits.check_all(asks("bob")).await.unwrap();
+    assert_eq!(denied.denied_by().unwrap().policy(), &plain);
+    let forbidden = subject.limits.check_all(asks("eve")).await.unwrap();
+    assert!(matches!(forbidden.require(), Err(Rejection::Forbidden { .. })));
+    assert_eq!(subject.limits.peek(&plain, "eve").await.unwrap().remaining(), 2);
+}
+
+/// Who is charged nothing is given nothing back, which would be others' permits.
+pub(crate) async fn a_refund_gives_nothing_back_where_nothing_is_charged(subject: Subject) {
+    let (listed, plain) = (listed(), bucket("listed", 1, "1/min"));
+    // From before the key was on the list.
+    assert!(subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+    subject.limits.refund(&listed, "bob").await.unwrap();
+    assert!(!subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+    subject.limits.set_enforcement(Enforcement::Off);
+    subject.limits.refund(&plain, "bob").await.unwrap();
+    subject.limits.set_enforcement(Enforcement::Enforce);
+    assert!(!subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+    subject.limits.refund(&plain, "bob").await.unwrap();
+    assert!(subject.limits.check(&plain, "bob").await.unwrap().is_allowed());
+}
+
+pub(crate) async fn lists_are_obeyed_as_far_as_decisions_are(subject: Subject) {
+    let policy = listed();
+    subject.limits.set_enforcement(Enforcement::Shadow);
+    let told = subject.limits.check(&policy, "eve").await.unwrap();
+    assert!(told.is_allowed() && told.would_deny());
+    assert!(!subject.limits.check(&policy, "bob").await.unwrap().would_deny());
+    subject.limits.set_enforcement(Enforcement::Off);
+    let told = subject.limits.check(&policy, "eve").await.unwrap();
+    assert!(told.is_allowed() && !told.would_deny());
+    subject.limits.set_enforcement(Enforcement::Enforce);
+    subject.limits.shutdown(secs(1)).await;
+    let closed = subject.limits.check(&policy, "bob").await;
+    assert!(matches!(closed, Err(Rejection::Unavailable(_))), "{closed:?}");
+}
+
+pub(crate) async fn a_list_that_cannot_be_read_names_its_entry(_: Subject) {
+    let build = |entry: &str| {
+        let policy = Policy::token_bucket(KEY).capacity(1).rate(1);
+        policy.deny_keys(["fine", entry]).build().unwrap_err().to_string()
+    };
+    for entry in ["", "a*b", "10.0.0.0/33", "10.0.0.1/8"] {
+        let error = build(entry);
+        assert!(
+            error.contains(&format!("entry of a list of keys is `{entry}`")),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! Who is denied too often is blocked for a while.
+
+use limiter_core::{Ask, Decision, Enforcement, OnDenial, OnStoreFailure, Penalty, Policy, Rejection};
+
+use crate::support::{KEY, PATIENT, Subject, bucket, micros, secs, wait_of};
+
+/// A bucket of one permit a second; three denials in ten seconds block for a minute.
+fn policy(name: &str) -> Policy {
+    let policy = Policy::token_bucket(name).capacity(1).rate(1);
+    let penalty = Penalty::after(3, "10s").block_for("1m");
+    policy
+        .penalty(penalty)
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
+}
+
+async fn until_blocked(subject: &Subject, policy: &Policy) -> Decision {
+    for _ in 0..3 {
+        let decision = subject.call(policy).await;
+        assert!(!decision.is_blocked(), "{decision:?}");
+    }
+    subject.call(policy).await
+}
+
+pub(crate) async fn a_key_that_is_denied_too_often_is_blocked_for_exactly_as_long(subject: Subject) {
+    let policy = policy("p");
+    let third = until_blocked(&subject, &policy).await;
+    assert!(third.is_blocked() && !third.is_allowed());
+    assert_eq!(
+        wait_of(&third),
+        secs(60),
+        "the denial that is one too many says so"
+    );
+    let until = subject.clock.now().after(secs(60));
+    for passed in [0, 1, 20, 38] {
+        subject.clock.advance(secs(passed));
+        assert_eq!(
+            subject.limits.blocked_until(&policy, KEY).await.unwrap(),
+            Some(until)
+        );
+        let denied = subject.call(&policy).await;
+        assert!(denied.is_blocked());
+        assert_eq!(wait_of(&denied), until.since(subject.clock.now()));
+        assert_eq!(denied.remaining(), 0, "though the bucket is full again");
+        assert_eq!(denied.denied_by().unwrap().policy(), &policy);
+    }
+    subject.clock.advance(secs(1) - micros(1));
+    assert_eq!(wait_of(&subject.call(&policy).await), micros(1));
+    subject.clock.advance(micros(1));
+    assert_eq!(subject.limits.blocked_until(&policy, KEY).await.unwrap(), None);
+    let again = until_blocked(&subject, &policy).await;
+    assert!(again.is_blocked(), "it takes as many denials as before");
+}
+
+pub(crate) async fn other_keys_and_policies_are_not_blocked(subject: Subject) {
+    let policy = policy("p");
+    assert!(until_blocked(&subject, &policy).await.is_blocked());
+    let other = subject.limits.check(&policy, "other").await.unwrap();
+    assert!(other.is_allowed() && !other.is_blocked());
+    assert!(subject.call(&bucket("other", 1, 1)).await.is_allowed());
+    // One that has the same name and no penalty shares the bucket, and nothing else.
+    subject.clock.advance(secs(1));
+    assert!(subject.call(&bucket("p", 1, 1)).await.is_allowed());
+    assert!(subject.call(&policy).await.is_blocked());
+}
+
+pub(crate) async fn denials_that_lie_far_apart_block_nobody(subject: Subject) {
+    let policy = policy("p");
+    for _ in 0..3 {
+        assert_eq!(subject.calls(&policy, 3).await, "PDD");
+        subject.clock.advance(secs(30));
+    }
+    assert_eq!(subject.limits.blocked_until(&policy, KEY).await.unwrap(), None);
+}
+
+pub(crate) async fn peeks_and_calls_in_shadow_do_not_count(subject: Subject) {
+    let policy = policy("p");
+    subject.use_up(&policy).await;
+    for _ in 0..5 {
+        assert!(!subject.peek(&policy).await.is_blocked());
+    }
+    subject.limits.set_enforcement(Enforcement::Shadow);
+    for _ in 0..5 {
+        assert!(subject.call(&policy).await.would_deny());
+    }
+    subject.limits.set_enforcement(Enforcement::Enforce);
+    assert_eq!(subject.limits.blocked_until(&policy, KEY).await.unwrap(), None);
+    assert_eq!(subject.calls(&policy, 2).await, "DD");
+    assert!(subject.call(&policy).await.is_blocked());
+    // What is blocked is told to those who peek, and to those in shadow.
+    subject.clock.advance(secs(5));
+    assert!(subject.peek(&policy).await.is_blocked());
+    subject.limits.set_enforcement(Enforcement::Shadow);
+    let told = subject.call(&policy).await;
+    assert!(told.is_allowed() && told.would_deny() && told.is_blocked());
+}
+
+pub(crate) async fn a_reset_lifts_the_block_and_the_count(subject: Subject) {
+    let policy = policy("p");
+    for _ in 0..2 {
+        assert!(until_blocked(&subject, &policy).await.is_blocked());
+        subject.limits.reset(&policy, KEY).await.unwrap();
+        assert_eq!(subject.redis_keys(), Vec::<String>::new());
+    }
+    assert_eq!(subject.calls(&policy, 3).await, "PDD");
+    subject.limits.reset(&policy, KEY).await.unwrap();
+    assert!(
+        until_blocked(&subject, &policy).await.is_blocked(),
+        "two denials were forgotten"
+    );
+}
+
+/// What costs nothing is always allowed, and asks for no block.
+pub(crate) async fn a_cost_of_zero_is_never_blocked(subject: Subject) {
+    let policy = policy("p");
+    assert!(until_blocked(&subject, &policy).await.is_blocked());
+    assert!(subject.call_of(&policy, 0).await.is_allowed());
+}
+
+pub(crate) async fn a_block_denies_the_whole_decision_and_charges_nothing(subject: Subject) {
+    let (punishing, plain) = (policy("p"), bucket("plain", 5, 1));
+    assert!(until_blocked(&subject, &punishing).await.is_blocked());
+    subject.clock.advance(secs(2));
+    for _ in 0..2 {
+        let asks = [Ask::new(&plain, KEY), Ask::new(&punishing, KEY)];
+        let denied = subject.limits.check_all(asks).await.unwrap();
+        assert!(denied.is_blocked() && wait_of(&denied) == secs(58));
+        let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
+        assert_eq!(fits, [true, false]);
+    }
+    assert_eq!(subject.remaining(&plain).await, plain.quota());
+}
+
+/// Of several limits only one that denies counts its denials.
+pub(crate) async fn a_denial_counts_for_the_limit_that_denies(subject: Subject) {
+    let (punishing, full) = (policy("p"), bucket("full", 1, "1/h"));
+    subject.use_up(&full).await;
+    for _ in 0..5 {
+        let asks = [Ask::new(&punishing, KEY), Ask::new(&full, KEY)];
+        assert!(!subject.limits.check_all(asks).await.unwrap().is_blocked());
+    }
+    assert!(subject.call(&punishing).await.is_allowed());
+}
+
+pub(crate) async fn a_wait_in_vain_counts_as_one_denial(subject: Subject) {
+    let policy = policy("p");
+    subject.use_up(&policy).await;
+    for call in 1..=3 {
+        let late = subject.limits.acquire(&policy, KEY).up_to(micros(5)).await;
+        let Err(Rejection::TimedOut {
+            decision: Some(denied),
+            ..
+        }) = late
+        else {
+            unreachable!("{late:?}")
+        };
+        assert_eq!(denied.is_blocked(), call == 3, "{call}");
+    }
+    let late = subject.limits.acquire(&policy, KEY).up_to(secs(30)).await;
+    assert!(matches!(late, Err(Rejection::TimedOut { .. })));
+}
+
+pub(crate) async fn who_is_blocked_is_not_degraded(subject: Subject) {
+    let policy = Policy::sliding_window("w").limit(1).window("1m");
+    let policy = policy
+        .penalty("2 in 1m: 5m")
+        .on_denial(OnDenial::Degrade)
+        .build()
+        .unwrap();
+    assert!(!subject.limits.admit(&policy, KEY).await.unwrap().is_degraded());
+    assert!(subject.limits.admit(&policy, KEY).await.unwrap().is_degraded());
+    let blocked = subject.limits.admit(&policy, KEY).await;
+    assert!(
+        matches!(&blocked, Err(Rejection::Limited(denied)) if denied.is_blocked()),
+        "{blocked:?}"
+    );
+}
+
+/// A clock that steps back while a key is blocked blocks it for what was left, and no longer than a whole block.
+pub(crate) async fn a_step_back_prolongs_no_block_beyond_its_length(subject: Subject) {
+    let policy = policy("p");
+    assert!(until_blocked(&subject, &policy).await.is_blocked());
+    subject.clock.step_back(secs(3_600));
+    let denied = subject.call(&policy).await;
+    assert!(denied.is_blocked() && wait_of(&denied) <= secs(60));
+    subject.clock.advance(secs(60));
+    assert!(subject.call(&policy).await.is_allowed());
+}
+
+pub(crate) async fn a_block_lies_beside_its_limit_and_goes_with_its_time(subject: Subject) {
+    let policy = policy("p");
+    let key = limiter_core::Key::from("k").in_group("tenant");
+    for _ in 0..4 {
+        let _ = subject.limits.check(&policy, &key).await.unwrap();
+    }
+    assert!(
+        subject
+            .limits
+            .blocked_until(&policy, &key)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    let mut names = subject.redis_keys();
+    names.sort();
+    let expected = ["fn|p|blocked|{tenant}|k", "tb|p|{tenant}|k"];
+    for (name, expected) in names.iter().zip(expected) {
+        assert!(name.ends_with(expected), "{names:?}");
+        let life = subject.command(name, &["PTTL", name]).integer();
+        assert!(life > 0, "{name}: {life}");
+    }
+    assert!(names.is_empty() || names.len() == 2, "{names:?}");
+}
+
+pub(crate) async fn a_penalty_beside_a_lease_is_refused(_: Subject) {
+    let policy = Policy::token_bucket("p").capacity(1).rate(1).lease("1s");
+    let error = policy.penalty("1 in 1m: 1m").build().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("penalty is `given`, expected none beside a lease")
+    );
+}

@@ -1,0 +1,353 @@
+//! Penalties with Redis: denials that it is not asked for are told to it in batches, and a block holds on every replica.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use limiter_core::{
+    Amount, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
+};
+use limiter_testing::RedisServer;
+use support::{KEY, Kind, PATIENT, SLACK, Subject, namespace, secs, wait_of};
+
+fn policy(penalty: &str, answer: OnStoreFailure) -> Policy {
+    let policy = Policy::token_bucket("login").capacity(1).rate("1/h");
+    policy
+        .penalty(penalty)
+        .deadline(PATIENT)
+        .on_store_failure(answer)
+        .build()
+        .unwrap()
+}
+
+/// A server, and replicas of a program on it, all on a clock that the test moves.
+struct House {
+    server: RedisServer,
+    clock: ManualClock,
+    namespace: String,
+}
+
+impl House {
+    fn new() -> Self {
+        Self {
+            server: RedisServer::start(),
+            clock: ManualClock::new(),
+            namespace: namespace(),
+        }
+    }
+
+    async fn replica(&self) -> Limiter {
+        let builder = Limiter::redis(self.server.url()).namespace(&self.namespace);
+        let limits = builder.clock(&self.clock).build().unwrap();
+        limits.ready().await.unwrap();
+        limits
+    }
+
+    /// How often a script has run.
+    fn asked(&self) -> u64 {
+        let stats = self.server.command(&["INFO", "commandstats"]).text();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+        line.and_then(|line| line.split_once("calls=")?.1.split_once(',')?.0.parse().ok())
+            .unwrap_or_default()
+    }
+
+    fn keys(&self, of: &str) -> Vec<String> {
+        let names = self
+            .server
+            .command(&["KEYS", &format!("{}*{of}*", self.namespace)]);
+        names
+            .items()
+            .iter()
+            .map(limiter_testing::RespValue::text)
+            .collect()
+    }
+
+    /// Waits until the server has been told of what is counted.
+    async fn told(&self) {
+        let started = Instant::now();
+        while self.keys("denials").is_empty() {
+            assert!(started.elapsed() < secs(10), "nothing is told");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn denied(limits: &Limiter, policy: &Policy, times: usize) -> Decision {
+    let mut last = None;
+    for _ in 0..times {
+        let decision = limits.check(policy, KEY).await.unwrap();
+        assert!(!decision.is_allowed());
+        last = Some(decision);
+    }
+    last.unwrap()
+}
+
+#[tokio::test]
+async fn denials_that_are_answered_in_process_count_and_are_told_together() {
+    let house = House::new();
+    let (limits, policy) = (
+        house.replica().await,
+        policy("1000 in 1m: 1h", OnStoreFailure::Error),
+    );
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    let before = house.asked();
+    let last = denied(&limits, &policy, 999).await;
+    assert_eq!((last.is_blocked(), last.origin()), (false, Origin::DenyCache));
+    assert_eq!(house.asked(), before + 1, "the first of them");
+    let thousandth = denied(&limits, &policy, 1).await;
+    assert!(thousandth.is_blocked() && wait_of(&thousandth) == secs(3_600));
+    assert_eq!(
+        house.asked(),
+        before + 4,
+        "the count, the block, and the end of the count"
+    );
+    // The next asks, and those that follow are answered here.
+    for _ in 0..500 {
+        assert!(denied(&limits, &policy, 1).await.is_blocked());
+    }
+    assert_eq!(house.asked(), before + 5);
+    assert_eq!(house.keys("denials"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_denials_of_all_replicas_add_up_and_all_of_them_block() {
+    let house = House::new();
+    let policy = policy("10 in 1m: 1h", OnStoreFailure::Error);
+    let (one, other) = (house.replica().await, house.replica().await);
+    assert!(one.check(&policy, KEY).await.unwrap().is_allowed());
+    let _ = denied(&one, &policy, 6).await;
+    assert_eq!(house.keys("denials"), Vec::<String>::new());
+    house.clock.advance(secs(1));
+    house.told().await;
+    let last = denied(&other, &policy, 4).await;
+    assert!(!last.is_blocked(), "this one has been told of nothing");
+    house.clock.advance(secs(1));
+    let started = Instant::now();
+    while other.blocked_until(&policy, KEY).await.unwrap().is_none() {
+        assert!(started.elapsed() < secs(10), "ten denials block");
+        tokio::task::yield_now().await;
+    }
+    assert!(denied(&other, &policy, 1).await.is_blocked());
+    // The first may have denied a moment ago, and goes on for no longer than a second.
+    house.clock.advance(secs(1));
+    assert!(denied(&one, &policy, 1).await.is_blocked());
+
+    one.reset(&policy, KEY).await.unwrap();
+    assert!(one.check(&policy, KEY).await.unwrap().is_allowed());
+    house.clock.advance(secs(1));
+    assert!(!denied(&other, &policy, 1).await.is_blocked());
+}
+
+#[tokio::test]
+async fn who_leaves_tells_what_it_has_counted() {
+    let house = House::new();
+    let policy = policy("10 in 1m: 1h", OnStoreFailure::Error);
+    let (one, other) = (house.replica().await, house.replica().await);
+    assert!(one.check(&policy, KEY).await.unwrap().is_allowed());
+    let _ = denied(&one, &policy, 9).await;
+    one.shutdown(PATIENT).await;
+    let _ = denied(&other, &policy, 1).await;
+    other.shutdown(PATIENT).await;
+    let third = house.replica().await;
+    assert!(denied(&third, &policy, 1).await.is_blocked());
+}
+
+/// What cannot be read is left as it is, and fails no other decision.
+#[tokio::test]
+async fn a_value_of_another_type_at_the_block_or_the_count_is_left_as_it_is() {
+    let house = House::new();
+    let (limits, policy) = (
+        house.replica().await,
+        policy("2 in 1m: 1h", OnStoreFailure::Error),
+    );
+    let key = |what: &str| {
+        let code = if what == "denials" { "sw" } else { "fn" };
+        format!(
+            "{}|{code}|login|{what}|{{{KEY}}}",
+            house.namespace.replace(' ', "%20")
+        )
+    };
+    house.server.command(&["RPUSH", &key("denials"), "x"]);
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    assert!(
+        !denied(&limits, &policy, 5).await.is_blocked(),
+        "nothing can be counted"
+    );
+    house.server.command(&["RPUSH", &key("blocked"), "x"]);
+    house.clock.advance(secs(2));
+    let answer = limits.check(&policy, KEY).await;
+    let Err(Rejection::Unavailable(error)) = answer else {
+        unreachable!("{answer:?}")
+    };
+    assert_eq!(error.kind(), StoreErrorKind::WrongType);
+    assert!(limits.blocked_until(&policy, KEY).await.is_err());
+    assert!(limits.check(&policy, "other").await.unwrap().is_allowed());
+    limits.reset(&policy, KEY).await.unwrap();
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn while_redis_is_out_who_is_blocked_stays_blocked_and_nobody_else_is() {
+    let house = House::new();
+    let limits = house.replica().await;
+    let policy = Policy::token_bucket("login").capacity(1).rate(1);
+    let policy = policy.penalty("2 in 1m: 10m").deadline(PATIENT).build().unwrap();
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    assert!(denied(&limits, &policy, 2).await.is_blocked());
+    house.server.kill();
+    house.clock.advance(secs(60));
+    let blocked = denied(&limits, &policy, 1).await;
+    assert_eq!(
+        (blocked.is_blocked(), blocked.origin()),
+        (true, Origin::Insurance)
+    );
+    assert_eq!(wait_of(&blocked), secs(540));
+    assert!(limits.check(&policy, "other").await.unwrap().is_allowed());
+    for _ in 0..5 {
+        let denied = limits.check(&policy, "other").await.unwrap();
+        assert!(!denied.is_allowed() && !denied.is_blocked());
+    }
+}
+
+/// By the server's own clock.
+#[tokio::test]
+async fn a_block_and_a_count_go_with_their_time() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let policy = policy("2 in 10s: 20s", OnStoreFailure::Error);
+    let life = |what: &str| {
+        let names = server.command(&["KEYS", &format!("{namespace}*{what}*")]);
+        let [name] = names.items() else {
+            unreachable!("{names:?}")
+        };
+        server.command(&["PTTL", &name.text()]).integer()
+    };
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    let _ = denied(&limits, &policy, 1).await;
+    let started = Instant::now();
+    while server
+        .command(&["KEYS", &format!("{namespace}*denials*")])
+        .items()
+        .is_empty()
+    {
+        assert!(started.elapsed() < secs(1) + 10 * SLACK, "told within a second");
+        tokio::time::sleep(support::millis(5)).await;
+    }
+    assert!((5_000..=11_001).contains(&life("denials")));
+    assert!(denied(&limits, &policy, 1).await.is_blocked());
+    assert!((15_000..=21_001).contains(&life("blocked")));
+}
+
+/// A caller who does not wait for the answer changes nothing of what is told.
+#[tokio::test]
+async fn a_denied_call_that_is_dropped_is_counted_all_the_same() {
+    let house = House::new();
+    let (limits, policy) = (
+        house.replica().await,
+        policy("2 in 1m: 1h", OnStoreFailure::Error),
+    );
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    let _ = denied(&limits, &policy, 1).await;
+    let mut second = Box::pin(limits.check(&policy, KEY).into_future());
+    let polled = std::future::poll_fn(|context| std::task::Poll::Ready(second.as_mut().poll(context))).await;
+    assert!(polled.is_pending());
+    drop(second);
+    let started = Instant::now();
+    while limits.blocked_until(&policy, KEY).await.unwrap().is_none() {
+        assert!(started.elapsed() < secs(10));
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Where each denial blocks, nothing is told late, and every number has to agree at every moment.
+#[tokio::test]
+async fn blocks_are_the_same_in_process_and_in_redis_on_random_traces() {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..40 {
+        let clock = ManualClock::new();
+        let subjects =
+            [Kind::Memory, Kind::Standalone].map(|kind| Subject::always_asking(kind, clock.clone()));
+        let block = random.u32(1..4_000_000);
+        let penalty = format!("1 in 1s: {block}us");
+        let punishing = [
+            Policy::token_bucket("a")
+                .capacity(2)
+                .rate("3/2s")
+                .penalty(&*penalty)
+                .deadline(PATIENT)
+                .build(),
+            Policy::sliding_window("b")
+                .limit(3)
+                .window("2s")
+                .penalty(&*penalty)
+                .deadline(PATIENT)
+                .build(),
+            Policy::funnel("c").capacity(2).rate(1).deadline(PATIENT).build(),
+        ]
+        .map(Result::unwrap);
+        for step in 0..60 {
+            // Never back: what is spent is forgotten by each store in its own time.
+            if random.bool() {
+                clock.advance(support::micros(random.u64(..1_500_000)));
+            }
+            let asked: Vec<_> = punishing.iter().filter(|_| random.bool()).collect();
+            let (cost, kind) = (random.u32(..3), random.u32(..20));
+            let mut answers = Vec::new();
+            for subject in &subjects {
+                let asks = asked.iter().map(|policy| (*policy, KEY));
+                let answer = match kind {
+                    0 => {
+                        subject.limits.reset(&punishing[0], KEY).await.unwrap();
+                        continue;
+                    }
+                    1..5 => subject.limits.peek_all(asks).cost(cost).await,
+                    _ => subject.limits.check_all(asks).cost(cost).await,
+                };
+                let mut until = Vec::new();
+                for policy in &punishing {
+                    until.push(subject.limits.blocked_until(policy, KEY).await.unwrap());
+                }
+                answers.push((facts(answer), until));
+            }
+            if let [memory, redis] = &answers[..] {
+                assert_eq!(
+                    memory, redis,
+                    "seed {seed}, round {round}, step {step}: {asked:?} for {cost}"
+                );
+            }
+        }
+    }
+}
+
+type Facts = Option<(
+    bool,
+    bool,
+    Option<Duration>,
+    Vec<(bool, Amount, Duration, Duration)>,
+)>;
+
+/// All that a decision says.
+fn facts(answer: Result<Decision, Rejection>) -> Facts {
+    let decision = answer.ok()?;
+    let limits = decision.limits().iter();
+    let limits = limits.map(|limit| {
+        (
+            limit.is_allowed(),
+            limit.remaining(),
+            limit.retry_after(),
+            limit.reset_after(),
+        )
+    });
+    let limits = limits.collect();
+    Some((
+        decision.is_allowed(),
+        decision.is_blocked(),
+        decision.retry_after(),
+        limits,
+    ))
+}
