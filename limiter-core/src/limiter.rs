@@ -5,6 +5,7 @@ mod admit;
 mod builder;
 mod check;
 mod enter;
+mod excused;
 mod life;
 mod mode;
 mod named;

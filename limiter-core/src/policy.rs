@@ -388,9 +388,12 @@ impl Policy {
     /// This policy with the numbers of another one, of the same algorithm.
     pub(crate) fn with_numbers_of(&self, other: &Self) -> Self {
         let algorithm = match (self.0.algorithm, other.0.algorithm) {
-            // A lease is no number of permits.
+            // A lease is no number of permits, and neither is whether calls leave evenly.
             (Algorithm::Concurrency(own), Algorithm::Concurrency(Concurrency { max, .. })) => {
                 Algorithm::Concurrency(Concurrency { max, ..own })
+            }
+            (Algorithm::Funnel(Funnel { paced, .. }), Algorithm::Funnel(numbers)) => {
+                Algorithm::Funnel(Funnel { paced, ..numbers })
             }
             (_, other) => other,
         };

@@ -251,6 +251,7 @@ on_every_store! {
         several_limits_are_settled_together
         what_is_no_amount_settles_nothing
         a_debt_outlasts_a_change_of_policy
+        what_was_not_charged_is_not_settled
     ;
     paced:
         calls_of_one_moment_leave_one_by_one
@@ -299,6 +300,7 @@ on_every_store! {
         a_changed_maximum_counts_from_the_next_call
         a_reset_takes_nothing_from_this_process
         ten_thousand_cycles_never_exceed_and_end_at_none
+        modes_and_lists_of_keys_hold_for_what_is_in_flight
     ;
     enforcement:
         shadow_decides_as_ever_and_denies_nobody

@@ -40,11 +40,16 @@ const MAX_RECOVERED_BYTES: usize = 64 << 10;
 /// lease = "1s"
 /// group = "all"
 /// apps = ["checkout", "mobile"]
+/// enforcement = "shadow"           # enforce, off
+/// on_denial = "wait 500ms"         # reject, degrade
+/// allow_keys = ["10.0.0.0/8", "user:1"]
+/// deny_keys = ["203.0.113.*"]
 ///
 /// [policy."mail out"]
 /// algorithm = "sliding_window"     # or counter_window
 /// limit = 100
 /// window = "1m"
+/// penalty = "10 in 1m: 15m"        # after 10 denials in a minute, 15 minutes
 ///
 /// [policy.monthly]
 /// algorithm = "fixed_window"
@@ -221,7 +226,7 @@ fn read_policy<'t>(
     let kind = Kind::read(report, &mut table);
     kinds.insert(field.name, kind);
     let apps = table.take("apps");
-    let settings = Settings::read(report, &mut table);
+    let settings = Settings::read(report, &mut table, kind);
     let Some(kind) = kind else {
         // Whether the rest is unknown depends on it.
         return;

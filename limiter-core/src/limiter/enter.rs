@@ -35,8 +35,8 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=D
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct Enter<'a> {
-    limiter: &'a Limiter,
-    ask: Ask<'a>,
+    pub(super) limiter: &'a Limiter,
+    pub(super) ask: Ask<'a>,
     up_to: Duration,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Enter<'a> {
     fn at_once(&self) -> Option<Result<Permit, Rejection>> {
         // Who waits has to wait for his turn first.
         match &self.limiter.inner.backend {
-            Backend::Memory(_) if self.up_to.is_zero() => Some(self.ask_here()),
+            Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.ask_here()),
             _ => None,
         }
     }
@@ -81,7 +81,15 @@ impl<'a> Enter<'a> {
         self.limiter.enter_here(&asked)
     }
 
-    async fn run(self) -> Result<Permit, Rejection> {
+    fn boxed(self) -> Asked<'a> {
+        if self.is_plain() {
+            Box::pin(self.run())
+        } else {
+            Box::pin(self.run_excused())
+        }
+    }
+
+    pub(super) async fn run(self) -> Result<Permit, Rejection> {
         let limiter = self.limiter;
         limiter.open()?;
         let asked = InFlight::new(self.ask, Mode::Charge)?;
@@ -116,9 +124,11 @@ pub struct Entering<'a>(Progress<'a>);
 
 enum Progress<'a> {
     Unasked(Enter<'a>),
-    Asked(Pin<Box<dyn Future<Output = Result<Permit, Rejection>> + Send + 'a>>),
+    Asked(Asked<'a>),
     Answered,
 }
+
+type Asked<'a> = Pin<Box<dyn Future<Output = Result<Permit, Rejection>> + Send + 'a>>;
 
 impl Future for Entering<'_> {
     type Output = Result<Permit, Rejection>;
@@ -128,7 +138,7 @@ impl Future for Entering<'_> {
         let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
             Progress::Unasked(enter) => match enter.at_once() {
                 Some(answer) => return Poll::Ready(answer),
-                None => Box::pin(enter.run()),
+                None => enter.boxed(),
             },
             Progress::Asked(asked) => asked,
             Progress::Answered => panic!("an enter polled again after it was answered"),

@@ -97,6 +97,9 @@ impl<'a> IntoFuture for Charge<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             self.limiter.open()?;
+            if !self.limiter.charges(&self.ask) {
+                return Ok(());
+            }
             let ask = self.ask.cost(Amount::ZERO);
             let mut request = Request::new([ask], Mode::Peek, self.limiter.inner.any_groups)?;
             if let Some(limit) = request.limits.first_mut() {

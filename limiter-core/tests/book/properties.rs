@@ -1,7 +1,8 @@
 //! Whatever a book holds, its text holds too.
 
 use limiter_core::{
-    Amount, BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, Timestamp,
+    Amount, BookEntry, BookError, Enforcement, Key, KeyList, OnDenial, OnStoreFailure, Override, Policy,
+    PolicyBook, Timestamp,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -12,12 +13,21 @@ use crate::support::micros;
 fn numbers(name: String) -> impl Strategy<Value = Policy> {
     let thousandths = 1..1_000_000_000_u64;
     let period = 1..100_000_000_u64;
-    (0..3, thousandths, 1..1_000_000_u64, period).prop_map(move |(kind, thousandths, permits, period)| {
+    (0..6, thousandths, 1..1_000_000_u64, period).prop_map(move |(kind, thousandths, permits, period)| {
         let rate = limiter_core::Rate::per(permits, micros(period)).unwrap();
         let capacity = Amount::from_thousandths(thousandths);
         match kind {
             0 => Policy::token_bucket(&name).capacity(capacity).rate(rate).build(),
             1 => Policy::funnel(&name).capacity(capacity).rate(rate).build(),
+            2 => Policy::counter_window(&name)
+                .limit(permits)
+                .window(micros(period))
+                .build(),
+            3 => Policy::fixed_window(&name)
+                .limit(permits)
+                .window(micros(period))
+                .build(),
+            4 => Policy::concurrency(&name).max(permits).build(),
             _ => Policy::sliding_window(&name)
                 .limit(permits)
                 .window(micros(period))
@@ -53,6 +63,22 @@ fn key() -> impl Strategy<Value = Key<'static>> {
         })
 }
 
+type Extras = (Enforcement, OnDenial, Option<&'static str>, Option<KeyList>);
+
+/// What few policies say.
+fn extras() -> impl Strategy<Value = Option<Extras>> {
+    let modes = prop::sample::select(vec![Enforcement::Enforce, Enforcement::Shadow, Enforcement::Off]);
+    let answers = prop::sample::select(vec![
+        OnDenial::Reject,
+        OnDenial::Degrade,
+        OnDenial::Wait(micros(500_000)),
+    ]);
+    let penalties = prop::sample::select(vec!["10 in 1m: 15m", "1 in 1s: 7d"]);
+    let keys = ["10.0.0.0/8", "2001:db8::/32", "user:*", "\u{e9}\"\\"];
+    let lists = prop::sample::subsequence(keys.to_vec(), 1..4).prop_map(|keys| KeyList::parse(keys).unwrap());
+    option::of((modes, answers, option::of(penalties), option::of(lists)))
+}
+
 fn entry() -> impl Strategy<Value = BookEntry> {
     let answers = prop::sample::select(vec![
         OnStoreFailure::Local,
@@ -66,26 +92,54 @@ fn entry() -> impl Strategy<Value = BookEntry> {
         answers,
         option::of(10_000..3_600_000_000_u64),
         option::of(prop::collection::vec(text(), 1..4)),
+        extras(),
     );
-    (text(), 0..2, 1..1_000_000_u64, settings).prop_map(
-        |(name, kind, permits, (group, deadline, answer, lease, apps))| {
+    (text(), 0..6, 1..1_000_000_u64, settings).prop_map(
+        |(name, kind, permits, (group, deadline, answer, lease, apps, extras))| {
             macro_rules! with_settings {
                 ($builder:expr) => {{
                     let mut builder = $builder.deadline(micros(deadline)).on_store_failure(answer);
                     if let Some(group) = group {
                         builder = builder.group(group);
                     }
+                    if let Some((mode, on_denial, penalty, keys)) = extras {
+                        builder = builder.enforcement(mode).on_denial(on_denial);
+                        if let Some(keys) = keys {
+                            builder = builder.allow_keys(keys.clone()).deny_keys(keys);
+                        }
+                        if let (Some(penalty), 1..=4) = (penalty, kind) {
+                            builder = builder.penalty(penalty);
+                        }
+                    }
                     builder
                 }};
             }
-            let policy = if kind == 0 {
-                let mut builder = with_settings!(Policy::token_bucket(name).capacity(permits).rate("7/3s"));
-                if let Some(lease) = lease {
-                    builder = builder.lease(micros(lease));
+            let policy = match kind {
+                0 => {
+                    let mut builder =
+                        with_settings!(Policy::token_bucket(name).capacity(permits).rate("7/3s"));
+                    if let Some(lease) = lease {
+                        builder = builder.lease(micros(lease));
+                    }
+                    builder.build()
                 }
-                builder.build()
-            } else {
-                with_settings!(Policy::sliding_window(name).limit(permits).window("1h1us")).build()
+                1 => with_settings!(Policy::sliding_window(name).limit(permits).window("1h1us")).build(),
+                2 => with_settings!(Policy::funnel(name).capacity(permits).rate("7/3s").paced()).build(),
+                3 => with_settings!(
+                    Policy::fixed_window(name)
+                        .limit(permits)
+                        .window("month")
+                        .aligned("-02:30")
+                )
+                .build(),
+                4 => with_settings!(
+                    Policy::fixed_window(name)
+                        .limit(permits)
+                        .window("8h")
+                        .aligned("utc")
+                )
+                .build(),
+                _ => with_settings!(Policy::concurrency(name).max(permits).lease("7s")).build(),
             };
             let entry = BookEntry::new(policy.unwrap());
             match apps {

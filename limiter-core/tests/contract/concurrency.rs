@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use limiter_core::{Amount, Ask, Key, OnStoreFailure, Permit, Policy, Rejection, StoreErrorKind};
+use limiter_core::{
+    Amount, Ask, Enforcement, Key, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -372,4 +374,50 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
     }
     comes_to_remain(&subject, &policy, 7).await;
     ticking.abort();
+}
+
+/// What is off or listed holds nothing; what is in shadow is counted as far as there is room, and denied to nobody.
+pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: Subject) {
+    let policy = |name: &str| {
+        let policy = Policy::concurrency(name).max(1).deadline(PATIENT);
+        policy.on_store_failure(OnStoreFailure::Error)
+    };
+    let limits = &subject.limits;
+    let off = policy("off").enforcement(Enforcement::Off).build().unwrap();
+    let one = limits.enter(&off, KEY).await.unwrap();
+    let two = limits.enter(&off, KEY).await.unwrap();
+    assert_eq!(
+        (one.decision().origin(), two.decision().origin()),
+        (Origin::Off, Origin::Off)
+    );
+
+    let shadow = policy("shadow").enforcement(Enforcement::Shadow).build().unwrap();
+    let held = limits.enter(&shadow, KEY).await.unwrap();
+    assert!(!held.decision().would_deny());
+    let beyond = limits.enter(&shadow, KEY).up_to(secs(60)).await.unwrap();
+    assert!(beyond.decision().is_allowed() && beyond.decision().would_deny());
+    drop(beyond);
+    assert_eq!(
+        limits.peek(&shadow, KEY).await.unwrap().remaining(),
+        0,
+        "the first is still held"
+    );
+
+    let listed = policy("listed")
+        .allow_keys(["ann"])
+        .deny_keys(["bob"])
+        .build()
+        .unwrap();
+    let ann = [
+        limits.enter(&listed, "ann").await.unwrap(),
+        limits.enter(&listed, "ann").await.unwrap(),
+    ];
+    assert!(
+        ann.iter()
+            .all(|permit| permit.decision().origin() == Origin::KeyList)
+    );
+    let bob = limits.enter(&listed, "bob").await;
+    assert!(matches!(bob, Err(Rejection::Forbidden { policy }) if policy == "listed"));
+    let penalised = policy("p").penalty("1 in 1s: 1s").build();
+    assert!(penalised.is_err(), "nothing counts denials of what is in flight");
 }

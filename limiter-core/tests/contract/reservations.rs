@@ -1,6 +1,6 @@
 //! Permits that are taken by an estimate and settled by the true cost, and debts.
 
-use limiter_core::{Amount, Ask, Policy, Rejection};
+use limiter_core::{Amount, Ask, Enforcement, Policy, Rejection};
 
 use crate::support::{
     KEY, Subject, bucket, funnel, left, micros, millis, one_of_each, only, secs, wait_of, window,
@@ -212,4 +212,44 @@ pub(crate) async fn a_debt_outlasts_a_change_of_policy(subject: Subject) {
         subject.clock.advance(told);
         assert!(subject.call(&large).await.is_allowed(), "{large}");
     }
+}
+
+/// A settlement gives back and charges where something was charged, and nowhere else.
+pub(crate) async fn what_was_not_charged_is_not_settled(subject: Subject) {
+    let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate("1/h");
+    let plain = policy("plain").build().unwrap();
+    let shadow = policy("shadow").enforcement(Enforcement::Shadow).build().unwrap();
+    let off = policy("off").enforcement(Enforcement::Off).build().unwrap();
+    let listed = policy("listed").allow_keys([KEY]).build().unwrap();
+    let limits = &subject.limits;
+
+    let all = [&off, &plain, &listed, &shadow].map(|policy| Ask::new(policy, KEY));
+    let reservation = limits.reserve_all(all).cost(4).await.unwrap();
+    reservation.settle_each([1, 2, 3, 3]).await.unwrap();
+    assert_eq!(subject.remaining(&plain).await, Amount::from(3_u32));
+    assert_eq!(subject.remaining(&shadow).await, Amount::from(2_u32));
+
+    // Let through by shadow, and charged nothing: there is nothing to give back.
+    let reservation = limits.reserve(&shadow, KEY).cost(4).await.unwrap();
+    assert!(reservation.decision().would_deny());
+    reservation.settle(1).await.unwrap();
+    assert_eq!(subject.remaining(&shadow).await, Amount::from(2_u32));
+    for policy in [&off, &listed] {
+        limits.charge(policy, KEY).cost(5).await.unwrap();
+        limits
+            .reserve(policy, KEY)
+            .cost(1)
+            .await
+            .unwrap()
+            .settle(5)
+            .await
+            .unwrap();
+    }
+    limits.set_enforcement(Enforcement::Shadow);
+    let enforced = policy("off").build().unwrap();
+    assert_eq!(
+        subject.remaining(&enforced).await,
+        Amount::from(5_u32),
+        "nothing was ever charged"
+    );
 }

@@ -7,11 +7,15 @@ use toml::de::DeValue;
 use super::fields::Table;
 use super::mistake::Report;
 use crate::error::ConfigError;
-use crate::policy::{Algorithm, LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, UtcOffset, Window};
+use crate::policy::{
+    Algorithm, Enforcement, KeyList, LevelShape, OnDenial, OnStoreFailure, Penalty, Policy, PolicyBuilder,
+    Rate, UtcOffset, Window,
+};
 use crate::units::Amount;
 
 /// The settings of every policy, in the order in which they are told.
-const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps";
+const SETTINGS: &str =
+    "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps";
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +63,7 @@ impl Kind {
 
     fn numbers(self) -> &'static str {
         match self {
-            Self::TokenBucket => "capacity, rate",
-            Self::Funnel => "capacity, rate, paced",
+            Self::TokenBucket | Self::Funnel => "capacity, rate",
             Self::SlidingWindow | Self::CounterWindow => "limit, window",
             Self::FixedWindow => "limit, window, align",
             Self::Concurrency => "max",
@@ -68,7 +71,8 @@ impl Kind {
     }
 
     pub(super) fn fields_of_a_policy(self) -> String {
-        format!("algorithm, {}, {SETTINGS}", self.numbers())
+        let paced = if self == Self::Funnel { ", paced" } else { "" };
+        format!("algorithm, {}{paced}, {SETTINGS}", self.numbers())
     }
 
     pub(super) fn fields_of_an_override(self) -> String {
@@ -106,12 +110,26 @@ pub(super) struct Settings {
     deadline: Option<Duration>,
     on_store_failure: Option<OnStoreFailure>,
     lease: Option<Duration>,
+    paced: bool,
+    enforcement: Option<Enforcement>,
+    on_denial: Option<OnDenial>,
+    penalty: Option<Penalty>,
+    allow_keys: Option<KeyList>,
+    deny_keys: Option<KeyList>,
 }
 
 impl Settings {
-    pub(super) fn read(report: &mut Report<'_>, table: &mut Table<'_>) -> Self {
+    pub(super) fn read(report: &mut Report<'_>, table: &mut Table<'_>, kind: Kind) -> Self {
+        let paced = if kind == Kind::Funnel {
+            table.take("paced")
+        } else {
+            None
+        };
         let group = table.take("group");
         let (deadline, lease) = (table.take("deadline"), table.take("lease"));
+        let (enforcement, on_denial) = (table.take("enforcement"), table.take("on_denial"));
+        let penalty = table.take("penalty");
+        let (allow_keys, deny_keys) = (table.take("allow_keys"), table.take("deny_keys"));
         let on_store_failure = table.take("on_store_failure").and_then(|field| {
             let answer = match field.value {
                 DeValue::String(text) => ON_STORE_FAILURE.iter().find(|(name, _)| name == text),
@@ -127,6 +145,12 @@ impl Settings {
             deadline: deadline.and_then(|field| field.duration(report)),
             on_store_failure,
             lease: lease.and_then(|field| field.duration(report)),
+            paced: paced.and_then(|field| field.flag(report)).unwrap_or_default(),
+            enforcement: enforcement.and_then(|field| field.parsed(report)),
+            on_denial: on_denial.and_then(|field| field.parsed(report)),
+            penalty: penalty.and_then(|field| field.parsed(report)),
+            allow_keys: allow_keys.and_then(|field| field.keys(report)),
+            deny_keys: deny_keys.and_then(|field| field.keys(report)),
         }
     }
 
@@ -143,6 +167,21 @@ impl Settings {
         if let Some(lease) = self.lease {
             builder = builder.lease(lease);
         }
+        if let Some(enforcement) = self.enforcement {
+            builder = builder.enforcement(enforcement);
+        }
+        if let Some(answer) = self.on_denial {
+            builder = builder.on_denial(answer);
+        }
+        if let Some(penalty) = self.penalty {
+            builder = builder.penalty(penalty);
+        }
+        if let Some(keys) = &self.allow_keys {
+            builder = builder.allow_keys(keys.clone());
+        }
+        if let Some(keys) = &self.deny_keys {
+            builder = builder.deny_keys(keys.clone());
+        }
         builder
     }
 }
@@ -155,7 +194,6 @@ pub(super) struct Draft {
     /// Of a level.
     capacity: Amount,
     rate: Rate,
-    paced: bool,
     /// Of a window.
     limit: Amount,
     window: Window,
@@ -185,10 +223,6 @@ impl Draft {
                     .and_then(|field| field.amount(report))
                     .unwrap_or(draft.capacity);
                 draft.rate = rate.and_then(|field| field.rate(report)).unwrap_or(draft.rate);
-                if kind == Kind::Funnel {
-                    let paced = table.take("paced");
-                    draft.paced = paced.and_then(|field| field.flag(report)).unwrap_or_default();
-                }
             }
             Kind::SlidingWindow | Kind::CounterWindow | Kind::FixedWindow => {
                 let (limit, window) = (table.require(report, "limit"), table.require(report, "window"));
@@ -200,7 +234,7 @@ impl Draft {
                     .unwrap_or(draft.window);
                 if kind == Kind::FixedWindow {
                     let aligned = table.take("align");
-                    draft.aligned = aligned.and_then(|field| field.offset(report));
+                    draft.aligned = aligned.and_then(|field| field.parsed(report));
                 }
             }
             Kind::Concurrency => {
@@ -216,7 +250,6 @@ impl Draft {
             kind: Kind::SlidingWindow,
             capacity: Amount::ONE,
             rate: Rate::one_per_second(),
-            paced: false,
             limit: Amount::ONE,
             window: Window::from(Duration::from_secs(1)),
             aligned: None,
@@ -244,6 +277,7 @@ impl Draft {
             match what {
                 "deadline" => self.settings.deadline = None,
                 "lease" => self.settings.lease = None,
+                "penalty" => self.settings.penalty = None,
                 "group" => self.settings.group = None,
                 "policy name" => name = "p",
                 // Nothing else stays that could be wrong.
@@ -287,7 +321,7 @@ impl Draft {
 
     fn level(&self, builder: PolicyBuilder<LevelShape>) -> Result<Policy, ConfigError> {
         let mut builder = builder.capacity(self.capacity).rate(self.rate);
-        if self.paced {
+        if self.settings.paced {
             builder = builder.paced();
         }
         self.settings.apply(builder).build()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::str::FromStr;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -10,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::expected;
 use super::mistake::Report;
 use crate::error::ConfigError;
-use crate::policy::{Rate, UtcOffset, Window};
+use crate::policy::{KeyList, Rate, Window};
 use crate::units::{Amount, parse_duration};
 
 /// One value, and where it stands.
@@ -100,10 +101,24 @@ impl<'t> Field<'t> {
         window.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
-    /// An offset from UTC.
-    pub(super) fn offset(&self, report: &mut Report<'_>) -> Option<UtcOffset> {
-        let offset = self.text_or_nothing().parse::<UtcOffset>();
-        offset.map_err(|error| self.refuse_as(report, &error)).ok()
+    /// Whatever is read from text.
+    pub(super) fn parsed<T: FromStr<Err = ConfigError>>(&self, report: &mut Report<'_>) -> Option<T> {
+        let parsed = self.text_or_nothing().parse();
+        parsed.map_err(|error| self.refuse_as(report, &error)).ok()
+    }
+
+    /// A list of keys.
+    pub(super) fn keys(&self, report: &mut Report<'_>) -> Option<KeyList> {
+        let DeValue::Array(values) = self.value else {
+            self.refuse(report, "a list of keys, such as [\"10.0.0.0/8\", \"user:*\"]");
+            return None;
+        };
+        let texts = values.iter().map(|value| match value.get_ref() {
+            DeValue::String(text) => text,
+            _ => "",
+        });
+        let keys = KeyList::parse(texts);
+        keys.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
     pub(super) fn flag(&self, report: &mut Report<'_>) -> Option<bool> {

@@ -8,8 +8,8 @@ use super::moment::Rfc3339;
 use crate::book::{BookEntry, Override, Page};
 use crate::key::Key;
 use crate::policy::{
-    Algorithm, Concurrency, CounterWindow, FixedWindow, Funnel, OnStoreFailure, Periods, Policy,
-    SlidingWindow, Span, TokenBucket,
+    Algorithm, Concurrency, CounterWindow, Enforcement, FixedWindow, Funnel, OnDenial, OnStoreFailure,
+    Periods, Policy, SlidingWindow, Span, TokenBucket,
 };
 use crate::units::{Amount, micros_ceil};
 
@@ -59,6 +59,27 @@ fn write_entry(text: &mut String, entry: &BookEntry) -> fmt::Result {
     }
     if let Some(lease) = policy.lease() {
         writeln!(text, "lease = \"{}\"", span(lease))?;
+    }
+    if let Algorithm::Funnel(Funnel { paced: true, .. }) = policy.algorithm() {
+        writeln!(text, "paced = true")?;
+    }
+    if policy.enforcement() != Enforcement::default() {
+        writeln!(text, "enforcement = \"{}\"", policy.enforcement())?;
+    }
+    if policy.on_denial() != OnDenial::default() {
+        writeln!(text, "on_denial = \"{}\"", policy.on_denial())?;
+    }
+    if let Some(penalty) = policy.penalty() {
+        writeln!(text, "penalty = \"{penalty}\"")?;
+    }
+    for (name, keys) in [
+        ("allow_keys", policy.allow_keys()),
+        ("deny_keys", policy.deny_keys()),
+    ] {
+        if let Some(keys) = keys {
+            let entries: Vec<String> = keys.entries().map(|entry| Quoted(entry).to_string()).collect();
+            writeln!(text, "{name} = [{}]", entries.join(", "))?;
+        }
     }
     if let Some(apps) = entry.apps() {
         let apps: Vec<String> = apps.map(|app| Quoted(app).to_string()).collect();
@@ -114,9 +135,6 @@ fn write_numbers(text: &mut String, policy: &Policy) -> fmt::Result {
                 Periods::Months(offset) => writeln!(text, "window = \"month\"\nalign = \"{offset}\"")?,
             }
         }
-    }
-    if let Algorithm::Funnel(Funnel { paced: true, .. }) = policy.algorithm() {
-        writeln!(text, "paced = true")?;
     }
     Ok(())
 }

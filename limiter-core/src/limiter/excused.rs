@@ -1,0 +1,64 @@
+//! An enter whose policy, or whose limiter, says more than a store knows: lists of keys, shadow, off.
+
+use std::time::Duration;
+
+use super::enter::Enter;
+use super::permit::{Permit, Stand};
+use crate::decision::{Decision, Marks, Origin, Rejection};
+use crate::policy::{Enforcement, KeyList};
+
+impl Enter<'_> {
+    /// Whether a store alone can tell what becomes of it.
+    pub(super) fn is_plain(&self) -> bool {
+        self.limiter.enforces() && self.ask.policy().is_plain()
+    }
+
+    pub(super) async fn run_excused(self) -> Result<Permit, Rejection> {
+        let (limiter, policy) = (self.limiter, self.ask.policy());
+        let enforcement = policy.enforcement().max(limiter.enforcement());
+        let unasked = |origin| Decision::unasked(origin, limiter.now());
+        if enforcement == Enforcement::Off {
+            return Ok(Permit::new(unasked(Origin::Off), Stand::Nothing));
+        }
+        let is_enforced = enforcement == Enforcement::Enforce;
+        let is_listed = |list: Option<&KeyList>| list.is_some_and(|list| list.has(self.ask.key()));
+        if is_listed(policy.deny_keys()) {
+            let policy = policy.name().to_owned();
+            return in_shadow(
+                is_enforced,
+                Rejection::Forbidden { policy },
+                unasked(Origin::KeyList),
+            );
+        }
+        if is_listed(policy.allow_keys()) {
+            return Ok(Permit::new(unasked(Origin::KeyList), Stand::Nothing));
+        }
+        let patient = if is_enforced {
+            self
+        } else {
+            self.up_to(Duration::ZERO)
+        };
+        match patient.run().await {
+            Err(rejection) => {
+                let told = match &rejection {
+                    Rejection::Limited(denied) => Decision {
+                        allowed: true,
+                        ..Decision::clone(denied)
+                    },
+                    _ => unasked(Origin::FailedOpen),
+                };
+                in_shadow(is_enforced, rejection, told)
+            }
+            entered => entered,
+        }
+    }
+}
+
+/// A rejection; in shadow a permit that stands for nothing, and tells of it.
+fn in_shadow(is_enforced: bool, rejection: Rejection, allowed: Decision) -> Result<Permit, Rejection> {
+    if is_enforced {
+        return Err(rejection);
+    }
+    let marks = allowed.marks.and(Marks::WOULD_DENY);
+    Ok(Permit::new(Decision { marks, ..allowed }, Stand::Nothing))
+}
