@@ -27,6 +27,9 @@
 //! | [`Policy::token_bucket`] | over any time T at most capacity + rate·T | one small value | bursts up to a size, then a steady rate |
 //! | [`Policy::funnel`] | the same; keeps what was *used* when its capacity changes | one small value | quotas that shrink and grow; [paced](PolicyBuilder::paced), calls that leave evenly |
 //! | [`Policy::sliding_window`] | never more than the limit in *any* window | 8 bytes a permit | "5 per minute" to the letter |
+//! | [`Policy::counter_window`] | over any time T at most limit · (1 + T / window) | two counters | large limits where that is exact enough |
+//! | [`Policy::fixed_window`] | at most the limit in each period, which may be one of the calendar | one counter | daily and monthly quotas |
+//! | [`Policy::concurrency`] | at most so many at once: [`Limiter::enter`] | a lease a permit | exports, connections, jobs |
 //! | [`Policy::counter_window`] | over any time T at most limit · (1 + T / window) | one small value | large limits, where some percent more do no harm |
 //! | [`Policy::fixed_window`] | at most the limit in each period | one count | quotas a day or a month, by the calendar |
 //!
@@ -60,7 +63,8 @@
 //!
 //! # Annotations
 //!
-//! `#[token_limiter]`, `#[funnel_limiter]` and `#[window_limiter]` put a limit in front of an async function. They use the
+//! `#[token_limiter]`, `#[funnel_limiter]`, `#[window_limiter]` and `#[concurrency_limiter]` put a limit in front of an async
+//! function, or of each in an `impl` block; [`sites`] lists them. They use the
 //! limiter that they name, else that of [`with_limiter`], else the one that was [`install`]ed. [`verify_sites`] checks all
 //! of them at start-up, [`sites`] lists them, and [`Limiter::site`] finds what one of them has left for a key.
 //!

@@ -117,6 +117,10 @@ impl Limiter {
     ///
     /// ```text
     /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
+    /// # besides, where policies of concurrency are entered
+    /// ACL SETUSER user +zadd +zrem +zrange +zcount +zscore +zremrangebyscore
+    /// # besides, to be told at once of changes of a book in Redis
+    /// ACL SETUSER user +publish +subscribe &namespace|book
     /// ```
     ///
     /// With `+publish +subscribe &namespace|book` besides, changes of a book in Redis (feature `book`) are told at once; without

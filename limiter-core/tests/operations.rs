@@ -87,6 +87,16 @@ async fn keys_take_the_bytes_that_are_told() {
         let policy = match &**algorithm {
             "token bucket" => bucket("search", 100, 1),
             "funnel" => funnel("search", 100, 1),
+            "counter window" => Policy::counter_window("search")
+                .limit(100)
+                .window("1h")
+                .build()
+                .unwrap(),
+            "fixed window" => Policy::fixed_window("search")
+                .limit(100)
+                .window("1h")
+                .build()
+                .unwrap(),
             _ => window("search", permits, "1h"),
         };
         // As calls come: a ring that grows is given more room than it needs.

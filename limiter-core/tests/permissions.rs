@@ -80,6 +80,12 @@ fn the_readme_names_the_permissions_that_are_tested() {
         assert_eq!(told, [acl::SCRIPT, more].concat(), "{place}");
     }
     assert!(readme.contains(&acl::AT_SENTINELS.join(" ")));
+    for more in [acl::CONCURRENCY, acl::BOOK] {
+        assert!(
+            readme.contains(&format!("\nACL SETUSER limiter {}", more.join(" "))),
+            "{more:?}"
+        );
+    }
 }
 
 #[tokio::test]
