@@ -119,8 +119,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn read(report: &mut Report<'_>, table: &mut Table<'_>, kind: Kind) -> Self {
-        let paced = if kind == Kind::Funnel {
+    pub(super) fn read(report: &mut Report<'_>, table: &mut Table<'_>, kind: Option<Kind>) -> Self {
+        let paced = if kind == Some(Kind::Funnel) {
             table.take("paced")
         } else {
             None
