@@ -180,6 +180,19 @@ impl Share {
         step(&self.whole, state, beyond, now, Mode::Charge);
     }
 
+    /// Time until what the store had given leaves room for a cost that the share as a whole has room for.
+    fn room_in(&self, cost: u64, now: u64) -> u64 {
+        let Some(left) = self.left else { return 0 };
+        let over_in = left.until.saturating_sub(now);
+        match self.whole {
+            // What was given counts less and less.
+            Algorithm::CounterWindow(window) => {
+                over_in.saturating_sub(counts_so_little(window, left, window.limit.saturating_sub(cost)))
+            }
+            _ => over_in,
+        }
+    }
+
     /// Says when to ask again, where that is not only up to the share.
     fn finish(&self, outcome: &mut Outcome, cost: u64, now: u64) {
         if cost > self.whole.quota() {
@@ -187,7 +200,7 @@ impl Share {
             outcome.retry_after = micros_ceil(ASK_AGAIN_AFTER);
         } else if self.is_below(cost) {
             outcome.fits = false;
-            outcome.retry_after = self.left.map_or(0, |left| left.until.saturating_sub(now)).max(1);
+            outcome.retry_after = self.room_in(cost, now).max(1);
         }
         if let (Some(left), true) = (self.left, self.whole.is_window()) {
             outcome.reset_after = outcome.reset_after.max(left.until.saturating_sub(now));
@@ -226,6 +239,14 @@ fn still_counts(window: CounterWindow, left: Left, now: u64) -> u64 {
     let counts = (u128::from(used) * u128::from(still)).div_ceil(u128::from(fades_for.max(1)));
     // Not more than had been used.
     u64::try_from(counts).unwrap_or(used).min(window.limit)
+}
+
+/// How long before its end no more than `rest` still counts of what had been used of a counter window: the inverse of
+/// [`still_counts`].
+fn counts_so_little(window: CounterWindow, left: Left, rest: u64) -> u64 {
+    let used = window.limit.saturating_sub(left.remaining).max(1);
+    let fades_for = window.window.min(left.until.saturating_sub(left.as_of));
+    u64::try_from(u128::from(rest) * u128::from(fades_for) / u128::from(used)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -359,6 +380,42 @@ mod tests {
             }
             // A fraction of a permit is not told; and a window's permits count as if all had been given with the newest.
             assert!(whole - part <= 1, "{policy}: {part} of {whole}");
+        }
+    }
+
+    /// A denial for what the store had given ends when it says so: a microsecond earlier it is still one.
+    #[test]
+    fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
+        let policy = Policy::counter_window("c")
+            .limit(100)
+            .window("1h")
+            .build()
+            .unwrap();
+        let hour = 3_600_000_000;
+        for (remaining, cost, reset_after) in [
+            (0, 1, 2 * hour),
+            (10, 30, 2 * hour),
+            (0, 100, hour),
+            (7, 8, hour / 2),
+        ] {
+            let clock = ManualClock::new();
+            let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
+            let request = Request::new([Ask::new(&policy, "k").cost(cost)], Mode::Charge, false).unwrap();
+            let outcome = Outcome {
+                remaining,
+                reset_after,
+                ..Outcome::default()
+            };
+            let decided_at = clock.now();
+            let outcomes = [outcome].into_iter().collect();
+            insurance.heard(&request, &Verdict { decided_at, outcomes }, decided_at);
+            let fits = |insurance: &Insurance| insurance.decide(&request, 1).unwrap().outcomes[0];
+            let denied = fits(&insurance);
+            assert!(!denied.fits && denied.retry_after > 0, "{remaining} {cost}");
+            clock.advance(Duration::from_micros(denied.retry_after - 1));
+            assert!(!fits(&insurance).fits, "{remaining} {cost}: too late");
+            clock.advance(Duration::from_micros(1));
+            assert!(fits(&insurance).fits, "{remaining} {cost}: too early");
         }
     }
 }
