@@ -294,7 +294,8 @@ impl Limiter {
     /// Gives `key` back what it has used under `policy`: a permit, or what [`Refund::cost`] says, and never more than is used.
     ///
     /// Of a window the permits come back that would leave it next. What was never asked for cannot be told from what was, so
-    /// a refund belongs to a call that was allowed and came to nothing, once. Where calls are charged nothing, because the policy
+    /// a refund belongs to a call that was allowed and came to nothing, once, and while its permit is still in use: one that comes after a
+    /// fixed window's period gives back of the next. [`reserve`](Self::reserve) knows when that is. Where calls are charged nothing, because the policy
     /// is [`Off`](crate::Enforcement::Off) or a list names the key, nothing is given back.
     ///
     /// ```
