@@ -315,13 +315,23 @@ pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<Resolved, R
     limiter.resolve(name, key)
 }
 
-/// The answer to a check, after what its policies say of a denial.
+/// Whether the answer to a check is all that becomes of it: its policy has nobody wait.
+#[must_use]
+#[inline]
+pub fn is_answered_at_once(policy: &Policy) -> bool {
+    policy.on_denial() == OnDenial::Reject && !policy.is_paced()
+}
+
+/// The answer to a check, after what its policies say of a denial, when the call may go on.
 ///
 /// # Errors
 ///
 /// The call must not go on.
 pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
-    check.admitted().await.map(Allowed::into_decision)
+    let limiter = check.limiter();
+    let allowed = check.admitted().await?;
+    limiter.pace(&allowed).await?;
+    Ok(allowed.into_decision())
 }
 
 /// A rejected call, and the number of the attribute whose fallback answers.

@@ -385,6 +385,11 @@ impl Policy {
         &self.0.counters
     }
 
+    /// Whether calls that are admitted wait for their turn.
+    pub(crate) fn is_paced(&self) -> bool {
+        matches!(self.0.algorithm, Algorithm::Funnel(Funnel { paced: true, .. }))
+    }
+
     /// This policy with the numbers of another one, of the same algorithm.
     pub(crate) fn with_numbers_of(&self, other: &Self) -> Self {
         let algorithm = match (self.0.algorithm, other.0.algorithm) {

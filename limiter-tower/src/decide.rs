@@ -6,25 +6,33 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Request;
-use limiter_core::__private::{Reporter, admit, at_once};
-use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, OnDenial, Policy, Rejection};
+use limiter_core::__private::{Reporter, Resolved, admit, at_once, is_answered_at_once, named};
+use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
 /// What a layer limits by: the limiter, the policy, and the cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     limiter: Limiter,
-    policy: Policy,
+    limit: Limit,
     cost: Result<Amount, ConfigError>,
     /// Whether handlers and layers further out see the decision that allows a request.
     shows_decisions: bool,
     reporter: Arc<Reporter>,
 }
 
+/// By which policy.
+#[derive(Clone, Debug)]
+pub(crate) enum Limit {
+    Given(Policy),
+    /// The one that stands under this name in the limiter's book.
+    Named(Box<str>),
+}
+
 impl Limits {
-    pub(crate) fn new(limiter: Limiter, policy: Policy) -> Self {
+    pub(crate) fn new(limiter: Limiter, limit: Limit) -> Self {
         Self {
             limiter,
-            policy,
+            limit,
             cost: Ok(Amount::ONE),
             shows_decisions: false,
             reporter: Arc::new(Reporter::new("RateLimitLayer")),
@@ -63,30 +71,50 @@ impl Limits {
     /// The answer, if it takes no waiting.
     #[inline]
     pub(crate) fn at_once(&self, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
-        if self.policy.on_denial() != OnDenial::Reject {
+        match &self.limit {
+            Limit::Given(policy) => self.at_once_by(policy, key),
+            Limit::Named(name) => match named(&self.limiter, name, key) {
+                Ok(Resolved::Policy(policy)) => self.at_once_by(&policy, key),
+                Ok(Resolved::Allowed(decision)) => Poll::Ready(Ok(decision)),
+                Err(rejection) => Poll::Ready(Err(rejection)),
+            },
+        }
+    }
+
+    #[inline]
+    fn at_once_by(&self, policy: &Policy, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
+        if !is_answered_at_once(policy) {
             return Poll::Pending;
         }
-        match self.check(key) {
+        match self.check(policy, key) {
             Ok(check) => at_once(&check),
             Err(rejection) => Poll::Ready(Err(rejection)),
         }
     }
 
     async fn ask(self: Arc<Self>, key: Key<'static>) -> Result<Decision, Rejection> {
-        let answer = match self.check(&key) {
-            Ok(check) => admit(check).await,
-            Err(rejection) => Err(rejection),
+        let answer = match &self.limit {
+            Limit::Given(policy) => self.ask_by(policy, &key).await,
+            Limit::Named(name) => match named(&self.limiter, name, &key) {
+                Ok(Resolved::Policy(policy)) => self.ask_by(&policy, &key).await,
+                Ok(Resolved::Allowed(decision)) => Ok(decision),
+                Err(rejection) => Err(rejection),
+            },
         };
         self.answer(answer)
     }
 
+    async fn ask_by(&self, policy: &Policy, key: &Key<'_>) -> Result<Decision, Rejection> {
+        admit(self.check(policy, key)?).await
+    }
+
     #[inline]
-    fn check<'a>(&'a self, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
+    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
         let cost = match &self.cost {
             Ok(cost) => *cost,
             Err(error) => return Err(error.clone().into()),
         };
-        let check = self.limiter.check(&self.policy, key);
+        let check = self.limiter.check(policy, key);
         Ok(if cost == Amount::ONE {
             check
         } else {

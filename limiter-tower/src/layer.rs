@@ -6,7 +6,7 @@ use std::sync::Arc;
 use limiter_core::{Amount, ConfigError, Limiter, Policy};
 use tower_layer::Layer;
 
-use crate::decide::Limits;
+use crate::decide::{Limit, Limits};
 use crate::service::RateLimit;
 
 /// Limits the rate of requests to the service that it wraps.
@@ -53,7 +53,27 @@ impl RateLimitLayer {
     /// the limiter.
     pub fn new(limiter: &Limiter, policy: Policy) -> Self {
         Self {
-            limits: Arc::new(Limits::new(limiter.clone(), policy)),
+            limits: Arc::new(Limits::new(limiter.clone(), Limit::Given(policy))),
+            key: NoKey(()),
+        }
+    }
+
+    /// Limits requests by the policy that stands under this name in the limiter's book when they come. Where there is none, the limiter
+    /// says what becomes of them ([`OnNotConfigured`](limiter_core::OnNotConfigured)).
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    /// use limiter_tower::{RateLimitLayer, key};
+    ///
+    /// let book = PolicyBook::new().with(Policy::token_bucket("api").capacity(20).rate("10/s").build()?);
+    /// let limits = Limiter::in_process().book(&book).build();
+    /// let layer = RateLimitLayer::named(&limits, "api").key(key::header("x-api-key"));
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn named(limiter: &Limiter, policy: impl Into<String>) -> Self {
+        Self {
+            limits: Arc::new(Limits::new(limiter.clone(), Limit::Named(policy.into().into()))),
             key: NoKey(()),
         }
     }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,10 +12,20 @@ use axum::middleware::{self, Next};
 use axum::routing::get;
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
-use limiter_core::{Decision, Enforcement, Limiter, OnDenial, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_core::{
+    Decision, Enforcement, Limiter, ManualClock, OnDenial, OnStoreFailure, Origin, Policy, PolicyBook,
+    Rejection,
+};
 use limiter_tower::{RateLimitLayer, key};
 use support::{Strict, at_most, limiter, one_a_minute, request, text};
 use tower::{Layer, ServiceExt};
+
+/// Polls once.
+macro_rules! poll {
+    ($future:expr) => {
+        std::future::poll_fn(|context| std::task::Poll::Ready(Pin::new($future).poll(context))).await
+    };
+}
 
 fn get_as(path: &str, api_key: &str) -> Request {
     Request::get(path)
@@ -434,4 +445,53 @@ async fn a_key_on_the_deny_list_is_forbidden_and_one_in_shadow_is_not() {
         (status("ann").await, status("eve").await),
         (StatusCode::OK, StatusCode::OK)
     );
+}
+
+#[tokio::test]
+async fn a_policy_of_a_book_limits_by_its_name_and_may_change() {
+    let clock = ManualClock::new();
+    let book = PolicyBook::new();
+    let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    let service = RateLimitLayer::named(&limits, "api")
+        .key(key::shared())
+        .layer(Strict::default());
+    let status = async || service.clone().oneshot(request("ann")).await.unwrap().status();
+
+    assert_eq!(status().await, StatusCode::OK, "not configured yet");
+    assert_eq!(book.not_configured(), 1);
+    let sized = |capacity: u32| {
+        Policy::funnel("api")
+            .capacity(capacity)
+            .rate("1/h")
+            .build()
+            .unwrap()
+    };
+    book.set(sized(1));
+    assert_eq!(status().await, StatusCode::OK);
+    assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS);
+    book.set(sized(2));
+    assert_eq!(status().await, StatusCode::OK);
+    assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn requests_behind_a_paced_funnel_leave_evenly() {
+    let (limits, clock) = limiter();
+    let policy = Policy::funnel("paced")
+        .capacity(2)
+        .rate("1/s")
+        .paced()
+        .build()
+        .unwrap();
+    let service = RateLimitLayer::new(&limits, policy)
+        .key(key::shared())
+        .layer(Strict::default());
+    let first = service.clone().oneshot(request("ann")).await.unwrap();
+    assert_eq!(first.status(), StatusCode::OK);
+    let mut second = pin!(service.clone().oneshot(request("ann")));
+    assert!(poll!(&mut second).is_pending());
+    clock.advance(Duration::from_micros(999_999));
+    assert!(poll!(&mut second).is_pending());
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(second.await.unwrap().status(), StatusCode::OK);
 }

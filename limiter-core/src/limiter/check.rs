@@ -175,6 +175,10 @@ impl<'a> Check<'a> {
         each.reduce(OnDenial::stricter).unwrap_or_default()
     }
 
+    pub(crate) fn limiter(&self) -> &'a Limiter {
+        self.limiter
+    }
+
     pub(super) fn asks(&self) -> &[Ask<'a>] {
         &self.asks
     }
