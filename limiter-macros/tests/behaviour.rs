@@ -25,6 +25,8 @@ mod fallbacks;
 mod keys;
 #[path = "behaviour/limiters.rs"]
 mod limiters;
+#[path = "behaviour/named.rs"]
+mod named;
 #[path = "behaviour/plain.rs"]
 mod plain;
 #[path = "behaviour/several.rs"]

@@ -39,9 +39,9 @@ where
                 ::limiter_core::__private::Site { name : "mail", function :
                 ::core::concat!(::core::module_path!(), "::", "send"), file :
                 ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
-                key : ::limiter_core::__private::Written::Template { text : "{app.id}",
-                pieces : & [::limiter_core::__private::Piece::Part("app.id")] }, group :
-                ::core::option::Option::None, policy :
+                held : false, key : ::limiter_core::__private::Written::Template { text :
+                "{app.id}", pieces : & [::limiter_core::__private::Piece::Part("app.id")]
+                }, group : ::core::option::Option::None, policy :
                 ::limiter_core::__private::SitePolicy::Fixed(||
                 ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
             }

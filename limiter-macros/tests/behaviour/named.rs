@@ -1,0 +1,121 @@
+//! Policies that stand in a book.
+
+use limiter_core::{
+    Limiter, ManualClock, OnNotConfigured, Policy, PolicyBook, Rejection, concurrency_limiter, token_limiter,
+    window_limiter, with_limiter,
+};
+
+fn slow() -> Result<&'static str, Rejection> {
+    Ok("slow down")
+}
+
+#[token_limiter(policy = "search", key = "{user}", fallback = slow)]
+async fn search(user: &str) -> Result<&'static str, Rejection> {
+    let _ = user;
+    Ok("found")
+}
+
+/// A budget of its own, and one that stands in the book.
+#[window_limiter(name = "send", limit = 3, window = "1h", key = "{to}")]
+#[token_limiter(policy = "sms", key = "{to}", fallback = slow)]
+async fn send(to: &str) -> Result<&'static str, Rejection> {
+    let _ = to;
+    Ok("sent")
+}
+
+#[concurrency_limiter(policy = "export", key = "{tenant}")]
+async fn export(tenant: &str, within: Option<&'static str>) -> Result<&'static str, Rejection> {
+    match within {
+        Some(other) => Box::pin(export(other, None)).await,
+        None => Ok(if tenant == "ann" { "all of ann" } else { "all" }),
+    }
+}
+
+fn sized(name: &str, capacity: u32) -> Policy {
+    Policy::token_bucket(name)
+        .capacity(capacity)
+        .rate("1/h")
+        .build()
+        .unwrap()
+}
+
+fn with_book(book: &PolicyBook) -> Limiter {
+    Limiter::in_process()
+        .clock(&ManualClock::new())
+        .book(book)
+        .build()
+}
+
+#[tokio::test]
+async fn a_policy_of_the_book_limits_from_the_next_call_on() {
+    let book = PolicyBook::new();
+    with_limiter(with_book(&book), async {
+        for _ in 0..3 {
+            assert_eq!(
+                search("ann").await.unwrap(),
+                "found",
+                "not configured, and allowed"
+            );
+        }
+        assert_eq!(book.not_configured(), 3);
+        book.set(sized("search", 1));
+        assert_eq!(search("ann").await.unwrap(), "found");
+        assert_eq!(search("ann").await.unwrap(), "slow down");
+        assert_eq!(search("bob").await.unwrap(), "found");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_not_configured_is_no_part_of_the_decision() {
+    let book = PolicyBook::new();
+    with_limiter(with_book(&book), async {
+        assert_eq!(send("ann").await.unwrap(), "sent");
+        book.set(sized("sms", 1));
+        assert_eq!(send("ann").await.unwrap(), "sent");
+        assert_eq!(send("ann").await.unwrap(), "slow down", "the book's own fallback");
+        book.remove("sms");
+        assert_eq!(send("ann").await.unwrap(), "sent");
+        assert!(send("ann").await.unwrap_err().is_limited(), "three were sent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_not_configured_may_be_rejected() {
+    let limits = Limiter::in_process()
+        .on_not_configured(OnNotConfigured::Deny)
+        .build();
+    with_limiter(limits, async {
+        let rejected = export("ann", None).await;
+        assert!(matches!(rejected, Err(Rejection::NotConfigured { policy }) if policy == "export"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_book_says_how_many_are_in_flight() {
+    let book = PolicyBook::new();
+    with_limiter(with_book(&book), async {
+        assert_eq!(export("ann", Some("ann")).await.unwrap(), "all of ann");
+        book.set(Policy::concurrency("export").max(1).build().unwrap());
+        assert!(export("ann", Some("ann")).await.unwrap_err().is_limited());
+        assert_eq!(export("ann", Some("bob")).await.unwrap(), "all");
+        // A policy of a rate is taken once, and held by nobody.
+        book.set(sized("export", 2));
+        assert_eq!(export("ann", Some("ann")).await.unwrap(), "all of ann");
+        assert!(export("ann", None).await.unwrap_err().is_limited());
+    })
+    .await;
+}
+
+/// Whoever has an attribute that holds nothing is told to take another.
+#[tokio::test]
+async fn a_policy_of_concurrency_needs_an_attribute_that_holds() {
+    let book = PolicyBook::new().with(Policy::concurrency("search").max(1).build().unwrap());
+    with_limiter(with_book(&book), async {
+        assert_eq!(search("ann").await.unwrap(), "slow down");
+        assert!(matches!(send("ann").await, Ok("sent")));
+    })
+    .await;
+}
