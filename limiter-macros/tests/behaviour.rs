@@ -8,6 +8,7 @@
     clippy::needless_pass_by_value,
     clippy::panic,
     clippy::trivially_copy_pass_by_ref,
+    clippy::unnecessary_wraps,
     clippy::unused_async,
     clippy::unwrap_used,
     reason = "the annotated functions are there for their shapes"
