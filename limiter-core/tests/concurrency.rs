@@ -283,6 +283,46 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
     comes_to_remain(&limits, &insured, 5).await;
 }
 
+/// That the caller's time is over says nothing about Redis: the share of a replica is for when it is out.
+#[tokio::test]
+async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let proxy = Proxy::start(server.port());
+    let behind = Limiter::redis(proxy.url());
+    let far = behind.namespace(&namespace).build().unwrap();
+    let near = on(&server, &namespace);
+    let insured = Policy::concurrency("p")
+        .max(1)
+        .lease(secs(30))
+        .deadline(PATIENT)
+        .build()
+        .unwrap();
+    far.ready().await.unwrap();
+    let held = near.enter(&insured, KEY).await.unwrap();
+    proxy.set_delay(millis(50));
+    for up_to in [1, 5, 20, 5, 1, 20, 5, 250, 400] {
+        let answer = far.enter(&insured, KEY).up_to(millis(up_to)).await;
+        let Err(Rejection::TimedOut { decision, .. }) = answer else {
+            panic!("{up_to} ms: {answer:?}")
+        };
+        let told = decision.map(|denied| (denied.origin(), denied.remaining()));
+        // The first answer takes a tenth of a second.
+        assert_eq!(told, (up_to >= 250).then_some((Origin::Redis, 0)), "{up_to} ms");
+    }
+    let decided = far.enter(&insured, "another").await.unwrap();
+    assert_eq!(
+        decided.decision().origin(),
+        Origin::Redis,
+        "none of them was a failure of the server's"
+    );
+    held.leave().await.unwrap();
+    for _ in 0..3 {
+        let answer = far.enter(&insured, KEY).up_to(millis(20)).await;
+        assert!(matches!(answer, Err(Rejection::TimedOut { .. })), "{answer:?}");
+    }
+    comes_to_remain(&near, &insured, 1).await;
+}
+
 #[tokio::test]
 async fn who_gives_up_while_redis_is_asked_holds_nothing() {
     let server = RedisServer::start();
