@@ -324,6 +324,35 @@ async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum(
 }
 
 #[tokio::test]
+async fn who_was_admitted_without_redis_and_is_refused_by_it_learns_it() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let proxy = Proxy::start(server.port());
+    let behind = Limiter::redis(proxy.url());
+    let cut_off = behind.namespace(&namespace).build().unwrap();
+    let other = on(&server, &namespace);
+    let insured = Policy::concurrency("p").max(1).lease(millis(600));
+    let insured = insured.deadline(millis(100)).build().unwrap();
+    let policy = policy(1, millis(600));
+    cut_off.ready().await.unwrap();
+    proxy.set_black_hole(true);
+    let permit = cut_off.enter(&insured, KEY).await.unwrap();
+    assert_eq!(permit.decision().origin(), Origin::Insurance);
+    assert!(permit.is_held());
+    let taken = other.enter(&policy, KEY).await.unwrap();
+    proxy.set_black_hole(false);
+    proxy.drop_connections();
+    let lost = tokio::time::timeout(PATIENT, permit.lost()).await;
+    lost.expect("it is never told that another is in its place");
+    assert!(!permit.is_held() && taken.is_held());
+    taken.leave().await.unwrap();
+    // It still works, and Redis counts it now.
+    comes_to_remain(&other, &policy, 0).await;
+    assert!(!permit.is_held(), "what was lost once is lost");
+    drop(permit);
+    comes_to_remain(&other, &policy, 1).await;
+}
+
+#[tokio::test]
 async fn who_gives_up_while_redis_is_asked_holds_nothing() {
     let server = RedisServer::start();
     let limits = limiter(server.url());

@@ -95,9 +95,9 @@ impl Term {
             let ended = self.ends.load(Ordering::Acquire);
             let next = match (ended, renewed) {
                 (LOST, _) => return,
-                // It was Redis that had not heard of it.
-                (WITHOUT_END, Renewed::Gone) => return,
+                // It was Redis that had not heard of it, and had room.
                 (WITHOUT_END, Renewed::Anew) | (_, Renewed::GoesOn) => ends,
+                // Others are in its place. It goes on being renewed, so that Redis counts it when there is room.
                 (_, Renewed::Gone | Renewed::Anew) => LOST,
             };
             if self.set(ended, next) {
