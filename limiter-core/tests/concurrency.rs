@@ -352,6 +352,52 @@ async fn who_was_admitted_without_redis_and_is_refused_by_it_learns_it() {
     comes_to_remain(&other, &policy, 1).await;
 }
 
+/// More than one call can be about, and all of it due at one moment.
+#[tokio::test]
+async fn a_reset_takes_all_of_the_others_and_nothing_of_its_own_however_much_there_is() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let limiter = || {
+        let builder = Limiter::redis(server.url()).namespace(&namespace);
+        builder.clock(&clock).build().unwrap()
+    };
+    let (limits, other) = (limiter(), limiter());
+    let policy = policy(10_000, secs(30));
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for cost in [1_024_u32, 500, 1_024, 3] {
+        own.push(limits.enter(&policy, KEY).cost(cost).await.unwrap());
+        others.push(other.enter(&policy, KEY).cost(cost).await.unwrap());
+    }
+    clock.advance(millis(1));
+    for cost in [7_u32, 1_000] {
+        own.push(limits.enter(&policy, KEY).cost(cost).await.unwrap());
+        others.push(other.enter(&policy, KEY).cost(cost).await.unwrap());
+    }
+    let held: u64 = 1_024 + 500 + 1_024 + 3 + 7 + 1_000;
+    assert_eq!(remaining(&limits, &policy).await, 10_000 - 2 * held);
+    limits.reset(&policy, KEY).await.unwrap();
+    assert_eq!(remaining(&limits, &policy).await, 10_000 - held);
+    assert!(own.iter().all(Permit::is_held));
+    drop((own, others));
+    comes_to_remain(&limits, &policy, 10_000).await;
+}
+
+#[tokio::test]
+async fn a_reset_leaves_what_is_being_entered_here() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = on(&server, &namespace);
+    let policy = policy(64, secs(30));
+    let mut permits = Vec::new();
+    for left in (0..64).rev() {
+        // Redis admits it before it forgets, and this process hears of it afterwards.
+        let entering = limits.enter(&policy, KEY).into_future();
+        let (permit, reset) = tokio::join!(entering, limits.reset(&policy, KEY));
+        reset.unwrap();
+        permits.push(permit.unwrap());
+        assert_eq!(remaining(&limits, &policy).await, left);
+    }
+    assert!(permits.iter().all(Permit::is_held));
+}
+
 #[tokio::test]
 async fn who_gives_up_while_redis_is_asked_holds_nothing() {
     let server = RedisServer::start();
