@@ -399,6 +399,27 @@ async fn a_reset_leaves_what_is_being_entered_here() {
 }
 
 #[tokio::test]
+async fn a_peek_changes_nothing() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let builder = Limiter::redis(server.url()).namespace(&namespace);
+    let limits = builder.clock(&clock).build().unwrap();
+    let policy = policy(3, secs(30));
+    let _held = limits.enter(&policy, KEY).cost(2).await.unwrap();
+    // Now they lie too far ahead.
+    clock.step_back(secs(3_600));
+    let key = format!("{namespace}|cc|p|{{k}}");
+    let stored = || {
+        let members = server.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+        let members = members.items().iter().map(|item| format!("{item:?}"));
+        members.collect::<Vec<_>>()
+    };
+    let before = stored();
+    let told = limits.peek(&policy, KEY).await.unwrap();
+    assert_eq!(stored(), before);
+    assert_eq!((told.remaining(), told.reset_after()), (1, secs(30)));
+}
+
+#[tokio::test]
 async fn who_gives_up_while_redis_is_asked_holds_nothing() {
     let server = RedisServer::start();
     let limits = limiter(server.url());

@@ -74,7 +74,7 @@ end
 
 -- A clock that stepped back would keep those alive who died before it did. None ends later than a whole lease from now.
 local longest = permits[1] and permits[1].ends or now
-if operation ~= RESET and operation ~= LEAVE and last[2] and tonumber(last[2]) > longest then
+if (operation == ENTER or operation == RENEW) and last[2] and tonumber(last[2]) > longest then
   local far = call('ZRANGE', key, '+inf', '(' .. text(longest), 'BYSCORE', 'REV', 'LIMIT', '0', text(PUT_RIGHT), 'WITHSCORES')
   for i = 1, #far, 2 do
     local ends = now + unpack('<I4', far[i], 20) * 1000
@@ -144,9 +144,15 @@ local used, first_end, last_end = held(), 0, 0
 if used > 0 and operation ~= LEAVE then
   local first = call('ZRANGE', key, '(' .. text(now), '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
   last = last_lease()
-  first_end, last_end = tonumber(first[2]) - now, tonumber(last[2]) - now
+  -- One that lies too far ahead, and was not put right, counts as if it were.
+  local function left(found)
+    return min(tonumber(found[2]) - now, unpack('<I4', found[1], 20) * 1000)
+  end
+  first_end, last_end = left(first), left(last)
   if changed then
-    call('PEXPIRE', key, text(max(least_ttl, floor((last_end + 999) / 1000) + 1)))
+    -- Those that are not put right yet may hide one that goes on for longer.
+    local until_last = tonumber(last[2]) - now
+    call('PEXPIRE', key, text(max(least_ttl, floor((until_last + 999) / 1000) + 1)))
   end
 end
 return pack('<I8BI4I8I8', now, READABLE, used, first_end, last_end) .. table.concat(flags) .. next_step
