@@ -463,11 +463,11 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the same.
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the same, or in part.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, it is done or not.
+    /// Dropped while Redis is asked, it is done or not; of concurrency, where many are held, it may be done in part.
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_of_concurrency() {

@@ -283,6 +283,142 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
     comes_to_remain(&limits, &insured, 5).await;
 }
 
+/// That the caller's time is over says nothing about Redis: the share of a replica is for when it is out.
+#[tokio::test]
+async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let proxy = Proxy::start(server.port());
+    let behind = Limiter::redis(proxy.url());
+    let far = behind.namespace(&namespace).build().unwrap();
+    let near = on(&server, &namespace);
+    let insured = Policy::concurrency("p")
+        .max(1)
+        .lease(secs(30))
+        .deadline(PATIENT)
+        .build()
+        .unwrap();
+    far.ready().await.unwrap();
+    let held = near.enter(&insured, KEY).await.unwrap();
+    proxy.set_delay(millis(50));
+    for up_to in [1, 5, 20, 5, 1, 20, 5, 250, 400] {
+        let answer = far.enter(&insured, KEY).up_to(millis(up_to)).await;
+        let Err(Rejection::TimedOut { decision, .. }) = answer else {
+            panic!("{up_to} ms: {answer:?}")
+        };
+        let told = decision.map(|denied| (denied.origin(), denied.remaining()));
+        // The first answer takes a tenth of a second.
+        assert_eq!(told, (up_to >= 250).then_some((Origin::Redis, 0)), "{up_to} ms");
+    }
+    let decided = far.enter(&insured, "another").await.unwrap();
+    assert_eq!(
+        decided.decision().origin(),
+        Origin::Redis,
+        "none of them was a failure of the server's"
+    );
+    held.leave().await.unwrap();
+    for _ in 0..3 {
+        let answer = far.enter(&insured, KEY).up_to(millis(20)).await;
+        assert!(matches!(answer, Err(Rejection::TimedOut { .. })), "{answer:?}");
+    }
+    comes_to_remain(&near, &insured, 1).await;
+}
+
+#[tokio::test]
+async fn who_was_admitted_without_redis_and_is_refused_by_it_learns_it() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let proxy = Proxy::start(server.port());
+    let behind = Limiter::redis(proxy.url());
+    let cut_off = behind.namespace(&namespace).build().unwrap();
+    let other = on(&server, &namespace);
+    let insured = Policy::concurrency("p").max(1).lease(millis(600));
+    let insured = insured.deadline(millis(100)).build().unwrap();
+    let policy = policy(1, millis(600));
+    cut_off.ready().await.unwrap();
+    proxy.set_black_hole(true);
+    let permit = cut_off.enter(&insured, KEY).await.unwrap();
+    assert_eq!(permit.decision().origin(), Origin::Insurance);
+    assert!(permit.is_held());
+    let taken = other.enter(&policy, KEY).await.unwrap();
+    proxy.set_black_hole(false);
+    proxy.drop_connections();
+    let lost = tokio::time::timeout(PATIENT, permit.lost()).await;
+    lost.expect("it is never told that another is in its place");
+    assert!(!permit.is_held() && taken.is_held());
+    taken.leave().await.unwrap();
+    // It still works, and Redis counts it now.
+    comes_to_remain(&other, &policy, 0).await;
+    assert!(!permit.is_held(), "what was lost once is lost");
+    drop(permit);
+    comes_to_remain(&other, &policy, 1).await;
+}
+
+/// More than one call can be about, and all of it due at one moment.
+#[tokio::test]
+async fn a_reset_takes_all_of_the_others_and_nothing_of_its_own_however_much_there_is() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let limiter = || {
+        let builder = Limiter::redis(server.url()).namespace(&namespace);
+        builder.clock(&clock).build().unwrap()
+    };
+    let (limits, other) = (limiter(), limiter());
+    let policy = policy(10_000, secs(30));
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for cost in [1_024_u32, 500, 1_024, 3] {
+        own.push(limits.enter(&policy, KEY).cost(cost).await.unwrap());
+        others.push(other.enter(&policy, KEY).cost(cost).await.unwrap());
+    }
+    clock.advance(millis(1));
+    for cost in [7_u32, 1_000] {
+        own.push(limits.enter(&policy, KEY).cost(cost).await.unwrap());
+        others.push(other.enter(&policy, KEY).cost(cost).await.unwrap());
+    }
+    let held: u64 = 1_024 + 500 + 1_024 + 3 + 7 + 1_000;
+    assert_eq!(remaining(&limits, &policy).await, 10_000 - 2 * held);
+    limits.reset(&policy, KEY).await.unwrap();
+    assert_eq!(remaining(&limits, &policy).await, 10_000 - held);
+    assert!(own.iter().all(Permit::is_held));
+    drop((own, others));
+    comes_to_remain(&limits, &policy, 10_000).await;
+}
+
+#[tokio::test]
+async fn a_reset_leaves_what_is_being_entered_here() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = on(&server, &namespace);
+    let policy = policy(64, secs(30));
+    let mut permits = Vec::new();
+    for left in (0..64).rev() {
+        // Redis admits it before it forgets, and this process hears of it afterwards.
+        let entering = limits.enter(&policy, KEY).into_future();
+        let (permit, reset) = tokio::join!(entering, limits.reset(&policy, KEY));
+        reset.unwrap();
+        permits.push(permit.unwrap());
+        assert_eq!(remaining(&limits, &policy).await, left);
+    }
+    assert!(permits.iter().all(Permit::is_held));
+}
+
+#[tokio::test]
+async fn a_peek_changes_nothing() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let builder = Limiter::redis(server.url()).namespace(&namespace);
+    let limits = builder.clock(&clock).build().unwrap();
+    let policy = policy(3, secs(30));
+    let _held = limits.enter(&policy, KEY).cost(2).await.unwrap();
+    // Now they lie too far ahead.
+    clock.step_back(secs(3_600));
+    let key = format!("{namespace}|cc|p|{{k}}");
+    let stored = || {
+        let members = server.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+        let members = members.items().iter().map(|item| format!("{item:?}"));
+        members.collect::<Vec<_>>()
+    };
+    let before = stored();
+    let told = limits.peek(&policy, KEY).await.unwrap();
+    assert_eq!(stored(), before);
+    assert_eq!((told.remaining(), told.reset_after()), (1, secs(30)));
+}
+
 #[tokio::test]
 async fn who_gives_up_while_redis_is_asked_holds_nothing() {
     let server = RedisServer::start();

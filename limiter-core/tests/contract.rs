@@ -291,6 +291,7 @@ on_every_store! {
         a_cost_is_held_whole_or_not_at_all
         what_is_held_outlives_many_leases
         what_is_given_back_goes_to_who_came_first
+        what_was_held_for_long_is_handed_on_as_well
         who_needs_little_does_not_overtake_who_needs_much
         a_wait_ends_when_its_time_is_over
         who_leaves_the_queue_holds_nothing

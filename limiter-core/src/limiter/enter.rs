@@ -12,8 +12,6 @@ use crate::algorithm::{Mode, Outcome};
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::ConfigError;
-#[cfg(feature = "redis")]
-use crate::policy::OnStoreFailure;
 use crate::request::{Ask, InFlight};
 #[cfg(feature = "redis")]
 use crate::store::holders::Held;
@@ -62,6 +60,9 @@ impl<'a> Enter<'a> {
     /// who is next, if it is for as many permits, for up to a second in a row; then it goes back to Redis, so that other
     /// processes have their turn. Who is next in a process asks Redis again after pauses that double from 10 to 160 ms, longer
     /// by up to a quarter, or when the first lease ends. Between processes there is no order.
+    ///
+    /// A wait that ends before the policy's deadline for the store does is over, whatever the policy says of a store that is
+    /// out: that no answer came in so short a time says nothing about the store.
     pub fn up_to(self, up_to: Duration) -> Self {
         Self { up_to, ..self }
     }
@@ -397,7 +398,8 @@ fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, 
     asked.request().in_flight_decision(outcome, now, origin)
 }
 
-/// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store.
+/// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store: this replica's
+/// share decides only where the store has none, since the store may have said a moment ago that there is no room.
 #[cfg(feature = "redis")]
 async fn ask_in_time(
     guard: &Guard,
@@ -409,14 +411,10 @@ async fn ask_in_time(
     const LATE_TIMER: Duration = Duration::from_millis(10);
     let request = asked.request();
     let patience = wait.clock.real(wait.left().max(LATE_TIMER));
-    let answer = if request.on_store_failure() == OnStoreFailure::Local {
-        guard.enter(asked, request.deadline().min(patience)).await
-    } else {
-        let answer = guard.enter(asked, request.deadline());
-        match tokio::time::timeout(patience, answer).await {
-            Ok(answer) => answer,
-            Err(_) => return Err(wait.timed_out(last)),
-        }
+    // What is admitted for a question that was given up goes back in the background.
+    let answer = guard.enter(asked, request.deadline());
+    let Ok(answer) = tokio::time::timeout(patience, answer).await else {
+        return Err(wait.timed_out(last));
     };
     let (decision, held) = answer?;
     permitted(decision, held.map_or(Stand::Nothing, Stand::Leased))

@@ -125,21 +125,15 @@ impl Holding {
     }
 
     /// How a key stands.
-    pub(super) async fn peek(
-        &self,
-        limit: &Limit<'_>,
-        terms: Terms,
-        deadline: Duration,
-    ) -> Result<Standing, StoreError> {
+    pub(super) async fn peek(&self, limit: &Limit<'_>, deadline: Duration) -> Result<Standing, StoreError> {
         let key = self.register.key(limit);
-        within(deadline, self.register.peek(&key, terms, deadline)).await
+        within(deadline, self.register.peek(&key, deadline)).await
     }
 
     /// Forgets what other processes hold. Those that live are counted again when they renew their leases.
     pub(super) async fn reset(&self, limit: &Limit<'_>, deadline: Duration) -> Result<(), StoreError> {
         let key = self.register.key(limit);
-        let own = self.lock().of(&key);
-        within(deadline, self.register.reset(&key, &own, deadline)).await?;
+        within(deadline, self.register.reset(&key, deadline)).await?;
         self.held.tell_first(limit.identity);
         Ok(())
     }

@@ -153,6 +153,42 @@ pub(crate) async fn what_is_given_back_goes_to_who_came_first(subject: Subject) 
     comes_to_remain(&subject, &policy, 1).await;
 }
 
+/// For up to a second in a row, counted from when it is handed on for the first time.
+pub(crate) async fn what_was_held_for_long_is_handed_on_as_well(subject: Subject) {
+    let policy = concurrency(1);
+    let first = enter(&subject, &policy, 1).await.unwrap();
+    let (order, mut served) = mpsc::unbounded_channel();
+    let _waiting: Vec<_> = (0..3)
+        .map(|number| waiter(&subject, &policy, (number, 1), &order))
+        .collect();
+    settle(&subject, &policy).await;
+    subject.clock.advance(secs(5));
+    settle(&subject, &policy).await;
+    let here = subject.kind == Kind::Memory;
+    let handed_on = if here { Origin::Memory } else { Origin::Lease };
+    drop(first);
+    let (_, second) = next_of(&mut served).await;
+    assert_eq!(second.decision().origin(), handed_on);
+    subject.clock.advance(millis(999));
+    settle(&subject, &policy).await;
+    drop(second);
+    let (_, third) = next_of(&mut served).await;
+    assert_eq!(third.decision().origin(), handed_on);
+    subject.clock.advance(millis(1));
+    settle(&subject, &policy).await;
+    drop(third);
+    settle(&subject, &policy).await;
+    // Other processes have had their turn.
+    subject.clock.advance(millis(500));
+    let (_, fourth) = next_of(&mut served).await;
+    assert_eq!(
+        fourth.decision().origin(),
+        if here { Origin::Memory } else { Origin::Redis }
+    );
+    drop(fourth);
+    comes_to_remain(&subject, &policy, 1).await;
+}
+
 pub(crate) async fn who_needs_little_does_not_overtake_who_needs_much(subject: Subject) {
     let policy = concurrency(3);
     let [one, another, third] = [(); 3].map(|()| subject.limits.enter(&policy, KEY));

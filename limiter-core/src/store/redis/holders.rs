@@ -24,6 +24,9 @@ const RENEW: u8 = 2;
 const PEEK: u8 = 3;
 const RESET: u8 = 4;
 
+/// Where a reset begins, and what it has come to when it is done.
+const ALL: [u8; 12] = [0; 12];
+
 /// Asks Redis for permits to be held, on behalf of this process.
 #[derive(Debug)]
 pub(crate) struct Register {
@@ -130,20 +133,26 @@ impl Register {
         renewed.collect()
     }
 
-    /// How a key stands, under these terms.
-    pub(crate) async fn peek(
-        &self,
-        key: &str,
-        terms: Terms,
-        within: Duration,
-    ) -> Result<Standing, StoreError> {
-        let permit = Permit { number: 0, terms };
-        Ok(self.ask(PEEK, key, &[permit], within).await?.0)
+    /// How a key stands.
+    pub(crate) async fn peek(&self, key: &str, within: Duration) -> Result<Standing, StoreError> {
+        Ok(self.ask(PEEK, key, &[], within).await?.0)
     }
 
-    /// Forgets who holds permits of a key, but for these.
-    pub(crate) async fn reset(&self, key: &str, but: &[Permit], within: Duration) -> Result<(), StoreError> {
-        self.ask(RESET, key, but, within).await.map(|_| ())
+    /// Forgets what other processes hold of a key, in as many calls as it takes, each of which may take so long.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves it open how much was forgotten.
+    pub(crate) async fn reset(&self, key: &str, within: Duration) -> Result<(), StoreError> {
+        let mut step = ALL.to_vec();
+        loop {
+            let mut plan = self.plan(RESET, &[]);
+            plan.extend_from_slice(&step);
+            (_, step) = self.run(key, plan, ALL.len(), within).await?;
+            if step == ALL {
+                return Ok(());
+            }
+        }
     }
 
     async fn ask(
@@ -153,6 +162,11 @@ impl Register {
         permits: &[Permit],
         within: Duration,
     ) -> Result<(Standing, Vec<u8>), StoreError> {
+        let plan = self.plan(operation, permits);
+        self.run(key, plan, permits.len(), within).await
+    }
+
+    fn plan(&self, operation: u8, permits: &[Permit]) -> Vec<u8> {
         let mut plan = wire::head(self.clock.injected());
         plan.push(operation);
         plan.extend_from_slice(&self.process);
@@ -163,11 +177,22 @@ impl Register {
             plan.extend_from_slice(&u32::try_from(terms.max).unwrap_or(u32::MAX).to_le_bytes());
             plan.extend_from_slice(&terms.lease_ms.to_le_bytes());
         }
+        plan
+    }
+
+    /// How the key stands, and what else the reply tells, in so many bytes.
+    async fn run(
+        &self,
+        key: &str,
+        plan: Vec<u8>,
+        more: usize,
+        within: Duration,
+    ) -> Result<(Standing, Vec<u8>), StoreError> {
         let call = Call::new(&CONCURRENCY, [key], plan, within);
         let Value::BulkString(bytes) = self.route.run(&call).await? else {
             return Err(malformed());
         };
-        read(&bytes, permits.len())
+        read(&bytes, more)
     }
 }
 
@@ -181,7 +206,7 @@ fn saturated(count: impl TryInto<u16>) -> u16 {
     count.try_into().unwrap_or(u16::MAX)
 }
 
-fn read(bytes: &[u8], permits: usize) -> Result<(Standing, Vec<u8>), StoreError> {
+fn read(bytes: &[u8], more: usize) -> Result<(Standing, Vec<u8>), StoreError> {
     let mut reader = Reader(bytes);
     let decided_at = Timestamp::from_micros(reader.moment()?);
     let [found] = reader.array()?;
@@ -190,7 +215,7 @@ fn read(bytes: &[u8], permits: usize) -> Result<(Standing, Vec<u8>), StoreError>
     }
     let held = u32::from_le_bytes(reader.array()?).into();
     let (first_ends, last_ends) = (reader.number()?, reader.number()?);
-    if reader.0.len() != permits {
+    if reader.0.len() != more {
         return Err(malformed());
     }
     let standing = Standing {

@@ -81,7 +81,7 @@ impl Guard {
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let (request, limit, terms) = (asked.request(), asked.limit(), asked.terms());
-        match self.holding.peek(limit, terms, deadline).await {
+        match self.holding.peek(limit, deadline).await {
             Ok(standing) => {
                 let fits = terms.cost == 0 || standing.held.saturating_add(terms.cost) <= terms.max;
                 Ok(told(request, &standing, terms, fits))

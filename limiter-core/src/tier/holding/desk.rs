@@ -120,20 +120,6 @@ impl Desk {
         }
     }
 
-    /// What is held of a key, as much of it as one call may be about. The rest is renewed in time.
-    pub(super) fn of(&self, key: &str) -> Vec<Permit> {
-        let mut room = MOST_HELD_AT_ONCE;
-        let leases = self.renewing.values().map(|(_, lease)| lease);
-        let leases = leases.filter(|lease| *lease.key == *key);
-        let some = leases.take_while(|lease| {
-            let cost = lease.permit.terms.cost;
-            let fits = cost <= room;
-            room = room.saturating_sub(cost);
-            fits
-        });
-        some.map(|lease| lease.permit).collect()
-    }
-
     /// Whether nothing is being given back.
     pub(super) fn is_settled(&self) -> bool {
         self.leaving.is_empty() && self.told.is_empty()

@@ -27,8 +27,8 @@ pub(crate) struct Lease {
     identity: Identity,
     key: Arc<str>,
     permit: Permit,
-    /// Since when it has been handed on.
-    since: Timestamp,
+    /// When it was handed on for the first time.
+    handed_on: Option<Timestamp>,
     term: Arc<Term>,
     end: End,
 }
@@ -95,9 +95,9 @@ impl Term {
             let ended = self.ends.load(Ordering::Acquire);
             let next = match (ended, renewed) {
                 (LOST, _) => return,
-                // It was Redis that had not heard of it.
-                (WITHOUT_END, Renewed::Gone) => return,
+                // It was Redis that had not heard of it, and had room.
                 (WITHOUT_END, Renewed::Anew) | (_, Renewed::GoesOn) => ends,
+                // Others are in its place. It goes on being renewed, so that Redis counts it when there is room.
                 (_, Renewed::Gone | Renewed::Anew) => LOST,
             };
             if self.set(ended, next) {
@@ -120,7 +120,7 @@ impl Lease {
     pub(super) fn asked(holding: &Arc<Holding>, identity: Identity, key: &Arc<str>, permit: Permit) -> Self {
         let now = holding.clock.now();
         let ends = ends(now, &permit.terms);
-        Self::new(holding, identity, key, permit, (now, ends, End::Unknown))
+        Self::new(holding, identity, key, permit, (ends, End::Unknown))
     }
 
     /// One for which Redis cannot be asked now.
@@ -130,8 +130,7 @@ impl Lease {
         key: &Arc<str>,
         permit: Permit,
     ) -> Self {
-        let now = holding.clock.now();
-        Self::new(holding, identity, key, permit, (now, WITHOUT_END, End::GoesBack))
+        Self::new(holding, identity, key, permit, (WITHOUT_END, End::GoesBack))
     }
 
     fn new(
@@ -139,14 +138,14 @@ impl Lease {
         identity: Identity,
         key: &Arc<str>,
         permit: Permit,
-        (since, ends, end): (Timestamp, u64, End),
+        (ends, end): (u64, End),
     ) -> Self {
         Self {
             holding: Arc::clone(holding),
             identity,
             key: Arc::clone(key),
             permit,
-            since,
+            handed_on: None,
             term: Arc::new(Term {
                 ends: AtomicU64::new(ends),
                 told: Notify::new(),
@@ -241,7 +240,8 @@ impl Carried for Lease {
         if held != wanted || !self.term.is_held(clock) {
             return Err(self);
         }
-        if clock.now().since(self.since) >= HANDED_ON_FOR {
+        let now = clock.now();
+        if now.since(*self.handed_on.get_or_insert(now)) >= HANDED_ON_FOR {
             self.end = End::GoesBackQuietly;
             return Err(self);
         }

@@ -3,11 +3,13 @@
 -- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
 -- ARGV[1] goes on with: operation (1: 0 enter, 1 leave, 2 renew, 3 peek, 4 reset), the process's id (8), number of permits (2);
 --   then for each permit: its number in the process (8: below 2^53), its cost (2: at least 1), how much may be held at once (4),
---   and its lease (4: milliseconds). To enter or to peek there is one, of which a peek takes the lease; to reset, those that stay.
+--   and its lease (4: milliseconds). To enter there is one, to peek or to reset none. To reset, there is then where to go on: at
+--   which score (8; 0 at first) and after how many members of it (4).
 -- Reply, a string in binary, little-endian: the moment (8: microseconds); how the key was found (1: 0 readable, 1 a value of
 --   another type, 2 an unknown layout); then, if it is readable, how much is held now (4), and in how many microseconds the
 --   first and the last of the leases end (8 each; 0 when nothing is held); then a byte for each permit: to enter, 1 if it was
---   admitted; to renew, 1 if it was still there, 2 if it was not but there was room for it, and 0 if there was none; else 0.
+--   admitted; to renew, 1 if it was still there, 2 if it was not but there was room for it, and 0 if there was none; else 0. To
+--   reset, then where to go on (8 and 4, as above): 0 when all is done.
 -- Stored: a sorted set. A permit of cost n is n members: layout (1), the process's id (8), its number (8), which of the n it is
 --   (2), and its lease (4: milliseconds). The score is the moment (microseconds) at which the lease ends.
 -- TTL: until the last lease ends.
@@ -15,11 +17,13 @@
 -- A lease that has ended is as absent, whether or not it is gone. Nobody is admitted before all such are gone. So one that is
 -- still there can be renewed: nobody has taken its place.
 
-local ENTER, LEAVE, RENEW, RESET = 0, 1, 2, 4
+local ENTER, LEAVE, RENEW, RESET = 0, 1, 2, 4 -- 3 is to peek, which does nothing
 local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT = 0, 1, 2
 local MEMBER_BYTES = 23
 -- So many leases that lie too far ahead are put right by one call, the farthest first.
 local PUT_RIGHT = 64
+-- So many members are looked at by one call of a reset.
+local FORGOTTEN = 1024
 
 if not KEYS[1] then
   return ''
@@ -70,7 +74,7 @@ end
 
 -- A clock that stepped back would keep those alive who died before it did. None ends later than a whole lease from now.
 local longest = permits[1] and permits[1].ends or now
-if operation ~= RESET and operation ~= LEAVE and last[2] and tonumber(last[2]) > longest then
+if (operation == ENTER or operation == RENEW) and last[2] and tonumber(last[2]) > longest then
   local far = call('ZRANGE', key, '+inf', '(' .. text(longest), 'BYSCORE', 'REV', 'LIMIT', '0', text(PUT_RIGHT), 'WITHSCORES')
   for i = 1, #far, 2 do
     local ends = now + unpack('<I4', far[i], 20) * 1000
@@ -80,8 +84,32 @@ if operation ~= RESET and operation ~= LEAVE and last[2] and tonumber(last[2]) >
   end
 end
 
+-- What other processes hold goes, from the last to end to the first: what is renewed or entered between two calls comes behind
+-- what they have looked at. What this process holds stays, whether or not it has heard of it yet; its members are passed over.
+local next_step = ''
 if operation == RESET then
-  call('DEL', key)
+  local score, kept = unpack('<I8I4', plan, position)
+  local from = score > 0 and text(score) or '+inf'
+  local step = call('ZRANGE', key, from, '-inf', 'BYSCORE', 'REV', 'LIMIT', text(kept), text(FORGOTTEN), 'WITHSCORES')
+  local others = {}
+  for i = 1, #step, 2 do
+    local ends = tonumber(step[i + 1])
+    if ends ~= score then
+      score, kept = ends, 0
+    end
+    if string.sub(step[i], 2, 9) == process then
+      kept = kept + 1
+    else
+      others[#others + 1] = step[i]
+    end
+  end
+  if others[1] then
+    call('ZREM', key, spread(others))
+  end
+  if #step < 2 * FORGOTTEN then
+    score, kept = 0, 0
+  end
+  next_step = pack('<I8I4', score, kept)
 end
 local flags, changed = {}, false
 for i, permit in ipairs(permits) do
@@ -109,9 +137,6 @@ for i, permit in ipairs(permits) do
       hold(permit)
       changed = true
     end
-  elseif operation == RESET then
-    hold(permit)
-    changed = true
   end
   flags[i] = string.char(flag)
 end
@@ -119,9 +144,15 @@ local used, first_end, last_end = held(), 0, 0
 if used > 0 and operation ~= LEAVE then
   local first = call('ZRANGE', key, '(' .. text(now), '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
   last = last_lease()
-  first_end, last_end = tonumber(first[2]) - now, tonumber(last[2]) - now
+  -- One that lies too far ahead, and was not put right, counts as if it were.
+  local function left(found)
+    return min(tonumber(found[2]) - now, unpack('<I4', found[1], 20) * 1000)
+  end
+  first_end, last_end = left(first), left(last)
   if changed then
-    call('PEXPIRE', key, text(max(least_ttl, floor((last_end + 999) / 1000) + 1)))
+    -- Those that are not put right yet may hide one that goes on for longer.
+    local until_last = tonumber(last[2]) - now
+    call('PEXPIRE', key, text(max(least_ttl, floor((until_last + 999) / 1000) + 1)))
   end
 end
-return pack('<I8BI4I8I8', now, READABLE, used, first_end, last_end) .. table.concat(flags)
+return pack('<I8BI4I8I8', now, READABLE, used, first_end, last_end) .. table.concat(flags) .. next_step
