@@ -196,3 +196,23 @@ async fn a_file_is_followed_as_long_as_somebody_wants_it() {
     drop(book);
     until("the task ends with the book", || tasks() == before).await;
 }
+
+#[test]
+fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
+    const MOST: usize = 4 << 20;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _inside = runtime.enter();
+    let dir = Dir::new("long");
+    for (first, rest) in [("", "\n"), ("revision = 7\n", "\n"), ("revision = 7\n", "é")] {
+        let head = format!("{first}{}#", sized(2));
+        // A character that is cut in two is no mistake of its own.
+        let text = format!("{head}{}", rest.repeat(MOST / rest.len()));
+        let refused = FileSource::follow(&PolicyBook::new(), dir.write(&text)).unwrap_err();
+        let told = refused.to_string();
+        assert!(told.ends_with(":1:1: more than 4194304 bytes, expected at most as many"), "{told}");
+        let book = PolicyBook::new();
+        let fits = format!("{head}{}", "x".repeat(MOST - head.len()));
+        let _followed = FileSource::follow(&book, dir.write(&fits)).unwrap();
+        assert_eq!(capacity(&book), 2);
+    }
+}
