@@ -122,8 +122,9 @@ impl PolicyBook {
     /// Takes a policy out that code has put into the book, and the quotas of its keys: whether there was one.
     pub fn remove(&self, name: &str) -> bool {
         let mut pages = self.pages();
-        let removed = pages.code().remove(name);
-        if removed {
+        // The quotas may be of the keys of another source's policy.
+        let (removed, has_quotas) = pages.code().remove(name);
+        if removed || has_quotas {
             self.renew(&pages, name);
         }
         removed

@@ -62,11 +62,11 @@ impl Page {
         changes
     }
 
-    pub(super) fn remove(&mut self, name: &str) -> bool {
-        if let Some(own) = self.overrides.remove(name) {
-            self.overrides_count -= own.len();
-        }
-        self.entries.remove(name).is_some()
+    /// Whether there was a policy, and whether there were quotas of its keys.
+    pub(super) fn remove(&mut self, name: &str) -> (bool, bool) {
+        let own = self.overrides.remove(name);
+        self.overrides_count -= own.as_ref().map_or(0, HashMap::len);
+        (self.entries.remove(name).is_some(), own.is_some())
     }
 
     pub(super) fn overrides_count(&self) -> usize {

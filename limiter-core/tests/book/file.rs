@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limiter_core::{BookError, FileSource, PolicyBook};
+use limiter_core::{BookError, FileSource, Limiter, Override, PolicyBook};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{bucket, millis, secs};
@@ -215,4 +215,16 @@ fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
         let _followed = FileSource::follow(&book, dir.write(&fits)).unwrap();
         assert_eq!(capacity(&book), 2);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn quotas_that_code_gave_keys_of_the_files_policy_go_when_code_takes_them_out() {
+    let (dir, book) = (Dir::new("removed"), PolicyBook::new());
+    let _followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    book.set_override(Override::new(bucket("p", 7, 1), "k")).unwrap();
+    let revision = book.revision();
+    assert!(!book.remove("p"), "the policy is the file's");
+    assert!(book.overrides("p").is_empty() && book.revision() > revision);
+    let limits = Limiter::in_process().book(&book).build();
+    assert_eq!(limits.policy("p", "k").unwrap().quota().whole(), 2);
 }
