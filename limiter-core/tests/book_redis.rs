@@ -69,6 +69,21 @@ impl Replica {
         );
     }
 
+    /// Waits until the policy is gone.
+    async fn has_none(&self, within: Duration) {
+        let book = self.limits.book();
+        let goes = async {
+            while capacity(book).is_some() {
+                book.changed(book.revision()).await;
+            }
+        };
+        assert!(
+            timeout(within + SLACK, goes).await.is_ok(),
+            "{:?}",
+            self.source.last_error()
+        );
+    }
+
     /// Waits until something is wrong in this way, or until nothing is.
     async fn is_told(&self, what: &str, holds: impl Fn(Option<BookError>) -> bool) {
         let told = async {
@@ -430,5 +445,74 @@ async fn processes_follow_the_book() {
     assert!(again > revision);
     for follower in &followers {
         follower.says("6", 2 * SOON);
+    }
+}
+
+/// Whatever is published gets a first line with its revision, so a second one must not stand further down.
+#[tokio::test]
+async fn what_others_could_not_read_is_not_published() {
+    let namespace = namespace();
+    let [one, other] =
+        [(); 2].map(|()| Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace));
+    for (first, place) in [
+        ("# limits\nrevision = 5\n", "text:2:1: "),
+        ("revision=5\n", "text:1:1: "),
+        ("revision = 1_000\n", "text:1:1: "),
+        ("revision = 5\nrevision = 6\n", "text:2:1: "),
+        ("\u{feff}", "text:1:1: "),
+    ] {
+        let refused = one.shelf.publish(&format!("{first}{}", sized(9)), 0).await;
+        let told = refused.unwrap_err().to_string();
+        assert!(told.starts_with(place), "{first:?}: {told}");
+    }
+    let broken = sized(9).replace("1/h", "10");
+    for (first, line) in [("", 4), ("revision = 5\n", 5), ("revision = 5\r\n", 5)] {
+        let refused = one.shelf.publish(&format!("{first}{broken}"), 0).await;
+        let told = refused.unwrap_err().to_string();
+        assert!(
+            told.starts_with(&format!("text:{line}:8: policy.p.rate ")),
+            "{first:?}: {told}"
+        );
+    }
+    let mut revision = 0;
+    for (first, capacity) in [("revision = 5\n", 2), ("revision = 5\r\n", 3)] {
+        let text = format!("{first}{}", sized(capacity));
+        revision = one.shelf.publish(&text, revision).await.unwrap();
+        other.has(capacity, SOON).await;
+    }
+    revision = one.shelf.publish("revision = 5", revision).await.unwrap();
+    assert_eq!(other.shelf.read().await.unwrap(), Some((revision, String::new())));
+}
+
+#[tokio::test]
+async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let key = format!("{namespace}|book");
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let by_hand = |text: &str| server.command(&["SET", &key, text]);
+    by_hand(&format!("revision = 7\r\n{}", sized(3).replace('\n', "\r\n")));
+    replica.has(3, SOON).await;
+    by_hand("revision = 999999999999998");
+    replica.has_none(SOON).await;
+    assert_eq!(replica.limits.book().published(), Some(999_999_999_999_998));
+    assert_eq!(
+        replica.shelf.read().await.unwrap(),
+        Some((999_999_999_999_998, String::new()))
+    );
+    for end in ["\n", "\r\n", ""] {
+        by_hand(&format!("revision = 1763776000000000{end}"));
+        let told = format!("{key}:1:1: a revision of more than 15 digits, expected at most as many");
+        replica
+            .is_told("too many digits", |error| {
+                error.is_some_and(|error| error.to_string().starts_with(&told))
+            })
+            .await;
+        by_hand(&format!("revision = 7 {end}"));
+        let told = format!("{key}:1:1: no revision, expected");
+        replica
+            .is_told("none", |error| {
+                error.is_some_and(|error| error.to_string().starts_with(&told))
+            })
+            .await;
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::follow::{Task, Trouble, WeakBook, reason};
-use super::text::{BookError, parse, without_revision};
+use super::text::{BookError, MOST_REVISION_DIGITS, parse, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
 use crate::error::StoreErrorKind;
 use crate::store::redis::{Published, Shelf, Stored, varied};
@@ -100,14 +100,16 @@ impl RedisBook {
         match self.0.shelf.read(0).await? {
             Stored::Nothing | Stored::Revision(_, None) => Ok(None),
             Stored::Unnumbered => Err(unnumbered(&self.0.shelf)),
+            Stored::TooManyDigits => Err(too_many_digits(&self.0.shelf)),
             Stored::Revision(revision, Some(text)) => {
                 Ok(Some((revision, without_revision(&text).to_owned())))
             }
         }
     }
 
-    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A first line with a
-    /// revision may stand in it, and means nothing. The limiter's own book has it at once.
+    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A first line such as
+    /// `revision = 7` may stand in it, and means nothing; a revision that is written otherwise, or stands elsewhere, is a mistake. The
+    /// limiter's own book has it at once.
     ///
     /// # Errors
     ///
@@ -119,8 +121,8 @@ impl RedisBook {
     ///
     /// Dropped while Redis is asked, it is published or not.
     pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, BookError> {
+        let page = parse_numbered("text", text)?;
         let text = without_revision(text);
-        let page = parse("text", text)?;
         let Shared { shelf, book } = &*self.0;
         match shelf
             .publish(text, replaced, book.published().unwrap_or(0))
@@ -272,6 +274,7 @@ impl Following {
             Stored::Nothing if known == 0 => Ok(()),
             Stored::Nothing => Err(older(0)),
             Stored::Unnumbered => Err(unnumbered(&self.shelf)),
+            Stored::TooManyDigits => Err(too_many_digits(&self.shelf)),
             Stored::Revision(revision, _) if revision < known => Err(older(revision)),
             Stored::Revision(_, None) => Ok(()),
             Stored::Revision(revision, Some(text)) => {
@@ -306,6 +309,12 @@ fn unnumbered(shelf: &Shelf) -> BookError {
         shelf.key(),
         "no revision, expected a first line such as `revision = 7`, with a higher one than before",
     )
+}
+
+/// Lua's numbers would take it for another one.
+fn too_many_digits(shelf: &Shelf) -> BookError {
+    let expected = format!("a revision of more than {MOST_REVISION_DIGITS} digits, expected at most as many");
+    BookError::one(shelf.key(), &expected)
 }
 
 impl PolicyBook {
