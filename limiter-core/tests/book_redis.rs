@@ -13,7 +13,7 @@ use limiter_core::{
     BookError, Limiter, Origin, Override, PolicyBook, RedisBook, RedisBuilder, RedisSource, StoreErrorKind,
 };
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
-use support::{SLACK, bucket, namespace, patient, secs};
+use support::{SLACK, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;
 
 /// What the issue of a change to all replicas may take.
@@ -482,6 +482,63 @@ async fn what_others_could_not_read_is_not_published() {
     }
     revision = one.shelf.publish("revision = 5", revision).await.unwrap();
     assert_eq!(other.shelf.read().await.unwrap(), Some((revision, String::new())));
+}
+
+/// What the server has counted of this name.
+fn stat(server: &RedisServer, section: &str, name: &str) -> u64 {
+    let info = server.command(&["INFO", section]).text();
+    let line = info.lines().find_map(|line| line.strip_prefix(name));
+    let digits = line.unwrap_or("0").split([',', '\r']).next().unwrap();
+    digits.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_text_that_is_refused_is_not_sent_at_every_look() {
+    const LENGTH: u64 = 1 << 20;
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let key = format!("{namespace}|book");
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    replica.shelf.publish(&sized(2), 0).await.unwrap();
+    let revision = replica.limits.book().published().unwrap();
+    let comment = "#".repeat(usize::try_from(LENGTH).unwrap());
+    let by_hand = |revision: u64, text: String| {
+        server.command(&["SET", &key, &format!("revision = {revision}\n{text}\n{comment}")]);
+    };
+    by_hand(revision + 1_000_000, sized(3).replace("1/h", "10"));
+    let is_refused = |error| matches!(error, Some(BookError::Mistakes { .. }));
+    replica.is_told("a mistake", is_refused).await;
+    let sent = || stat(&server, "stats", "total_net_output_bytes:");
+    let looks = || stat(&server, "commandstats", "cmdstat_getrange:calls=");
+    let (sent_before, looks_before) = (sent(), looks());
+    let looked = async {
+        while looks() < looks_before + 3 {
+            tokio::time::sleep(millis(50)).await;
+        }
+    };
+    timeout(secs(5), looked).await.unwrap();
+    assert!(sent() - sent_before < LENGTH, "{} bytes", sent() - sent_before);
+    replica.is_told("the mistake", is_refused).await;
+
+    // Later than what counts, if not than what was refused.
+    by_hand(revision + 500_000, sized(4));
+    replica.has(4, SOON).await;
+    replica.is_told("nothing", |error| error.is_none()).await;
+    assert_eq!(replica.limits.book().published(), Some(revision + 500_000));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_again_after_an_outage() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let key = format!("{namespace}|book");
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    server.command(&["SET", &key, "revision = 7\n[policy.p]"]);
+    let is_mistake = |error| matches!(error, Some(BookError::Mistakes { .. }));
+    replica.is_told("a mistake", is_mistake).await;
+    server.pause();
+    let is_outage = |error| matches!(error, Some(BookError::Store(_)));
+    replica.is_told("an outage", is_outage).await;
+    server.resume();
+    replica.is_told("the mistake", is_mistake).await;
 }
 
 #[tokio::test]

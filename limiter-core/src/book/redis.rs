@@ -1,6 +1,6 @@
 //! Follows the book of a namespace in Redis, and publishes it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,6 +14,8 @@ use crate::store::redis::{Published, Shelf, Stored, varied};
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A text that was refused is sent again every so many looks: it may have been mended by hand, and its revision left.
+const LOOKS_PER_REFUSED: u32 = 60;
 /// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// … up to this.
@@ -54,7 +56,7 @@ const MOST_TRIES: usize = 8;
 /// a lower one than this process has seen, or with none, is not believed: it comes from a server that lost what it had, or from a backup. To
 /// go back on purpose, publish: a revision is the server's time in milliseconds, or one more than the last, so what is
 /// published is always believed, also after Redis has lost its data. A text that is written by hand, by SET, needs a first line
-/// with a higher revision.
+/// with a higher revision, of at most 15 digits, also than one that was refused: the same is looked at again every half a minute only.
 #[derive(Clone, Debug)]
 pub struct RedisBook(Arc<Shared>);
 
@@ -182,8 +184,17 @@ pub struct RedisSource {
 struct Following {
     shelf: Shelf,
     trouble: Trouble,
-    /// The last text that was refused, which is not read again.
-    refused: Mutex<Option<String>>,
+    /// The text that is there, if it was refused.
+    refused: Mutex<Option<Refused>>,
+}
+
+/// A text that was refused, and is not sent again for a while.
+#[derive(Debug)]
+struct Refused {
+    revision: u64,
+    error: BookError,
+    /// How often it was seen since.
+    looks: u32,
 }
 
 impl RedisSource {
@@ -246,18 +257,15 @@ async fn listen(shelf: &Shelf, news: &Notify) {
 impl Following {
     async fn look(&self, book: &PolicyBook) {
         let key = self.shelf.key();
-        let known = book.published().unwrap_or(0);
-        let error = match self.shelf.read(known).await {
-            Ok(stored) => match self.take(book, stored, known) {
-                Ok(()) => {
-                    if self.trouble.is_over() {
-                        tracing::info!(key, revision = known, "the book in Redis is well again");
-                    }
-                    return;
+        let error = match self.look_once(book).await {
+            Ok(()) => {
+                if self.trouble.is_over() {
+                    let revision = book.published().unwrap_or(0);
+                    tracing::info!(key, revision, "the book in Redis is well again");
                 }
-                Err(error) => error,
-            },
-            Err(error) => error.into(),
+                return;
+            }
+            Err(error) => error,
         };
         // Of an outage others say enough.
         let is_outage = matches!(&error, BookError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
@@ -268,38 +276,73 @@ impl Following {
     }
 
     /// Has the book say what stands in Redis, if that can be believed.
-    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), BookError> {
-        let older = |found| BookError::Older { found, seen: known };
-        match stored {
-            Stored::Nothing if known == 0 => Ok(()),
-            Stored::Nothing => Err(older(0)),
-            Stored::Unnumbered => Err(unnumbered(&self.shelf)),
-            Stored::TooManyDigits => Err(too_many_digits(&self.shelf)),
-            Stored::Revision(revision, _) if revision < known => Err(older(revision)),
-            Stored::Revision(_, None) => Ok(()),
-            Stored::Revision(revision, Some(text)) => {
-                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(error) = self.trouble.last()
-                    && refused.as_ref() == Some(&text)
-                {
-                    return Err(error);
-                }
-                match parse(self.shelf.key(), &text) {
-                    Ok(page) => {
-                        *refused = None;
-                        if book.adopt_published(revision, page) {
-                            let key = self.shelf.key();
-                            tracing::info!(key, revision, "the policies in Redis have changed");
-                        }
-                        Ok(())
-                    }
-                    Err(error) => {
-                        *refused = Some(text);
-                        Err(error)
-                    }
-                }
+    async fn look_once(&self, book: &PolicyBook) -> Result<(), BookError> {
+        let known = book.published().unwrap_or(0);
+        let refused = self.refused_for_now().filter(|refused| *refused > known);
+        let mut stored = self.shelf.read(refused.unwrap_or(known)).await?;
+        if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
+            if *found == refused
+                && let Some(error) = self.is_refused_still()
+            {
+                return Err(error);
+            }
+            // It is another one, which may be later than what is known all the same.
+            if *found > known {
+                stored = self.shelf.read(known).await?;
             }
         }
+        let taken = self.take(book, stored, known);
+        *self.refused() = match &taken {
+            Err((Some(revision), error)) => Some(Refused {
+                revision: *revision,
+                error: error.clone(),
+                looks: 0,
+            }),
+            _ => None,
+        };
+        taken.map_err(|(_, error)| error)
+    }
+
+    /// The same of what was found. An error has the revision of a text that is refused.
+    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), (Option<u64>, BookError)> {
+        let older = |found| Err((None, BookError::Older { found, seen: known }));
+        match stored {
+            Stored::Nothing if known == 0 => Ok(()),
+            Stored::Nothing => older(0),
+            Stored::Unnumbered => Err((None, unnumbered(&self.shelf))),
+            Stored::TooManyDigits => Err((None, too_many_digits(&self.shelf))),
+            Stored::Revision(revision, _) if revision < known => older(revision),
+            Stored::Revision(_, None) => Ok(()),
+            Stored::Revision(revision, Some(text)) => {
+                let key = self.shelf.key();
+                let page = parse(key, &text).map_err(|error| (Some(revision), error))?;
+                if book.adopt_published(revision, page) {
+                    tracing::info!(key, revision, "the policies in Redis have changed");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The revision of a text that was refused, unless it is to be looked at again.
+    fn refused_for_now(&self) -> Option<u64> {
+        let refused = self.refused();
+        let refused = refused
+            .as_ref()
+            .filter(|refused| refused.looks < LOOKS_PER_REFUSED);
+        refused.map(|refused| refused.revision)
+    }
+
+    /// Why what was refused is still, now that it was seen once more.
+    fn is_refused_still(&self) -> Option<BookError> {
+        let mut refused = self.refused();
+        let refused = refused.as_mut()?;
+        refused.looks += 1;
+        Some(refused.error.clone())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
