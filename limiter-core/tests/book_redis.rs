@@ -573,3 +573,41 @@ async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
             .await;
     }
 }
+
+#[tokio::test]
+async fn a_replica_can_wait_until_redis_was_heard() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = || {
+        Limiter::redis(server.url())
+            .namespace(&namespace)
+            .build()
+            .unwrap()
+    };
+    let first = limits();
+    let source = first.book_in_redis().unwrap().follow();
+    source.heard().await.unwrap();
+    assert!(first.book().names().is_empty(), "nothing was published");
+    let shelf = first.book_in_redis().unwrap();
+    shelf.publish(&sized(2), 0).await.unwrap();
+
+    let second = limits();
+    let source = second.book_in_redis().unwrap().follow();
+    source.heard().await.unwrap();
+    assert_eq!(capacity(second.book()), Some(2));
+    source.heard().await.unwrap();
+
+    server.kill();
+    let third = limits();
+    let source = third.book_in_redis().unwrap().follow();
+    let heard = timeout(secs(10), source.heard()).await.unwrap();
+    assert!(matches!(heard, Err(BookError::Store(_))), "{heard:?}");
+
+    let fourth = limits();
+    let source = fourth.book_in_redis().unwrap().follow();
+    drop(fourth);
+    let heard = timeout(secs(10), source.heard()).await.unwrap();
+    assert!(
+        matches!(&heard, Err(BookError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
+        "nobody looks any more: {heard:?}"
+    );
+}

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::follow::{Task, Trouble, WeakBook, reason};
 use super::text::{BookError, MOST_REVISION_DIGITS, parse, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
-use crate::error::StoreErrorKind;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::{Published, Shelf, Stored, varied};
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
@@ -37,7 +37,8 @@ const MOST_TRIES: usize = 8;
 /// let limits = Limiter::redis("redis://localhost/").namespace("prod:checkout").book(&book).build()?;
 /// let _file = FileSource::follow(&book, "limits.toml")?; // counts until Redis is heard
 /// let shelf = limits.book_in_redis()?;
-/// let _redis = shelf.follow();
+/// let redis = shelf.follow();
+/// let _heard = redis.heard().await; // its error: what the file says counts for now
 ///
 /// // Somewhere else:
 /// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
@@ -74,6 +75,9 @@ impl RedisBook {
 
     /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a change, and every half a second, since messages get lost.
     ///
+    /// Until the first look is over, a policy that stands only in Redis is not configured, and what asks for it is
+    /// [allowed](crate::OnNotConfigured): await [`RedisSource::heard`] before the first call.
+    ///
     /// A text that has mistakes changes nothing, and is an event; [`RedisSource::last_error`] says what is wrong as long as it is.
     ///
     /// # Panics
@@ -85,8 +89,10 @@ impl RedisBook {
             trouble: Trouble::default(),
             refused: Mutex::default(),
         });
-        let task = Task::spawn(follow(WeakBook::of(&self.0.book), Arc::clone(&shared)));
-        RedisSource { shared, task }
+        let (has_looked, looked) = watch::channel(false);
+        let following = follow(WeakBook::of(&self.0.book), Arc::clone(&shared), has_looked);
+        let task = Task::spawn(following);
+        RedisSource { shared, task, looked }
     }
 
     /// What stands in Redis: its revision and its text, without the first line that says the revision. `None` for nothing.
@@ -178,6 +184,8 @@ impl RedisBook {
 pub struct RedisSource {
     shared: Arc<Following>,
     task: Task,
+    /// Whether a look is over.
+    looked: watch::Receiver<bool>,
 }
 
 #[derive(Debug)]
@@ -198,6 +206,37 @@ struct Refused {
 }
 
 impl RedisSource {
+    /// Waits until the first look is over, half a second at most: from then on the limiter's book says what Redis says.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = limiter_core::Limiter::redis("redis://localhost/").namespace("prod:checkout").build()?;
+    /// let source = limits.book_in_redis()?.follow();
+    /// if let Err(error) = source.heard().await {
+    ///     eprintln!("the policies of the code count: {error}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the same.
+    /// [`BookError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since all clones of the book
+    /// are dropped or the runtime has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn heard(&self) -> Result<(), BookError> {
+        let mut looked = self.looked.clone();
+        if looked.wait_for(|looked| *looked).await.is_err() {
+            let detail = "the book is not followed any more";
+            return Err(StoreError::new(StoreErrorKind::ShutDown, detail).into());
+        }
+        self.last_error().map_or(Ok(()), Err)
+    }
+
     /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is well.
     #[must_use]
     pub fn last_error(&self) -> Option<BookError> {
@@ -210,20 +249,26 @@ impl RedisSource {
     }
 }
 
-async fn follow(book: WeakBook, shared: Arc<Following>) {
+async fn follow(book: WeakBook, shared: Arc<Following>, has_looked: watch::Sender<bool>) {
     let news = Notify::new();
     tokio::select! {
-        () = look_again_and_again(book, &shared, &news) => {}
+        () = look_again_and_again(book, &shared, &news, &has_looked) => {}
         () = listen(&shared.shelf, &news) => {}
     }
 }
 
 /// Until there is no book any more.
-async fn look_again_and_again(book: WeakBook, shared: &Following, news: &Notify) {
+async fn look_again_and_again(
+    book: WeakBook,
+    shared: &Following,
+    news: &Notify,
+    has_looked: &watch::Sender<bool>,
+) {
     loop {
         {
             let Some(book) = book.upgrade() else { return };
             shared.look(&book).await;
+            has_looked.send_replace(true);
         }
         tokio::select! {
             () = news.notified() => {}
