@@ -118,7 +118,10 @@ impl PolicyBook {
             error,
         };
         let place = path.to_string_lossy();
-        let bytes = content.0.as_ref().map_err(|error| unreadable(Arc::clone(error)))?;
+        let bytes = content
+            .0
+            .as_ref()
+            .map_err(|error| unreadable(Arc::clone(error)))?;
         // What was read of it may end anywhere, so it is not looked into.
         if bytes.len() > MAX_TEXT_BYTES {
             let told = format!("more than {MAX_TEXT_BYTES} bytes, expected at most as many");

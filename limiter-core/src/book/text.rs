@@ -314,14 +314,16 @@ fn read_override(
             Some(end) => own.until(end),
             None => own,
         };
-        if page.has_override(&own) {
+        // A policy that has a mistake is not there, and says enough.
+        let base = page.entries.get(name).map(|entry| entry.policy());
+        if base.is_some_and(|base| page.has_override(&own, base)) {
             let told = format!(
                 "{} is for a policy and key that stand further up already",
                 field.path
             );
             report.tell(field.at, told);
         } else {
-            page.set_override(Arc::new(own));
+            page.add_override(Arc::new(own));
         }
     }
 }
