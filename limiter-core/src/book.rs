@@ -28,6 +28,7 @@ pub use overrides::Override;
 use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::key::Key;
+use crate::observe;
 use crate::policy::Policy;
 use missed::Missed;
 #[cfg(feature = "book")]
@@ -274,6 +275,7 @@ impl PolicyBook {
     /// Counts a call that asked for what it did not find.
     pub(crate) fn miss(&self, name: &str, app: Option<&str>, miss: Miss, clock: &Clock) {
         self.0.missed.add(name, app, miss, clock.now());
+        observe::not_configured();
     }
 
     /// Has a source say something else than before, or for the first time.

@@ -10,6 +10,7 @@ use super::follow::{Task, Trouble, WeakBook, reason};
 use super::text::{BookError, MOST_REVISION_DIGITS, parse, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::observe;
 use crate::store::redis::{Published, Shelf, Stored, varied};
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
@@ -268,6 +269,7 @@ async fn look_again_and_again(
         {
             let Some(book) = book.upgrade() else { return };
             shared.look(&book).await;
+            observe::book_revision(book.published().unwrap_or(0));
             has_looked.send_replace(true);
         }
         tokio::select! {
