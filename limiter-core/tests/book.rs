@@ -220,5 +220,7 @@ async fn a_key_has_one_quota_however_its_group_is_said() {
         assert_eq!(book.overrides("p").len(), 2);
         book.set(grouped(1));
         assert_eq!(counts().await, 5, "the one whose group is said");
+        book.set_override(own(alone.clone(), 6)).unwrap();
+        assert_eq!(counts().await, 6, "as it is, and alone now");
     }
 }

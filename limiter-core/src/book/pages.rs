@@ -91,12 +91,13 @@ impl Page {
 
     /// In place of that for the same limit of this policy. Whether that changes something.
     pub(super) fn set_override(&mut self, own: Arc<Override>, base: &Policy) -> bool {
+        let mut changes = false;
         for other in own.key().names_in(base.escaped_group()).into_iter().flatten() {
             if other != *own.key() {
-                self.forget_override(base.name(), &other);
+                changes |= self.forget_override(base.name(), &other);
             }
         }
-        self.add_override(own)
+        self.add_override(own) || changes
     }
 
     /// Whether that changes something.
