@@ -28,6 +28,7 @@ pub use overrides::Override;
 use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::key::Key;
+use crate::observe;
 use crate::policy::Policy;
 use missed::Missed;
 #[cfg(feature = "book")]
@@ -67,7 +68,7 @@ pub use text::{BookError, Mistake};
 /// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature `book`). The same name may stand
 /// at several of these places: what Redis says counts before what a file says, a file followed later before one followed
 /// earlier, and each of them before the code. So a replica that starts while Redis is out has a book. When a source
-/// does not name a policy any more, the next one counts that does.
+/// does not name a policy any more, the next one counts that does; so it is with the quota of a key, also when it is over.
 ///
 /// # What a change means for who has used something
 ///
@@ -122,8 +123,9 @@ impl PolicyBook {
     /// Takes a policy out that code has put into the book, and the quotas of its keys: whether there was one.
     pub fn remove(&self, name: &str) -> bool {
         let mut pages = self.pages();
-        let removed = pages.code().remove(name);
-        if removed {
+        // The quotas may be of the keys of another source's policy.
+        let (removed, has_quotas) = pages.code().remove(name);
+        if removed || has_quotas {
             self.renew(&pages, name);
         }
         removed
@@ -145,7 +147,7 @@ impl PolicyBook {
     }
 
     /// Gives a key a quota of its own, in place of the one that [code](Self#where-policies-come-from) has given it: a customer's,
-    /// say. What it has used it has used.
+    /// say. What it has used it has used. Under a policy with a group, the key in this group is the key without one.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -175,18 +177,16 @@ impl PolicyBook {
     pub fn set_override(&self, own: Override) -> Result<(), ConfigError> {
         let name = own.policy_name().to_owned();
         let mut pages = self.pages();
-        match self.get(&name) {
-            None => {
-                let expected = "a policy that is in the book";
-                return Err(ConfigError::invalid("policy of an override", name, expected));
-            }
-            Some(entry) if !own.fits(entry.policy()) => {
-                let expected = format!("numbers for {}", entry.policy());
-                return Err(ConfigError::invalid("override", own, expected));
-            }
-            Some(_) => {}
+        let Some(entry) = self.get(&name) else {
+            let expected = "a policy that is in the book";
+            return Err(ConfigError::invalid("policy of an override", name, expected));
+        };
+        let base = entry.policy();
+        if !own.fits(base) {
+            let expected = format!("numbers for {base}");
+            return Err(ConfigError::invalid("override", own, expected));
         }
-        if !pages.code().has_override(&own) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+        if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
             let over = pages.code().forget_overrides_until(Clock::System.now());
             over.iter().for_each(|name| self.renew(&pages, name));
             if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
@@ -199,7 +199,7 @@ impl PolicyBook {
             }
         }
         let own = Arc::new(own);
-        if pages.code().set_override(Arc::clone(&own)) {
+        if pages.code().set_override(Arc::clone(&own), base) {
             self.renew_override(&pages, &name, own.key());
         }
         Ok(())
@@ -209,7 +209,10 @@ impl PolicyBook {
     pub fn remove_override<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> bool {
         let key = key.into().into_owned();
         let mut pages = self.pages();
-        let removed = pages.code().remove_override(name, &key);
+        let removed = match self.get(name) {
+            Some(entry) => pages.code().remove_override(&key, entry.policy()),
+            None => pages.code().forget_override(name, &key),
+        };
         if removed {
             self.renew_override(&pages, name, &key);
         }
@@ -217,7 +220,7 @@ impl PolicyBook {
     }
 
     /// The keys that have a quota of their own under a policy, in the order of their texts. Those are among them that are over and were
-    /// not taken out.
+    /// not taken out. Where several sources give a key one, it is the one that counts by the system's clock.
     #[must_use]
     pub fn overrides(&self, name: &str) -> Vec<Arc<Override>> {
         let mut listed = self
@@ -272,6 +275,7 @@ impl PolicyBook {
     /// Counts a call that asked for what it did not find.
     pub(crate) fn miss(&self, name: &str, app: Option<&str>, miss: Miss, clock: &Clock) {
         self.0.missed.add(name, app, miss, clock.now());
+        observe::not_configured();
     }
 
     /// Has a source say something else than before, or for the first time.

@@ -122,6 +122,20 @@ impl<'a> Key<'a> {
         })
     }
 
+    /// The keys that name the same limit as this one under a policy with this group, the one that says the group standing last.
+    pub(crate) fn names_in(&self, policys: Option<&str>) -> [Option<Key<'static>>; 2] {
+        let named = |group: Option<&str>| {
+            Some(Key {
+                text: Cow::Owned(self.text.clone().into_owned()),
+                group: group.map(|group| Cow::Owned(group.to_owned())),
+            })
+        };
+        match policys {
+            Some(group) if self.group(policys) == Some(group) => [named(None), named(Some(group))],
+            _ => [None, Some(self.clone().into_owned())],
+        }
+    }
+
     /// The text of a part of a key, if it is text.
     #[cfg(feature = "book")]
     pub(crate) fn unescaped(text: &str) -> Option<String> {

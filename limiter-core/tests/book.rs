@@ -14,7 +14,7 @@ mod properties;
 mod text;
 
 use limiter_core::{
-    BookEntry, Key, Limiter, ManualClock, OnNotConfigured, Origin, Override, PolicyBook, Rejection,
+    BookEntry, Key, Limiter, ManualClock, OnNotConfigured, Origin, Override, Policy, PolicyBook, Rejection,
 };
 use support::{bucket, funnel, secs, window};
 
@@ -181,4 +181,46 @@ fn a_book_is_looked_up_while_it_changes() {
     });
     assert_eq!(book.overrides("p")[0].policy().quota().whole(), 1_999);
     assert_eq!(book.names(), ["p", "q"]);
+}
+
+#[tokio::test]
+async fn a_key_has_one_quota_however_its_group_is_said() {
+    let grouped = |capacity: u32| {
+        let policy = Policy::token_bucket("p").capacity(capacity).rate(1).group("g");
+        policy.build().unwrap()
+    };
+    let own = |key: Key<'static>, capacity: u32| Override::new(bucket("p", capacity, 1), key);
+    let (alone, in_group) = (Key::from("k"), Key::from("k").in_group("g"));
+    for round in 0..20 {
+        let book = PolicyBook::new().with(grouped(1));
+        let limits = Limiter::in_process().book(&book).build();
+        let counts = || async {
+            for key in [&alone, &in_group] {
+                let policy = limits.policy("p", key).unwrap();
+                assert_eq!(
+                    policy.quota(),
+                    limits.policy("p", &alone).unwrap().quota(),
+                    "{round}"
+                );
+            }
+            limits.policy("p", &alone).unwrap().quota().whole()
+        };
+        book.set_override(own(alone.clone(), 2)).unwrap();
+        book.set_override(own(in_group.clone(), 3)).unwrap();
+        assert_eq!((counts().await, book.overrides("p").len()), (3, 1));
+        book.set_override(own(alone.clone(), 4)).unwrap();
+        assert_eq!(counts().await, 4, "in place of the one before");
+        assert!(book.remove_override("p", &in_group), "by either");
+        assert_eq!(counts().await, 1);
+
+        // Two limits become one.
+        book.set(bucket("p", 1, 1));
+        book.set_override(own(in_group.clone(), 5)).unwrap();
+        book.set_override(own(alone.clone(), 6)).unwrap();
+        assert_eq!(book.overrides("p").len(), 2);
+        book.set(grouped(1));
+        assert_eq!(counts().await, 5, "the one whose group is said");
+        book.set_override(own(alone.clone(), 6)).unwrap();
+        assert_eq!(counts().await, 6, "as it is, and alone now");
+    }
 }

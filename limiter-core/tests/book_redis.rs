@@ -13,7 +13,7 @@ use limiter_core::{
     BookError, Limiter, Origin, Override, PolicyBook, RedisBook, RedisBuilder, RedisSource, StoreErrorKind,
 };
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
-use support::{SLACK, bucket, namespace, patient, secs};
+use support::{SLACK, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;
 
 /// What the issue of a change to all replicas may take.
@@ -65,6 +65,21 @@ impl Replica {
             arrived.is_ok(),
             "{:?}, {:?}",
             capacity(book),
+            self.source.last_error()
+        );
+    }
+
+    /// Waits until the policy is gone.
+    async fn has_none(&self, within: Duration) {
+        let book = self.limits.book();
+        let goes = async {
+            while capacity(book).is_some() {
+                book.changed(book.revision()).await;
+            }
+        };
+        assert!(
+            timeout(within + SLACK, goes).await.is_ok(),
+            "{:?}",
             self.source.last_error()
         );
     }
@@ -431,4 +446,168 @@ async fn processes_follow_the_book() {
     for follower in &followers {
         follower.says("6", 2 * SOON);
     }
+}
+
+/// Whatever is published gets a first line with its revision, so a second one must not stand further down.
+#[tokio::test]
+async fn what_others_could_not_read_is_not_published() {
+    let namespace = namespace();
+    let [one, other] =
+        [(); 2].map(|()| Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace));
+    for (first, place) in [
+        ("# limits\nrevision = 5\n", "text:2:1: "),
+        ("revision=5\n", "text:1:1: "),
+        ("revision = 1_000\n", "text:1:1: "),
+        ("revision = 5\nrevision = 6\n", "text:2:1: "),
+        ("\u{feff}", "text:1:1: "),
+    ] {
+        let refused = one.shelf.publish(&format!("{first}{}", sized(9)), 0).await;
+        let told = refused.unwrap_err().to_string();
+        assert!(told.starts_with(place), "{first:?}: {told}");
+    }
+    let broken = sized(9).replace("1/h", "10");
+    for (first, line) in [("", 4), ("revision = 5\n", 5), ("revision = 5\r\n", 5)] {
+        let refused = one.shelf.publish(&format!("{first}{broken}"), 0).await;
+        let told = refused.unwrap_err().to_string();
+        assert!(
+            told.starts_with(&format!("text:{line}:8: policy.p.rate ")),
+            "{first:?}: {told}"
+        );
+    }
+    let mut revision = 0;
+    for (first, capacity) in [("revision = 5\n", 2), ("revision = 5\r\n", 3)] {
+        let text = format!("{first}{}", sized(capacity));
+        revision = one.shelf.publish(&text, revision).await.unwrap();
+        other.has(capacity, SOON).await;
+    }
+    revision = one.shelf.publish("revision = 5", revision).await.unwrap();
+    assert_eq!(other.shelf.read().await.unwrap(), Some((revision, String::new())));
+}
+
+/// What the server has counted of this name.
+fn stat(server: &RedisServer, section: &str, name: &str) -> u64 {
+    let info = server.command(&["INFO", section]).text();
+    let line = info.lines().find_map(|line| line.strip_prefix(name));
+    let digits = line.unwrap_or("0").split([',', '\r']).next().unwrap();
+    digits.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_text_that_is_refused_is_not_sent_at_every_look() {
+    const LENGTH: u64 = 1 << 20;
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let key = format!("{namespace}|book");
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    replica.shelf.publish(&sized(2), 0).await.unwrap();
+    let revision = replica.limits.book().published().unwrap();
+    let comment = "#".repeat(usize::try_from(LENGTH).unwrap());
+    let by_hand = |revision: u64, text: String| {
+        server.command(&["SET", &key, &format!("revision = {revision}\n{text}\n{comment}")]);
+    };
+    by_hand(revision + 1_000_000, sized(3).replace("1/h", "10"));
+    let is_refused = |error| matches!(error, Some(BookError::Mistakes { .. }));
+    replica.is_told("a mistake", is_refused).await;
+    let sent = || stat(&server, "stats", "total_net_output_bytes:");
+    let looks = || stat(&server, "commandstats", "cmdstat_getrange:calls=");
+    let (sent_before, looks_before) = (sent(), looks());
+    let looked = async {
+        while looks() < looks_before + 3 {
+            tokio::time::sleep(millis(50)).await;
+        }
+    };
+    timeout(secs(5), looked).await.unwrap();
+    assert!(sent() - sent_before < LENGTH, "{} bytes", sent() - sent_before);
+    replica.is_told("the mistake", is_refused).await;
+
+    // Later than what counts, if not than what was refused.
+    by_hand(revision + 500_000, sized(4));
+    replica.has(4, SOON).await;
+    replica.is_told("nothing", |error| error.is_none()).await;
+    assert_eq!(replica.limits.book().published(), Some(revision + 500_000));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_again_after_an_outage() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let key = format!("{namespace}|book");
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    server.command(&["SET", &key, "revision = 7\n[policy.p]"]);
+    let is_mistake = |error| matches!(error, Some(BookError::Mistakes { .. }));
+    replica.is_told("a mistake", is_mistake).await;
+    server.pause();
+    let is_outage = |error| matches!(error, Some(BookError::Store(_)));
+    replica.is_told("an outage", is_outage).await;
+    server.resume();
+    replica.is_told("the mistake", is_mistake).await;
+}
+
+#[tokio::test]
+async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let key = format!("{namespace}|book");
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let by_hand = |text: &str| server.command(&["SET", &key, text]);
+    by_hand(&format!("revision = 7\r\n{}", sized(3).replace('\n', "\r\n")));
+    replica.has(3, SOON).await;
+    by_hand("revision = 999999999999998");
+    replica.has_none(SOON).await;
+    assert_eq!(replica.limits.book().published(), Some(999_999_999_999_998));
+    assert_eq!(
+        replica.shelf.read().await.unwrap(),
+        Some((999_999_999_999_998, String::new()))
+    );
+    for end in ["\n", "\r\n", ""] {
+        by_hand(&format!("revision = 1763776000000000{end}"));
+        let told = format!("{key}:1:1: a revision of more than 15 digits, expected at most as many");
+        replica
+            .is_told("too many digits", |error| {
+                error.is_some_and(|error| error.to_string().starts_with(&told))
+            })
+            .await;
+        by_hand(&format!("revision = 7 {end}"));
+        let told = format!("{key}:1:1: no revision, expected");
+        replica
+            .is_told("none", |error| {
+                error.is_some_and(|error| error.to_string().starts_with(&told))
+            })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_replica_can_wait_until_redis_was_heard() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = || {
+        Limiter::redis(server.url())
+            .namespace(&namespace)
+            .build()
+            .unwrap()
+    };
+    let first = limits();
+    let source = first.book_in_redis().unwrap().follow();
+    source.heard().await.unwrap();
+    assert!(first.book().names().is_empty(), "nothing was published");
+    let shelf = first.book_in_redis().unwrap();
+    shelf.publish(&sized(2), 0).await.unwrap();
+
+    let second = limits();
+    let source = second.book_in_redis().unwrap().follow();
+    source.heard().await.unwrap();
+    assert_eq!(capacity(second.book()), Some(2));
+    source.heard().await.unwrap();
+
+    server.kill();
+    let third = limits();
+    let source = third.book_in_redis().unwrap().follow();
+    let heard = timeout(secs(10), source.heard()).await.unwrap();
+    assert!(matches!(heard, Err(BookError::Store(_))), "{heard:?}");
+
+    let fourth = limits();
+    let source = fourth.book_in_redis().unwrap().follow();
+    drop(fourth);
+    let heard = timeout(secs(10), source.heard()).await.unwrap();
+    assert!(
+        matches!(&heard, Err(BookError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
+        "nobody looks any more: {heard:?}"
+    );
 }

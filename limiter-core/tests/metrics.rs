@@ -267,3 +267,41 @@ fn what_is_counted_costs_no_allocation() {
     assert_eq!(counted.count_total, 0);
     assert_counted("counted", &[("allowed", "memory", 51.0)]);
 }
+
+/// Nothing else of this process asks by name, so that all that is counted is of this test.
+#[tokio::test]
+async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
+    recorded();
+    let limits = Limiter::in_process().build();
+    for name in ["a", "b", "b"] {
+        assert_eq!(
+            limits.named(name).check(KEY).await.unwrap().origin(),
+            Origin::NotConfigured
+        );
+    }
+    assert!(limits.policy("c", KEY).is_err());
+    assert_eq!(told("limiter_not_configured_total{}"), 4.0);
+}
+
+#[cfg(feature = "book")]
+#[tokio::test]
+async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
+    recorded();
+    let limits = Limiter::redis(RedisServer::shared().url())
+        .namespace(namespace())
+        .build()
+        .unwrap();
+    let shelf = limits.book_in_redis().unwrap();
+    let source = shelf.follow();
+    source.heard().await.unwrap();
+    assert_eq!(recorded().get("limiter_book_revision{}"), Some(0.0));
+    let revision = shelf.publish("", 0).await.unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact")]
+    let expected = revision as f64;
+    let shown = async {
+        while told("limiter_book_revision{}") != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENT, shown).await.unwrap();
+}

@@ -99,12 +99,12 @@ impl FileSource {
 
 /// What is in a file, or why nobody knows.
 #[derive(Clone, Debug)]
-struct Content(Result<String, Arc<io::Error>>);
+struct Content(Result<Vec<u8>, Arc<io::Error>>);
 
 impl PartialEq for Content {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Ok(text), Ok(other)) => text == other,
+            (Ok(bytes), Ok(other)) => bytes == other,
             (Err(error), Err(other)) => error.kind() == other.kind(),
             _ => false,
         }
@@ -113,11 +113,23 @@ impl PartialEq for Content {
 
 impl PolicyBook {
     fn adopt_file(&self, path: &Path, content: &Content) -> Result<(), BookError> {
-        let text = content.0.as_ref().map_err(|error| BookError::File {
+        let unreadable = |error| BookError::File {
             path: path.to_owned(),
-            error: Arc::clone(error),
-        })?;
-        let page = parse_some(&path.to_string_lossy(), text)?;
+            error,
+        };
+        let place = path.to_string_lossy();
+        let bytes = content
+            .0
+            .as_ref()
+            .map_err(|error| unreadable(Arc::clone(error)))?;
+        // What was read of it may end anywhere, so it is not looked into.
+        if bytes.len() > MAX_TEXT_BYTES {
+            let told = format!("more than {MAX_TEXT_BYTES} bytes, expected at most as many");
+            return Err(BookError::one(&place, &told));
+        }
+        let text = str::from_utf8(bytes)
+            .map_err(|error| unreadable(Arc::new(io::Error::new(io::ErrorKind::InvalidData, error))))?;
+        let page = parse_some(&place, text)?;
         self.adopt(&Source::File(path.to_owned()), page);
         Ok(())
     }
@@ -166,7 +178,7 @@ async fn read_elsewhere(shared: &Arc<Shared>) -> Content {
 /// As much as a text may have, and a byte.
 fn read(path: &Path) -> Content {
     let most = u64::try_from(MAX_TEXT_BYTES).unwrap_or(u64::MAX);
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_string(&mut text));
-    Content(read.map(|_| text).map_err(Arc::new))
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    Content(read.map(|_| bytes).map_err(Arc::new))
 }

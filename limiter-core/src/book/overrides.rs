@@ -19,7 +19,7 @@ impl Override {
     /// For this key the policy of the same name in the book has the numbers of this one: a capacity and a rate, a limit and a
     /// window, or a maximum. All else (deadline, group, …) is as in the book. For good, unless it is given an [end](Self::until).
     ///
-    /// A key that is in a group by [`Key::in_group`] is another key than the same without one.
+    /// A key that is in a group by [`Key::in_group`] is another key than the same without one, unless it is the policy's own group.
     #[must_use]
     pub fn new<'a>(numbers: Policy, key: impl Into<Key<'a>>) -> Self {
         Self {

@@ -62,27 +62,46 @@ impl Page {
         changes
     }
 
-    pub(super) fn remove(&mut self, name: &str) -> bool {
-        if let Some(own) = self.overrides.remove(name) {
-            self.overrides_count -= own.len();
-        }
-        self.entries.remove(name).is_some()
+    /// Whether there was a policy, and whether there were quotas of its keys.
+    pub(super) fn remove(&mut self, name: &str) -> (bool, bool) {
+        let own = self.overrides.remove(name);
+        self.overrides_count -= own.as_ref().map_or(0, HashMap::len);
+        (self.entries.remove(name).is_some(), own.is_some())
     }
 
     pub(super) fn overrides_count(&self) -> usize {
         self.overrides_count
     }
 
-    pub(super) fn has_override(&self, own: &Override) -> bool {
-        self.override_of(own.policy_name(), own.key()).is_some()
+    /// Whether there is one for the same limit, if the policy is this one.
+    pub(super) fn has_override(&self, own: &Override, base: &Policy) -> bool {
+        self.overrides_of(own.key(), base).next().is_some()
     }
 
-    fn override_of(&self, name: &str, key: &Key<'static>) -> Option<&Arc<Override>> {
-        self.overrides.get(name)?.get(key)
+    /// Those for the limit of a key. There are two where the policy has a group and was given it later; that whose key says the
+    /// group stands last, which makes it the one that counts.
+    fn overrides_of(&self, key: &Key<'static>, base: &Policy) -> impl Iterator<Item = &Arc<Override>> {
+        let of_policy = self.overrides.get(base.name());
+        let names = key.names_in(base.escaped_group());
+        names
+            .into_iter()
+            .flatten()
+            .filter_map(move |key| of_policy?.get(&key))
+    }
+
+    /// In place of that for the same limit of this policy. Whether that changes something.
+    pub(super) fn set_override(&mut self, own: Arc<Override>, base: &Policy) -> bool {
+        let mut changes = false;
+        for other in own.key().names_in(base.escaped_group()).into_iter().flatten() {
+            if other != *own.key() {
+                changes |= self.forget_override(base.name(), &other);
+            }
+        }
+        self.add_override(own) || changes
     }
 
     /// Whether that changes something.
-    pub(super) fn set_override(&mut self, own: Arc<Override>) -> bool {
+    pub(super) fn add_override(&mut self, own: Arc<Override>) -> bool {
         let of_policy = self.overrides.entry(own.policy_name().into()).or_default();
         match of_policy.insert(own.key().clone(), Arc::clone(&own)) {
             Some(before) => before != own,
@@ -93,7 +112,17 @@ impl Page {
         }
     }
 
-    pub(super) fn remove_override(&mut self, name: &str, key: &Key<'static>) -> bool {
+    /// Takes those out for the limit of a key, if the policy is this one: whether there was one.
+    pub(super) fn remove_override(&mut self, key: &Key<'static>, base: &Policy) -> bool {
+        let mut removed = false;
+        for key in key.names_in(base.escaped_group()).into_iter().flatten() {
+            removed |= self.forget_override(base.name(), &key);
+        }
+        removed
+    }
+
+    /// The same for a key that is said so.
+    pub(super) fn forget_override(&mut self, name: &str, key: &Key<'static>) -> bool {
         let Some(of_policy) = self.overrides.get_mut(name) else {
             return false;
         };
@@ -129,7 +158,7 @@ impl Page {
         for slot in slots {
             page.set(Arc::clone(&slot.entry));
             for own in slot.overrides() {
-                page.set_override(Arc::clone(own));
+                page.add_override(Arc::clone(own));
             }
         }
         page
@@ -194,9 +223,14 @@ impl Pages {
             entry: Arc::clone(entry),
             own: HashMap::new(),
         };
-        // From the first to the last, so that the last one stays.
+        // From the first to the last, so that the last one counts; in a page as `Page::overrides_of` has them.
         for own in (self.all.iter()).filter_map(|(_, page)| page.overrides.get(name)) {
-            own.values().for_each(|own| slot.insert(own));
+            for says_group in [false, true] {
+                let own = own
+                    .values()
+                    .filter(|own| own.key().group(None).is_some() == says_group);
+                own.for_each(|own| slot.insert(own));
+            }
         }
         Some(slot)
     }
@@ -230,11 +264,26 @@ pub(super) struct Slot {
 struct Own {
     policy: Policy,
     given: Arc<Override>,
+    /// What counts when this is over.
+    then: Option<Box<Own>>,
+}
+
+impl Own {
+    /// The first that is not over.
+    fn at(&self, now: Timestamp) -> Option<&Self> {
+        let mut own = self;
+        while !own.given.holds_at(now) {
+            own = own.then.as_deref()?;
+        }
+        Some(own)
+    }
 }
 
 impl Slot {
+    /// Of those for one key the one that counts by the system's clock; the one that would if none was over.
     pub(super) fn overrides(&self) -> impl Iterator<Item = &Arc<Override>> {
-        self.own.values().map(|own| &own.given)
+        let now = Clock::System.now();
+        (self.own.values()).map(move |own| &own.at(now).unwrap_or(own).given)
     }
 
     /// The policy for a key.
@@ -244,33 +293,36 @@ impl Slot {
             return base;
         }
         match self.own.get(&identity(base, key)) {
-            Some(own) if own.given.end().is_none() || own.given.holds_at(clock.now()) => &own.policy,
-            _ => base,
+            Some(own) if own.given.end().is_none() => &own.policy,
+            Some(own) => own.at(clock.now()).map_or(base, |own| &own.policy),
+            None => base,
         }
     }
 
     /// Has what counts for one key follow from the pages again.
     pub(super) fn renew(&mut self, pages: &Pages, key: &Key<'static>) {
-        let name = self.entry.policy().name().to_owned();
-        self.own.remove(&identity(self.entry.policy(), key));
-        let fitting = |page: &&Arc<Override>| page.fits(self.entry.policy());
-        let given = pages.latest(|page| page.override_of(&name, key).filter(fitting));
-        if let Some(given) = given.cloned() {
-            self.insert(&given);
+        let base = self.entry.policy().clone();
+        self.own.remove(&identity(&base, key));
+        for (_, page) in &pages.all {
+            page.overrides_of(key, &base).for_each(|given| self.insert(given));
         }
     }
 
-    /// One for a policy of another algorithm, which stood in another source, counts as little as if it were not there.
+    /// Before those that were there, which count when it is over. One for a policy of another algorithm, which stood in another
+    /// source, counts as little as if it were not there.
     fn insert(&mut self, given: &Arc<Override>) {
         let base = self.entry.policy();
         if !given.fits(base) {
             return;
         }
+        let identity = identity(base, given.key());
+        let before = self.own.remove(&identity).filter(|_| given.end().is_some());
         let own = Own {
             policy: base.with_numbers_of(given.policy()),
             given: Arc::clone(given),
+            then: before.map(Box::new),
         };
-        self.own.insert(identity(base, given.key()), own);
+        self.own.insert(identity, own);
     }
 }
 

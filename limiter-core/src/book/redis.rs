@@ -1,19 +1,22 @@
 //! Follows the book of a namespace in Redis, and publishes it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::follow::{Task, Trouble, WeakBook, reason};
-use super::text::{BookError, parse, without_revision};
+use super::text::{BookError, MOST_REVISION_DIGITS, parse, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
-use crate::error::StoreErrorKind;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::observe;
 use crate::store::redis::{Published, Shelf, Stored, varied};
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A text that was refused is sent again every so many looks: it may have been mended by hand, and its revision left.
+const LOOKS_PER_REFUSED: u32 = 60;
 /// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// … up to this.
@@ -35,7 +38,8 @@ const MOST_TRIES: usize = 8;
 /// let limits = Limiter::redis("redis://localhost/").namespace("prod:checkout").book(&book).build()?;
 /// let _file = FileSource::follow(&book, "limits.toml")?; // counts until Redis is heard
 /// let shelf = limits.book_in_redis()?;
-/// let _redis = shelf.follow();
+/// let redis = shelf.follow();
+/// let _heard = redis.heard().await; // its error: what the file says counts for now
 ///
 /// // Somewhere else:
 /// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
@@ -54,7 +58,7 @@ const MOST_TRIES: usize = 8;
 /// a lower one than this process has seen, or with none, is not believed: it comes from a server that lost what it had, or from a backup. To
 /// go back on purpose, publish: a revision is the server's time in milliseconds, or one more than the last, so what is
 /// published is always believed, also after Redis has lost its data. A text that is written by hand, by SET, needs a first line
-/// with a higher revision.
+/// with a higher revision, of at most 15 digits, also than one that was refused: the same is looked at again every half a minute only.
 #[derive(Clone, Debug)]
 pub struct RedisBook(Arc<Shared>);
 
@@ -72,6 +76,9 @@ impl RedisBook {
 
     /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a change, and every half a second, since messages get lost.
     ///
+    /// Until the first look is over, a policy that stands only in Redis is not configured, and what asks for it is
+    /// [allowed](crate::OnNotConfigured): await [`RedisSource::heard`] before the first call.
+    ///
     /// A text that has mistakes changes nothing, and is an event; [`RedisSource::last_error`] says what is wrong as long as it is.
     ///
     /// # Panics
@@ -83,8 +90,10 @@ impl RedisBook {
             trouble: Trouble::default(),
             refused: Mutex::default(),
         });
-        let task = Task::spawn(follow(WeakBook::of(&self.0.book), Arc::clone(&shared)));
-        RedisSource { shared, task }
+        let (has_looked, looked) = watch::channel(false);
+        let following = follow(WeakBook::of(&self.0.book), Arc::clone(&shared), has_looked);
+        let task = Task::spawn(following);
+        RedisSource { shared, task, looked }
     }
 
     /// What stands in Redis: its revision and its text, without the first line that says the revision. `None` for nothing.
@@ -100,14 +109,16 @@ impl RedisBook {
         match self.0.shelf.read(0).await? {
             Stored::Nothing | Stored::Revision(_, None) => Ok(None),
             Stored::Unnumbered => Err(unnumbered(&self.0.shelf)),
+            Stored::TooManyDigits => Err(too_many_digits(&self.0.shelf)),
             Stored::Revision(revision, Some(text)) => {
                 Ok(Some((revision, without_revision(&text).to_owned())))
             }
         }
     }
 
-    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A first line with a
-    /// revision may stand in it, and means nothing. The limiter's own book has it at once.
+    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A first line such as
+    /// `revision = 7` may stand in it, and means nothing; a revision that is written otherwise, or stands elsewhere, is a mistake. The
+    /// limiter's own book has it at once.
     ///
     /// # Errors
     ///
@@ -119,8 +130,8 @@ impl RedisBook {
     ///
     /// Dropped while Redis is asked, it is published or not.
     pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, BookError> {
+        let page = parse_numbered("text", text)?;
         let text = without_revision(text);
-        let page = parse("text", text)?;
         let Shared { shelf, book } = &*self.0;
         match shelf
             .publish(text, replaced, book.published().unwrap_or(0))
@@ -174,17 +185,59 @@ impl RedisBook {
 pub struct RedisSource {
     shared: Arc<Following>,
     task: Task,
+    /// Whether a look is over.
+    looked: watch::Receiver<bool>,
 }
 
 #[derive(Debug)]
 struct Following {
     shelf: Shelf,
     trouble: Trouble,
-    /// The last text that was refused, which is not read again.
-    refused: Mutex<Option<String>>,
+    /// The text that is there, if it was refused.
+    refused: Mutex<Option<Refused>>,
+}
+
+/// A text that was refused, and is not sent again for a while.
+#[derive(Debug)]
+struct Refused {
+    revision: u64,
+    error: BookError,
+    /// How often it was seen since.
+    looks: u32,
 }
 
 impl RedisSource {
+    /// Waits until the first look is over, half a second at most: from then on the limiter's book says what Redis says.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = limiter_core::Limiter::redis("redis://localhost/").namespace("prod:checkout").build()?;
+    /// let source = limits.book_in_redis()?.follow();
+    /// if let Err(error) = source.heard().await {
+    ///     eprintln!("the policies of the code count: {error}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the same.
+    /// [`BookError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since all clones of the book
+    /// are dropped or the runtime has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn heard(&self) -> Result<(), BookError> {
+        let mut looked = self.looked.clone();
+        if looked.wait_for(|looked| *looked).await.is_err() {
+            let detail = "the book is not followed any more";
+            return Err(StoreError::new(StoreErrorKind::ShutDown, detail).into());
+        }
+        self.last_error().map_or(Ok(()), Err)
+    }
+
     /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is well.
     #[must_use]
     pub fn last_error(&self) -> Option<BookError> {
@@ -197,20 +250,27 @@ impl RedisSource {
     }
 }
 
-async fn follow(book: WeakBook, shared: Arc<Following>) {
+async fn follow(book: WeakBook, shared: Arc<Following>, has_looked: watch::Sender<bool>) {
     let news = Notify::new();
     tokio::select! {
-        () = look_again_and_again(book, &shared, &news) => {}
+        () = look_again_and_again(book, &shared, &news, &has_looked) => {}
         () = listen(&shared.shelf, &news) => {}
     }
 }
 
 /// Until there is no book any more.
-async fn look_again_and_again(book: WeakBook, shared: &Following, news: &Notify) {
+async fn look_again_and_again(
+    book: WeakBook,
+    shared: &Following,
+    news: &Notify,
+    has_looked: &watch::Sender<bool>,
+) {
     loop {
         {
             let Some(book) = book.upgrade() else { return };
             shared.look(&book).await;
+            observe::book_revision(book.published().unwrap_or(0));
+            has_looked.send_replace(true);
         }
         tokio::select! {
             () = news.notified() => {}
@@ -244,18 +304,15 @@ async fn listen(shelf: &Shelf, news: &Notify) {
 impl Following {
     async fn look(&self, book: &PolicyBook) {
         let key = self.shelf.key();
-        let known = book.published().unwrap_or(0);
-        let error = match self.shelf.read(known).await {
-            Ok(stored) => match self.take(book, stored, known) {
-                Ok(()) => {
-                    if self.trouble.is_over() {
-                        tracing::info!(key, revision = known, "the book in Redis is well again");
-                    }
-                    return;
+        let error = match self.look_once(book).await {
+            Ok(()) => {
+                if self.trouble.is_over() {
+                    let revision = book.published().unwrap_or(0);
+                    tracing::info!(key, revision, "the book in Redis is well again");
                 }
-                Err(error) => error,
-            },
-            Err(error) => error.into(),
+                return;
+            }
+            Err(error) => error,
         };
         // Of an outage others say enough.
         let is_outage = matches!(&error, BookError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
@@ -266,37 +323,73 @@ impl Following {
     }
 
     /// Has the book say what stands in Redis, if that can be believed.
-    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), BookError> {
-        let older = |found| BookError::Older { found, seen: known };
-        match stored {
-            Stored::Nothing if known == 0 => Ok(()),
-            Stored::Nothing => Err(older(0)),
-            Stored::Unnumbered => Err(unnumbered(&self.shelf)),
-            Stored::Revision(revision, _) if revision < known => Err(older(revision)),
-            Stored::Revision(_, None) => Ok(()),
-            Stored::Revision(revision, Some(text)) => {
-                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(error) = self.trouble.last()
-                    && refused.as_ref() == Some(&text)
-                {
-                    return Err(error);
-                }
-                match parse(self.shelf.key(), &text) {
-                    Ok(page) => {
-                        *refused = None;
-                        if book.adopt_published(revision, page) {
-                            let key = self.shelf.key();
-                            tracing::info!(key, revision, "the policies in Redis have changed");
-                        }
-                        Ok(())
-                    }
-                    Err(error) => {
-                        *refused = Some(text);
-                        Err(error)
-                    }
-                }
+    async fn look_once(&self, book: &PolicyBook) -> Result<(), BookError> {
+        let known = book.published().unwrap_or(0);
+        let refused = self.refused_for_now().filter(|refused| *refused > known);
+        let mut stored = self.shelf.read(refused.unwrap_or(known)).await?;
+        if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
+            if *found == refused
+                && let Some(error) = self.is_refused_still()
+            {
+                return Err(error);
+            }
+            // It is another one, which may be later than what is known all the same.
+            if *found > known {
+                stored = self.shelf.read(known).await?;
             }
         }
+        let taken = self.take(book, stored, known);
+        *self.refused() = match &taken {
+            Err((Some(revision), error)) => Some(Refused {
+                revision: *revision,
+                error: error.clone(),
+                looks: 0,
+            }),
+            _ => None,
+        };
+        taken.map_err(|(_, error)| error)
+    }
+
+    /// The same of what was found. An error has the revision of a text that is refused.
+    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), (Option<u64>, BookError)> {
+        let older = |found| Err((None, BookError::Older { found, seen: known }));
+        match stored {
+            Stored::Nothing if known == 0 => Ok(()),
+            Stored::Nothing => older(0),
+            Stored::Unnumbered => Err((None, unnumbered(&self.shelf))),
+            Stored::TooManyDigits => Err((None, too_many_digits(&self.shelf))),
+            Stored::Revision(revision, _) if revision < known => older(revision),
+            Stored::Revision(_, None) => Ok(()),
+            Stored::Revision(revision, Some(text)) => {
+                let key = self.shelf.key();
+                let page = parse(key, &text).map_err(|error| (Some(revision), error))?;
+                if book.adopt_published(revision, page) {
+                    tracing::info!(key, revision, "the policies in Redis have changed");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The revision of a text that was refused, unless it is to be looked at again.
+    fn refused_for_now(&self) -> Option<u64> {
+        let refused = self.refused();
+        let refused = refused
+            .as_ref()
+            .filter(|refused| refused.looks < LOOKS_PER_REFUSED);
+        refused.map(|refused| refused.revision)
+    }
+
+    /// Why what was refused is still, now that it was seen once more.
+    fn is_refused_still(&self) -> Option<BookError> {
+        let mut refused = self.refused();
+        let refused = refused.as_mut()?;
+        refused.looks += 1;
+        Some(refused.error.clone())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -306,6 +399,12 @@ fn unnumbered(shelf: &Shelf) -> BookError {
         shelf.key(),
         "no revision, expected a first line such as `revision = 7`, with a higher one than before",
     )
+}
+
+/// Lua's numbers would take it for another one.
+fn too_many_digits(shelf: &Shelf) -> BookError {
+    let expected = format!("a revision of more than {MOST_REVISION_DIGITS} digits, expected at most as many");
+    BookError::one(shelf.key(), &expected)
 }
 
 impl PolicyBook {

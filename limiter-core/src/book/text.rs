@@ -27,6 +27,8 @@ use mistake::Report;
 pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;
 /// In a longer one only the first mistake of syntax is told: the parser keeps what it finds.
 const MAX_RECOVERED_BYTES: usize = 64 << 10;
+/// Of a revision: Lua's numbers have no more that are exact.
+pub(crate) const MOST_REVISION_DIGITS: usize = 15;
 
 /// Books as text (feature `book`).
 ///
@@ -149,6 +151,15 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
     }
 }
 
+/// Reads a text as others will when it is published, below a line that says its revision, and tells of mistakes where they
+/// stand in the text as it is given.
+#[cfg(feature = "redis")]
+pub(crate) fn parse_numbered(place: &str, text: &str) -> Result<Page, BookError> {
+    let rest = without_revision(text);
+    let lines_before = usize::from(rest.len() == text.len());
+    parse(place, &format!("revision = 1\n{rest}")).map_err(|error| error.up_by(lines_before))
+}
+
 /// A text without the line at its beginning that says its revision.
 pub(crate) fn without_revision(text: &str) -> &str {
     match text.split_once('\n') {
@@ -158,9 +169,11 @@ pub(crate) fn without_revision(text: &str) -> &str {
     }
 }
 
+/// As `book.lua` reads it.
 fn is_revision(line: &str) -> bool {
-    let revision = line.trim_end().strip_prefix("revision = ");
-    revision.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let digits = line.strip_prefix("revision = ").unwrap_or_default();
+    (1..=MOST_REVISION_DIGITS).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The same, of a text that names a policy at least: one that names none is what is left of a file as it is written.
@@ -301,14 +314,16 @@ fn read_override(
             Some(end) => own.until(end),
             None => own,
         };
-        if page.has_override(&own) {
+        // A policy that has a mistake is not there, and says enough.
+        let base = page.entries.get(name).map(|entry| entry.policy());
+        if base.is_some_and(|base| page.has_override(&own, base)) {
             let told = format!(
                 "{} is for a policy and key that stand further up already",
                 field.path
             );
             report.tell(field.at, told);
         } else {
-            page.set_override(Arc::new(own));
+            page.add_override(Arc::new(own));
         }
     }
 }

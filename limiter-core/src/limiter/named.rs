@@ -22,6 +22,8 @@ use crate::units::Amount;
 #[non_exhaustive]
 pub enum OnNotConfigured {
     /// It is allowed, by a decision without limits whose [`Origin`] says `NotConfigured`. The default.
+    ///
+    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature `book`: `RedisSource::heard`).
     #[default]
     Allow,
     /// It is rejected as [`Rejection::NotConfigured`].

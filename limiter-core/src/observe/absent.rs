@@ -30,7 +30,10 @@ impl Waiting {
     }
 }
 
-#[expect(dead_code, reason = "a policy book says it")]
+#[inline]
+pub(crate) fn not_configured() {}
+
+#[cfg(all(feature = "book", feature = "redis"))]
 #[inline]
 pub(crate) fn book_revision(_: u64) {}
 

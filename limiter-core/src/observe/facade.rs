@@ -237,6 +237,19 @@ pub(crate) fn store_failed(kind: StoreErrorKind) {
     }
 }
 
+/// Counts a call that asked for a policy that is not there, or is not for its app. Without the name: whoever computes one from
+/// its input would make a series of each.
+pub(crate) fn not_configured() {
+    static COUNTER: Late<Counter> = Late::new();
+    let counter = COUNTER.get(|recorder| {
+        describe_counter(recorder, names::NOT_CONFIGURED);
+        recorder.register_counter(&Key::from_static_name(names::NOT_CONFIGURED), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(1);
+    }
+}
+
 /// A call that waits, for as long as this is held.
 #[derive(Debug)]
 #[must_use = "the call waits for as long as this is held"]
@@ -263,7 +276,7 @@ impl Drop for Waiting {
 }
 
 /// Says which revision of the policy book is in use. To be said again now and then: there may not have been a recorder.
-#[expect(dead_code, reason = "a policy book says it")]
+#[cfg(all(feature = "book", feature = "redis"))]
 pub(crate) fn book_revision(revision: u64) {
     static REVISION: Late<Gauge> = Late::new();
     if let Some(gauge) = REVISION.get(|recorder| gauge(recorder, names::BOOK_REVISION)) {

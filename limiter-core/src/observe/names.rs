@@ -9,9 +9,12 @@ pub(super) const DECISIONS: &str = "limiter_decisions_total";
 pub(super) const SECONDS: &str = "limiter_decision_seconds";
 /// Counter: questions that the store did not answer, by kind.
 pub(super) const STORE_ERRORS: &str = "limiter_store_errors_total";
+/// Counter: calls that asked for a policy that is not configured.
+pub(super) const NOT_CONFIGURED: &str = "limiter_not_configured_total";
 /// Gauge: calls that wait for a permit.
 pub(super) const WAITING: &str = "limiter_waiting_calls";
-/// Gauge: the revision of the policy book.
+/// Gauge: the revision of the policy book in Redis.
+#[cfg(all(feature = "book", feature = "redis"))]
 pub(super) const BOOK_REVISION: &str = "limiter_book_revision";
 /// Gauge, by node: 0 closed, 1 half-open, 2 open.
 #[cfg(feature = "redis")]
@@ -51,7 +54,9 @@ fn help(name: &str) -> &'static str {
         SECONDS => "Time of decisions that asked Redis, by who decided in the end",
         STORE_ERRORS => "Questions to the store without an answer, by kind",
         WAITING => "Calls that wait for a permit",
-        BOOK_REVISION => "Revision of the policy book in use",
+        NOT_CONFIGURED => "Calls that asked for a policy that is not configured, or not for their app",
+        #[cfg(all(feature = "book", feature = "redis"))]
+        BOOK_REVISION => "Revision of the policy book of Redis in use",
         #[cfg(feature = "redis")]
         BREAKER_STATE => "Breaker of a Redis node: 0 closed, 1 half-open, 2 open",
         #[cfg(feature = "redis")]

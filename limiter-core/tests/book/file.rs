@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limiter_core::{BookError, FileSource, PolicyBook};
+use limiter_core::{BookError, FileSource, Limiter, ManualClock, Override, PolicyBook, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{bucket, millis, secs};
@@ -195,4 +195,73 @@ async fn a_file_is_followed_as_long_as_somebody_wants_it() {
     changed(&book, revision).await;
     drop(book);
     until("the task ends with the book", || tasks() == before).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn quotas_that_code_gave_keys_of_the_files_policy_go_when_code_takes_them_out() {
+    let (dir, book) = (Dir::new("removed"), PolicyBook::new());
+    let _followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    book.set_override(Override::new(bucket("p", 7, 1), "k")).unwrap();
+    let revision = book.revision();
+    assert!(!book.remove("p"), "the policy is the file's");
+    assert!(book.overrides("p").is_empty() && book.revision() > revision);
+    let limits = Limiter::in_process().book(&book).build();
+    assert_eq!(limits.policy("p", "k").unwrap().quota().whole(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_of_the_code_counts_again_when_the_files_is_over() {
+    let (dir, book, clock) = (Dir::new("over"), PolicyBook::new(), ManualClock::new());
+    let text = format!(
+        "{}[[override]]\npolicy = 'p'\nkey = 'k'\ncapacity = 7\nrate = 1\nuntil = 2031-01-01T00:00:00Z\n",
+        sized(2)
+    );
+    let [before, end] = [1_924_991_999_000_000, 1_924_992_000_000_000].map(Timestamp::from_micros);
+    let _followed = FileSource::follow(&book, dir.write(&text)).unwrap();
+    let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    let counts = || limits.policy("p", "k").unwrap().quota().whole();
+    let own = |capacity| Override::new(bucket("p", capacity, 1), "k");
+    // Put there before and after the one that hides it, for good and for longer.
+    for given in [own(5), own(6).until(end.after(secs(1)))] {
+        clock.set(before);
+        book.set_override(given.clone()).unwrap();
+        assert_eq!((counts(), book.overrides("p").len()), (7, 1));
+        clock.set(end);
+        assert_eq!(counts(), given.policy().quota().whole());
+        book.set(bucket("p", 1, 1));
+        assert_eq!(counts(), given.policy().quota().whole(), "all is made anew");
+    }
+    clock.set(end.after(secs(1)));
+    assert_eq!(counts(), 2);
+    book.remove_override("p", "k");
+    clock.set(before);
+    assert_eq!(counts(), 7);
+    clock.set(end);
+    assert_eq!(counts(), 2);
+}
+
+#[test]
+fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
+    const MOST: usize = 4 << 20;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let dir = Dir::new("long");
+    for (first, rest) in [("", "\n"), ("revision = 7\n", "\n"), ("revision = 7\n", "é")] {
+        let head = format!("{first}{}#", sized(2));
+        // A character that is cut in two is no mistake of its own.
+        let text = format!("{head}{}", rest.repeat(MOST / rest.len()));
+        let refused = FileSource::follow(&PolicyBook::new(), dir.write(&text)).unwrap_err();
+        let told = refused.to_string();
+        assert!(
+            told.ends_with(":1:1: more than 4194304 bytes, expected at most as many"),
+            "{told}"
+        );
+        let book = PolicyBook::new();
+        let fits = format!("{head}{}", "x".repeat(MOST - head.len()));
+        let _followed = FileSource::follow(&book, dir.write(&fits)).unwrap();
+        assert_eq!(capacity(&book), 2);
+    }
 }

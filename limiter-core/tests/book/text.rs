@@ -375,3 +375,25 @@ fn what_is_too_long_is_refused_or_shown_in_part() {
         "{refused}"
     );
 }
+
+#[test]
+fn two_quotas_of_one_limit_are_refused_though_the_keys_differ() {
+    let quota = "policy = 'p'\nkey = 'k'\ncapacity = 2\nrate = 2\n";
+    let text = |policy: &str, one: &str, other: &str| {
+        format!(
+            "policy.p = {{ algorithm = 'funnel', capacity = 1, rate = 1{policy} }}\n[[override]]\n{quota}{one}[[override]]\n{quota}{other}"
+        )
+    };
+    let of_group = ", group = 'g'";
+    for (one, other) in [("", "group = 'g'\n"), ("group = 'g'\n", "")] {
+        let [told] = &*told(&text(of_group, one, other)) else {
+            unreachable!()
+        };
+        assert!(
+            told.ends_with("override[1] is for a policy and key that stand further up already"),
+            "{told}"
+        );
+        assert!(PolicyBook::from_toml(&text("", one, other)).is_ok());
+        assert!(PolicyBook::from_toml(&text(", group = 'h'", one, other)).is_ok());
+    }
+}

@@ -146,6 +146,17 @@ impl BookError {
             mistakes: vec![mistake],
         }
     }
+
+    /// The same of a text that lacks lines at its beginning.
+    #[cfg(feature = "redis")]
+    pub(super) fn up_by(mut self, lines: usize) -> Self {
+        if let Self::Mistakes { mistakes } = &mut self {
+            for mistake in mistakes {
+                mistake.line = mistake.line.saturating_sub(lines).max(1);
+            }
+        }
+        self
+    }
 }
 
 impl From<ConfigError> for BookError {

@@ -29,6 +29,8 @@ pub(crate) enum Stored {
     Nothing,
     /// Something without a revision.
     Unnumbered,
+    /// A revision with more digits than are exact.
+    TooManyDigits,
     /// The revision, with the text where it is a later one than is known.
     Revision(u64, Option<String>),
 }
@@ -67,6 +69,7 @@ impl Shelf {
         plan.extend_from_slice(&known.to_le_bytes());
         let (found, text) = self.run(plan, Self::PATIENCE).await?;
         Ok(match u64::try_from(found) {
+            Err(_) if found == -2 => Stored::TooManyDigits,
             Err(_) => Stored::Unnumbered,
             Ok(0) => Stored::Nothing,
             Ok(revision) => Stored::Revision(revision, (!text.is_empty()).then_some(text)),

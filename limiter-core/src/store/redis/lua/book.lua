@@ -4,10 +4,10 @@
 -- ARGV[1] goes on with the operation (1: 0 read, 1 publish) and a revision (8): to read, the one that is known, of which nothing
 --   is told again; to publish, the one that is replaced, 0 for none. To publish, then another one (8) that the new one has to
 --   exceed, and the text.
--- Reply: the revision that was found, 0 where there is no book, -1 where it does not say which it has; then, to read, the text as
---   it is stored if its revision is a later one, else an empty one; to publish, the new revision, 0 if another was found than the one
+-- Reply: the revision that was found, 0 where there is no book, -1 where it does not say which it has, -2 where that has too many
+--   digits; then, to read, the text as it is stored if its revision is a later one, else an empty one; to publish, the new revision, 0 if another was found than the one
 --   to be replaced.
--- Stored: the text, of which the first line is `revision = N`. N is the server's time in milliseconds, or one more than the last, so
+-- Stored: the text, of which the first line is `revision = N`, ended by LF, CR LF or the text (`text.rs` reads it so too). N is the server's time in milliseconds, or one more than the last, so
 --   that it is a later one also where the last was lost.
 -- TTL: none, since it is no state that ends.
 
@@ -20,12 +20,18 @@ local function is_error(reply)
 end
 
 local operation, given = unpack('<BI8', ARGV[1], position)
-local line = try('GETRANGE', KEYS[1], '0', tostring(MOST_DIGITS + 11))
+-- As much as such a line may have, up to its LF.
+local line = try('GETRANGE', KEYS[1], '0', tostring(MOST_DIGITS + 12))
 if is_error(line) then
   return redis.error_reply('WRONGTYPE the book holds a value of another type')
 end
-local digits = string.match(line, '^revision = (%d+)\n')
-local found = digits and #digits <= MOST_DIGITS and tonumber(digits) or 0
+local digits = string.match(line, '^revision = (%d+)\r?\n') or string.match(line, '^revision = (%d+)\r?$')
+local found = 0
+if digits and #digits > MOST_DIGITS then
+  found = -2
+elseif digits then
+  found = tonumber(digits)
+end
 if found == 0 and line ~= '' then
   found = -1
 end
