@@ -86,6 +86,7 @@ mod limiter;
 mod request;
 
 mod book;
+pub mod redisson;
 
 mod decision;
 mod identity;

@@ -19,6 +19,7 @@ use super::{BookEntry, Override, Page, PolicyBook};
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::check_text;
+use crate::redisson::RateType;
 use draft::{Draft, Kind, Settings};
 use fields::{Field, Table};
 use mistake::Report;
@@ -40,6 +41,8 @@ const MAX_RECOVERED_BYTES: usize = 64 << 10;
 /// lease = "1s"
 /// group = "all"
 /// apps = ["checkout", "mobile"]
+/// until = 2030-01-01T00:00:00Z
+/// rate_type = "per_client"         # or overall: of a redisson::RateLimiter
 ///
 /// [policy."mail out"]
 /// algorithm = "sliding_window"     # or counter_window
@@ -106,11 +109,17 @@ impl PolicyBook {
     }
 
     /// All that counts in the book, wherever it comes from, as text. Read again it is the same, but for spans that are no
-    /// whole microseconds, which are rounded up, and ends of overrides after the year 9999.
+    /// whole microseconds, which are rounded up, and ends after the year 9999.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::text_of(&self.as_page())
     }
+}
+
+/// A page as text.
+#[cfg(feature = "redis")]
+pub(super) fn write(page: &Page) -> String {
+    write::text_of(page)
 }
 
 /// Reads a text; `place` is how messages call it.
@@ -221,6 +230,9 @@ fn read_policy<'t>(
     let kind = Kind::read(report, &mut table);
     kinds.insert(field.name, kind);
     let apps = table.take("apps");
+    let end = table.take("until").and_then(|until| moment::read(report, &until));
+    let rate_type = table.take("rate_type");
+    let rate_type = rate_type.and_then(|field| rate_type_of(report, &field));
     let settings = Settings::read(report, &mut table);
     let Some(kind) = kind else {
         // Whether the rest is unknown depends on it.
@@ -236,8 +248,20 @@ fn read_policy<'t>(
     if let Some(entry) = entry
         && report.len() == before
     {
+        let entry = entry.with_end(end).with_rate_type(rate_type.unwrap_or_default());
         page.set(Arc::new(entry));
     }
+}
+
+fn rate_type_of(report: &mut Report<'_>, field: &Field<'_>) -> Option<RateType> {
+    let rate_type = match field.value {
+        DeValue::String(text) => RateType::ALL.into_iter().find(|of| of.name() == text),
+        _ => None,
+    };
+    if rate_type.is_none() {
+        field.refuse(report, "\"overall\" or \"per_client\"");
+    }
+    rate_type
 }
 
 fn read_apps(report: &mut Report<'_>, field: &Field<'_>, entry: BookEntry) -> Option<BookEntry> {

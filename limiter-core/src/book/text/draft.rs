@@ -11,7 +11,7 @@ use crate::policy::{Algorithm, LevelShape, OnStoreFailure, Policy, PolicyBuilder
 use crate::units::Amount;
 
 /// The settings of every policy, in the order in which they are told.
-const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps";
+const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps, until, rate_type";
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
