@@ -1,5 +1,6 @@
 //! Books as text.
 
+use limiter_core::redisson::RateType;
 use limiter_core::{BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, Timestamp};
 
 use crate::support::{millis, secs};
@@ -16,6 +17,8 @@ deadline = "20ms"
 on_store_failure = "deny"
 lease = "1s"
 apps = ["mobile", "checkout"]
+until = 2030-01-01T00:00:00Z
+rate_type = "per_client"
 
 [policy."mail out"]
 algorithm = "sliding_window"
@@ -49,6 +52,8 @@ fn a_text_says_all_that_code_can() {
     let search = search.deadline(millis(20)).on_store_failure(OnStoreFailure::Deny);
     let search = search.lease("1s").build().unwrap();
     let entry = BookEntry::new(search).for_apps(["checkout", "mobile"]).unwrap();
+    let entry = entry.until(Timestamp::from_micros(1_893_456_000_000_000));
+    let entry = entry.with_rate_type(RateType::PerClient);
     assert_eq!(*book.get("search").unwrap(), entry);
     let upload = Policy::funnel("upload").capacity(2.5).rate(16).build().unwrap();
     assert_eq!(*book.get("upload").unwrap().policy(), upload);
@@ -91,6 +96,8 @@ deadline = "20ms"
 on_store_failure = "deny"
 lease = "1s"
 apps = ["checkout", "mobile"]
+until = 2030-01-01T00:00:00Z
+rate_type = "per_client"
 
 [policy."upload"]
 algorithm = "funnel"
@@ -166,11 +173,11 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     same("capacity = 99999999999999999999", AMOUNT);
     same(
         "algorithm = 'leaky'",
-        "\"token_bucket\", \"funnel\" or \"sliding_window\"",
+        "one of \"token_bucket\", \"funnel\", \"sliding_window\", \"counter_window\", \"fixed_window\", \"concurrency\"",
     );
     same(
         "algorithm = 3",
-        "\"token_bucket\", \"funnel\" or \"sliding_window\"",
+        "one of \"token_bucket\", \"funnel\", \"sliding_window\", \"counter_window\", \"fixed_window\", \"concurrency\"",
     );
     same("group = 3", "text, in quotes");
     same("group = ''", "1 to 256 bytes");
@@ -188,6 +195,9 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     );
     same("apps = 'checkout'", APPS);
     same("apps = []", "at least one, or no list for all");
+    same("until = 2030-01-01", END);
+    same("rate_type = 'each'", "\"overall\" or \"per_client\"");
+    same("rate_type = 3", "\"overall\" or \"per_client\"");
     let fields = format!("algorithm, capacity, rate, {SETTINGS}");
     bucket("capcity = 2", "unknown", &fields);
     bucket("window = '1s'", "unknown", &fields);
@@ -350,7 +360,7 @@ fn columns_are_counted_in_characters() {
     assert_eq!(
         told("policy.'é' = { algorithm = 'ü' }"),
         [
-            "text:1:28: policy.\"é\".algorithm is 'ü', expected \"token_bucket\", \"funnel\" or \"sliding_window\""
+            "text:1:28: policy.\"é\".algorithm is 'ü', expected one of \"token_bucket\", \"funnel\", \"sliding_window\", \"counter_window\", \"fixed_window\", \"concurrency\""
         ]
     );
 }
