@@ -420,7 +420,7 @@ async fn what_is_available_is_the_rate_without_what_was_used_in_the_last_interva
         let permits = random.u64(1..=3);
         if random.u8(..4) == 0 {
             limiter.release(permits).await.unwrap();
-            used.drain(..used.len().min(permits as usize));
+            used.drain(..used.len().min(usize::try_from(permits).unwrap()));
         } else {
             let granted = limiter.try_acquire(permits).await.unwrap();
             assert_eq!(granted, permits <= free, "step {step}");
