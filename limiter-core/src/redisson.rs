@@ -45,6 +45,9 @@
 //! times a second at most for all such names together. While Redis is out, what is known counts. With Redis and without that feature each process
 //! has rates of its own.
 //!
+//! A change writes the book in Redis anew: comments in it are lost, and policies are taken out of it that ended more than an hour
+//! ago. Where Redis has lost its data, it brings back what this process knows of the others.
+//!
 //! Such a limiter is a policy by name like any other: `limits.named("search")` decides by it too, with any key, and
 //! what a file or an edit of the book in Redis says of the name is its rate.
 //!

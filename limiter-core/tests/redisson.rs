@@ -467,6 +467,9 @@ async fn what_can_never_be_is_refused_at_once(world: World) {
         let told = told(set);
         assert!(told.contains(expected), "{told}");
     }
+    let nameless = world.client().rate_limiter("");
+    let told = told(nameless.try_set_rate(RateType::Overall, 1, "1s").await.map(drop));
+    assert!(told.contains("policy name"), "{told}");
     assert_eq!(
         limiter.config().await.unwrap().unwrap().rate,
         5,

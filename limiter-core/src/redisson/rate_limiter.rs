@@ -234,7 +234,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`expire`](Self::expire). Where Redis gives no answer between the two, what was used counts.
+    /// As [`expire`](Self::expire), and [`Rejection::Config`] for what a file alone says, or with Redis the program alone. Where Redis gives
+    /// no answer between the two, what was used counts.
     pub async fn delete(&self) -> Result<bool, Rejection> {
         let deleted = self
             .change(|entry| match entry {

@@ -25,7 +25,7 @@ pub(super) struct Remote {
     book: RedisBook,
     /// Follows it while there is a client.
     source: Mutex<Option<RedisSource>>,
-    /// When Redis was asked last for a name that was not known, and why it did not answer, if it did not. One asks at a time.
+    /// When Redis last answered about a name that was not known, or why it did not. One asks at a time.
     last: Turns<Option<(Instant, Option<StoreError>)>>,
     /// One of this client's changes at a time: they would only be in each other's way.
     changing: Turns<()>,
@@ -66,17 +66,17 @@ impl Remote {
         if is_known() {
             return Ok(());
         }
-        if let Some((asked, error)) = &*last
-            && asked.elapsed() < LOOK_EVERY
+        if let Some((answered, error)) = &*last
+            && answered.elapsed() < LOOK_EVERY
         {
             return error.clone().map_or(Ok(()), Err);
         }
-        let asked = Instant::now();
         let error = match self.book.look().await {
             Ok(()) => None,
             Err(error) => Some(store_error(error, "read")),
         };
-        *last = Some((asked, error.clone()));
+        // From the answer on: those who waited for it take it, however long it took, and ask not one after the other.
+        *last = Some((Instant::now(), error.clone()));
         error.map_or(Ok(()), Err)
     }
 
@@ -101,7 +101,10 @@ impl Remote {
                 Edit::Keep => return Ok(answer),
                 Edit::Put(entry) => draft.set(*entry),
                 Edit::Remove => {
-                    draft.remove(name);
+                    if !draft.remove(name) {
+                        let expected = "a policy that stands in Redis";
+                        return Err(ConfigError::invalid("policy to be deleted", name, expected).into());
+                    }
                 }
             }
             take_out_what_ended(&draft, limits);

@@ -1,12 +1,12 @@
 //! What a server sees of it.
 
 use limiter_core::redisson::{Client, RateType};
-use limiter_core::{Limiter, Rejection};
+use limiter_core::{Limiter, PolicyBook, Rejection};
 use limiter_testing::{RedisServer, RespValue};
 use tokio::time::{Instant, sleep};
 
 use crate::configured;
-use crate::support::{millis, namespace, secs};
+use crate::support::{millis, namespace, secs, window};
 
 fn limiter(server: &RedisServer, namespace: &str) -> Limiter {
     Limiter::redis(server.url()).namespace(namespace).build().unwrap()
@@ -175,4 +175,50 @@ async fn what_an_edit_of_the_book_says_is_the_rate() {
     );
     p.set_rate(RateType::Overall, 5, "1h").await.unwrap();
     assert_eq!(p.available_permits().await.unwrap(), 5);
+}
+
+#[tokio::test]
+async fn what_stands_elsewhere_alone_is_changed_in_redis_and_not_deleted_there() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let book = PolicyBook::new().with(window("p", 5, "1h"));
+    let limits = Limiter::redis(server.url()).namespace(&namespace).book(&book);
+    let p = Client::new(&limits.build().unwrap()).rate_limiter("p");
+    assert!(p.exists().await.unwrap());
+    assert!(!p.try_set_rate(RateType::Overall, 9, "1h").await.unwrap());
+    let refused = p.delete().await.unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("expected a policy that stands in Redis"),
+        "{refused}"
+    );
+    p.update_rate(RateType::Overall, 6, "1h").await.unwrap();
+    assert_eq!(p.available_permits().await.unwrap(), 6);
+    assert!(p.try_acquire(6).await.unwrap());
+    assert!(p.delete().await.unwrap());
+    assert_eq!(
+        p.available_permits().await.unwrap(),
+        5,
+        "what the program says counts again"
+    );
+}
+
+#[tokio::test]
+async fn those_who_look_for_a_name_while_redis_says_nothing_wait_for_one_answer() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = limiter(&server, &namespace);
+    limits.ready().await.unwrap();
+    let client = Client::new(&limits);
+    server.pause();
+    let began = Instant::now();
+    let calls = (0..20).map(|number| {
+        let unknown = client.rate_limiter(format!("p{number}"));
+        tokio::spawn(async move { unknown.try_acquire(1).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        let refused = call.await.unwrap();
+        assert!(matches!(refused, Err(Rejection::Unavailable(_))), "{refused:?}");
+    }
+    assert!(began.elapsed() < millis(1_500), "{:?}", began.elapsed());
+    server.resume();
 }
