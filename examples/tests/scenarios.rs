@@ -33,3 +33,14 @@ fn tests_that_move_the_time_take_none() {
     let text = says(env!("CARGO_BIN_EXE_tested_with_a_clock"));
     assert!(text.contains("More than a day, in"), "{text}");
 }
+
+#[test]
+fn tokens_are_reserved_and_settled() {
+    let text = says(env!("CARGO_BIN_EXE_llm_budget"));
+    assert!(
+        text.contains("1510 tokens reserved, 100 used, 1900 left"),
+        "{text}"
+    );
+    assert!(text.contains("ann owes 500 tokens"), "{text}");
+    assert!(text.contains("ann asked for too much"), "{text}");
+}

@@ -39,6 +39,17 @@ pub use redis::{RedisBook, RedisSource};
 #[cfg(feature = "book")]
 pub use text::{BookError, Mistake};
 
+/// What becomes of an entry that was looked at.
+#[derive(Debug)]
+pub(crate) enum Edit {
+    /// Nothing.
+    Keep,
+    /// This one stands in its place.
+    Put(Box<BookEntry>),
+    /// It is taken out.
+    Remove,
+}
+
 /// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
 ///
 /// A [`Limiter`](crate::Limiter) that is given a book ([`InProcessBuilder::book`](crate::InProcessBuilder::book),
@@ -131,7 +142,7 @@ impl PolicyBook {
         removed
     }
 
-    /// What counts under a name.
+    /// What counts under a name. An entry is among them that has [ended](BookEntry::until) and was not taken out.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<BookEntry>> {
         self.look(name, |slot| Arc::clone(&slot.entry))
@@ -256,6 +267,42 @@ impl PolicyBook {
         self.0.missed.count()
     }
 
+    /// Changes what code says of a name by what counts under it, with nobody else changing the book meanwhile. `change` is told what
+    /// counts, and says what becomes of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] where it would change nothing, since a file or Redis says what counts; what `change` says.
+    pub(crate) fn edit_code<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+    ) -> Result<T, ConfigError> {
+        let mut pages = self.pages();
+        let counts = self.get(name);
+        let (answer, edit) = change(counts.as_deref())?;
+        if !matches!(edit, Edit::Keep) && !pages.is_left_to_code(name) {
+            let expected = "a policy that no file and no Redis names";
+            return Err(ConfigError::invalid(
+                "policy to be changed by code",
+                name,
+                expected,
+            ));
+        }
+        let changes = match edit {
+            Edit::Keep => false,
+            Edit::Put(entry) => pages.code().set(Arc::new(*entry)),
+            Edit::Remove => {
+                let (removed, has_quotas) = pages.code().remove(name);
+                removed || has_quotas
+            }
+        };
+        if changes {
+            self.renew(&pages, name);
+        }
+        Ok(answer)
+    }
+
     /// The policy that counts for a call of an app, if it is there and for it.
     pub(crate) fn find(
         &self,
@@ -268,6 +315,9 @@ impl PolicyBook {
         let slot = slots.get(name).ok_or(Miss::NotThere)?;
         if !slot.entry.is_for(app) {
             return Err(Miss::NotForApp);
+        }
+        if slot.entry.end().is_some() && !slot.entry.holds_at(clock.now()) {
+            return Err(Miss::NotThere);
         }
         Ok(slot.policy_for(key, clock).clone())
     }

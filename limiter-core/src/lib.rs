@@ -97,6 +97,7 @@ mod limiter;
 mod request;
 
 mod book;
+pub mod redisson;
 
 mod decision;
 mod identity;

@@ -515,7 +515,7 @@ impl Limiter {
         self.inner.any_groups
     }
 
-    fn open(&self) -> Result<(), StoreError> {
+    pub(crate) fn open(&self) -> Result<(), StoreError> {
         if self.inner.closed.load(Ordering::Acquire) {
             Err(shut_down())
         } else {

@@ -2,6 +2,8 @@
 
 use crate::error::ConfigError;
 use crate::policy::{Policy, check_text};
+use crate::redisson::RateType;
+use crate::units::Timestamp;
 
 /// A policy as it stands in a [`PolicyBook`](crate::PolicyBook): for all apps, or for those on a list.
 ///
@@ -20,13 +22,20 @@ pub struct BookEntry {
     policy: Policy,
     /// Sorted, each once.
     apps: Option<Box<[Box<str>]>>,
+    until: Option<Timestamp>,
+    rate_type: RateType,
 }
 
 impl BookEntry {
     /// A policy for all apps, also for a limiter that names none.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self { policy, apps: None }
+        Self {
+            policy,
+            apps: None,
+            until: None,
+            rate_type: RateType::Overall,
+        }
     }
 
     /// The policy for these apps alone. To all others it is not configured. They say who they are by
@@ -58,6 +67,42 @@ impl BookEntry {
         })
     }
 
+    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. From then on the policy is not
+    /// configured, also where another source names it. What keys have used by then stays as it is. Default: it does not end.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{BookEntry, Limiter, ManualClock, Origin, Policy, PolicyBook};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let sale = Policy::token_bucket("sale").capacity(20).rate("10/s").build()?;
+    /// let end = clock.now().after(Duration::from_secs(3_600));
+    /// let book = PolicyBook::new().with(BookEntry::new(sale).until(end));
+    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    ///
+    /// assert_eq!(limits.named("sale").check("ann").await?.remaining(), 19);
+    /// clock.set(end);
+    /// assert_eq!(limits.named("sale").check("ann").await?.origin(), Origin::NotConfigured);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn until(self, end: Timestamp) -> Self {
+        self.with_end(Some(end))
+    }
+
+    pub(crate) fn with_end(self, until: Option<Timestamp>) -> Self {
+        Self { until, ..self }
+    }
+
+    /// Whose permits the policy counts when it is used as a [`redisson::RateLimiter`](crate::redisson::RateLimiter). To all other
+    /// calls, which have keys, it means nothing. Default: [`RateType::Overall`].
+    #[must_use]
+    pub fn with_rate_type(self, rate_type: RateType) -> Self {
+        Self { rate_type, ..self }
+    }
+
     /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -67,6 +112,28 @@ impl BookEntry {
     /// The apps for which it is, in alphabetical order; `None` for all.
     pub fn apps(&self) -> Option<impl Iterator<Item = &str>> {
         self.apps.as_deref().map(|apps| apps.iter().map(AsRef::as_ref))
+    }
+
+    /// When it ends, if it does.
+    #[must_use]
+    pub fn end(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    /// Whose permits it counts, used as a [`redisson::RateLimiter`](crate::redisson::RateLimiter).
+    #[must_use]
+    pub fn rate_type(&self) -> RateType {
+        self.rate_type
+    }
+
+    /// Whether it still counts.
+    pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    /// The entry with another policy of its name.
+    pub(crate) fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
     }
 
     /// Whether it is for this app, or for a limiter that names none.

@@ -67,6 +67,11 @@ impl Task {
         Self(Some(tokio::spawn(task).abort_handle()))
     }
 
+    #[cfg(feature = "redis")]
+    pub(super) fn is_running(&self) -> bool {
+        self.0.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
     /// Lets it go on by itself.
     pub(super) fn detach(mut self) {
         self.0 = None;

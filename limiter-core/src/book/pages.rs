@@ -216,6 +216,32 @@ impl Pages {
         true
     }
 
+    /// Whether nobody but code says anything of a name.
+    pub(super) fn is_left_to_code(&self, name: &str) -> bool {
+        let mut others = self.all.iter().filter(|(source, _)| *source != Source::Code);
+        !others.any(|(_, page)| page.entries.contains_key(name))
+    }
+
+    /// What Redis says, where it was heard.
+    #[cfg(all(feature = "book", feature = "redis"))]
+    pub(super) fn redis(&self) -> Option<&Page> {
+        let redis = self.all.iter().find(|(source, _)| *source == Source::Redis);
+        redis.map(|(_, page)| page)
+    }
+
+    /// What would count under a name if Redis said nothing.
+    #[cfg(all(feature = "book", feature = "redis"))]
+    pub(super) fn beside_redis(&self, name: &str) -> Option<&Arc<BookEntry>> {
+        let others = self
+            .all
+            .iter()
+            .rev()
+            .filter(|(source, _)| *source != Source::Redis);
+        others
+            .map(|(_, page)| page)
+            .find_map(|page| page.entries.get(name))
+    }
+
     /// What counts under a name.
     pub(super) fn slot(&self, name: &str) -> Option<Slot> {
         let entry = self.latest(|page| page.entries.get(name))?;

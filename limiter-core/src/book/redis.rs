@@ -85,11 +85,7 @@ impl RedisBook {
     ///
     /// Outside of a Tokio runtime with time and I/O.
     pub fn follow(&self) -> RedisSource {
-        let shared = Arc::new(Following {
-            shelf: self.0.shelf.clone(),
-            trouble: Trouble::default(),
-            refused: Mutex::default(),
-        });
+        let shared = Arc::new(Following::of(&self.0.shelf));
         let (has_looked, looked) = watch::channel(false);
         let following = follow(WeakBook::of(&self.0.book), Arc::clone(&shared), has_looked);
         let task = Task::spawn(following);
@@ -146,6 +142,16 @@ impl RedisBook {
                 found,
             }),
         }
+    }
+
+    /// Has the limiter's book say what Redis says now. What cannot be believed changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisSource::last_error`] would tell.
+    pub(crate) async fn look(&self) -> Result<(), BookError> {
+        let Shared { shelf, book } = &*self.0;
+        Following::of(shelf).look_once(book).await
     }
 
     /// Publishes what becomes of the book in Redis by `change`, which is begun anew when somebody else has published meanwhile. `change` is given
@@ -244,6 +250,11 @@ impl RedisSource {
         self.shared.trouble.last()
     }
 
+    /// Whether its runtime has not ended.
+    pub(crate) fn is_running(&self) -> bool {
+        self.task.is_running()
+    }
+
     /// Follows the book as long as there is the limiter's.
     pub fn detach(self) {
         self.task.detach();
@@ -302,6 +313,14 @@ async fn listen(shelf: &Shelf, news: &Notify) {
 }
 
 impl Following {
+    fn of(shelf: &Shelf) -> Self {
+        Self {
+            shelf: shelf.clone(),
+            trouble: Trouble::default(),
+            refused: Mutex::default(),
+        }
+    }
+
     async fn look(&self, book: &PolicyBook) {
         let key = self.shelf.key();
         let error = match self.look_once(book).await {
@@ -413,6 +432,17 @@ impl PolicyBook {
     #[must_use]
     pub fn published(&self) -> Option<u64> {
         Some(self.pages().published).filter(|revision| *revision > 0)
+    }
+
+    /// What Redis has said last, as a text without a revision.
+    pub(crate) fn last_published(&self) -> String {
+        let pages = self.pages();
+        pages.redis().map(super::text::write).unwrap_or_default()
+    }
+
+    /// What would count under a name if Redis said nothing of it.
+    pub(crate) fn get_beside_redis(&self, name: &str) -> Option<Arc<super::BookEntry>> {
+        self.pages().beside_redis(name).cloned()
     }
 
     /// Whether it is a later one than is known.

@@ -19,6 +19,7 @@ use super::{BookEntry, Override, Page, PolicyBook};
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::check_text;
+use crate::redisson::RateType;
 use draft::{Draft, Kind, Settings};
 use fields::{Field, Table};
 use mistake::Report;
@@ -46,6 +47,8 @@ pub(crate) const MOST_REVISION_DIGITS: usize = 15;
 /// on_denial = "wait 500ms"         # reject, degrade
 /// allow_keys = ["10.0.0.0/8", "user:1"]
 /// deny_keys = ["203.0.113.*"]
+/// until = 2030-01-01T00:00:00Z
+/// rate_type = "per_client"         # or overall: of a redisson::RateLimiter
 ///
 /// [policy."mail out"]
 /// algorithm = "sliding_window"     # or counter_window
@@ -113,11 +116,17 @@ impl PolicyBook {
     }
 
     /// All that counts in the book, wherever it comes from, as text. Read again it is the same, but for spans that are no
-    /// whole microseconds, which are rounded up, and ends of overrides after the year 9999.
+    /// whole microseconds, which are rounded up, and ends after the year 9999.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::text_of(&self.as_page())
     }
+}
+
+/// A page as text.
+#[cfg(feature = "redis")]
+pub(super) fn write(page: &Page) -> String {
+    write::text_of(page)
 }
 
 /// Reads a text; `place` is how messages call it.
@@ -239,6 +248,9 @@ fn read_policy<'t>(
     let kind = Kind::read(report, &mut table);
     kinds.insert(field.name, kind);
     let apps = table.take("apps");
+    let end = table.take("until").and_then(|until| moment::read(report, &until));
+    let rate_type = table.take("rate_type");
+    let rate_type = rate_type.and_then(|field| rate_type_of(report, &field));
     let settings = Settings::read(report, &mut table, kind);
     let Some(kind) = kind else {
         // Whether the rest is unknown depends on it.
@@ -254,8 +266,20 @@ fn read_policy<'t>(
     if let Some(entry) = entry
         && report.len() == before
     {
+        let entry = entry.with_end(end).with_rate_type(rate_type.unwrap_or_default());
         page.set(Arc::new(entry));
     }
+}
+
+fn rate_type_of(report: &mut Report<'_>, field: &Field<'_>) -> Option<RateType> {
+    let rate_type = match field.value {
+        DeValue::String(text) => RateType::ALL.into_iter().find(|of| of.name() == text),
+        _ => None,
+    };
+    if rate_type.is_none() {
+        field.refuse(report, "\"overall\" or \"per_client\"");
+    }
+    rate_type
 }
 
 fn read_apps(report: &mut Report<'_>, field: &Field<'_>, entry: BookEntry) -> Option<BookEntry> {

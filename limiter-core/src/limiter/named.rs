@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Acquire, Check, Limiter, Mode};
 use crate::__private::Resolved;
-use crate::book::PolicyBook;
+use crate::book::{BookEntry, PolicyBook};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -121,6 +121,13 @@ impl Limiter {
     /// counted as they are.
     pub fn policy<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> Result<Policy, Rejection> {
         self.find(name, &key.into()).ok_or_else(|| not_configured(name))
+    }
+
+    /// What stands in the book under a name, if it is for this app and has not ended. Nothing is counted.
+    pub(crate) fn entry(&self, name: &str) -> Option<Arc<BookEntry>> {
+        let Names { book, app, .. } = &self.inner.names;
+        let entry = book.get(name)?;
+        (entry.is_for(app.as_deref()) && entry.holds_at(self.now())).then_some(entry)
     }
 
     /// What is not found is counted.

@@ -1,5 +1,6 @@
 //! Whatever a book holds, its text holds too.
 
+use limiter_core::redisson::RateType;
 use limiter_core::{
     Amount, BookEntry, BookError, Enforcement, Key, KeyList, OnDenial, OnStoreFailure, Override, Policy,
     PolicyBook, Timestamp,
@@ -92,10 +93,12 @@ fn entry() -> impl Strategy<Value = BookEntry> {
         answers,
         option::of(10_000..3_600_000_000_u64),
         option::of(prop::collection::vec(text(), 1..4)),
+        option::of(0..253_402_300_799_999_999_u64),
+        prop::sample::select(vec![RateType::Overall, RateType::PerClient]),
         extras(),
     );
     (text(), 0..6, 1..1_000_000_u64, settings).prop_map(
-        |(name, kind, permits, (group, deadline, answer, lease, apps, extras))| {
+        |(name, kind, permits, (group, deadline, answer, lease, apps, end, rate_type, extras))| {
             macro_rules! with_settings {
                 ($builder:expr) => {{
                     let mut builder = $builder.deadline(micros(deadline)).on_store_failure(answer);
@@ -141,7 +144,11 @@ fn entry() -> impl Strategy<Value = BookEntry> {
                 .build(),
                 _ => with_settings!(Policy::concurrency(name).max(permits).lease("7s")).build(),
             };
-            let entry = BookEntry::new(policy.unwrap());
+            let entry = BookEntry::new(policy.unwrap()).with_rate_type(rate_type);
+            let entry = match end {
+                Some(end) => entry.until(Timestamp::from_micros(end)),
+                None => entry,
+            };
             match apps {
                 Some(apps) => entry.for_apps(apps).unwrap(),
                 None => entry,

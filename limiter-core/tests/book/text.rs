@@ -1,5 +1,6 @@
 //! Books as text.
 
+use limiter_core::redisson::RateType;
 use limiter_core::{BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, Timestamp};
 
 use crate::support::{millis, secs};
@@ -16,6 +17,8 @@ deadline = "20ms"
 on_store_failure = "deny"
 lease = "1s"
 apps = ["mobile", "checkout"]
+until = 2030-01-01T00:00:00Z
+rate_type = "per_client"
 
 [policy."mail out"]
 algorithm = "sliding_window"
@@ -49,6 +52,8 @@ fn a_text_says_all_that_code_can() {
     let search = search.deadline(millis(20)).on_store_failure(OnStoreFailure::Deny);
     let search = search.lease("1s").build().unwrap();
     let entry = BookEntry::new(search).for_apps(["checkout", "mobile"]).unwrap();
+    let entry = entry.until(Timestamp::from_micros(1_893_456_000_000_000));
+    let entry = entry.with_rate_type(RateType::PerClient);
     assert_eq!(*book.get("search").unwrap(), entry);
     let upload = Policy::funnel("upload").capacity(2.5).rate(16).build().unwrap();
     assert_eq!(*book.get("upload").unwrap().policy(), upload);
@@ -91,6 +96,8 @@ deadline = "20ms"
 on_store_failure = "deny"
 lease = "1s"
 apps = ["checkout", "mobile"]
+until = 2030-01-01T00:00:00Z
+rate_type = "per_client"
 
 [policy."upload"]
 algorithm = "funnel"
@@ -130,7 +137,8 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     const RATE: &str = "permits per time, such as 10/s, 100/min, 7/3s or 1/30d";
     const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
     const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
-    const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps";
+    const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
+                            until, rate_type";
     const APPS: &str = "a list of apps, such as [\"checkout\"]";
     const END: &str = "a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z";
     let bucket = |line: &str, is: &str, expected: &str| {
@@ -188,6 +196,9 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     );
     same("apps = 'checkout'", APPS);
     same("apps = []", "at least one, or no list for all");
+    same("until = 2030-01-01", END);
+    same("rate_type = 'each'", "\"overall\" or \"per_client\"");
+    same("rate_type = 3", "\"overall\" or \"per_client\"");
     let fields = format!("algorithm, capacity, rate, {SETTINGS}");
     bucket("capcity = 2", "unknown", &fields);
     bucket("window = '1s'", "unknown", &fields);

@@ -14,8 +14,8 @@ use crate::policy::{
 use crate::units::Amount;
 
 /// The settings of every policy, in the order in which they are told.
-const SETTINGS: &str =
-    "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps";
+const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
+                        until, rate_type";
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

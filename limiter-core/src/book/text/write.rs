@@ -11,6 +11,7 @@ use crate::policy::{
     Algorithm, Concurrency, CounterWindow, Enforcement, FixedWindow, Funnel, OnDenial, OnStoreFailure,
     Periods, Policy, SlidingWindow, Span, TokenBucket,
 };
+use crate::redisson::RateType;
 use crate::units::{Amount, micros_ceil};
 
 /// All of a page.
@@ -84,6 +85,12 @@ fn write_entry(text: &mut String, entry: &BookEntry) -> fmt::Result {
     if let Some(apps) = entry.apps() {
         let apps: Vec<String> = apps.map(|app| Quoted(app).to_string()).collect();
         writeln!(text, "apps = [{}]", apps.join(", "))?;
+    }
+    if let Some(end) = entry.end() {
+        writeln!(text, "until = {}", Rfc3339(end))?;
+    }
+    if entry.rate_type() != RateType::default() {
+        writeln!(text, "rate_type = \"{}\"", entry.rate_type().name())?;
     }
     Ok(())
 }

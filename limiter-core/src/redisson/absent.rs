@@ -1,0 +1,33 @@
+//! Without the features `book` and `redis` no rate stands in Redis.
+
+use crate::book::{BookEntry, Edit};
+use crate::decision::Rejection;
+use crate::error::{ConfigError, StoreError};
+use crate::limiter::Limiter;
+
+/// There is none.
+#[derive(Debug)]
+pub(super) enum Remote {}
+
+impl Remote {
+    pub(super) fn of(_: &Limiter) -> Option<Self> {
+        None
+    }
+
+    pub(super) async fn look(&self) -> Result<(), Rejection> {
+        match *self {}
+    }
+
+    pub(super) async fn look_for(&self, _: impl Fn() -> bool) -> Result<(), StoreError> {
+        match *self {}
+    }
+
+    pub(super) async fn change<T>(
+        &self,
+        _: &Limiter,
+        _: &str,
+        _: impl FnMut(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+    ) -> Result<T, Rejection> {
+        match *self {}
+    }
+}

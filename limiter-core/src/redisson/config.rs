@@ -1,0 +1,155 @@
+//! What a rate is, and the policy that it becomes.
+
+use std::time::Duration;
+
+use crate::book::BookEntry;
+use crate::error::ConfigError;
+use crate::policy::{Algorithm, Policy, Window};
+
+/// The rate above which a window is estimated, unless an exact one is there already.
+const MOST_EXACT: u64 = 10_000;
+/// The rate above which no window is exact.
+const MOST_EXACT_AT_ALL: u64 = 1 << 20;
+
+/// Whose permits a rate limiter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RateType {
+    /// Those of all clients together. The default.
+    #[default]
+    Overall,
+    /// Those of each [`Client`](super::Client) by itself.
+    PerClient,
+}
+
+impl RateType {
+    #[cfg(feature = "book")]
+    pub(crate) const ALL: [Self; 2] = [Self::Overall, Self::PerClient];
+
+    /// How a book calls it.
+    #[cfg(feature = "book")]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Overall => "overall",
+            Self::PerClient => "per_client",
+        }
+    }
+}
+
+/// How a rate limiter is configured. See [`RateLimiter::config`](super::RateLimiter::config).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RateLimiterConfig {
+    /// Whose permits are counted.
+    pub rate_type: RateType,
+    /// The permits in each interval.
+    pub rate: u64,
+    /// The interval, in whole microseconds.
+    pub interval: Duration,
+}
+
+impl RateLimiterConfig {
+    pub(super) fn of(entry: &BookEntry) -> Self {
+        Self {
+            rate_type: entry.rate_type(),
+            rate: entry.policy().quota().whole(),
+            interval: entry.policy().window(),
+        }
+    }
+}
+
+/// A rate that can be had.
+#[derive(Clone, Debug)]
+pub(super) struct Rate {
+    rate_type: RateType,
+    rate: u64,
+    interval: Window,
+}
+
+impl Rate {
+    pub(super) fn new<W>(rate_type: RateType, rate: u64, interval: W) -> Result<Self, ConfigError>
+    where
+        W: TryInto<Window, Error: Into<ConfigError>>,
+    {
+        let interval = interval.try_into().map_err(|error| renamed(error.into()))?;
+        Ok(Self {
+            rate_type,
+            rate,
+            interval,
+        })
+    }
+
+    /// An entry of the book with this rate in place of another one, whose settings and end it keeps.
+    pub(super) fn replacing(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
+        self.put(old, self.policy(name, self.rate > MOST_EXACT)?)
+    }
+
+    /// The same, by the kind of window that is there, where state is.
+    ///
+    /// # Errors
+    ///
+    /// Also for a policy that is no window of these kinds, of which nothing could be kept.
+    pub(super) fn updating(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
+        let Some(entry) = old else {
+            return self.replacing(name, old);
+        };
+        let is_counted = match entry.policy().algorithm() {
+            Algorithm::SlidingWindow(_) => self.rate > MOST_EXACT_AT_ALL,
+            Algorithm::CounterWindow(_) => true,
+            _ => {
+                let expected = "a sliding window or a counter window, whose rate can be updated";
+                return Err(ConfigError::invalid("policy", entry.policy(), expected));
+            }
+        };
+        self.put(old, self.policy(name, is_counted)?)
+    }
+
+    fn put(&self, old: Option<&BookEntry>, policy: Policy) -> Result<BookEntry, ConfigError> {
+        let entry = match old {
+            Some(old) => {
+                let policy = match old.policy().algorithm().code() == policy.algorithm().code() {
+                    true => old.policy().with_numbers_of(&policy),
+                    false => policy,
+                };
+                old.clone().with_policy(policy)
+            }
+            None => BookEntry::new(policy),
+        };
+        Ok(entry.with_rate_type(self.rate_type))
+    }
+
+    fn policy(&self, name: &str, is_counted: bool) -> Result<Policy, ConfigError> {
+        let policy = if is_counted {
+            Policy::counter_window(name)
+                .limit(self.rate)
+                .window(self.interval)
+                .build()
+        } else {
+            Policy::sliding_window(name)
+                .limit(self.rate)
+                .window(self.interval)
+                .build()
+        };
+        policy.map_err(renamed)
+    }
+}
+
+/// A mistake by the names that values have here.
+fn renamed(error: ConfigError) -> ConfigError {
+    match error {
+        ConfigError::Invalid {
+            what,
+            value,
+            expected,
+        } => ConfigError::Invalid {
+            what: match what {
+                "limit" => "rate",
+                "window" => "interval",
+                what => what,
+            },
+            value,
+            expected,
+        },
+        error => error,
+    }
+}

@@ -1,0 +1,158 @@
+//! Rates in Redis: the book of the namespace, followed, looked into and changed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex as Turns;
+use tokio::time::sleep;
+
+use crate::book::{BookEntry, BookError, Edit, PolicyBook, RedisBook, RedisSource};
+use crate::decision::Rejection;
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::limiter::Limiter;
+use crate::store::redis::varied;
+
+/// How often Redis is asked at most for names that are not known.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often a change is begun anew because somebody else has changed the book meanwhile.
+const MOST_TRIES: u32 = 32;
+/// How long an entry stays that has ended, so that no clock that is ahead takes out what others still use.
+const ENDED_FOR: Duration = Duration::from_secs(3_600);
+
+/// The book of a namespace.
+#[derive(Debug)]
+pub(super) struct Remote {
+    book: RedisBook,
+    /// Follows it while there is a client.
+    source: Mutex<Option<RedisSource>>,
+    /// When Redis last answered about a name that was not known, or why it did not. One asks at a time.
+    last: Turns<Option<(Instant, Option<StoreError>)>>,
+    /// One of this client's changes at a time: they would only be in each other's way.
+    changing: Turns<()>,
+}
+
+impl Remote {
+    pub(super) fn of(limits: &Limiter) -> Option<Self> {
+        let book = limits.book_in_redis().ok()?;
+        Some(Self {
+            book,
+            source: Mutex::default(),
+            last: Turns::default(),
+            changing: Turns::default(),
+        })
+    }
+
+    /// Follows the book, if that is not done yet, or the runtime in which it was has ended.
+    fn follow(&self) {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        if !source.as_ref().is_some_and(RedisSource::is_running) {
+            *source = Some(self.book.follow());
+        }
+    }
+
+    /// Looks what Redis says now.
+    pub(super) async fn look(&self) -> Result<(), Rejection> {
+        self.follow();
+        self.book.look().await.map_err(|error| rejection(error, "read"))
+    }
+
+    /// Looks once for what is not known, unless it was looked for a moment ago.
+    pub(super) async fn look_for(&self, is_known: impl Fn() -> bool) -> Result<(), StoreError> {
+        self.follow();
+        if is_known() {
+            return Ok(());
+        }
+        let mut last = self.last.lock().await;
+        if is_known() {
+            return Ok(());
+        }
+        if let Some((answered, error)) = &*last
+            && answered.elapsed() < LOOK_EVERY
+        {
+            return error.clone().map_or(Ok(()), Err);
+        }
+        let error = match self.book.look().await {
+            Ok(()) => None,
+            Err(error) => Some(store_error(error, "read")),
+        };
+        // From the answer on: those who waited for it take it, however long it took, and ask not one after the other.
+        *last = Some((Instant::now(), error.clone()));
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Publishes the book with what becomes of the entry of this name; again and again while others publish.
+    pub(super) async fn change<T>(
+        &self,
+        limits: &Limiter,
+        name: &str,
+        mut change: impl FnMut(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+    ) -> Result<T, Rejection> {
+        self.follow();
+        let _turn = self.changing.lock().await;
+        let mut tries = 0;
+        loop {
+            let (replaced, draft) = self
+                .draft(limits.book())
+                .await
+                .map_err(|error| rejection(error, "read"))?;
+            let entry = draft.get(name).or_else(|| limits.book().get_beside_redis(name));
+            let (answer, edit) = change(entry.as_deref())?;
+            match edit {
+                Edit::Keep => return Ok(answer),
+                Edit::Put(entry) => draft.set(*entry),
+                Edit::Remove => {
+                    if !draft.remove(name) {
+                        let expected = "a policy that stands in Redis";
+                        return Err(ConfigError::invalid("policy to be deleted", name, expected).into());
+                    }
+                }
+            }
+            take_out_what_ended(&draft, limits);
+            tries += 1;
+            match self.book.publish(&draft.to_toml(), replaced).await {
+                Ok(_) => return Ok(answer),
+                Err(BookError::Conflict { .. }) if tries < MOST_TRIES => {
+                    sleep(varied(Duration::from_millis(2) * tries)).await;
+                }
+                Err(error) => return Err(rejection(error, "changed")),
+            }
+        }
+    }
+
+    /// What stands in Redis. Where Redis has lost what it said last, that is: a change of one name must not take the others away.
+    async fn draft(&self, book: &PolicyBook) -> Result<(u64, PolicyBook), BookError> {
+        let (revision, text) = self.book.read().await?.unwrap_or_default();
+        let text = match book.published() {
+            Some(known) if known > revision => book.last_published(),
+            _ => text,
+        };
+        Ok((revision, PolicyBook::from_toml(&text)?))
+    }
+}
+
+fn take_out_what_ended(draft: &PolicyBook, limits: &Limiter) {
+    let now = limits.now();
+    for name in draft.names() {
+        let end = draft.get(&name).and_then(|entry| entry.end());
+        if end.is_some_and(|end| end.after(ENDED_FOR) <= now) {
+            draft.remove(&name);
+        }
+    }
+}
+
+fn rejection(error: BookError, what: &str) -> Rejection {
+    match error {
+        BookError::Config(error) => Rejection::Config(error),
+        error => Rejection::Unavailable(store_error(error, what)),
+    }
+}
+
+fn store_error(error: BookError, what: &str) -> StoreError {
+    match error {
+        BookError::Store(error) => error,
+        error => {
+            let detail: Arc<str> = format!("the book in Redis cannot be {what}").into();
+            StoreError::new(StoreErrorKind::Refused, detail).with_source(error)
+        }
+    }
+}

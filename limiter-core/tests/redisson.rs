@@ -1,0 +1,489 @@
+//! Redisson's methods, on every store. Defects that Redisson's own rate limiter is known for, and the tests that keep them out:
+//!
+//! | defect | test |
+//! |---|---|
+//! | a counter beside a log that drift apart | `what_is_available_is_the_rate_without_what_was_used_in_the_last_interval` |
+//! | release gives more than was taken | `a_release_mints_nothing` |
+//! | the wait looks at the oldest entry alone | `a_wait_is_exact_for_all_permits` |
+//! | keys without a TTL | `what_was_used_goes_by_itself_whatever_becomes_of_the_configuration` |
+//! | reading writes | `what_only_looks_writes_nothing` |
+//! | a new rate beside the old counter | `a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_not` |
+//! | a crash between the configuration and its end | `an_end_is_a_part_of_the_configuration` |
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+#[cfg(feature = "book")]
+#[path = "redisson/redis.rs"]
+mod redis;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use limiter_core::redisson::{Client, RateLimiter, RateType};
+use limiter_core::{Limiter, ManualClock, Rejection};
+#[cfg(feature = "book")]
+use limiter_testing::{RedisCluster, RedisServer};
+use support::{Kind, micros, millis, secs};
+use tokio::time::timeout;
+
+/// Clients that know of each other's rates, under one clock.
+struct World {
+    clock: ManualClock,
+    make: Box<dyn Fn() -> Limiter + Send + Sync>,
+}
+
+impl World {
+    fn new(kind: Kind) -> Self {
+        let clock = ManualClock::new();
+        let make: Box<dyn Fn() -> Limiter + Send + Sync> = match kind {
+            Kind::Memory => {
+                let limits = Limiter::in_process().clock(&clock).build();
+                Box::new(move || limits.clone())
+            }
+            #[cfg(feature = "book")]
+            Kind::Standalone | Kind::Cluster => {
+                let (clock, namespace) = (clock.clone(), support::namespace());
+                Box::new(move || {
+                    let builder = match kind {
+                        Kind::Standalone => Limiter::redis(RedisServer::shared().url()),
+                        _ => Limiter::redis_cluster(RedisCluster::shared().urls()),
+                    };
+                    let builder = builder.namespace(&namespace).clock(&clock);
+                    builder.deny_cache(Duration::ZERO).build().unwrap()
+                })
+            }
+            #[cfg(not(feature = "book"))]
+            _ => unreachable!("no rates in Redis"),
+        };
+        Self { clock, make }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&(self.make)())
+    }
+
+    /// A configured limiter whose decisions wait for a busy machine.
+    async fn configured(&self, of: RateType, rate: u64, interval: &str) -> RateLimiter {
+        let limits = (self.make)();
+        configured(&limits, of, rate, interval).await
+    }
+}
+
+/// Has "p" be configured so, with a policy that is patient.
+async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -> RateLimiter {
+    #[cfg(feature = "book")]
+    if let Ok(shelf) = limits.book_in_redis() {
+        let edit = shelf.edit(|draft| {
+            draft.set(support::window("p", 1, "1s"));
+            Ok(())
+        });
+        edit.await.unwrap();
+    }
+    let limiter = Client::new(limits).rate_limiter("p");
+    limiter.set_rate(of, rate, interval).await.unwrap();
+    limiter
+}
+
+/// Waits until this client knows of that rate.
+async fn hears_of(limits: &Limiter, rate: Option<u64>) {
+    let book = limits.book();
+    let heard = async {
+        loop {
+            let revision = book.revision();
+            if book.get("p").map(|entry| entry.policy().quota().whole()) == rate {
+                return;
+            }
+            book.changed(revision).await;
+        }
+    };
+    timeout(secs(1) + support::SLACK, heard).await.unwrap();
+}
+
+macro_rules! on_every_store {
+    ($($behaviour:ident)*) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::World::new(super::Kind::Memory)).await;
+            })*
+        }
+        #[cfg(feature = "book")]
+        mod standalone {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::World::new(super::Kind::Standalone)).await;
+            })*
+        }
+        #[cfg(feature = "book")]
+        mod cluster {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::World::new(super::Kind::Cluster)).await;
+            })*
+        }
+    };
+}
+
+on_every_store! {
+    a_rate_is_set_once_for_all_clients
+    of_many_who_set_a_rate_at_once_one_does
+    a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_not
+    a_rate_that_grows_keeps_what_was_used
+    a_change_reaches_every_client
+    what_is_not_configured_is_told_apart
+    an_end_is_a_part_of_the_configuration
+    an_end_stays_when_the_rate_changes
+    clients_are_counted_together_or_each_by_itself
+    a_release_mints_nothing
+    a_wait_is_exact_for_all_permits
+    who_waits_is_served_when_the_permits_come
+    what_is_available_is_the_rate_without_what_was_used_in_the_last_interval
+    what_can_never_be_is_refused_at_once
+    what_is_deleted_is_gone_with_what_was_used
+}
+
+async fn a_rate_is_set_once_for_all_clients(world: World) {
+    let [one, other] = [(); 2].map(|()| world.client().rate_limiter("p"));
+    assert!(one.try_set_rate(RateType::Overall, 10, "1m").await.unwrap());
+    assert!(!one.try_set_rate(RateType::Overall, 11, "1m").await.unwrap());
+    assert!(!other.try_set_rate(RateType::PerClient, 12, "1m").await.unwrap());
+    for limiter in [&one, &other] {
+        assert_eq!(limiter.name(), "p");
+        assert!(limiter.exists().await.unwrap());
+        let config = limiter.config().await.unwrap().unwrap();
+        let told = (config.rate_type, config.rate, config.interval);
+        assert_eq!(told, (RateType::Overall, 10, secs(60)));
+    }
+}
+
+async fn of_many_who_set_a_rate_at_once_one_does(world: World) {
+    let clients: Vec<Client> = (0..6).map(|_| world.client()).collect();
+    let tries = clients.iter().cloned().zip(1..).map(|(client, rate)| {
+        tokio::spawn(async move {
+            let limiter = client.rate_limiter("p");
+            limiter.try_set_rate(RateType::Overall, rate, "1m").await.unwrap()
+        })
+    });
+    let mut set = Vec::new();
+    for (rate, done) in (1..).zip(tries.collect::<Vec<_>>()) {
+        if done.await.unwrap() {
+            set.push(rate);
+        }
+    }
+    assert_eq!(set.len(), 1, "{set:?}");
+    for client in &clients {
+        let config = client.rate_limiter("p").config().await.unwrap().unwrap();
+        assert_eq!(Some(&config.rate), set.first());
+    }
+}
+
+async fn a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_not(world: World) {
+    for of in [RateType::Overall, RateType::PerClient] {
+        let limiter = world.configured(of, 5, "1h").await;
+        assert!(limiter.try_acquire(4).await.unwrap());
+        limiter.update_rate(of, 10, "1h").await.unwrap();
+        assert_eq!(limiter.available_permits().await.unwrap(), 6);
+        limiter.update_rate(of, 3, "1h").await.unwrap();
+        assert_eq!(limiter.available_permits().await.unwrap(), 0);
+        limiter.set_rate(of, 5, "1h").await.unwrap();
+        assert_eq!(limiter.available_permits().await.unwrap(), 5);
+        assert!(limiter.try_acquire(5).await.unwrap());
+        assert!(!limiter.try_acquire(1).await.unwrap());
+        limiter.set_rate(of, 5, "1h").await.unwrap();
+        assert!(limiter.try_acquire(5).await.unwrap(), "also who was denied");
+    }
+}
+
+async fn a_rate_that_grows_keeps_what_was_used(world: World) {
+    let limiter = world.configured(RateType::Overall, 10_000, "1h").await;
+    assert!(limiter.try_acquire(10_000).await.unwrap());
+    limiter
+        .update_rate(RateType::Overall, 20_000, "1h")
+        .await
+        .unwrap();
+    assert_eq!(
+        limiter.available_permits().await.unwrap(),
+        10_000,
+        "an exact window"
+    );
+    limiter.set_rate(RateType::Overall, 20_000, "1h").await.unwrap();
+    assert!(limiter.try_acquire(20_000).await.unwrap());
+    limiter
+        .update_rate(RateType::Overall, 30_000, "1h")
+        .await
+        .unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 10_000, "two counters");
+    limiter.update_rate(RateType::Overall, 100, "1h").await.unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 0);
+}
+
+async fn a_change_reaches_every_client(world: World) {
+    let one = world.configured(RateType::Overall, 5, "1h").await;
+    let limits = (world.make)();
+    let other = Client::new(&limits).rate_limiter("p");
+    assert!(other.try_acquire(5).await.unwrap(), "asked for when it is used");
+    assert!(!one.try_acquire(1).await.unwrap());
+    one.update_rate(RateType::Overall, 7, "1h").await.unwrap();
+    assert_eq!(
+        one.available_permits().await.unwrap(),
+        2,
+        "at once where it was made"
+    );
+    hears_of(&limits, Some(7)).await;
+    assert_eq!(other.available_permits().await.unwrap(), 2);
+    assert!(one.delete().await.unwrap());
+    hears_of(&limits, None).await;
+    assert!(matches!(
+        other.try_acquire(1).await,
+        Err(Rejection::NotConfigured { .. })
+    ));
+}
+
+async fn what_is_not_configured_is_told_apart(world: World) {
+    let client = world.client();
+    let limiter = client.rate_limiter("p");
+    let told = |answer: Result<(), Rejection>| {
+        assert!(
+            matches!(&answer, Err(Rejection::NotConfigured { policy }) if policy == "p"),
+            "{answer:?}"
+        );
+    };
+    told(limiter.try_acquire(1).await.map(drop));
+    told(limiter.try_acquire_within(1, secs(1)).await.map(drop));
+    told(limiter.acquire(1).await);
+    told(limiter.release(1).await);
+    told(limiter.available_permits().await.map(drop));
+    assert_eq!(limiter.config().await.unwrap(), None);
+    assert_eq!(limiter.remaining_ttl().await.unwrap(), None);
+    assert!(!limiter.exists().await.unwrap());
+    assert!(!limiter.expire(secs(1)).await.unwrap());
+    assert!(!limiter.clear_expire().await.unwrap());
+    assert!(!limiter.delete().await.unwrap());
+    limiter.update_rate(RateType::Overall, 1, "1s").await.unwrap();
+    assert!(limiter.exists().await.unwrap());
+}
+
+async fn an_end_is_a_part_of_the_configuration(world: World) {
+    let limiter = world.configured(RateType::Overall, 5, "1d").await;
+    let other = world.client().rate_limiter("p");
+    assert!(limiter.try_acquire(3).await.unwrap());
+    assert_eq!(limiter.remaining_ttl().await.unwrap(), None);
+    assert!(!limiter.clear_expire().await.unwrap());
+    assert!(limiter.expire(secs(60)).await.unwrap());
+    assert_eq!(limiter.remaining_ttl().await.unwrap(), Some(secs(60)));
+    world.clock.advance(secs(59));
+    assert_eq!(other.remaining_ttl().await.unwrap(), Some(secs(1)));
+    assert!(limiter.clear_expire().await.unwrap());
+    world.clock.advance(secs(60));
+    assert!(limiter.exists().await.unwrap());
+    assert!(limiter.expire(secs(60)).await.unwrap());
+    assert_eq!(other.remaining_ttl().await.unwrap(), Some(secs(60)));
+
+    world.clock.advance(secs(60) - micros(1));
+    assert!(other.exists().await.unwrap());
+    world.clock.advance(micros(1));
+    for limiter in [&limiter, &other] {
+        assert!(!limiter.exists().await.unwrap());
+        assert_eq!(limiter.config().await.unwrap(), None);
+        let refused = limiter.try_acquire(1).await;
+        assert!(
+            matches!(refused, Err(Rejection::NotConfigured { .. })),
+            "{refused:?}"
+        );
+    }
+    assert!(!limiter.expire(secs(60)).await.unwrap());
+    assert!(limiter.try_set_rate(RateType::Overall, 5, "1d").await.unwrap());
+    assert_eq!(limiter.remaining_ttl().await.unwrap(), None);
+    assert_eq!(
+        limiter.available_permits().await.unwrap(),
+        2,
+        "what was used was not touched"
+    );
+}
+
+async fn an_end_stays_when_the_rate_changes(world: World) {
+    let limiter = world.configured(RateType::Overall, 5, "1d").await;
+    limiter.expire(secs(60)).await.unwrap();
+    limiter.update_rate(RateType::Overall, 6, "1d").await.unwrap();
+    limiter.set_rate(RateType::Overall, 7, "1d").await.unwrap();
+    assert_eq!(limiter.remaining_ttl().await.unwrap(), Some(secs(60)));
+    // One that ended long ago is taken out of the book by the next change.
+    world.clock.advance(secs(3 * 3_600));
+    let client = world.client();
+    client
+        .rate_limiter("q")
+        .set_rate(RateType::Overall, 1, "1s")
+        .await
+        .unwrap();
+    limiter.set_rate(RateType::Overall, 8, "1d").await.unwrap();
+    assert_eq!(limiter.remaining_ttl().await.unwrap(), None);
+}
+
+async fn clients_are_counted_together_or_each_by_itself(world: World) {
+    let one = world.configured(RateType::PerClient, 2, "1h").await;
+    let named = Client::with_id(&(world.make)(), "worker-7");
+    assert_eq!(named.id(), "worker-7");
+    let [other, again] = [(); 2].map(|()| Client::with_id(&(world.make)(), named.id()).rate_limiter("p"));
+    assert!(one.try_acquire(2).await.unwrap() && other.try_acquire(1).await.unwrap());
+    assert!(!one.try_acquire(1).await.unwrap());
+    assert!(again.try_acquire(1).await.unwrap(), "the same client");
+    assert!(!again.try_acquire(1).await.unwrap() && !other.try_acquire(1).await.unwrap());
+    let [a, b] = [(); 2].map(|()| world.client());
+    assert_ne!(a.id(), b.id());
+
+    one.update_rate(RateType::Overall, 2, "1h").await.unwrap();
+    assert!(
+        one.try_acquire(2).await.unwrap(),
+        "what all have used is counted elsewhere"
+    );
+}
+
+async fn a_release_mints_nothing(world: World) {
+    let limiter = world.configured(RateType::Overall, 5, "1m").await;
+    limiter.release(5).await.unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 5);
+    assert!(limiter.try_acquire(3).await.unwrap());
+    limiter.release(2).await.unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 4);
+    limiter.release(1_000).await.unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 5);
+    assert!(limiter.try_acquire(5).await.unwrap() && !limiter.try_acquire(1).await.unwrap());
+
+    // Given back, and gone from the interval: once.
+    limiter.release(2).await.unwrap();
+    world.clock.advance(secs(60));
+    assert_eq!(limiter.available_permits().await.unwrap(), 5);
+    assert!(limiter.try_acquire(5).await.unwrap() && !limiter.try_acquire(1).await.unwrap());
+}
+
+async fn a_wait_is_exact_for_all_permits(world: World) {
+    let limiter = world.configured(RateType::Overall, 3, "1s").await;
+    assert!(limiter.try_acquire(1).await.unwrap());
+    world.clock.advance(millis(400));
+    assert!(limiter.try_acquire(2).await.unwrap());
+    // The oldest leaves after 600 ms, and two that were asked for together after a second.
+    world.clock.advance(millis(600));
+    assert!(!limiter.try_acquire(2).await.unwrap());
+    world.clock.advance(millis(400) - micros(1));
+    assert!(!limiter.try_acquire(2).await.unwrap());
+    world.clock.advance(micros(1));
+    assert!(limiter.try_acquire(2).await.unwrap());
+}
+
+async fn who_waits_is_served_when_the_permits_come(world: World) {
+    let limiter = world.configured(RateType::Overall, 2, "10s").await;
+    assert!(limiter.try_acquire_within(2, secs(0)).await.unwrap());
+    assert!(
+        !limiter.try_acquire_within(1, secs(10) - micros(1)).await.unwrap(),
+        "at once, since none comes in time"
+    );
+    let timed_out = limiter.acquire(1).up_to(secs(9)).await;
+    assert!(
+        matches!(timed_out, Err(Rejection::TimedOut { .. })),
+        "{timed_out:?}"
+    );
+    for of_all in [false, true] {
+        let waiting = limiter.clone();
+        let waiter = tokio::spawn(async move {
+            if of_all {
+                waiting.acquire(2).await.map(|()| true)
+            } else {
+                waiting.try_acquire_within(2, secs(20)).await
+            }
+        });
+        let served = async {
+            while !waiter.is_finished() {
+                world.clock.advance(millis(100));
+                tokio::time::sleep(millis(1)).await;
+            }
+        };
+        timeout(secs(30), served).await.unwrap();
+        assert!(waiter.await.unwrap().unwrap());
+        assert!(!limiter.try_acquire(1).await.unwrap());
+    }
+}
+
+async fn what_is_available_is_the_rate_without_what_was_used_in_the_last_interval(world: World) {
+    const RATE: u64 = 6;
+    let limiter = world.configured(RateType::Overall, RATE, "1s").await;
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut used = VecDeque::new();
+    for step in 0..300 {
+        world.clock.advance(micros(random.u64(..400_000)));
+        let now = world.clock.now();
+        while used.front().is_some_and(|at| now.since(*at) >= secs(1)) {
+            used.pop_front();
+        }
+        let free = RATE - used.len() as u64;
+        assert_eq!(limiter.available_permits().await.unwrap(), free, "step {step}");
+        let permits = random.u64(1..=3);
+        if random.u8(..4) == 0 {
+            limiter.release(permits).await.unwrap();
+            used.drain(..used.len().min(usize::try_from(permits).unwrap()));
+        } else {
+            let granted = limiter.try_acquire(permits).await.unwrap();
+            assert_eq!(granted, permits <= free, "step {step}");
+            if granted {
+                used.extend((0..permits).map(|_| now));
+            }
+        }
+    }
+}
+
+async fn what_can_never_be_is_refused_at_once(world: World) {
+    let limiter = world.configured(RateType::Overall, 5, "1h").await;
+    for refused in [
+        limiter.try_acquire(6).await.map(drop),
+        limiter.acquire(6).await,
+        limiter.try_acquire_within(6, secs(60)).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(Rejection::NeverFits { .. })), "{refused:?}");
+    }
+    let told = |refused: Result<(), Rejection>| refused.unwrap_err().to_string();
+    for refused in [
+        limiter.try_acquire(0).await.map(drop),
+        limiter.acquire(0).await,
+        limiter.release(0).await,
+    ] {
+        let told = told(refused);
+        assert!(told.ends_with("permits is `0`, expected at least 1"), "{told}");
+    }
+    for (rate, interval, expected) in [
+        (0, "1m", "rate is `0`, expected whole permits from 1 to 1048576"),
+        (u64::MAX, "1m", "expected whole permits from 1 to 4398046511104"),
+        (10_001, "51d", "interval is"),
+        (1, "0s", "interval is"),
+        (1, "month", "interval is"),
+        (1, "-1s", "-1s"),
+    ] {
+        for refused in [
+            limiter.set_rate(RateType::Overall, rate, interval).await,
+            limiter.update_rate(RateType::Overall, rate.max(1), "").await,
+        ] {
+            assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
+        }
+        let set = limiter.set_rate(RateType::Overall, rate, interval).await;
+        let told = told(set);
+        assert!(told.contains(expected), "{told}");
+    }
+    let nameless = world.client().rate_limiter("");
+    let told = told(nameless.try_set_rate(RateType::Overall, 1, "1s").await.map(drop));
+    assert!(told.contains("policy name"), "{told}");
+    assert_eq!(
+        limiter.config().await.unwrap().unwrap().rate,
+        5,
+        "nothing has changed"
+    );
+}
+
+async fn what_is_deleted_is_gone_with_what_was_used(world: World) {
+    for of in [RateType::Overall, RateType::PerClient] {
+        let limiter = world.configured(of, 5, "1h").await;
+        assert!(limiter.try_acquire(5).await.unwrap());
+        assert!(limiter.delete().await.unwrap());
+        assert!(!limiter.delete().await.unwrap() && !limiter.exists().await.unwrap());
+        assert!(limiter.try_set_rate(of, 5, "1h").await.unwrap());
+        assert_eq!(limiter.available_permits().await.unwrap(), 5);
+    }
+}

@@ -1,0 +1,224 @@
+//! What a server sees of it.
+
+use limiter_core::redisson::{Client, RateType};
+use limiter_core::{Limiter, PolicyBook, Rejection};
+use limiter_testing::{RedisServer, RespValue};
+use tokio::time::{Instant, sleep};
+
+use crate::configured;
+use crate::support::{millis, namespace, secs, window};
+
+fn limiter(server: &RedisServer, namespace: &str) -> Limiter {
+    Limiter::redis(server.url()).namespace(namespace).build().unwrap()
+}
+
+/// Every key with all that it holds.
+fn all(server: &RedisServer) -> Vec<(String, String)> {
+    let keys = server.command(&["KEYS", "*"]);
+    let mut names: Vec<String> = keys.items().iter().map(RespValue::text).collect();
+    names.sort();
+    // Who counts replicas writes by itself.
+    names.retain(|name| !name.contains("|replicas"));
+    let dump = |name: String| {
+        let held = format!("{:?}", server.command(&["DUMP", &name]));
+        (name, held)
+    };
+    names.into_iter().map(dump).collect()
+}
+
+#[tokio::test]
+async fn what_only_looks_writes_nothing() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = limiter(&server, &namespace);
+    let p = configured(&limits, RateType::Overall, 5, "1h").await;
+    assert!(p.try_acquire(2).await.unwrap());
+    let unused = configured_besides(&limits).await;
+    let before = all(&server);
+    let unknown = Client::new(&limits).rate_limiter("unknown");
+    for _ in 0..10 {
+        assert_eq!(p.available_permits().await.unwrap(), 3);
+        assert_eq!(unused.available_permits().await.unwrap(), 1_000);
+        assert!(p.config().await.unwrap().is_some() && p.exists().await.unwrap());
+        assert_eq!(p.remaining_ttl().await.unwrap(), None);
+        assert!(unknown.available_permits().await.is_err() && !unknown.exists().await.unwrap());
+        assert!(!unknown.expire(secs(1)).await.unwrap() && !unknown.delete().await.unwrap());
+        assert!(!p.try_set_rate(RateType::Overall, 1, "1s").await.unwrap());
+    }
+    assert_eq!(all(&server), before);
+}
+
+async fn configured_besides(limits: &Limiter) -> limiter_core::redisson::RateLimiter {
+    let unused = Client::new(limits).rate_limiter("unused");
+    unused.set_rate(RateType::PerClient, 1_000, "1h").await.unwrap();
+    unused
+}
+
+#[tokio::test]
+async fn what_was_used_goes_by_itself_whatever_becomes_of_the_configuration() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let p = configured(&limiter(&server, &namespace), RateType::Overall, 5, "10s").await;
+    let ttl = || {
+        let keys = server.command(&["KEYS", "*|sw|p|*"]);
+        let [key] = keys.items() else {
+            unreachable!("{keys:?}")
+        };
+        server.command(&["PTTL", &key.text()]).integer()
+    };
+    assert!(p.try_acquire(1).await.unwrap());
+    let used = ttl();
+    assert!((1..=11_000).contains(&used), "{used}");
+    assert!(p.expire(secs(3_600)).await.unwrap() && p.clear_expire().await.unwrap());
+    let later = ttl();
+    assert!((1..=used).contains(&later), "{later} of {used}");
+    assert!(p.expire(millis(0)).await.unwrap());
+    assert!(!p.exists().await.unwrap());
+    assert!((1..=later).contains(&ttl()));
+}
+
+#[tokio::test]
+async fn many_calls_for_what_is_not_configured_ask_redis_a_few_times() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = limiter(&server, &namespace);
+    limits.ready().await.unwrap();
+    let calls = || {
+        let info = server.command(&["INFO", "commandstats"]).text();
+        let of = |line: &str| {
+            let calls = line.split_once("calls=")?.1.split(',').next()?;
+            calls.parse::<u64>().ok()
+        };
+        let scripts = info.lines().filter(|line| line.starts_with("cmdstat_eval"));
+        scripts.filter_map(of).sum::<u64>()
+    };
+    let client = Client::new(&limits);
+    let (before, began) = (calls(), Instant::now());
+    for number in 0..2_000 {
+        let unknown = client.rate_limiter(format!("p{}", number % 7));
+        let refused = unknown.try_acquire(1).await;
+        assert!(
+            matches!(refused, Err(Rejection::NotConfigured { .. })),
+            "{refused:?}"
+        );
+    }
+    let quarters = u64::try_from(began.elapsed().as_millis() / 250).unwrap();
+    let asked = calls() - before;
+    assert!(
+        asked <= 2 * quarters + 6,
+        "{asked} in {quarters} quarters of a second"
+    );
+}
+
+#[tokio::test]
+async fn while_redis_is_out_what_is_known_counts() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = Limiter::redis(server.url()).namespace(&namespace).replicas(1);
+    let limits = limits.build().unwrap();
+    let client = Client::new(&limits);
+    let p = client.rate_limiter("p");
+    assert!(p.try_set_rate(RateType::Overall, 5, "1h").await.unwrap());
+    assert!(p.try_acquire(1).await.is_ok());
+    server.kill();
+    assert!(p.try_acquire(1).await.is_ok(), "by this replica's share");
+    assert_eq!(p.config().await.unwrap().unwrap().rate, 5);
+    assert!(p.exists().await.unwrap());
+    for unavailable in [
+        client.rate_limiter("q").try_acquire(1).await.map(drop),
+        client.rate_limiter("q").exists().await.map(drop),
+        client.rate_limiter("q").try_acquire(1).await.map(drop),
+        p.update_rate(RateType::Overall, 6, "1h").await,
+    ] {
+        assert!(
+            matches!(unavailable, Err(Rejection::Unavailable(_))),
+            "{unavailable:?}"
+        );
+    }
+    assert_eq!(p.config().await.unwrap().unwrap().rate, 5);
+
+    // It comes back without its data: the next change of one name brings all of them back.
+    server.restart();
+    let q = client.rate_limiter("q");
+    let set = async {
+        while q.set_rate(RateType::Overall, 7, "1h").await.is_err() {
+            sleep(millis(10)).await;
+        }
+    };
+    tokio::time::timeout(secs(10), set).await.unwrap();
+    let other = Client::new(&limiter(&server, &namespace)).rate_limiter("p");
+    assert_eq!(other.config().await.unwrap().unwrap().rate, 5);
+    let refused = other.try_set_rate(RateType::Overall, 1, "1h").await;
+    assert!(!refused.unwrap());
+}
+
+#[tokio::test]
+async fn what_an_edit_of_the_book_says_is_the_rate() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = limiter(&server, &namespace);
+    let p = configured(&limits, RateType::PerClient, 5, "1h").await;
+    p.expire(secs(7_200)).await.unwrap();
+    let shelf = limits.book_in_redis().unwrap();
+    let (revision, text) = shelf.read().await.unwrap().unwrap();
+    assert!(text.contains("rate_type = \"per_client\"\n"), "{text}");
+    assert!(text.contains("deadline = \"30s\"\n"), "settings are kept: {text}");
+    let edited = text.replace("limit = 5", "limit = 9");
+    shelf.publish(&edited, revision).await.unwrap();
+    let config = p.config().await.unwrap().unwrap();
+    assert_eq!((config.rate, config.rate_type), (9, RateType::PerClient));
+    assert!(p.remaining_ttl().await.unwrap().is_some());
+
+    let revision = limits.book().published().unwrap();
+    let bucket = "policy.p = { algorithm = 'token_bucket', capacity = 9, rate = '1/h', deadline = '30s' }";
+    shelf.publish(bucket, revision).await.unwrap();
+    assert!(p.try_acquire(9).await.unwrap() && !p.try_acquire(1).await.unwrap());
+    let refused = p.update_rate(RateType::Overall, 5, "1h").await.unwrap_err();
+    assert!(
+        refused.to_string().contains("expected a sliding window"),
+        "{refused}"
+    );
+    p.set_rate(RateType::Overall, 5, "1h").await.unwrap();
+    assert_eq!(p.available_permits().await.unwrap(), 5);
+}
+
+#[tokio::test]
+async fn what_stands_elsewhere_alone_is_changed_in_redis_and_not_deleted_there() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let book = PolicyBook::new().with(window("p", 5, "1h"));
+    let limits = Limiter::redis(server.url()).namespace(&namespace).book(&book);
+    let p = Client::new(&limits.build().unwrap()).rate_limiter("p");
+    assert!(p.exists().await.unwrap());
+    assert!(!p.try_set_rate(RateType::Overall, 9, "1h").await.unwrap());
+    let refused = p.delete().await.unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("expected a policy that stands in Redis"),
+        "{refused}"
+    );
+    p.update_rate(RateType::Overall, 6, "1h").await.unwrap();
+    assert_eq!(p.available_permits().await.unwrap(), 6);
+    assert!(p.try_acquire(6).await.unwrap());
+    assert!(p.delete().await.unwrap());
+    assert_eq!(
+        p.available_permits().await.unwrap(),
+        5,
+        "what the program says counts again"
+    );
+}
+
+#[tokio::test]
+async fn those_who_look_for_a_name_while_redis_says_nothing_wait_for_one_answer() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let limits = limiter(&server, &namespace);
+    limits.ready().await.unwrap();
+    let client = Client::new(&limits);
+    server.pause();
+    let began = Instant::now();
+    let calls = (0..20).map(|number| {
+        let unknown = client.rate_limiter(format!("p{number}"));
+        tokio::spawn(async move { unknown.try_acquire(1).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        let refused = call.await.unwrap();
+        assert!(matches!(refused, Err(Rejection::Unavailable(_))), "{refused:?}");
+    }
+    assert!(began.elapsed() < millis(1_500), "{:?}", began.elapsed());
+    server.resume();
+}
