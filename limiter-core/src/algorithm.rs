@@ -14,7 +14,10 @@ mod funnel;
     expect(dead_code, reason = "only Redis lends")
 )]
 mod lent;
+#[cfg(feature = "redis")]
+mod kept;
 mod level;
+mod scale;
 mod sliding_window;
 mod steady;
 mod token_bucket;
@@ -34,6 +37,9 @@ pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use level::StoredLevel;
+#[cfg(feature = "redis")]
+pub(crate) use kept::Kept;
+pub(crate) use scale::{Scaling, scale};
 use sliding_window::Ring;
 pub(crate) use steady::Left;
 use steady::Steady;

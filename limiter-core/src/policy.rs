@@ -6,6 +6,7 @@ mod concurrency;
 mod counter_window;
 mod fixed_window;
 mod funnel;
+mod lineage;
 mod purse;
 mod rate;
 mod reciprocal;
@@ -14,6 +15,8 @@ mod share;
 mod sliding_window;
 mod token_bucket;
 
+#[cfg(feature = "redis")]
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +33,8 @@ pub use concurrency::ConcurrencyShape;
 pub(crate) use counter_window::{CounterWindow, MAX_COUNTED};
 pub(crate) use fixed_window::{FixedWindow, Periods};
 pub(crate) use funnel::Funnel;
+pub use lineage::Inheritance;
+pub(crate) use lineage::Scaled;
 pub(crate) use purse::Lent;
 pub use rate::Rate;
 #[cfg(feature = "book")]
@@ -71,6 +76,13 @@ struct Inner {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     lease: Option<Duration>,
+    /// Which states are its own.
+    generation: u32,
+    /// What its algorithm is called in names of keys.
+    #[cfg(feature = "redis")]
+    code: Cow<'static, str>,
+    /// What it was before, if its limits may have to be converted.
+    scaled: Option<Arc<Scaled>>,
     /// What it has answered.
     #[cfg(feature = "metrics")]
     counters: crate::observe::Counters,
@@ -337,6 +349,7 @@ impl Policy {
         };
         Self(Arc::new(Inner {
             algorithm,
+            scaled: None,
             ..(*self.0).clone()
         }))
     }
@@ -360,7 +373,9 @@ impl PartialEq for Policy {
                 && a.group == b.group
                 && a.on_store_failure == b.on_store_failure
                 && a.deadline == b.deadline
-                && a.lease == b.lease)
+                && a.lease == b.lease
+                && a.generation == b.generation
+                && a.scaled == b.scaled)
     }
 }
 
@@ -375,6 +390,8 @@ impl fmt::Debug for Policy {
             .field("on_store_failure", &self.0.on_store_failure)
             .field("deadline", &self.0.deadline)
             .field("lease", &self.0.lease)
+            .field("generation", &self.0.generation)
+            .field("before", &self.before())
             .finish()
     }
 }

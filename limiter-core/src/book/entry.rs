@@ -58,6 +58,11 @@ impl BookEntry {
         })
     }
 
+    /// For the same apps, another policy.
+    pub(super) fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
     /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {

@@ -128,7 +128,7 @@ fn verdict(outcome: Outcome, now: u64) -> Verdict {
 }
 
 pub(super) fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
-    let (algorithm, policy) = (limit.policy.algorithm().code(), limit.policy.escaped_name());
+    let (algorithm, policy) = (limit.policy.code(), limit.policy.escaped_name());
     namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
 }
 

@@ -71,7 +71,7 @@ impl Question {
         let name = |limit: &Limit<'_>| {
             let policy = limit.policy;
             namespace.redis_key(
-                policy.algorithm().code(),
+                policy.code(),
                 policy.escaped_name(),
                 limit.group(),
                 &limit.key,
