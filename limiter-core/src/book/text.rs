@@ -4,6 +4,7 @@
 
 mod draft;
 mod fields;
+mod lineage;
 mod mistake;
 mod moment;
 mod write;
@@ -21,6 +22,7 @@ use crate::key::Key;
 use crate::policy::check_text;
 use draft::{Draft, Kind, Settings};
 use fields::{Field, Table};
+use lineage::Lineage;
 use mistake::Report;
 
 /// A longer text is refused: it holds as many quotas of keys as a source may have, several times.
@@ -40,6 +42,9 @@ const MAX_RECOVERED_BYTES: usize = 64 << 10;
 /// lease = "1s"
 /// group = "all"
 /// apps = ["checkout", "mobile"]
+/// generation = 3                   # raised: everybody starts afresh
+///                                  # scaled: what it was until when, in proportion to which it goes on; not for an exact window
+/// scaled = { capacity = 10, rate = "5/s", at = 2026-11-22T10:00:00Z }
 ///
 /// [policy."mail out"]
 /// algorithm = "sliding_window"     # or counter_window
@@ -221,6 +226,7 @@ fn read_policy<'t>(
     let kind = Kind::read(report, &mut table);
     kinds.insert(field.name, kind);
     let apps = table.take("apps");
+    let lineage = Lineage::take(&mut table);
     let settings = Settings::read(report, &mut table);
     let Some(kind) = kind else {
         // Whether the rest is unknown depends on it.
@@ -229,6 +235,7 @@ fn read_policy<'t>(
     let draft = Draft::read(report, &mut table, kind, settings);
     table.refuse_rest(report, &kind.fields_of_a_policy());
     let policy = draft.build(report, &table, field.name);
+    let policy = lineage.apply(report, kind, policy);
     let entry = policy.map(BookEntry::new).and_then(|entry| match apps {
         None => Some(entry),
         Some(apps) => read_apps(report, &apps, entry),

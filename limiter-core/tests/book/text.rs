@@ -130,7 +130,7 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     const RATE: &str = "permits per time, such as 10/s, 100/min, 7/3s or 1/30d";
     const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
     const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
-    const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps";
+    const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps, generation, scaled";
     const APPS: &str = "a list of apps, such as [\"checkout\"]";
     const END: &str = "a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z";
     let bucket = |line: &str, is: &str, expected: &str| {

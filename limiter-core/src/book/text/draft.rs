@@ -11,7 +11,7 @@ use crate::policy::{Algorithm, LevelShape, OnStoreFailure, Policy, PolicyBuilder
 use crate::units::Amount;
 
 /// The settings of every policy, in the order in which they are told.
-const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps";
+const SETTINGS: &str = "group, deadline, on_store_failure, lease, apps, generation, scaled";
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    fn numbers(self) -> &'static str {
+    pub(super) fn numbers(self) -> &'static str {
         match self {
             Self::TokenBucket => "capacity, rate",
             Self::Funnel => "capacity, rate, paced",
