@@ -9,13 +9,13 @@
 mod counter_window;
 mod fixed_window;
 mod funnel;
+#[cfg(feature = "redis")]
+mod kept;
 #[cfg_attr(
     not(any(feature = "redis", test)),
     expect(dead_code, reason = "only Redis lends")
 )]
 mod lent;
-#[cfg(feature = "redis")]
-mod kept;
 mod level;
 mod scale;
 mod sliding_window;
@@ -27,6 +27,8 @@ use smallvec::SmallVec;
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 pub(crate) use counter_window::Counters;
 pub(crate) use fixed_window::Count;
+#[cfg(feature = "redis")]
+pub(crate) use kept::Kept;
 use lent::Lent;
 #[cfg(feature = "redis")]
 pub(crate) use lent::StoredLoans;
@@ -37,8 +39,6 @@ pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use level::StoredLevel;
-#[cfg(feature = "redis")]
-pub(crate) use kept::Kept;
 pub(crate) use scale::{Scaling, scale};
 use sliding_window::Ring;
 pub(crate) use steady::Left;

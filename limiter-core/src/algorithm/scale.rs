@@ -61,24 +61,30 @@ pub(crate) fn scale(scaling: &Scaling<'_>, state: &mut State, now: u64) -> bool 
         (State::TokenBucket(_) | State::Funnel(_) | State::Lent(_), _, _) => {
             lent::scale(scaling, state, part, now)
         }
-        (State::CounterWindow(counters), Algorithm::CounterWindow(before), Algorithm::CounterWindow(after)) => {
-            (counters.at < at).then(|| {
-                let scaled = counters.scaled(before, after, part, at);
-                let scaled = scaled.map(|counters| Counters { at: now, ..counters });
-                scaled.map_or(State::Absent, State::CounterWindow)
-            })
-        }
-        (State::FixedWindow(count), Algorithm::FixedWindow(before), Algorithm::FixedWindow(after)) => (count.at
-            < at)
-            .then(|| {
+        (
+            State::CounterWindow(counters),
+            Algorithm::CounterWindow(before),
+            Algorithm::CounterWindow(after),
+        ) => (counters.at < at).then(|| {
+            let scaled = counters.scaled(before, after, part, at);
+            let scaled = scaled.map(|counters| Counters { at: now, ..counters });
+            scaled.map_or(State::Absent, State::CounterWindow)
+        }),
+        (State::FixedWindow(count), Algorithm::FixedWindow(before), Algorithm::FixedWindow(after)) => {
+            (count.at < at).then(|| {
                 let scaled = count.scaled(before, after, part, at);
                 let scaled = scaled.map(|count| Count { at: now, ..count });
                 scaled.map_or(State::Absent, State::FixedWindow)
-            }),
+            })
+        }
         _ => None,
     };
     let Some(scaled) = scaled else { return false };
-    *state = if scaled.is_spent(now) { State::Absent } else { scaled };
+    *state = if scaled.is_spent(now) {
+        State::Absent
+    } else {
+        scaled
+    };
     true
 }
 
@@ -121,7 +127,11 @@ mod tests {
     }
 
     fn bucket(capacity: u64, rate: &str) -> Policy {
-        Policy::token_bucket("p").capacity(capacity).rate(rate).build().unwrap()
+        Policy::token_bucket("p")
+            .capacity(capacity)
+            .rate(rate)
+            .build()
+            .unwrap()
     }
 
     fn funnel(capacity: u64, rate: &str) -> Policy {
@@ -164,8 +174,20 @@ mod tests {
 
     #[test]
     fn what_was_used_of_a_window_is_rounded_up() {
-        let counted = |limit: u64| Policy::counter_window("p").limit(limit).window("10s").build().unwrap();
-        let fixed = |limit: u64| Policy::fixed_window("p").limit(limit).window("10s").build().unwrap();
+        let counted = |limit: u64| {
+            Policy::counter_window("p")
+                .limit(limit)
+                .window("10s")
+                .build()
+                .unwrap()
+        };
+        let fixed = |limit: u64| {
+            Policy::fixed_window("p")
+                .limit(limit)
+                .window("10s")
+                .build()
+                .unwrap()
+        };
         for (large, small) in [(counted(100), counted(10)), (fixed(100), fixed(10))] {
             let mut state = State::Absent;
             step(large.algorithm(), &mut state, 41, NOW, Mode::Charge);
@@ -204,7 +226,10 @@ mod tests {
                 now += random.u64(1..SECOND / 2);
             }
             let most = 1_000 * (one.max(other) + 6 * rates[0].max(rates[1]));
-            assert!(admitted <= most, "{seed}: {round}, {admitted} of {most}, {old} then {new}");
+            assert!(
+                admitted <= most,
+                "{seed}: {round}, {admitted} of {most}, {old} then {new}"
+            );
         }
     }
 }

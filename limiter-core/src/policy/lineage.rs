@@ -185,16 +185,26 @@ mod tests {
     use super::*;
 
     fn bucket(capacity: u32, rate: &str) -> Policy {
-        Policy::token_bucket("p").capacity(capacity).rate(rate).build().unwrap()
+        Policy::token_bucket("p")
+            .capacity(capacity)
+            .rate(rate)
+            .build()
+            .unwrap()
     }
 
     #[test]
     fn a_change_is_over_when_nothing_can_be_left_of_what_was_used() {
         let at = Timestamp::from_micros(1_700_000_000_000_000);
-        let changed = bucket(10, "1/s").in_proportion_to(&bucket(100, "1/s"), at).unwrap();
+        let changed = bucket(10, "1/s")
+            .in_proportion_to(&bucket(100, "1/s"), at)
+            .unwrap();
         let longest = Duration::from_secs(2 * (10 + 100));
         assert_eq!(changed.before().unwrap().0.quota().whole(), 100);
-        assert!(changed.pending(at.after(longest - Duration::from_micros(1))).is_some());
+        assert!(
+            changed
+                .pending(at.after(longest - Duration::from_micros(1)))
+                .is_some()
+        );
         assert!(changed.pending(at.after(longest)).is_none());
     }
 
@@ -204,12 +214,25 @@ mod tests {
         let window = Policy::sliding_window("p").limit(1).window("1s").build().unwrap();
         let flight = Policy::concurrency("p").max(1).build().unwrap();
         for refused in [window, flight] {
-            let told = refused.clone().in_proportion_to(&refused, at).unwrap_err().to_string();
-            assert!(told.contains("expected a token bucket, a funnel, a counter window"), "{told}");
+            let told = refused
+                .clone()
+                .in_proportion_to(&refused, at)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                told.contains("expected a token bucket, a funnel, a counter window"),
+                "{told}"
+            );
         }
         let funnel = Policy::funnel("p").capacity(1).rate(1).build().unwrap();
-        let told = bucket(1, "1/s").in_proportion_to(&funnel, at).unwrap_err().to_string();
-        assert!(told.starts_with("policy before the change is `p (funnel"), "{told}");
+        let told = bucket(1, "1/s")
+            .in_proportion_to(&funnel, at)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            told.starts_with("policy before the change is `p (funnel"),
+            "{told}"
+        );
     }
 
     #[test]

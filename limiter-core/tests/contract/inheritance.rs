@@ -128,7 +128,10 @@ pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
         assert!(other.check(&large, KEY).cost(40).await.unwrap().is_allowed());
         assert!(!subject.call(&large).await.is_allowed(), "{large}");
         // One that has not heard of it charges what is left under the policy that it has.
-        assert!(!other.check(&small, KEY).cost(10).await.unwrap().is_allowed(), "{small}");
+        assert!(
+            !other.check(&small, KEY).cost(10).await.unwrap().is_allowed(),
+            "{small}"
+        );
     }
 }
 
@@ -173,9 +176,21 @@ pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subje
     let plain = window("w", 30, "1h");
     let asks = || changed.iter().chain([&plain]).map(|policy| (policy, KEY));
     let decision = subject.limits.check_all(asks()).cost(15).await.unwrap();
-    let remaining: Vec<u64> = decision.limits().iter().map(|limit| limit.remaining().whole()).collect();
+    let remaining: Vec<u64> = decision
+        .limits()
+        .iter()
+        .map(|limit| limit.remaining().whole())
+        .collect();
     assert_eq!(remaining, [5, 5, 5, 5, 15]);
-    assert!(!subject.limits.check_all(asks()).cost(6).await.unwrap().is_allowed());
+    assert!(
+        !subject
+            .limits
+            .check_all(asks())
+            .cost(6)
+            .await
+            .unwrap()
+            .is_allowed()
+    );
     assert_eq!(subject.remaining(&plain).await, Amount::from(15_u32));
 }
 
@@ -186,10 +201,19 @@ pub(crate) async fn a_book_says_how_a_policy_was_changed(subject: Subject) {
         let named = subject.limits.named(small.name());
         assert!(named.check(KEY).cost(5).await.unwrap().is_allowed());
         subject.clock.advance(micros(1));
-        book.change_at(&large, Inheritance::InProportion, subject.clock.now()).unwrap();
-        assert_eq!(named.check(KEY).cost(10).await.unwrap().remaining(), 40, "{large}");
+        book.change_at(&large, Inheritance::InProportion, subject.clock.now())
+            .unwrap();
+        assert_eq!(
+            named.check(KEY).cost(10).await.unwrap().remaining(),
+            40,
+            "{large}"
+        );
         book.change(&large, Inheritance::AsIs).unwrap();
-        assert_eq!(named.check(KEY).cost(10).await.unwrap().remaining(), 30, "{large}");
+        assert_eq!(
+            named.check(KEY).cost(10).await.unwrap().remaining(),
+            30,
+            "{large}"
+        );
     }
     let exact = window("w", 10, "10s");
     book.set(&exact);

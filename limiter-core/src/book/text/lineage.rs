@@ -36,7 +36,9 @@ impl<'t> Lineage<'t> {
             return policy;
         };
         let mut table = field.table(report)?;
-        let at = table.require(report, "at").and_then(|at| moment::read(report, &at));
+        let at = table
+            .require(report, "at")
+            .and_then(|at| moment::read(report, &at));
         let numbers = Draft::read(report, &mut table, kind, Settings::default());
         table.refuse_rest(report, &format!("{}, at", kind.numbers()));
         let policy = policy?;

@@ -15,11 +15,7 @@ impl MemoryStore {
     #[cold]
     pub(super) fn decide_inheriting(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
         let now = self.clock.now();
-        let own: SmallVec<[Algorithm; 2]> = request
-            .limits
-            .iter()
-            .map(|limit| in_force(limit, now))
-            .collect();
+        let own: SmallVec<[Algorithm; 2]> = request.limits.iter().map(|limit| in_force(limit, now)).collect();
         self.decide_as(request, request.mode, &own, |number, state, now| {
             if let Some(limit) = request.limits.get(number) {
                 convert(limit, state, now);
@@ -29,11 +25,7 @@ impl MemoryStore {
 
     /// Gives back or charges likewise.
     #[cold]
-    pub(super) fn change_inheriting(
-        &self,
-        limit: &Limit<'_>,
-        change: Change,
-    ) -> Result<Verdict, StoreError> {
+    pub(super) fn change_inheriting(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
         let algorithm = in_force(limit, self.clock.now());
         let begin = |state: &mut State, now| convert(limit, state, now);
         // In two steps: what happens between them finds the limit converted.
@@ -43,7 +35,10 @@ impl MemoryStore {
 }
 
 fn in_force(limit: &Limit<'_>, now: Timestamp) -> Algorithm {
-    let before = limit.policy.pending(now).and_then(|scaled| scaled.in_force_at(now));
+    let before = limit
+        .policy
+        .pending(now)
+        .and_then(|scaled| scaled.in_force_at(now));
     *before.unwrap_or(limit.policy).algorithm()
 }
 

@@ -138,7 +138,12 @@ pub(super) fn call(key: String, plan: Vec<u8>, deadline: Duration) -> Call<'stat
     Call::new(&ACCOUNT, [key], plan, deadline)
 }
 
-pub(super) fn plan(operation: u8, algorithm: &Algorithm, ask: &Borrowing, injected: Option<Timestamp>) -> Vec<u8> {
+pub(super) fn plan(
+    operation: u8,
+    algorithm: &Algorithm,
+    ask: &Borrowing,
+    injected: Option<Timestamp>,
+) -> Vec<u8> {
     let mut plan = wire::head(injected);
     let (code, [first, second, third]) = wire::parameters(algorithm);
     plan.extend_from_slice(&[operation, code]);

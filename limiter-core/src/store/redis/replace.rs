@@ -2,10 +2,10 @@
 
 use bb8_redis::redis::Value;
 
+use super::RedisStore;
 use super::account::{self, Reply};
 use super::reply::{self, Told};
 use super::wire;
-use super::RedisStore;
 use crate::algorithm::{Borrowing, Kept, Report, State, StoredLevel, StoredLoans};
 use crate::error::StoreError;
 use crate::policy::Algorithm;

@@ -14,25 +14,26 @@ use crate::policy::{Policy, Scaled};
 use crate::request::{Limit, Request};
 use crate::sync::Mutex;
 use crate::tier::deadline::within;
+use crate::units::Timestamp;
 
 /// Of more limits than this it is forgotten that they are converted, which they then say themselves.
 const MOST_KNOWN: usize = 65_536;
 /// Whoever has a value move meanwhile has charged it since the change, so it is found so at the next look.
 const MOST_TRIES: usize = 4;
 
-/// Which limits need not be looked at, since they are converted: by when the change was, and from which quota.
+/// Which limits need not be looked at: what is stored of them was stored since a change of this moment, or will be.
 #[derive(Debug, Default)]
 pub(super) struct Converted {
-    known: Mutex<HashSet<(Identity, u64, u64)>>,
+    known: Mutex<HashSet<(Identity, Timestamp)>>,
 }
 
 impl Converted {
-    fn contains(&self, limit: (Identity, u64, u64)) -> bool {
+    fn contains(&self, limit: (Identity, Timestamp)) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.contains(&limit)
     }
 
-    fn insert(&self, limit: (Identity, u64, u64)) {
+    fn insert(&self, limit: (Identity, Timestamp)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_KNOWN {
             known.clear();
@@ -53,7 +54,8 @@ impl Guard {
         match within(deadline, self.inherit(request)).await {
             Ok(in_force) => {
                 let left = deadline.saturating_sub(started.elapsed());
-                self.decide_as_asked(in_force.as_ref().unwrap_or(request), left).await
+                self.decide_as_asked(in_force.as_ref().unwrap_or(request), left)
+                    .await
             }
             Err(error) => self.decide_without(request, error, started),
         }
@@ -61,18 +63,14 @@ impl Guard {
 
     /// Has every limit of a request converted that is not known to be. Of those whose change is yet to come, the request by the
     /// policies until then.
-    pub(super) async fn inherit<'a>(
-        &self,
-        request: &Request<'a>,
-    ) -> Result<Option<Request<'a>>, StoreError> {
+    pub(super) async fn inherit<'a>(&self, request: &Request<'a>) -> Result<Option<Request<'a>>, StoreError> {
         let mut in_force = None;
         for (number, limit) in request.limits.iter().enumerate() {
             let policy: &'a Policy = limit.policy;
             let Some(scaled) = policy.pending(self.clock.now()) else {
                 continue;
             };
-            let quota = scaled.before.algorithm().quota();
-            let known = (limit.identity, scaled.at.as_micros(), quota);
+            let known = (limit.identity, scaled.at);
             if self.converted.contains(known) {
                 continue;
             }
