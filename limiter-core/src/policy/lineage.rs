@@ -99,7 +99,8 @@ impl Policy {
     /// This policy as what `before` became at a moment of the store's clock: limits that were used before, and not since, have
     /// used the same part of the new quota. Else they are found as they are.
     ///
-    /// Until that moment calls are decided by `before`. So replicas that hear of the change at different times agree if the
+    /// Until that moment calls are decided by `before`; a cost that only the new quota can hold is denied until then, and the wait
+    /// that it is told is of no account. So replicas that hear of the change at different times agree if the
     /// moment is ahead of all of them. Where it is not, a limit that one of them charges by the old numbers after the moment is
     /// found as it is. Either way no more is admitted, over any time, than by the larger quota with the faster rate.
     ///

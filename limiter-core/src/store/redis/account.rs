@@ -186,4 +186,4 @@ impl<'a> Reply<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

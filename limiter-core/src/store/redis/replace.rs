@@ -131,3 +131,6 @@ fn value_of(algorithm: &Algorithm, state: &State) -> Vec<u8> {
     }
     value
 }
+
+#[cfg(test)]
+mod tests;
