@@ -452,7 +452,7 @@ async fn replicas_inherit_what_an_edit_says() {
         async move {
             let edit = shelf.edit(|draft| {
                 let of_text = PolicyBook::from_toml(&sized(capacity))?;
-                let entry = of_text.get("p").expect("it stands there");
+                let entry = of_text.get("p").unwrap();
                 Ok(draft.change((*entry).clone(), inheritance)?)
             });
             edit.await.unwrap();
