@@ -9,12 +9,15 @@
 mod counter_window;
 mod fixed_window;
 mod funnel;
+#[cfg(feature = "redis")]
+mod kept;
 #[cfg_attr(
     not(any(feature = "redis", test)),
     expect(dead_code, reason = "only Redis lends")
 )]
 mod lent;
 mod level;
+mod scale;
 mod sliding_window;
 mod steady;
 mod token_bucket;
@@ -24,6 +27,8 @@ use smallvec::SmallVec;
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 pub(crate) use counter_window::Counters;
 pub(crate) use fixed_window::Count;
+#[cfg(feature = "redis")]
+pub(crate) use kept::Kept;
 use lent::Lent;
 #[cfg(feature = "redis")]
 pub(crate) use lent::StoredLoans;
@@ -34,6 +39,7 @@ pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use level::StoredLevel;
+pub(crate) use scale::{Scaling, scale};
 use sliding_window::Ring;
 pub(crate) use steady::Left;
 use steady::Steady;

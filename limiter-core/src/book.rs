@@ -1,5 +1,6 @@
 //! Policies by name, which may change while the program runs.
 
+mod change;
 mod entry;
 #[cfg(feature = "book")]
 mod file;
@@ -85,7 +86,7 @@ pub(crate) enum Edit {
 ///
 /// State belongs to the policy's name, algorithm, group and key. A changed capacity, limit or rate finds it as
 /// it is, as with any changed policy: buckets keep what is left, funnels and windows what was used. With another algorithm or group
-/// everybody starts afresh.
+/// everybody starts afresh. [`change`](Self::change) chooses otherwise: in proportion, or afresh.
 #[derive(Clone)]
 pub struct PolicyBook(Arc<Inner>);
 
@@ -123,9 +124,10 @@ impl PolicyBook {
     /// Puts a policy into the book, in place of the one that [code](Self#where-policies-come-from) has put there under its name. As
     /// long as a file or Redis names a policy so, theirs counts.
     pub fn set(&self, entry: impl Into<BookEntry>) {
-        let entry = Arc::new(entry.into());
+        let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
         let mut pages = self.pages();
+        let entry = Arc::new(change::going_on(entry, pages.code().entries.get(&name)));
         if pages.code().set(entry) {
             self.renew(&pages, &name);
         }

@@ -19,7 +19,7 @@ pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<Str
         .limits
         .iter()
         .map(|limit| {
-            let (algorithm, policy) = (limit.policy.algorithm().code(), limit.policy.escaped_name());
+            let (algorithm, policy) = (limit.policy.code(), limit.policy.escaped_name());
             namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
         })
         .collect())

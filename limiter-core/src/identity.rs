@@ -24,7 +24,7 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    pub(crate) fn new(algorithm: &'static str, policy: &str) -> Self {
+    pub(crate) fn new(algorithm: &str, policy: &str) -> Self {
         static KEY: LazyLock<(u64, u64)> = LazyLock::new(|| {
             let random = RandomState::new();
             (random.hash_one(1), random.hash_one(2))

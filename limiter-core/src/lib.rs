@@ -151,6 +151,7 @@ pub use limiter::{Enter, Entering, Permit};
 pub use limiter::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
+pub use policy::Inheritance;
 pub use policy::{ConcurrencyShape, CounterWindowShape, FixedWindowShape, UtcOffset};
 pub use policy::{Enforcement, KeyList, OnDenial, Penalty, PenaltyAfter};
 pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};

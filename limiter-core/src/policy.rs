@@ -9,6 +9,7 @@ mod extras;
 mod fixed_window;
 mod funnel;
 mod key_list;
+mod lineage;
 mod on_denial;
 mod penalty;
 mod purse;
@@ -19,6 +20,8 @@ mod share;
 mod sliding_window;
 mod token_bucket;
 
+#[cfg(feature = "redis")]
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +41,8 @@ use extras::Extras;
 pub(crate) use fixed_window::{FixedWindow, Periods};
 pub(crate) use funnel::Funnel;
 pub use key_list::KeyList;
+pub use lineage::Inheritance;
+pub(crate) use lineage::Scaled;
 pub use on_denial::OnDenial;
 pub(crate) use penalty::Punishing;
 pub use penalty::{Penalty, PenaltyAfter};
@@ -82,6 +87,13 @@ struct Inner {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     lease: Option<Duration>,
+    /// Which states are its own.
+    generation: u32,
+    /// What its algorithm is called in names of keys.
+    #[cfg(feature = "redis")]
+    code: Cow<'static, str>,
+    /// What it was before, if its limits may have to be converted.
+    scaled: Option<Arc<Scaled>>,
     /// What it has answered.
     #[cfg(feature = "metrics")]
     counters: crate::observe::Counters,
@@ -404,6 +416,7 @@ impl Policy {
         };
         Self(Arc::new(Inner {
             algorithm,
+            scaled: None,
             ..(*self.0).clone()
         }))
     }
@@ -428,7 +441,9 @@ impl PartialEq for Policy {
                 && a.on_store_failure == b.on_store_failure
                 && a.deadline == b.deadline
                 && a.lease == b.lease
-                && a.extras == b.extras)
+                && a.extras == b.extras
+                && a.generation == b.generation
+                && a.scaled == b.scaled)
     }
 }
 
@@ -444,6 +459,8 @@ impl fmt::Debug for Policy {
             .field("deadline", &self.0.deadline)
             .field("lease", &self.0.lease)
             .field("extras", &self.0.extras)
+            .field("generation", &self.0.generation)
+            .field("before", &self.before())
             .finish()
     }
 }

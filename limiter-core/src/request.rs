@@ -262,6 +262,11 @@ impl<'a> Request<'a> {
         self.limits.iter().map(|limit| limit.identity).collect()
     }
 
+    /// Whether states of one of its limits may have to be converted first.
+    pub(crate) fn is_scaled(&self) -> bool {
+        self.limits.iter().any(|limit| limit.policy.is_scaled())
+    }
+
     /// Whether it charges nothing, and is therefore always allowed.
     pub(crate) fn is_free(&self) -> bool {
         self.limits.iter().all(|limit| !limit.is_charged())

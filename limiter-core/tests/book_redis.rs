@@ -10,7 +10,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use limiter_core::{
-    BookError, Limiter, Origin, Override, PolicyBook, RedisBook, RedisBuilder, RedisSource, StoreErrorKind,
+    BookError, Inheritance, Limiter, Origin, Override, PolicyBook, RedisBook, RedisBuilder, RedisSource,
+    StoreErrorKind,
 };
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
 use support::{SLACK, bucket, millis, namespace, patient, secs};
@@ -610,4 +611,44 @@ async fn a_replica_can_wait_until_redis_was_heard() {
         matches!(&heard, Err(BookError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
         "nobody looks any more: {heard:?}"
     );
+}
+
+/// All replicas read what the policy was before, and when it changed, in one text.
+#[tokio::test]
+async fn replicas_inherit_what_an_edit_says() {
+    let namespace = namespace();
+    let [first, second] =
+        [(); 2].map(|()| Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace));
+    first.shelf.publish(&sized(10), 0).await.unwrap();
+    for replica in [&first, &second] {
+        replica.has(10, SOON).await;
+    }
+    let one = first.limits.named("p").check("k").cost(5).await.unwrap();
+    assert_eq!(one.remaining(), 5);
+
+    let changed = |capacity: u64, inheritance| {
+        let shelf = first.shelf.clone();
+        async move {
+            let edit = shelf.edit(|draft| {
+                let of_text = PolicyBook::from_toml(&sized(capacity))?;
+                let entry = of_text.get("p").unwrap();
+                Ok(draft.change((*entry).clone(), inheritance)?)
+            });
+            edit.await.unwrap();
+        }
+    };
+    changed(100, Inheritance::InProportion).await;
+    second.has(100, SOON).await;
+    for (replica, left) in [(&second, 49), (&first, 48), (&second, 47)] {
+        let decision = replica.limits.named("p").check("k").await.unwrap();
+        assert_eq!(decision.remaining(), left);
+    }
+    changed(1_000, Inheritance::Reset).await;
+    second.has(1_000, SOON).await;
+    for (replica, left) in [(&second, 999), (&first, 998)] {
+        assert_eq!(
+            replica.limits.named("p").check("k").await.unwrap().remaining(),
+            left
+        );
+    }
 }

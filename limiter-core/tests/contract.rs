@@ -50,6 +50,8 @@ mod enforcement;
 mod giving_up;
 #[path = "contract/groups.rs"]
 mod groups;
+#[path = "contract/inheritance.rs"]
+mod inheritance;
 #[path = "contract/input.rs"]
 mod input;
 #[path = "contract/key_lists.rs"]
@@ -342,5 +344,16 @@ on_every_store! {
         a_step_back_prolongs_no_block_beyond_its_length
         a_block_lies_beside_its_limit_and_goes_with_its_time
         a_penalty_beside_a_lease_is_refused
+    ;
+    inheritance:
+        a_reset_has_everybody_start_afresh
+        what_was_used_is_the_same_part_of_the_new_quota
+        what_came_back_did_so_at_the_rate_of_its_time
+        the_policy_before_decides_until_the_change
+        replicas_convert_a_limit_once
+        a_denial_before_the_change_is_none_after_it
+        refunds_and_debts_find_what_was_converted
+        several_limits_are_converted_for_one_decision
+        a_book_says_how_a_policy_was_changed
     ;
 }

@@ -205,6 +205,105 @@ async fn settle(
     format!("a reservation that is settled at {actuals:?} after {span:?}")
 }
 
+/// Policies change in proportion again and again, at moments before, at and after which calls are made.
+#[tokio::test]
+async fn stores_agree_on_what_is_converted() {
+    let traces = setting("LIMITER_TRACES", 10_000) / 20;
+    let seed = setting("LIMITER_SEED", fastrand::u64(..));
+    println!("LIMITER_SEED={seed} LIMITER_TRACES={}", 20 * traces);
+    let clock = ManualClock::new();
+    let model = Subject::with_clock(Kind::Memory, clock.clone());
+    let redis = Subject::always_asking(Kind::Standalone, clock.clone());
+    let mut decided = [0_u64; 2];
+    for number in 0..traces {
+        let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let tally = changes(&mut rng, number, &clock, &model, &redis).await;
+        decided[0] += tally[0];
+        decided[1] += tally[1];
+    }
+    assert!(decided[0] > traces && decided[1] > traces / 2, "{decided:?}");
+}
+
+async fn changes(
+    rng: &mut Rng,
+    number: u64,
+    clock: &ManualClock,
+    model: &Subject,
+    redis: &Subject,
+) -> [u64; 2] {
+    let key = Key::from(format!("changed:{number}"));
+    clock.set(ManualClock::new().now());
+    let versions = loop {
+        let versions = policies(rng, 0);
+        if versions.len() > 1 && !format!("{}", versions[0]).contains("sliding window") {
+            break versions;
+        }
+    };
+    let mut policy = versions[0].clone();
+    let (mut history, mut decided) = (vec![format!("{policy}")], [0; 2]);
+    for _ in 0..STEPS {
+        match rng.u8(0..8) {
+            0..3 => clock.advance(Duration::from_micros(rng.u64(1..1_500_000))),
+            3 => {
+                let part = u64::try_from(policy.window().as_micros())
+                    .unwrap()
+                    .clamp(1, 1 << 45);
+                clock.advance(Duration::from_micros(rng.u64(1..=part)));
+            }
+            4 => {
+                let next = &versions[rng.usize(..versions.len())];
+                let ahead = [0, 1, 700_000][rng.usize(..3)];
+                let at = clock.now().after(Duration::from_micros(ahead));
+                history.push(format!("at {} {next}", at.as_micros()));
+                policy = next.clone().in_proportion_to(&policy, at).unwrap();
+            }
+            _ => {}
+        }
+        // What fits the quota before, as long as that counts.
+        let cost = match policy.before() {
+            Some((before, at)) if clock.now() < at => cost(rng, before).min(policy.quota()),
+            _ => cost(rng, &policy),
+        };
+        let what = rng.u8(0..8);
+        history.push(format!("{} {what} of {cost}", clock.now().as_micros()));
+        let (ours, theirs) = match what {
+            0 => {
+                model.limits.refund(&policy, &key).cost(cost).await.unwrap();
+                redis.limits.refund(&policy, &key).cost(cost).await.unwrap();
+                (
+                    model.limits.peek(&policy, &key).cost(0).await,
+                    redis.limits.peek(&policy, &key).cost(0).await,
+                )
+            }
+            1 => {
+                model.limits.charge(&policy, &key).cost(cost).await.unwrap();
+                redis.limits.charge(&policy, &key).cost(cost).await.unwrap();
+                (
+                    model.limits.peek(&policy, &key).cost(0).await,
+                    redis.limits.peek(&policy, &key).cost(0).await,
+                )
+            }
+            2 => (
+                model.limits.peek(&policy, &key).cost(cost).await,
+                redis.limits.peek(&policy, &key).cost(cost).await,
+            ),
+            _ => (
+                model.limits.check(&policy, &key).cost(cost).await,
+                redis.limits.check(&policy, &key).cost(cost).await,
+            ),
+        };
+        let (ours, theirs) = (facts(ours), facts(theirs));
+        assert_eq!(
+            ours,
+            theirs,
+            "trace {number}: model, Redis\n{}",
+            history.join("\n")
+        );
+        decided[usize::from(!ours.0)] += 1;
+    }
+    decided
+}
+
 /// All that two stores must agree on.
 type Facts = (bool, u64, Vec<(bool, Amount, [Duration; 4])>);
 

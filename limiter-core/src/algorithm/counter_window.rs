@@ -15,6 +15,7 @@
 //! window of its own; one with a longer window begins when it is the first to charge a new period. So the proof holds
 //! for the larger limit and the shorter window of those that take turns.
 
+use super::scale::Part;
 use super::{Mode, Outcome, State};
 use crate::policy::{CounterWindow, MAX_COUNTED};
 
@@ -66,7 +67,7 @@ impl Counters {
     }
 
     /// From when on nothing counts any more.
-    fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         match (self.current, self.previous) {
             (0, 0) => self.start,
             (0, _) => self.start + self.window,
@@ -84,6 +85,21 @@ impl Counters {
             counters.begin(limit.window, now);
         }
         Some(counters)
+    }
+
+    /// What counts at a moment under one policy, as the same part of another one's limit.
+    pub(super) fn scaled(
+        self,
+        before: &CounterWindow,
+        after: &CounterWindow,
+        part: Part,
+        at: u64,
+    ) -> Option<Self> {
+        let mut counters = Self::view(before, Some(self), at)?;
+        for count in [&mut counters.current, &mut counters.previous] {
+            *count = part.up(*count).min(MAX_COUNTED);
+        }
+        Self::view(after, Some(Self { at, ..counters }), at)
     }
 
     /// The same with the period that runs at this moment.

@@ -3,6 +3,7 @@
 //! It admits at most the limit in each period; so, around the end of one, up to twice the limit within a moment. What is
 //! stored is the count and when it ends, so that the policies of a rollout, and a clock that steps back, meet the same end.
 
+use super::scale::Part;
 use super::{Mode, Outcome, State};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
@@ -27,6 +28,19 @@ impl Count {
 
     pub(super) fn is_spent(&self, now: u64) -> bool {
         now >= self.until
+    }
+
+    /// The count at a moment under one policy, as the same part of another one's limit.
+    pub(super) fn scaled(
+        self,
+        before: &FixedWindow,
+        after: &FixedWindow,
+        part: Part,
+        at: u64,
+    ) -> Option<Self> {
+        let count = Self::view(before, Some(self), at)?;
+        let used = part.up(count.used);
+        Self::view(after, Some(Self { used, at, ..count }), at)
     }
 
     /// The count at a moment, under the policy of this call; `None` if there is none any more.

@@ -10,6 +10,7 @@
 //! ended twice over it says nothing new.
 
 mod look;
+mod scaled;
 #[cfg(feature = "redis")]
 mod stored;
 
@@ -22,6 +23,7 @@ use look::borrow;
 #[cfg(test)]
 use look::view;
 use look::{charge, decide, give_back};
+pub(super) use scaled::scale;
 #[cfg(feature = "redis")]
 pub(crate) use stored::StoredLoans;
 

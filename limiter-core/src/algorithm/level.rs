@@ -97,6 +97,27 @@ impl StoredLevel {
     }
 }
 
+#[cfg(feature = "redis")]
+impl Level {
+    /// Its numbers.
+    pub(super) fn stored(&self) -> StoredLevel {
+        let Self {
+            amount,
+            remainder,
+            parts,
+            at,
+            keep_until,
+        } = *self;
+        StoredLevel {
+            amount,
+            remainder,
+            parts,
+            at,
+            keep_until,
+        }
+    }
+}
+
 /// An amount with room for debts. Amounts are far below what this holds.
 pub(super) fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)

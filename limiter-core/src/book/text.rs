@@ -4,6 +4,7 @@
 
 mod draft;
 mod fields;
+mod lineage;
 mod mistake;
 mod moment;
 mod write;
@@ -22,6 +23,7 @@ use crate::policy::check_text;
 use crate::redisson::RateType;
 use draft::{Draft, Kind, Settings};
 use fields::{Field, Table};
+use lineage::Lineage;
 use mistake::Report;
 
 /// A longer text is refused: it holds as many quotas of keys as a source may have, several times.
@@ -49,6 +51,9 @@ pub(crate) const MOST_REVISION_DIGITS: usize = 15;
 /// deny_keys = ["203.0.113.*"]
 /// until = 2030-01-01T00:00:00Z
 /// rate_type = "per_client"         # or overall: of a redisson::RateLimiter
+/// generation = 3                   # raised: everybody starts afresh
+///                                  # scaled: what it was until when, in proportion to which it goes on; not for an exact window
+/// scaled = { capacity = 10, rate = "5/s", at = 2026-11-22T10:00:00Z }
 ///
 /// [policy."mail out"]
 /// algorithm = "sliding_window"     # or counter_window
@@ -251,6 +256,7 @@ fn read_policy<'t>(
     let end = table.take("until").and_then(|until| moment::read(report, &until));
     let rate_type = table.take("rate_type");
     let rate_type = rate_type.and_then(|field| rate_type_of(report, &field));
+    let lineage = Lineage::take(&mut table);
     let settings = Settings::read(report, &mut table, kind);
     let Some(kind) = kind else {
         // Whether the rest is unknown depends on it.
@@ -259,6 +265,7 @@ fn read_policy<'t>(
     let draft = Draft::read(report, &mut table, kind, settings);
     table.refuse_rest(report, &kind.fields_of_a_policy());
     let policy = draft.build(report, &table, field.name);
+    let policy = lineage.apply(report, kind, policy);
     let entry = policy.map(BookEntry::new).and_then(|entry| match apps {
         None => Some(entry),
         Some(apps) => read_apps(report, &apps, entry),

@@ -94,6 +94,9 @@ impl<'a> Check<'a> {
             Ok(charge) => charge,
             Err(refused) => return self.refused(refused),
         };
+        if ask.policy().is_scaled() {
+            return self.decide_inheriting();
+        }
         let algorithm = ask.policy().algorithm();
         if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
             let standing = Standing::Left(left);
@@ -120,6 +123,21 @@ impl<'a> Check<'a> {
                 Err(error) => self.without_store(error),
             },
         )
+    }
+
+    /// Under a policy that was another one not long ago.
+    #[cold]
+    fn decide_inheriting(&self) -> Poll<Result<Decision, Rejection>> {
+        let request = self.clone().request()?;
+        let answer = self.limiter.decide_now(&request);
+        Poll::Ready(match answer {
+            Some(answer) => {
+                observe::answered(request.policies(), request.mode, &answer);
+                answer
+            }
+            // Memory always answers.
+            None => Err(super::shut_down().into()),
+        })
     }
 
     /// What is in flight is no charge, but can be looked at.

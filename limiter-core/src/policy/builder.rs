@@ -198,6 +198,10 @@ impl<S> PolicyBuilder<S> {
             on_store_failure: self.on_store_failure,
             deadline: self.deadline,
             lease: self.lease,
+            generation: 0,
+            #[cfg(feature = "redis")]
+            code: algorithm.code().into(),
+            scaled: None,
             #[cfg(feature = "metrics")]
             counters: crate::observe::Counters::default(),
             extras: None,

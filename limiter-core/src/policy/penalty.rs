@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Window;
+#[cfg(feature = "redis")]
+use super::lineage;
 use super::rate::Span;
 use super::{Algorithm, Funnel, Inner, Policy, Rate, SlidingWindow};
 use crate::error::ConfigError;
@@ -190,9 +192,17 @@ impl Punishing {
     pub(super) fn new(penalty: Penalty, of: &Inner) -> Self {
         // No escaped name contains a bar, and no algorithm is called like this: nobody can name a policy that is stored there.
         let beside = |what: &'static str, algorithm: Algorithm| {
+            let identity = match of.generation {
+                0 => Prefix::new(what, &of.name),
+                generation => Prefix::new(&format!("{what}.{generation}"), &of.name),
+            };
             Policy(Arc::new(Inner {
                 name: of.name.clone(),
-                identity: Prefix::new(what, &of.name),
+                identity,
+                generation: of.generation,
+                #[cfg(feature = "redis")]
+                code: lineage::code(&algorithm, of.generation),
+                scaled: None,
                 #[cfg(feature = "redis")]
                 escaped_name: format!("{}|{what}", of.escaped_name).into(),
                 algorithm,

@@ -6,6 +6,7 @@
 //! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full).
 
 pub(crate) mod holders;
+mod inherit;
 mod locks;
 mod sweep;
 mod table;
@@ -102,6 +103,9 @@ impl MemoryStore {
 
     /// Decides at once, without a future.
     pub(crate) fn decide_now(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        if request.is_scaled() {
+            return self.decide_inheriting(request);
+        }
         let own: SmallVec<[Algorithm; 2]> = request
             .limits
             .iter()
@@ -228,6 +232,9 @@ impl MemoryStore {
 
     /// Gives back or charges at once, without a future.
     pub(crate) fn change_now(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        if limit.policy.is_scaled() {
+            return self.change_inheriting(limit, change);
+        }
         self.change_as(limit, limit.policy.algorithm(), change)
     }
 

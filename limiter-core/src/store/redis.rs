@@ -25,6 +25,7 @@ mod places;
 mod pools;
 mod question;
 mod refusal;
+mod replace;
 mod reply;
 mod run;
 #[cfg(test)]

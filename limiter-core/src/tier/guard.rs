@@ -2,6 +2,7 @@
 //! does not.
 
 mod enter;
+mod inherit;
 mod punish;
 mod run;
 
@@ -29,6 +30,7 @@ use crate::request::{Ask, Limit, Request};
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 use crate::units::{Timestamp, micros_ceil};
+use inherit::Converted;
 
 /// After so long without need of the insurance, the store is said to decide again.
 const CALM: Duration = Duration::from_secs(10);
@@ -43,6 +45,7 @@ pub(crate) struct Guard {
     holding: std::sync::Arc<Holding>,
     replicas: Replicas,
     clock: Clock,
+    converted: Converted,
     told_full: Seldom,
     untold: Denials,
     /// When the insurance last decided, in microseconds; 0 when it was not needed lately.
@@ -66,6 +69,7 @@ impl Guard {
             insurance: Insurance::new(clock.clone(), max_keys),
             replicas,
             clock,
+            converted: Converted::default(),
             told_full: Seldom::default(),
             untold: Denials::default(),
             insured_at: AtomicU64::new(0),
@@ -95,6 +99,18 @@ impl Guard {
 
     /// The answer of Redis to a request that cannot be decided at once, within the deadline.
     pub(crate) async fn decide(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
+        if request.is_scaled() {
+            // Boxed, so that no other decision has to make room for it.
+            return Box::pin(self.decide_inheriting(request, deadline)).await;
+        }
+        self.decide_as_asked(request, deadline).await
+    }
+
+    async fn decide_as_asked(
         &self,
         request: &Request<'_>,
         deadline: Duration,
@@ -161,6 +177,11 @@ impl Guard {
 
     /// Gives back what was used, or charges it whatever is left.
     pub(crate) async fn change(&self, request: &Request<'_>, change: Change) -> Result<(), StoreError> {
+        let in_force = match request.is_scaled() {
+            true => Box::pin(within(request.deadline(), self.inherit(request))).await?,
+            false => None,
+        };
+        let request = in_force.as_ref().unwrap_or(request);
         let [limit] = &*request.limits else {
             return Ok(());
         };

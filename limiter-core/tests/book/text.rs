@@ -138,7 +138,7 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
     const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
     const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
-                            until, rate_type";
+                            until, rate_type, generation, scaled";
     const APPS: &str = "a list of apps, such as [\"checkout\"]";
     const END: &str = "a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z";
     let bucket = |line: &str, is: &str, expected: &str| {
@@ -407,4 +407,67 @@ fn two_quotas_of_one_limit_are_refused_though_the_keys_differ() {
         assert!(PolicyBook::from_toml(&text("", one, other)).is_ok());
         assert!(PolicyBook::from_toml(&text(", group = 'h'", one, other)).is_ok());
     }
+}
+
+#[test]
+fn a_text_says_what_a_policy_was_before() {
+    let text = "
+        [policy.b]
+        algorithm = 'token_bucket'
+        capacity = 100
+        rate = '10/s'
+        generation = 3
+        scaled = { capacity = 10, rate = 1, at = 2026-11-22T10:00:00Z }
+
+        [policy.f]
+        algorithm = 'fixed_window'
+        limit = 5
+        window = 'month'
+        align = 'utc'
+        scaled = { limit = 7, window = '1d', align = '+02:00', at = '2026-11-22 10:00:00.5Z' }
+    ";
+    let book = PolicyBook::from_toml(text).unwrap();
+    let at = Timestamp::from_micros(1_795_341_600_000_000);
+    let bucket = |capacity: u32, rate: u32| Policy::token_bucket("b").capacity(capacity).rate(rate).build();
+    let bucket = bucket(100, 10)
+        .unwrap()
+        .with_generation(3)
+        .in_proportion_to(&bucket(10, 1).unwrap(), at);
+    assert_eq!(*book.get("b").unwrap().policy(), bucket.unwrap());
+    let window = book.get("f").unwrap();
+    let (before, at) = window.policy().before().unwrap();
+    assert_eq!(before.to_string(), "f (fixed window: 7 in each 1d of +02:00)");
+    assert_eq!(at.as_micros(), 1_795_341_600_500_000);
+
+    let written = book.to_toml();
+    let again = PolicyBook::from_toml(&written).unwrap();
+    for name in ["b", "f"] {
+        assert_eq!(again.get(name), book.get(name), "{written}");
+    }
+}
+
+#[test]
+fn what_cannot_be_inherited_is_refused_at_its_place() {
+    let text = "
+[policy.b]
+algorithm = 'funnel'
+capacity = 1
+rate = 1
+generation = -1
+scaled = { capacity = 0, rate = 1, limit = 3 }
+[policy.w]
+algorithm = 'sliding_window'
+limit = 1
+window = '1s'
+scaled = { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }
+";
+    let told = PolicyBook::from_toml(text).unwrap_err().to_string();
+    assert_eq!(
+        told,
+        "text:6:14: policy.b.generation is -1, expected a whole number from 0 to 4294967295\n\
+         text:7:1: policy.b.scaled.at is missing\n\
+         text:7:23: policy.b.scaled.capacity is 0, expected more than zero and at most 4503599627370.496\n\
+         text:7:36: policy.b.scaled.limit is unknown, expected capacity, rate, paced, at\n\
+         text:12:10: policy.w.scaled is { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }, expected a token bucket, a funnel, a counter window or a fixed window"
+    );
 }

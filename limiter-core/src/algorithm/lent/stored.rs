@@ -1,7 +1,7 @@
 //! What is lent of a level, as a store outside of this process keeps it.
 
 use super::{Lent, Loans};
-use crate::algorithm::State;
+use crate::algorithm::{State, StoredLevel};
 use crate::units::MAX_EXACT;
 
 /// The numbers of what is lent.
@@ -12,6 +12,26 @@ pub(crate) struct StoredLoans {
     pub(crate) since: u64,
     pub(crate) epoch: u32,
     pub(crate) number: u32,
+}
+
+impl Lent {
+    /// From when on it equals absence.
+    pub(in crate::algorithm) fn keep_until(&self) -> u64 {
+        self.level.keep_until
+    }
+
+    /// The numbers of its level and of its loans.
+    pub(in crate::algorithm) fn stored(&self) -> (StoredLevel, StoredLoans) {
+        let loans = StoredLoans {
+            current: self.loans.current,
+            previous: self.loans.previous,
+            since: self.loans.since,
+            // Half of a lease, which is an hour at most.
+            epoch: u32::try_from(self.loans.epoch).unwrap_or(u32::MAX),
+            number: self.loans.number,
+        };
+        (self.level.stored(), loans)
+    }
 }
 
 impl StoredLoans {

@@ -15,7 +15,7 @@ use crate::units::Amount;
 
 /// The settings of every policy, in the order in which they are told.
 const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
-                        until, rate_type";
+                        until, rate_type, generation, scaled";
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    fn numbers(self) -> &'static str {
+    pub(super) fn numbers(self) -> &'static str {
         match self {
             Self::TokenBucket | Self::Funnel => "capacity, rate",
             Self::SlidingWindow | Self::CounterWindow => "limit, window",

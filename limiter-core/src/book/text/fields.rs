@@ -131,6 +131,18 @@ impl<'t> Field<'t> {
         }
     }
 
+    /// A whole number of 32 bits.
+    pub(super) fn number(&self, report: &mut Report<'_>) -> Option<u32> {
+        let number = match self.value {
+            DeValue::Integer(integer) => u32::from_str_radix(integer.as_str(), integer.radix()).ok(),
+            _ => None,
+        };
+        if number.is_none() {
+            self.refuse(report, &format!("a whole number from 0 to {}", u32::MAX));
+        }
+        number
+    }
+
     fn text_or_nothing(&self) -> &'t str {
         match self.value {
             DeValue::String(text) => text,

@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use super::draft::{Kind, ON_STORE_FAILURE};
+use super::lineage;
 use super::moment::Rfc3339;
 use crate::book::{BookEntry, Override, Page};
 use crate::key::Key;
@@ -82,6 +83,7 @@ fn write_entry(text: &mut String, entry: &BookEntry) -> fmt::Result {
             writeln!(text, "{name} = [{}]", entries.join(", "))?;
         }
     }
+    lineage::write(text, policy)?;
     if let Some(apps) = entry.apps() {
         let apps: Vec<String> = apps.map(|app| Quoted(app).to_string()).collect();
         writeln!(text, "apps = [{}]", apps.join(", "))?;
@@ -116,7 +118,7 @@ fn write_part(text: &mut String, name: &str, escaped: &str) -> fmt::Result {
     }
 }
 
-fn write_numbers(text: &mut String, policy: &Policy) -> fmt::Result {
+pub(super) fn write_numbers(text: &mut String, policy: &Policy) -> fmt::Result {
     match *policy.algorithm() {
         Algorithm::TokenBucket(TokenBucket { capacity, rate })
         | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {

@@ -67,8 +67,9 @@ impl Lender {
         let algorithm = account.policy.algorithm();
         let plan = plan(LEND, algorithm, ask, self.clock.injected());
         let call = Call::new(&ACCOUNT, [&account.key], plan, account.policy.deadline());
-        let reply = Reply::read(&self.route.run(&call).await?, algorithm)?;
-        let Told::Stored(mut state) = reply.told else {
+        let reply = self.route.run(&call).await?;
+        let reply = Reply::read(&reply)?;
+        let Told::Stored(mut state) = Told::read(reply.piece, algorithm)? else {
             return Err(malformed());
         };
         let (outcome, loan) = algorithm::lend(algorithm, &mut state, ask, reply.now);
@@ -112,8 +113,8 @@ pub(super) fn nothing(deadline: Duration) -> Call<'static> {
 /// How the limit stands after a change.
 pub(super) fn changed(reply: &Value, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
     let algorithm = limit.policy.algorithm();
-    let mut reply = Reply::read(reply, algorithm)?;
-    let outcome = match &mut reply.told {
+    let reply = Reply::read(reply)?;
+    let outcome = match &mut Told::read(reply.piece, algorithm)? {
         Told::Stored(state) => algorithm::change(algorithm, state, limit.cost, change, reply.now),
         window @ Told::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
     };
@@ -128,11 +129,21 @@ fn verdict(outcome: Outcome, now: u64) -> Verdict {
 }
 
 pub(super) fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
-    let (algorithm, policy) = (limit.policy.algorithm().code(), limit.policy.escaped_name());
+    let (algorithm, policy) = (limit.policy.code(), limit.policy.escaped_name());
     namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
 }
 
-fn plan(operation: u8, algorithm: &Algorithm, ask: &Borrowing, injected: Option<Timestamp>) -> Vec<u8> {
+/// The call that asks for what a plan says about one key.
+pub(super) fn call(key: String, plan: Vec<u8>, deadline: Duration) -> Call<'static> {
+    Call::new(&ACCOUNT, [key], plan, deadline)
+}
+
+pub(super) fn plan(
+    operation: u8,
+    algorithm: &Algorithm,
+    ask: &Borrowing,
+    injected: Option<Timestamp>,
+) -> Vec<u8> {
     let mut plan = wire::head(injected);
     let (code, [first, second, third]) = wire::parameters(algorithm);
     plan.extend_from_slice(&[operation, code]);
@@ -151,14 +162,14 @@ fn plan(operation: u8, algorithm: &Algorithm, ask: &Borrowing, injected: Option<
 }
 
 /// What the script says.
-struct Reply {
-    now: u64,
-    lent: u64,
-    told: Told,
+pub(super) struct Reply<'a> {
+    pub(super) now: u64,
+    pub(super) lent: u64,
+    pub(super) piece: Reader<'a>,
 }
 
-impl Reply {
-    fn read(reply: &Value, algorithm: &Algorithm) -> Result<Self, StoreError> {
+impl<'a> Reply<'a> {
+    pub(super) fn read(reply: &'a Value) -> Result<Self, StoreError> {
         let Value::BulkString(bytes) = reply else {
             return Err(malformed());
         };
@@ -169,10 +180,10 @@ impl Reply {
             return Err(reply::unreadable_as(found)?);
         }
         let lent = reader.number()?;
-        let told = Told::read(reader.piece()?, algorithm)?;
-        Ok(Self { now, lent, told })
+        let piece = reader.piece()?;
+        Ok(Self { now, lent, piece })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -72,12 +72,7 @@ impl Question {
     pub(super) fn new(request: &Request<'_>, operation: Operation, namespace: &Namespace) -> Self {
         let name = |limit: &Limit<'_>| {
             let policy = limit.policy;
-            namespace.redis_key(
-                policy.algorithm().code(),
-                policy.escaped_name(),
-                limit.group(),
-                &limit.key,
-            )
+            namespace.redis_key(policy.code(), policy.escaped_name(), limit.group(), &limit.key)
         };
         // Nothing is collected for one limit.
         let (keys, limits) = match &*request.limits {

@@ -11,7 +11,7 @@ use crate::limiter::Decisions;
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
-use crate::tier::deadline::within_pinned;
+use crate::tier::deadline::{within, within_pinned};
 
 impl Guard {
     /// The answers of Redis to a request that is asked so many times in a row: to all of them, or to the first ones. Where Redis
@@ -23,6 +23,15 @@ impl Guard {
         deadline: Duration,
     ) -> Decisions {
         let started = Instant::now();
+        let inherited = match request.is_scaled() {
+            true => Box::pin(within(deadline, self.inherit(request))).await,
+            false => Ok(None),
+        };
+        let in_force = match inherited {
+            Ok(in_force) => in_force,
+            Err(error) => return smallvec![self.decide_without(request, error, started)],
+        };
+        let request = in_force.as_ref().unwrap_or(request);
         let submission = self.denials.submission(request, started);
         let asked = pin!(self.store.decide_run_since(started, request, times));
         let verdicts = match within_pinned(started, deadline, asked).await {

@@ -14,7 +14,7 @@ use crate::units::MAX_EXACT;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn store(clock: &ManualClock) -> RedisStore {
+pub(in crate::store::redis) fn store(clock: &ManualClock) -> RedisStore {
     static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let deployment = Deployment {

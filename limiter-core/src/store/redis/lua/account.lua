@@ -1,17 +1,21 @@
--- Gives back what was used, charges whatever is left, or lends of a bucket or a funnel.
+-- Gives back what was used, charges whatever is left, lends of a bucket or a funnel, or puts one value in place of another.
 --
 -- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
--- ARGV[1] goes on with: operation (1: 0 refund, 1 lend, 2 owe), algorithm (1), cost (8: what is given back or owed, or what is
+-- ARGV[1] goes on with: operation (1: 0 refund, 1 lend, 2 owe, 3 replace), algorithm (1), cost (8: what is given back or owed, or what is
 --   charged beside the loan), three numbers (8 each: as wire.lua tells of a limit); then, for a refund, when all would have come
 --   back by itself that was used as it was taken (8: microseconds, 0 if that is not known), for a loan what is to be lent at
 --   most (8); then, of no account to others than a loan: how long an epoch lasts (8), what was spent (8) and what comes back
---   (8) of what was lent in an epoch, and its number (4).
+--   (8) of what was lent in an epoch, and its number (4). To replace a value, of which nothing is known but what the caller read: the
+--   cost is until when the new one is kept (8: microseconds), what is to be lent is the length of the value that was read (8), what was
+--   spent that of the new one (8), what comes back 1, or 0 to look at the value only (8); both values follow. None is no bytes.
 -- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
---   it is readable, what was lent (8) and what the outcome follows from, the length first (1): of a level, a counter window and
+--   it is readable, what was lent, or 1 if a value was replaced (8), and what the outcome follows from, the length first (1): of a level, a counter window and
 --   a fixed window the value as it was stored; of a sliding window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
 --   equals absence (8 each).
 
-local REFUND, LEND = 0, 1
+local REFUND, LEND, REPLACE = 0, 1, 3
+-- No value of ours is longer than a reply's piece.
+local LONGEST = 255
 
 local function refund_level(meter, amount, whole_at)
   local account = meter.account
@@ -81,6 +85,24 @@ local function lend(meter, want, epoch)
   return amount
 end
 
+-- Puts a value where another one was read, unless that has moved. Returns how it was found, what it was, and whether it is replaced.
+local function replace(key, read, new, keep_until, wanted)
+  local value = try('GET', key)
+  if type(value) == 'table' or value and #value > LONGEST then
+    return failure_of(value, 'GET', key)
+  end
+  value = value or ''
+  if not wanted or value ~= read then
+    return READABLE, value, 0
+  end
+  if new == '' or keep_until <= now then
+    call('DEL', key)
+  else
+    call('SET', key, new, 'PX', ttl(keep_until))
+  end
+  return READABLE, value, 1
+end
+
 -- The oldest permits of a window get the moment of the one before them, which has left it. Returns how the ring was found.
 local function refund_window(limit, amount, whole_at)
   local found = view_ring(limit)
@@ -135,12 +157,15 @@ end
 if not KEYS[1] then
   return ''
 end
-local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number =
+local operation, algorithm, cost, first, second, third, want, epoch, spent, returned, number, values =
   unpack('<BBI8I8I8I8I8I8I8I8I4', plan, position)
 local limit = { key = KEYS[1], algorithm = algorithm, cost = 0, used = 0 }
 local found, lent, told
 
-if algorithm == SLIDING_WINDOW then
+if operation == REPLACE then
+  local read, new = string.sub(plan, values, values + want - 1), string.sub(plan, values + want, values + want + spent - 1)
+  found, told, lent = replace(limit.key, read, new, cost, returned == 1)
+elseif algorithm == SLIDING_WINDOW then
   limit.limit, limit.window = first, second
   if operation == REFUND then
     found = refund_window(limit, cost, want)

@@ -1,0 +1,235 @@
+//! What is left of a state when the policy becomes another one and what was used stays the same part of the quota.
+//!
+//! A state that was stored before the change is looked at as it stood at the change, under the policy before it; its numbers
+//! are multiplied by the new quota over the old one; and it goes on under the new policy. All is rounded against the caller.
+//! One that was stored since is left as it is, so that it does not matter who converts it, nor how often that is tried: what is
+//! converted is stored as of the moment at which that is done.
+//!
+//! No more is admitted, over any time T that spans the change, than by the larger quota with the faster rate: before the
+//! change at most quota + rate·T − L, where L ≤ quota was left at the change, and after it L·(new quota / quota) + rate·T.
+
+use super::counter_window::Counters;
+use super::fixed_window::Count;
+use super::level::{Level, Meter, signed};
+use super::{State, lent};
+use crate::policy::Algorithm;
+use crate::units::MAX_EXACT;
+
+/// What a change of the numbers of a policy was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scaling<'a> {
+    pub(crate) before: &'a Algorithm,
+    pub(crate) after: &'a Algorithm,
+    /// When it was, in microseconds.
+    pub(crate) at: u64,
+}
+
+/// So much of the new quota as is the same part of it that the amount is of the old one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    old: u128,
+    new: u128,
+}
+
+impl Part {
+    pub(super) fn down(self, amount: u64) -> u64 {
+        fitting(u128::from(amount) * self.new / self.old)
+    }
+
+    pub(super) fn up(self, amount: u64) -> u64 {
+        fitting((u128::from(amount) * self.new).div_ceil(self.old))
+    }
+}
+
+fn fitting(amount: u128) -> u64 {
+    u64::try_from(amount).unwrap_or(u64::MAX).min(MAX_EXACT)
+}
+
+/// Converts a state that was stored before the change, and says whether it was one. To be called after the change.
+pub(crate) fn scale(scaling: &Scaling<'_>, state: &mut State, now: u64) -> bool {
+    let Scaling { before, after, at } = *scaling;
+    let part = Part {
+        // A quota is more than nothing.
+        old: u128::from(before.quota().max(1)),
+        new: u128::from(after.quota()),
+    };
+    if now < at || state.is_spent(now) {
+        return false;
+    }
+    state.settle(before);
+    let scaled = match (&*state, before, after) {
+        (State::TokenBucket(_) | State::Funnel(_) | State::Lent(_), _, _) => {
+            lent::scale(scaling, state, part, now)
+        }
+        (
+            State::CounterWindow(counters),
+            Algorithm::CounterWindow(before),
+            Algorithm::CounterWindow(after),
+        ) => (counters.at < at).then(|| {
+            let scaled = counters.scaled(before, after, part, at);
+            let scaled = scaled.map(|counters| Counters { at: now, ..counters });
+            scaled.map_or(State::Absent, State::CounterWindow)
+        }),
+        (State::FixedWindow(count), Algorithm::FixedWindow(before), Algorithm::FixedWindow(after)) => {
+            (count.at < at).then(|| {
+                let scaled = count.scaled(before, after, part, at);
+                let scaled = scaled.map(|count| Count { at: now, ..count });
+                scaled.map_or(State::Absent, State::FixedWindow)
+            })
+        }
+        _ => None,
+    };
+    let Some(scaled) = scaled else { return false };
+    *state = if scaled.is_spent(now) {
+        State::Absent
+    } else {
+        scaled
+    };
+    true
+}
+
+impl Level {
+    /// The same part of the quota of another meter.
+    pub(super) fn scaled(self, meter: &impl Meter, after: &impl Meter, part: Part) -> Self {
+        let amount = match meter.idle() {
+            // The level of a funnel: what was used.
+            0 => signed(part.up(self.amount.unsigned_abs())),
+            // The tokens of a bucket, which may be owed.
+            _ if self.amount < 0 => -signed(part.up(self.amount.unsigned_abs())),
+            _ => signed(part.down(self.amount.unsigned_abs())),
+        };
+        Self {
+            amount,
+            // Less than a thousandth has come already, and is left away.
+            remainder: 0,
+            parts: after.rate().micros,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Change, Mode, change, step};
+    use crate::policy::Policy;
+
+    const NOW: u64 = 1_700_000_000_000_000;
+    const SECOND: u64 = 1_000_000;
+
+    fn scaled(before: &Policy, after: &Policy, state: &mut State, at: u64, now: u64) -> bool {
+        let scaling = Scaling {
+            before: before.algorithm(),
+            after: after.algorithm(),
+            at,
+        };
+        scale(&scaling, state, now)
+    }
+
+    fn bucket(capacity: u64, rate: &str) -> Policy {
+        Policy::token_bucket("p")
+            .capacity(capacity)
+            .rate(rate)
+            .build()
+            .unwrap()
+    }
+
+    fn funnel(capacity: u64, rate: &str) -> Policy {
+        Policy::funnel("p").capacity(capacity).rate(rate).build().unwrap()
+    }
+
+    fn left(policy: &Policy, state: &State, now: u64) -> u64 {
+        step(policy.algorithm(), &mut state.clone(), 0, now, Mode::Peek).remaining
+    }
+
+    #[test]
+    fn a_level_half_full_stays_half_full_and_goes_on_at_the_new_rate() {
+        for (small, large) in [
+            (bucket(10, "1/s"), bucket(100, "10/s")),
+            (funnel(10, "1/s"), funnel(100, "10/s")),
+        ] {
+            let mut state = State::Absent;
+            step(small.algorithm(), &mut state, 7_000, NOW, Mode::Charge);
+            // Two seconds under the one, then one under the other.
+            let (at, now) = (NOW + 2 * SECOND, NOW + 3 * SECOND);
+            assert!(scaled(&small, &large, &mut state, at, now));
+            assert_eq!(left(&large, &state, now), 60_000, "{large}");
+            assert!(!scaled(&small, &large, &mut state, at, now + 1), "once");
+            // And back again.
+            let (at, now) = (now + 1, now + 1 + SECOND);
+            assert!(scaled(&large, &small, &mut state, at, now));
+            assert_eq!(left(&small, &state, now), 7_000, "{small}");
+        }
+    }
+
+    #[test]
+    fn a_debt_stays_the_same_part_of_the_quota() {
+        let (large, small) = (bucket(100, "1/s"), bucket(10, "1/s"));
+        let mut state = State::Absent;
+        change(large.algorithm(), &mut state, 150_000, Change::Owe, NOW);
+        assert!(scaled(&large, &small, &mut state, NOW + 1, NOW + 1));
+        let denied = step(small.algorithm(), &mut state, 1_000, NOW + 1, Mode::Charge);
+        assert_eq!(denied.retry_after, 6 * SECOND);
+    }
+
+    #[test]
+    fn what_was_used_of_a_window_is_rounded_up() {
+        let counted = |limit: u64| {
+            Policy::counter_window("p")
+                .limit(limit)
+                .window("10s")
+                .build()
+                .unwrap()
+        };
+        let fixed = |limit: u64| {
+            Policy::fixed_window("p")
+                .limit(limit)
+                .window("10s")
+                .build()
+                .unwrap()
+        };
+        for (large, small) in [(counted(100), counted(10)), (fixed(100), fixed(10))] {
+            let mut state = State::Absent;
+            step(large.algorithm(), &mut state, 41, NOW, Mode::Charge);
+            assert!(scaled(&large, &small, &mut state, NOW + 1, NOW + SECOND));
+            assert_eq!(left(&small, &state, NOW + SECOND), 5, "{small}");
+            assert!(!scaled(&large, &small, &mut state, NOW + 1, NOW + SECOND));
+            assert!(!scaled(&large, &small, &mut State::Absent, NOW + 1, NOW + SECOND));
+        }
+    }
+
+    /// The charges before the change, and all that can be had after it.
+    #[test]
+    fn no_more_is_admitted_than_by_the_larger_quota_with_the_faster_rate() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        for round in 0..4_000 {
+            let mut quota = || random.u64(1..60);
+            let (one, other) = (quota(), quota());
+            let rates = [random.u64(1..9), random.u64(1..9)];
+            let [old, new] = [(one, rates[0]), (other, rates[1])].map(|(quota, rate)| match round % 2 {
+                0 => bucket(quota, &format!("{rate}/s")),
+                _ => funnel(quota, &format!("{rate}/s")),
+            });
+            let (mut state, mut now, mut admitted) = (State::Absent, NOW, 0);
+            let at = NOW + random.u64(1..3 * SECOND);
+            let end = NOW + 6 * SECOND;
+            while now < end {
+                let policy = if now < at { &old } else { &new };
+                scaled(&old, &new, &mut state, at, now);
+                let cost = 1_000 * random.u64(1..8);
+                if cost <= policy.algorithm().quota()
+                    && step(policy.algorithm(), &mut state, cost, now, Mode::Charge).fits
+                {
+                    admitted += cost;
+                }
+                now += random.u64(1..SECOND / 2);
+            }
+            let most = 1_000 * (one.max(other) + 6 * rates[0].max(rates[1]));
+            assert!(
+                admitted <= most,
+                "{seed}: {round}, {admitted} of {most}, {old} then {new}"
+            );
+        }
+    }
+}

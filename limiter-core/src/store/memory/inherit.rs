@@ -1,0 +1,54 @@
+//! Limits of a policy that was another one until a moment, in proportion to which they go on.
+
+use smallvec::SmallVec;
+
+use super::MemoryStore;
+use crate::algorithm::{Change, Mode, Scaling, State, scale};
+use crate::error::StoreError;
+use crate::policy::Algorithm;
+use crate::request::{Limit, Request, Verdict};
+use crate::units::Timestamp;
+
+impl MemoryStore {
+    /// Decides by the policies that are in force, on states that are converted where they lie. The moment at which that is
+    /// looked up is not after that of the decision, so none is decided by the new numbers before its time.
+    #[cold]
+    pub(super) fn decide_inheriting(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        let now = self.clock.now();
+        let own: SmallVec<[Algorithm; 2]> = request.limits.iter().map(|limit| in_force(limit, now)).collect();
+        self.decide_as(request, request.mode, &own, |number, state, now| {
+            if let Some(limit) = request.limits.get(number) {
+                convert(limit, state, now);
+            }
+        })
+    }
+
+    /// Gives back or charges likewise.
+    #[cold]
+    pub(super) fn change_inheriting(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        let algorithm = in_force(limit, self.clock.now());
+        let begin = |state: &mut State, now| convert(limit, state, now);
+        // In two steps: what happens between them finds the limit converted.
+        self.or_make_room(|| self.one(limit.identity, &algorithm, 0, Mode::Peek, begin))?;
+        self.change_as(limit, &algorithm, change)
+    }
+}
+
+fn in_force(limit: &Limit<'_>, now: Timestamp) -> Algorithm {
+    let before = limit
+        .policy
+        .pending(now)
+        .and_then(|scaled| scaled.in_force_at(now));
+    *before.unwrap_or(limit.policy).algorithm()
+}
+
+fn convert(limit: &Limit<'_>, state: &mut State, now: Timestamp) {
+    if let Some(scaled) = limit.policy.pending(now) {
+        let scaling = Scaling {
+            before: scaled.before.algorithm(),
+            after: limit.policy.algorithm(),
+            at: scaled.at.as_micros(),
+        };
+        scale(&scaling, state, now.as_micros());
+    }
+}

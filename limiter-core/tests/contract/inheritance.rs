@@ -1,0 +1,223 @@
+//! What becomes of what was used when a policy changes: as it is, in proportion, or nothing.
+
+use limiter_core::{Amount, ConfigError, Inheritance, Limiter, Policy, RedisBuilder};
+use limiter_testing::{RedisCluster, RedisServer};
+
+use crate::support::{KEY, Kind, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
+
+fn counted(limit: u64) -> Policy {
+    let policy = Policy::counter_window("cw").limit(limit).window("10s");
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+fn fixed(limit: u64) -> Policy {
+    let policy = Policy::fixed_window("fw").limit(limit).window("10s");
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+/// The same policies with a tenth of their quota, and of their rate where they have one.
+fn pairs() -> [(Policy, Policy); 4] {
+    [
+        (bucket("b", 10, "1/s"), bucket("b", 100, "10/s")),
+        (funnel("f", 10, "1/s"), funnel("f", 100, "10/s")),
+        (counted(10), counted(100)),
+        (fixed(10), fixed(100)),
+    ]
+}
+
+/// Another replica of the subject's; in process, where there are no replicas, itself.
+fn replica(subject: &Subject) -> Limiter {
+    let configured = |builder: RedisBuilder| {
+        let builder = builder.namespace(&subject.namespace).clock(&subject.clock);
+        builder.build().unwrap()
+    };
+    match subject.kind {
+        Kind::Memory => subject.limits.clone(),
+        Kind::Standalone => configured(Limiter::redis(RedisServer::shared().url())),
+        Kind::Cluster => configured(Limiter::redis_cluster(RedisCluster::shared().urls())),
+    }
+}
+
+pub(crate) async fn a_reset_has_everybody_start_afresh(subject: Subject) {
+    let book = subject.limits.book();
+    let exact = window("w", 10, "10s");
+    for small in pairs().map(|(small, _)| small).into_iter().chain([exact]) {
+        book.set(&small);
+        let named = subject.limits.named(small.name());
+        assert!(named.check(KEY).cost(10).await.unwrap().is_allowed(), "{small}");
+        assert!(!named.check(KEY).await.unwrap().is_allowed(), "{small}");
+        for _ in 0..2 {
+            book.change(&small, Inheritance::Reset).unwrap();
+            assert_eq!(named.check(KEY).cost(10).await.unwrap().remaining(), 0, "{small}");
+        }
+        // What is set without a word goes on where it was.
+        book.set(&small);
+        assert!(!named.check(KEY).await.unwrap().is_allowed(), "{small}");
+        assert_eq!(book.get(small.name()).unwrap().policy().generation(), 2);
+    }
+    let flight = Policy::concurrency("c").max(1).deadline(PATIENT).build().unwrap();
+    let held = subject.limits.enter(&flight, KEY).await.unwrap();
+    let afresh = flight.with_generation(1);
+    let other = subject.limits.enter(&afresh, KEY).await.unwrap();
+    assert!(held.is_held() && other.is_held());
+}
+
+pub(crate) async fn what_was_used_is_the_same_part_of_the_new_quota(subject: Subject) {
+    for (small, large) in pairs() {
+        for (before, after, used, expected) in [(&small, &large, 6_u32, 40_u32), (&large, &small, 60, 4)] {
+            assert!(subject.call_of(before, used).await.is_allowed());
+            let at = subject.clock.now().after(micros(1));
+            subject.clock.set(at);
+            let after = after.clone().in_proportion_to(before, at).unwrap();
+            for _ in 0..2 {
+                let peeked = subject.limits.peek(&after, KEY).await.unwrap();
+                assert_eq!(left(&peeked).whole(), u64::from(expected), "{before} to {after}");
+            }
+            assert!(subject.call_of(&after, expected).await.is_allowed(), "{after}");
+            assert!(!subject.call(&after).await.is_allowed(), "{after}");
+            // Who has used nothing has used no part of it.
+            let peeked = subject.limits.peek(&after, "other").await.unwrap();
+            assert_eq!(left(&peeked), after.quota());
+            subject.limits.reset(&after, KEY).await.unwrap();
+        }
+    }
+}
+
+/// Two seconds at the old rate, and one at the new one, though nobody has asked in between.
+pub(crate) async fn what_came_back_did_so_at_the_rate_of_its_time(subject: Subject) {
+    for (small, large) in pairs().into_iter().take(2) {
+        assert!(subject.call_of(&small, 7).await.is_allowed());
+        subject.clock.advance(secs(2));
+        let at = subject.clock.now();
+        let large = large.in_proportion_to(&small, at).unwrap();
+        subject.clock.advance(secs(1));
+        assert_eq!(subject.call(&large).await.remaining(), 59, "{large}");
+        // It is a plain policy when nothing can be left of what was used before.
+        subject.clock.advance(secs(1_000));
+        assert_eq!(subject.call(&large).await.remaining(), 99, "{large}");
+    }
+}
+
+pub(crate) async fn the_policy_before_decides_until_the_change(subject: Subject) {
+    for (small, large) in pairs() {
+        let at = subject.clock.now().after(secs(1));
+        let large = large.in_proportion_to(&small, at).unwrap();
+        assert_eq!(subject.call_of(&large, 5).await.remaining(), 5, "{large}");
+        let denied = subject.call_of(&large, 6).await;
+        assert!(wait_of(&denied) > secs(0), "{large}");
+        subject.clock.set(at);
+        let peeked = subject.limits.peek(&large, KEY).await.unwrap();
+        // Of a level a tenth has come back meanwhile, and a window has none that counts less yet.
+        let expected = if large.name().len() == 1 { 60 } else { 50 };
+        assert_eq!(left(&peeked).whole(), expected, "{large}");
+    }
+}
+
+/// Whoever converts it: a limit that was charged since is found as it is.
+pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
+    let other = replica(&subject);
+    for (small, large) in pairs() {
+        assert!(subject.call_of(&small, 5).await.is_allowed());
+        subject.clock.advance(micros(1));
+        let large = large.in_proportion_to(&small, subject.clock.now()).unwrap();
+        assert!(subject.call_of(&large, 10).await.is_allowed());
+        for limits in [&other, &subject.limits, &other] {
+            let peeked = limits.peek(&large, KEY).await.unwrap();
+            assert_eq!(left(&peeked).whole(), 40, "{large}");
+        }
+        assert!(other.check(&large, KEY).cost(40).await.unwrap().is_allowed());
+        assert!(!subject.call(&large).await.is_allowed(), "{large}");
+        // One that has not heard of it charges what is left under the policy that it has.
+        assert!(
+            !other.check(&small, KEY).cost(10).await.unwrap().is_allowed(),
+            "{small}"
+        );
+    }
+}
+
+/// However a denial before the change was remembered.
+pub(crate) async fn a_denial_before_the_change_is_none_after_it(subject: Subject) {
+    for (small, large) in pairs() {
+        assert!(subject.call_of(&small, 7).await.is_allowed());
+        assert!(!subject.call_of(&small, 5).await.is_allowed());
+        subject.clock.advance(micros(1));
+        let large = large.in_proportion_to(&small, subject.clock.now()).unwrap();
+        assert_eq!(subject.call_of(&large, 5).await.remaining(), 25, "{large}");
+    }
+}
+
+pub(crate) async fn refunds_and_debts_find_what_was_converted(subject: Subject) {
+    for (small, large) in pairs() {
+        assert!(subject.call_of(&small, 9).await.is_allowed());
+        subject.clock.advance(micros(1));
+        let at = subject.clock.now();
+        let large = large.in_proportion_to(&small, at).unwrap();
+        subject.limits.refund(&large, KEY).cost(10).await.unwrap();
+        assert_eq!(subject.remaining(&large).await, Amount::from(20_u32), "{large}");
+        subject.limits.charge(&large, KEY).cost(15).await.unwrap();
+        assert_eq!(subject.remaining(&large).await, Amount::from(5_u32), "{large}");
+    }
+    // Half of a quota is owed before, and after.
+    let (small, large) = (bucket("debt", 10, "1/s"), bucket("debt", 100, "1/s"));
+    subject.limits.charge(&small, KEY).cost(15).await.unwrap();
+    subject.clock.advance(micros(1));
+    let large = large.in_proportion_to(&small, subject.clock.now()).unwrap();
+    let wait = wait_of(&subject.call(&large).await);
+    assert!(wait > secs(50) && wait <= secs(51), "{wait:?}");
+}
+
+pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subject) {
+    let changed = pairs().map(|(small, large)| (small, large, subject.clock.now().after(micros(1))));
+    for (small, _, _) in &changed {
+        assert!(subject.call_of(small, 8).await.is_allowed());
+    }
+    subject.clock.advance(micros(1));
+    let changed = changed.map(|(small, large, at)| large.in_proportion_to(&small, at).unwrap());
+    let plain = window("w", 30, "1h");
+    let asks = || changed.iter().chain([&plain]).map(|policy| (policy, KEY));
+    let decision = subject.limits.check_all(asks()).cost(15).await.unwrap();
+    let remaining: Vec<u64> = decision
+        .limits()
+        .iter()
+        .map(|limit| limit.remaining().whole())
+        .collect();
+    assert_eq!(remaining, [5, 5, 5, 5, 15]);
+    assert!(
+        !subject
+            .limits
+            .check_all(asks())
+            .cost(6)
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+    assert_eq!(subject.remaining(&plain).await, Amount::from(15_u32));
+}
+
+pub(crate) async fn a_book_says_how_a_policy_was_changed(subject: Subject) {
+    let book = subject.limits.book();
+    for (small, large) in pairs() {
+        book.set(&small);
+        let named = subject.limits.named(small.name());
+        assert!(named.check(KEY).cost(5).await.unwrap().is_allowed());
+        subject.clock.advance(micros(1));
+        book.change_at(&large, Inheritance::InProportion, subject.clock.now())
+            .unwrap();
+        assert_eq!(
+            named.check(KEY).cost(10).await.unwrap().remaining(),
+            40,
+            "{large}"
+        );
+        book.change(&large, Inheritance::AsIs).unwrap();
+        assert_eq!(
+            named.check(KEY).cost(10).await.unwrap().remaining(),
+            30,
+            "{large}"
+        );
+    }
+    let exact = window("w", 10, "10s");
+    book.set(&exact);
+    let refused = book.change(&exact, Inheritance::InProportion);
+    assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{refused:?}");
+    assert_eq!(book.get("w").unwrap().policy(), &exact);
+}
