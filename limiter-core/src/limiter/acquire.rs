@@ -1,7 +1,7 @@
 //! Waiting for a permit: first come, first served, and only who is first in a line has the store asked.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
@@ -128,8 +128,6 @@ impl Limiter {
             runtime: Handle::try_current().ok(),
         };
         let mut last = None;
-        // Whether this one had the question asked that is on its way.
-        let mut asked = false;
         loop {
             let now = clock.now();
             match place.place.look(queues, now) {
@@ -166,26 +164,33 @@ impl Limiter {
                             answer => return answer,
                         }
                     }
-                    let deadline = match request.on_store_failure() {
-                        OnStoreFailure::Local => request.deadline().min(self.patience(ends, up_to)),
-                        _ => request.deadline(),
-                    };
-                    self.ask_for(&place.place, deadline);
-                    asked = true;
+                    self.ask_for(&place.place, request);
                     continue;
                 }
-                Turn::Asked => {
-                    // The caller's time may end before the store's deadline does. That is the caller's timeout and no failure
-                    // of the store, and only the insurance decides then, which errs on nobody's side.
-                    let patience = if asked && request.on_store_failure() == OnStoreFailure::Local {
-                        Duration::MAX
-                    } else {
-                        self.patience(ends, up_to)
-                    };
-                    let called = tokio::time::timeout(patience, place.place.called());
-                    if called.await.is_err() {
-                        return Err(timed_out(last));
+                Turn::Asked(until) => {
+                    // The caller's time may end before the question's does, which is asked for others, too: then it goes on
+                    // without him, and what it grants is theirs.
+                    let patience = self.patience(ends, up_to);
+                    let now = Instant::now();
+                    let left = until.saturating_duration_since(now);
+                    let called = tokio::time::timeout(patience.min(left), place.place.called());
+                    if called.await.is_ok() || left < patience {
+                        continue;
                     }
+                    if let Turn::Over(answer) = place.place.look(queues, clock.now()) {
+                        return answer;
+                    }
+                    // That is the caller's timeout and no failure of the store, and only the insurance decides then, which errs
+                    // on nobody's side.
+                    let alone = match request.on_store_failure() {
+                        OnStoreFailure::Local => self.decide_alone(request, patience, now),
+                        _ => None,
+                    };
+                    return match alone.map(|answer| answer.and_then(Decision::require)) {
+                        None => Err(timed_out(last)),
+                        Some(Err(Rejection::Limited(denied))) => Err(timed_out(Some(denied))),
+                        Some(answer) => answer,
+                    };
                 }
             }
         }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
@@ -40,7 +41,7 @@ struct Waiting {
     lines: HashMap<Name, Line>,
     /// In all lines, those included who have their answer and have not taken it.
     count: usize,
-    /// How many have ever come.
+    /// How many have ever come, or been asked for.
     tickets: u64,
 }
 
@@ -48,9 +49,17 @@ struct Waiting {
 struct Line {
     /// By their tickets, which are in order of arrival.
     waiters: BTreeMap<u64, Waiter>,
-    /// Whether a question is on its way.
-    is_asking: bool,
+    /// The question that is on its way.
+    asked: Option<Asked>,
     denied: Option<Denied>,
+}
+
+/// A question that is on its way: its number, and until when it is waited for. It was lost with the runtime in which it was
+/// asked if that is over; should it be heard of all the same, what it grants is handed out or given back.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    number: u64,
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -85,8 +94,8 @@ pub(super) enum Turn {
     Over(Answer),
     /// Others come before.
     Behind,
-    /// It is first, and a question is on its way.
-    Asked,
+    /// It is first, and a question is on its way, which is waited for until this moment.
+    Asked(Instant),
     /// It is first, and was denied until this moment.
     Denied(Box<Decision>, Timestamp),
     /// It is first, and has to ask.
@@ -99,6 +108,7 @@ pub(super) enum Turn {
 pub(super) struct Asking {
     queues: Arc<Queues>,
     name: Name,
+    number: u64,
     pub(super) wanted: Arc<Wanted>,
     /// For so many waiters.
     pub(super) times: usize,
@@ -159,7 +169,7 @@ impl Queues {
 impl Waiting {
     /// Lets go of a line that nobody needs.
     fn tidy(&mut self, name: &Name) {
-        let is_over = |line: &Line| line.waiters.is_empty() && !line.is_asking;
+        let is_over = |line: &Line| line.waiters.is_empty() && line.asked_until().is_none();
         if self.lines.get(name).is_some_and(is_over) {
             self.lines.remove(name);
         }
@@ -167,6 +177,12 @@ impl Waiting {
 }
 
 impl Line {
+    /// Until when the question is waited for that is on its way.
+    fn asked_until(&self) -> Option<Instant> {
+        let until = self.asked.map(|asked| asked.until);
+        until.filter(|until| *until > Instant::now())
+    }
+
     fn call_first(&self) {
         if let Some((_, first)) = self.waiters.first_key_value() {
             first.called.notify_one();
@@ -210,9 +226,13 @@ impl Place {
             .waiters
             .first_key_value()
             .is_some_and(|(ticket, _)| *ticket == self.ticket);
+        if !is_first {
+            return Turn::Behind;
+        }
+        if let Some(until) = line.asked_until() {
+            return Turn::Asked(until);
+        }
         match &line.denied {
-            _ if !is_first => Turn::Behind,
-            _ if line.is_asking => Turn::Asked,
             Some(denied) if denied.due > now && *denied.wanted == *self.wanted => {
                 Turn::Denied(denied.decision.clone(), denied.due)
             }
@@ -229,19 +249,23 @@ impl Place {
         self.called.notified().await;
     }
 
-    /// Begins a question, for this waiter, which is first, and for those behind it who want the same.
-    pub(super) fn ask(&self, queues: &Arc<Queues>) -> Asking {
+    /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
+    /// this moment, and then counts as lost.
+    pub(super) fn ask(&self, queues: &Arc<Queues>, until: Instant) -> Asking {
         // What is borrowed beside a permit may well be enough for the others.
         let longest = if self.wanted.is_leased() { 1 } else { LONGEST_RUN };
         let mut waiting = queues.lock();
+        waiting.tickets += 1;
+        let number = waiting.tickets;
         let line = waiting.lines.entry(self.name.clone()).or_default();
-        line.is_asking = true;
+        line.asked = Some(Asked { number, until });
         let others = line.waiters.values().skip(1);
         let others = others.take_while(|waiter| *waiter.wanted == *self.wanted);
         let others = others.take(longest - 1).count();
         Asking {
             queues: Arc::clone(queues),
             name: self.name.clone(),
+            number,
             wanted: Arc::clone(&self.wanted),
             times: 1 + others,
         }
@@ -298,9 +322,12 @@ impl Asking {
     ) -> Vec<Allowed> {
         let mut waiting = self.queues.lock();
         let line = waiting.lines.entry(self.name.clone()).or_default();
+        let is_late = !self.is_of(line);
         let mut untaken = Vec::new();
         for answer in answers {
             match answer.and_then(Decision::require) {
+                // What was denied or failed so long ago says nothing of now.
+                Err(_) if is_late => break,
                 // What follows is denied too.
                 Err(Rejection::Limited(decision)) => {
                     let due = due(&decision);
@@ -320,13 +347,20 @@ impl Asking {
         }
         untaken
     }
+
+    /// Whether it is the line's question still, and not one that was lost and is heard of late.
+    fn is_of(&self, line: &Line) -> bool {
+        line.asked.is_some_and(|asked| asked.number == self.number)
+    }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
-        if let Some(line) = waiting.lines.get_mut(&self.name) {
-            line.is_asking = false;
+        if let Some(line) = waiting.lines.get_mut(&self.name)
+            && self.is_of(line)
+        {
+            line.asked = None;
             line.call_first();
         }
         waiting.tidy(&self.name);

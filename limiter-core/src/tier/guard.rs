@@ -130,7 +130,7 @@ impl Guard {
     }
 
     /// The answer to a request to which Redis, asked since `started`, gave none.
-    fn decide_without(
+    pub(crate) fn decide_without(
         &self,
         request: &Request<'_>,
         error: StoreError,

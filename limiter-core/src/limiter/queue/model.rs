@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_dfs, check_random, future, thread};
 use smallvec::smallvec;
 
-use super::tests::{policy, wanted};
+use super::tests::{policy, soon, wanted};
 use super::*;
 use crate::algorithm::{Mode, Outcome};
 use crate::decision::Origin;
@@ -35,7 +35,7 @@ fn allowed(wanted: &Wanted) -> Decision {
 
 /// Has the store asked by a thread of its own, which grants all or gives up.
 fn ask(place: &Place, queues: &Arc<Queues>, tally: &Arc<Tally>, gives_up: bool) {
-    let (asking, told) = (place.ask(queues), Arc::clone(tally));
+    let (asking, told) = (place.ask(queues, soon()), Arc::clone(tally));
     let store = thread::spawn(move || {
         if gives_up {
             return;

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use smallvec::smallvec;
 
 use super::*;
@@ -9,6 +11,11 @@ use crate::request::{Ask, Request};
 pub(super) fn wanted(policy: &Policy, cost: u32) -> Wanted {
     let ask = Ask::new(policy, "k").cost(cost);
     Wanted::of(&Request::new([ask], Mode::Charge, false).unwrap())
+}
+
+/// Until when a question is waited for that is not lost.
+pub(super) fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(600)
 }
 
 pub(super) fn policy() -> Policy {
@@ -46,22 +53,22 @@ fn a_run_ends_at_whoever_wants_something_else() {
     let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let join = |cost| queues.join(name.clone(), wanted(&policy, cost)).unwrap();
     let mut places: Vec<Place> = [1, 1, 1, 2, 1].map(join).into();
-    let asking = places[0].ask(&queues);
+    let asking = places[0].ask(&queues, soon());
     assert_eq!(asking.times, 3);
     let now = Timestamp::from_micros(0);
-    assert!(matches!(places[0].look(&queues, now), Turn::Asked));
+    assert!(matches!(places[0].look(&queues, now), Turn::Asked(_)));
     assert!(matches!(places[1].look(&queues, now), Turn::Behind));
     drop(asking);
     assert!(matches!(places[0].look(&queues, now), Turn::Own));
     for _ in 0..3 {
         assert!(places.remove(0).leave(&queues).is_none());
     }
-    assert_eq!(places[0].ask(&queues).times, 1, "and begins anew behind it");
+    assert_eq!(places[0].ask(&queues, soon()).times, 1, "and begins anew behind it");
     places
         .iter_mut()
         .for_each(|place| assert!(place.leave(&queues).is_none()));
     let mut many: Vec<Place> = (0..90).map(|_| join(1)).collect();
-    assert_eq!(many[0].ask(&queues).times, LONGEST_RUN);
+    assert_eq!(many[0].ask(&queues, soon()).times, LONGEST_RUN);
     many.iter_mut()
         .for_each(|place| assert!(place.leave(&queues).is_none()));
     assert!(queues.lock().lines.is_empty());
