@@ -5,7 +5,9 @@ mod support;
 
 use std::time::Instant;
 
-use limiter_core::{Allowed, Amount, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_core::{
+    Allowed, Amount, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
+};
 use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, PATIENT, bucket, funnel, left, millis, namespace, secs, window};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -274,10 +276,7 @@ async fn a_runtime_that_nobody_drives_holds_up_nobody_elsewhere_for_long() {
         .build()
         .unwrap();
     server.pause();
-    let (idle, own) = (
-        std::sync::mpsc::channel::<()>(),
-        (limits.clone(), policy.clone()),
-    );
+    let (idle, own) = (std::sync::mpsc::channel::<()>(), (limits.clone(), policy.clone()));
     let (done, is_idle) = tokio::sync::oneshot::channel();
     let (until, idles) = idle;
     let thread = std::thread::spawn(move || {
@@ -286,8 +285,8 @@ async fn a_runtime_that_nobody_drives_holds_up_nobody_elsewhere_for_long() {
             .build()
             .unwrap();
         let (limits, policy) = own;
-        let waited = runtime
-            .block_on(async { tokio::time::timeout(millis(10), limits.acquire(&policy, KEY)).await });
+        let waited =
+            runtime.block_on(async { tokio::time::timeout(millis(10), limits.acquire(&policy, KEY)).await });
         assert!(waited.is_err());
         done.send(()).unwrap();
         let _ = idles.recv();

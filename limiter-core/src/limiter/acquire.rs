@@ -149,7 +149,7 @@ impl Limiter {
                         () = clock.sleep_until(due) => {}
                     }
                 }
-                Turn::Own => {
+                Turn::Own(returns) => {
                     if let Some(answer) = self.decide_now(request) {
                         match answer?.require() {
                             Err(Rejection::Limited(decision)) => {
@@ -157,7 +157,7 @@ impl Limiter {
                                     return Err(timed_out(Some(decision)));
                                 };
                                 let due = clock.due(decision.decided_at(), retry_after);
-                                place.place.denied(queues, decision, due);
+                                place.place.denied(queues, decision, due, returns);
                                 continue;
                             }
                             // Allowed, or denied because the store is out: nobody knows when that ends.
@@ -255,5 +255,33 @@ mod tests {
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);
         drop(waiting);
         assert!(limits.acquire(&policy, "c").await.is_ok());
+    }
+
+    /// What is given back is the limit's; that a penalty may block its key beside is nothing to whoever gives it back.
+    #[tokio::test]
+    async fn who_waits_under_a_penalty_hears_what_comes_back() {
+        let policy = crate::Policy::token_bucket("p").capacity(2).rate("1/h");
+        let policy = policy.penalty("1000 in 1m: 1h").build().unwrap();
+        let clock = crate::ManualClock::new();
+        let limits = Limiter::in_process().clock(&clock).build();
+        let reservation = limits.reserve(&policy, "a").cost(2).await.unwrap();
+        let patience = Duration::from_secs(86_400);
+        let mut waiting = limits.acquire(&policy, "a").up_to(patience).into_future();
+        assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+        reservation.settle(1).await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        assert!(told.is_ok_and(|told| told.is_ok()));
+        for give_back in [false, true] {
+            let mut waiting = limits.acquire(&policy, "a").up_to(patience).into_future();
+            assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+            if give_back {
+                limits.refund(&policy, "a").await.unwrap();
+            } else {
+                limits.reset(&policy, "a").await.unwrap();
+                assert!(limits.check(&policy, "a").await.unwrap().is_allowed());
+            }
+            let told = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+            assert!(told.is_ok_and(|told| told.is_ok()));
+        }
     }
 }

@@ -52,6 +52,8 @@ struct Line {
     /// The question that is on its way.
     asked: Option<Asked>,
     denied: Option<Denied>,
+    /// How often permits of it came back: a denial from before the last time is not true any more.
+    returns: u64,
 }
 
 /// A question that is on its way: its number, and until when it is waited for. It was lost with the runtime in which it was
@@ -98,8 +100,8 @@ pub(super) enum Turn {
     Asked(Instant),
     /// It is first, and was denied until this moment.
     Denied(Box<Decision>, Timestamp),
-    /// It is first, and has to ask.
-    Own,
+    /// It is first, and has to ask. Permits came back so often before.
+    Own(u64),
 }
 
 /// A question of a line that is on its way. However it ends, the line goes on.
@@ -109,9 +111,24 @@ pub(super) struct Asking {
     queues: Arc<Queues>,
     name: Name,
     number: u64,
+    /// Of the line, when this began.
+    returns: u64,
     pub(super) wanted: Arc<Wanted>,
     /// For so many waiters.
     pub(super) times: usize,
+}
+
+/// Permits that may have come back when this is dropped.
+#[derive(Debug)]
+pub(super) struct ComingBack<'a> {
+    queues: &'a Queues,
+    name: &'a Name,
+}
+
+impl Drop for ComingBack<'_> {
+    fn drop(&mut self) {
+        self.queues.came_back(self.name);
+    }
 }
 
 impl Queues {
@@ -157,8 +174,16 @@ impl Queues {
     pub(super) fn came_back(&self, name: &Name) {
         if let Some(line) = self.lock().lines.get_mut(name) {
             line.denied = None;
+            line.returns += 1;
             line.call_first();
         }
+    }
+
+    /// The same as soon as what is returned is dropped: however a refund ends, and if it is not waited for to its end, the store
+    /// may have made it.
+    #[must_use = "they come back when this is dropped"]
+    pub(super) fn coming_back<'a>(&'a self, name: &'a Name) -> ComingBack<'a> {
+        ComingBack { queues: self, name }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -236,7 +261,7 @@ impl Place {
             Some(denied) if denied.due > now && *denied.wanted == *self.wanted => {
                 Turn::Denied(denied.decision.clone(), denied.due)
             }
-            _ => Turn::Own,
+            _ => Turn::Own(line.returns),
         }
     }
 
@@ -266,14 +291,17 @@ impl Place {
             queues: Arc::clone(queues),
             name: self.name.clone(),
             number,
+            returns: line.returns,
             wanted: Arc::clone(&self.wanted),
             times: 1 + others,
         }
     }
 
-    /// Notes that this waiter, which is first, was denied until this moment.
-    pub(super) fn denied(&self, queues: &Queues, decision: Box<Decision>, due: Timestamp) {
-        if let Some(line) = queues.lock().lines.get_mut(&self.name) {
+    /// Notes that this waiter, which is first, was denied until this moment, unless permits came back since it had to ask.
+    pub(super) fn denied(&self, queues: &Queues, decision: Box<Decision>, due: Timestamp, returns: u64) {
+        if let Some(line) = queues.lock().lines.get_mut(&self.name)
+            && line.returns == returns
+        {
             let wanted = Arc::clone(&self.wanted);
             line.denied = Some(Denied {
                 wanted,
@@ -328,6 +356,8 @@ impl Asking {
             match answer.and_then(Decision::require) {
                 // What was denied or failed so long ago says nothing of now.
                 Err(_) if is_late => break,
+                // What came back in the meantime the store may not have seen.
+                Err(Rejection::Limited(_)) if line.returns != self.returns => break,
                 // What follows is denied too.
                 Err(Rejection::Limited(decision)) => {
                     let due = due(&decision);

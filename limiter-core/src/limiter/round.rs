@@ -122,11 +122,11 @@ impl Limiter {
         if charged == 0 {
             return;
         }
+        let _coming_back = self.inner.queues.coming_back(name);
         for request in wanted.each(charged) {
             // Whether or not it was heard, nobody is there to be told.
             let _ = self.change(&request, Change::Refund { whole_at: 0 }).await;
         }
-        self.inner.queues.came_back(name);
     }
 
     /// Gives back what the only limit of a request costs, or charges it whatever is left.

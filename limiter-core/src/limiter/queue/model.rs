@@ -61,7 +61,7 @@ fn come_and_go(waiters: usize, gives_up: bool) {
                 let mut place = queues.join(name, wanted).unwrap();
                 if number == 0 {
                     match place.look(&queues, NOW) {
-                        Turn::Own => ask(&place, &queues, &tally, gives_up),
+                        Turn::Own(_) => ask(&place, &queues, &tally, gives_up),
                         // It was served before it could leave.
                         Turn::Over(_) => _ = tally.returned.fetch_add(1, Ordering::SeqCst),
                         _ => {}
@@ -74,7 +74,7 @@ fn come_and_go(waiters: usize, gives_up: bool) {
                                 assert!(answer.is_ok());
                                 break;
                             }
-                            Turn::Own => ask(&place, &queues, &tally, false),
+                            Turn::Own(_) => ask(&place, &queues, &tally, false),
                             _ => future::block_on(place.called()),
                         }
                     }
