@@ -211,7 +211,6 @@ impl Clock {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    #[cfg(feature = "redis")]
     pub(crate) async fn sleep(&self, moment: Timestamp, span: Duration) {
         match self {
             // The moment may be another machine's. Tokio's timer fires late by up to a millisecond, never early.
