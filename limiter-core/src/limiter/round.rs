@@ -51,6 +51,10 @@ impl Limiter {
 
     /// The answer to one whose time was over `patience` after `started`, before that of the question that is asked for its
     /// whole line: its share decides, where there is one.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "a store in this process answers at once")
+    )]
     pub(super) fn decide_alone(
         &self,
         request: &Request<'_>,
