@@ -300,7 +300,7 @@ pub(crate) fn change(
 
 /// How much of an amount can be missing still that was used when the limit was to be whole at this moment. Permits of a window
 /// leave it together, those of a level come back at its rate, and those of two counters count less and less in their last window.
-fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, now: u64) -> u64 {
+pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, now: u64) -> u64 {
     let left = whole_at.saturating_sub(now);
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {

@@ -478,13 +478,14 @@ impl Limiter {
             Mode::Peek,
             self.inner.any_groups,
         )?;
+        let name = request.queue();
         request.add_penalties();
+        let _coming_back = self.inner.queues.coming_back(&name);
         match &self.inner.backend {
             Backend::Memory(store) => store.reset(&request).await?,
             #[cfg(feature = "redis")]
             Backend::Redis(guard) => guard.reset(&request).await?,
         }
-        self.inner.queues.came_back(&request.queue());
         Ok(())
     }
 

@@ -257,9 +257,11 @@ impl<'a> Request<'a> {
         limits.map(|limit| limit.policy)
     }
 
-    /// What waits in one queue: the same limits of the same keys.
+    /// What waits in one queue: the same limits of the same keys. Whether these are blocked has no part in it: whoever gives
+    /// something back says nothing of that.
     pub(crate) fn queue(&self) -> SmallVec<[Identity; 2]> {
-        self.limits.iter().map(|limit| limit.identity).collect()
+        let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
+        limits.map(|limit| limit.identity).collect()
     }
 
     /// Whether states of one of its limits may have to be converted first.

@@ -191,6 +191,31 @@ async fn a_debt_takes_what_is_borrowed_first() {
     }
 }
 
+/// What a reservation took has come back by itself: what others have spent since of what is borrowed is not given back for it.
+#[tokio::test]
+async fn what_had_come_back_is_not_given_back_out_of_what_others_borrowed() {
+    for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
+        let (server, clock) = (RedisServer::start(), ManualClock::new());
+        let policy = shape.capacity(1_000).rate(1_000).lease("10s").deadline(PATIENT);
+        let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
+        let limits = on_redis(&server, &clock);
+        let reservation = limits.reserve(&policy, KEY).cost(500).await.unwrap();
+        assert_eq!(reservation.decision().origin(), Origin::Redis, "{policy}");
+        clock.advance(secs(2));
+        let (mut admitted, mut borrowed) = (0, 0);
+        while borrowed < 10 {
+            let decision = limits.check(&policy, KEY).await.unwrap().require().unwrap();
+            admitted += 1;
+            borrowed += u32::from(decision.origin() == Origin::Lease);
+        }
+        reservation.settle(0).await.unwrap();
+        while limits.check(&policy, KEY).await.unwrap().is_allowed() {
+            admitted += 1;
+        }
+        assert!(admitted <= 1_000, "{policy}: {admitted}");
+    }
+}
+
 /// The share that a replica applies while Redis is out begins in debt as well.
 #[tokio::test]
 async fn a_debt_is_known_when_redis_goes_out() {

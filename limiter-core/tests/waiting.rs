@@ -5,7 +5,9 @@ mod support;
 
 use std::time::Instant;
 
-use limiter_core::{Allowed, Amount, Decision, Limiter, ManualClock, OnStoreFailure, Policy, Rejection};
+use limiter_core::{
+    Allowed, Amount, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
+};
 use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, PATIENT, bucket, funnel, left, millis, namespace, secs, window};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -217,6 +219,88 @@ async fn what_comes_too_late_for_one_is_the_next_ones() {
     let patient = tokio::time::timeout(PATIENT, patient).await.unwrap().unwrap();
     assert!(patient.unwrap().is_allowed());
     assert_eq!(asked(&server) - before, 1, "it was asked once for both");
+}
+
+/// Who is first has less time than the question that was asked for all: its share decides for it alone, and what Redis has
+/// granted meanwhile is the others'.
+#[tokio::test]
+async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = ready(Limiter::redis(proxy.url())).await;
+    let policy = Policy::token_bucket("p").capacity(100).rate("1/h");
+    let policy = policy
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Local)
+        .build()
+        .unwrap();
+    limits.check(&policy, KEY).await.unwrap().require().unwrap();
+    let before = asked(&server);
+    proxy.set_delay(millis(300));
+    // It is asked for one, and then for those who came meanwhile.
+    let first = waiter(&limits, &policy, 1);
+    go_on().await;
+    let hasty = {
+        let (limits, policy) = (limits.clone(), policy.clone());
+        tokio::spawn(async move {
+            let acquire = limits.acquire(&policy, KEY).up_to(millis(900));
+            acquire.await.map(Allowed::into_decision)
+        })
+    };
+    go_on().await;
+    let (waiters, mut order) = crowd(&limits, &policy, 20);
+    let first = tokio::time::timeout(PATIENT, first).await.unwrap().unwrap();
+    assert_eq!(first.unwrap().origin(), Origin::Redis);
+    let hasty = hasty.await.unwrap().unwrap();
+    assert_eq!((hasty.is_allowed(), hasty.origin()), (true, Origin::Insurance));
+    for expected in 0..waiters.len() {
+        assert_eq!(next(&mut order).await, expected);
+    }
+    // What was asked for the one whose time was over goes back.
+    while asked(&server) - before < 3 {
+        go_on().await;
+    }
+    proxy.set_delay(millis(0));
+    assert_eq!(remaining(&limits, &policy).await, Amount::from(78_u32));
+}
+
+/// The runtime in which it was asked stands still: nobody will ever hear the answer.
+#[tokio::test]
+async fn a_runtime_that_nobody_drives_holds_up_nobody_elsewhere_for_long() {
+    let server = RedisServer::start();
+    let limits = ready(Limiter::redis(server.url())).await;
+    let policy = Policy::token_bucket("p").capacity(5).rate("1/h");
+    let policy = policy
+        .deadline(millis(200))
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap();
+    server.pause();
+    let (idle, own) = (std::sync::mpsc::channel::<()>(), (limits.clone(), policy.clone()));
+    let (done, is_idle) = tokio::sync::oneshot::channel();
+    let (until, idles) = idle;
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let (limits, policy) = own;
+        let waited =
+            runtime.block_on(async { tokio::time::timeout(millis(10), limits.acquire(&policy, KEY)).await });
+        assert!(waited.is_err());
+        done.send(()).unwrap();
+        let _ = idles.recv();
+        drop(runtime);
+    });
+    is_idle.await.unwrap();
+    server.resume();
+    for _ in 0..2 {
+        let second = waiter(&limits, &policy, 1);
+        let second = tokio::time::timeout(PATIENT, second).await.unwrap().unwrap();
+        assert!(second.unwrap().is_allowed());
+    }
+    drop(until);
+    thread.join().unwrap();
 }
 
 /// The runtime of who asked ends: the answer is not known, and another's waiter asks for itself.

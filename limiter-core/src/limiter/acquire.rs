@@ -1,7 +1,7 @@
 //! Waiting for a permit: first come, first served, and only who is first in a line has the store asked.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
@@ -128,8 +128,6 @@ impl Limiter {
             runtime: Handle::try_current().ok(),
         };
         let mut last = None;
-        // Whether this one had the question asked that is on its way.
-        let mut asked = false;
         loop {
             let now = clock.now();
             match place.place.look(queues, now) {
@@ -151,7 +149,7 @@ impl Limiter {
                         () = clock.sleep_until(due) => {}
                     }
                 }
-                Turn::Own => {
+                Turn::Own(returns) => {
                     if let Some(answer) = self.decide_now(request) {
                         match answer?.require() {
                             Err(Rejection::Limited(decision)) => {
@@ -159,33 +157,40 @@ impl Limiter {
                                     return Err(timed_out(Some(decision)));
                                 };
                                 let due = clock.due(decision.decided_at(), retry_after);
-                                place.place.denied(queues, decision, due);
+                                place.place.denied(queues, decision, due, returns);
                                 continue;
                             }
                             // Allowed, or denied because the store is out: nobody knows when that ends.
                             answer => return answer,
                         }
                     }
-                    let deadline = match request.on_store_failure() {
-                        OnStoreFailure::Local => request.deadline().min(self.patience(ends, up_to)),
-                        _ => request.deadline(),
-                    };
-                    self.ask_for(&place.place, deadline);
-                    asked = true;
+                    self.ask_for(&place.place, request);
                     continue;
                 }
-                Turn::Asked => {
-                    // The caller's time may end before the store's deadline does. That is the caller's timeout and no failure
-                    // of the store, and only the insurance decides then, which errs on nobody's side.
-                    let patience = if asked && request.on_store_failure() == OnStoreFailure::Local {
-                        Duration::MAX
-                    } else {
-                        self.patience(ends, up_to)
-                    };
-                    let called = tokio::time::timeout(patience, place.place.called());
-                    if called.await.is_err() {
-                        return Err(timed_out(last));
+                Turn::Asked(until) => {
+                    // The caller's time may end before the question's does, which is asked for others, too: then it goes on
+                    // without him, and what it grants is theirs.
+                    let patience = self.patience(ends, up_to);
+                    let now = Instant::now();
+                    let left = until.saturating_duration_since(now);
+                    let called = tokio::time::timeout(patience.min(left), place.place.called());
+                    if called.await.is_ok() || left < patience {
+                        continue;
                     }
+                    if let Turn::Over(answer) = place.place.look(queues, clock.now()) {
+                        return answer;
+                    }
+                    // That is the caller's timeout and no failure of the store, and only the insurance decides then, which errs
+                    // on nobody's side.
+                    let alone = match request.on_store_failure() {
+                        OnStoreFailure::Local => self.decide_alone(request, patience, now),
+                        _ => None,
+                    };
+                    return match alone.map(|answer| answer.and_then(Decision::require)) {
+                        None => Err(timed_out(last)),
+                        Some(Err(Rejection::Limited(denied))) => Err(timed_out(Some(denied))),
+                        Some(answer) => answer,
+                    };
                 }
             }
         }
@@ -250,5 +255,33 @@ mod tests {
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);
         drop(waiting);
         assert!(limits.acquire(&policy, "c").await.is_ok());
+    }
+
+    /// What is given back is the limit's; that a penalty may block its key beside is nothing to whoever gives it back.
+    #[tokio::test]
+    async fn who_waits_under_a_penalty_hears_what_comes_back() {
+        let policy = crate::Policy::token_bucket("p").capacity(2).rate("1/h");
+        let policy = policy.penalty("1000 in 1m: 1h").build().unwrap();
+        let clock = crate::ManualClock::new();
+        let limits = Limiter::in_process().clock(&clock).build();
+        let reservation = limits.reserve(&policy, "a").cost(2).await.unwrap();
+        let patience = Duration::from_secs(86_400);
+        let mut waiting = limits.acquire(&policy, "a").up_to(patience).into_future();
+        assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+        reservation.settle(1).await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        assert!(told.is_ok_and(|told| told.is_ok()));
+        for give_back in [false, true] {
+            let mut waiting = limits.acquire(&policy, "a").up_to(patience).into_future();
+            assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+            if give_back {
+                limits.refund(&policy, "a").await.unwrap();
+            } else {
+                limits.reset(&policy, "a").await.unwrap();
+                assert!(limits.check(&policy, "a").await.unwrap().is_allowed());
+            }
+            let told = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+            assert!(told.is_ok_and(|told| told.is_ok()));
+        }
     }
 }

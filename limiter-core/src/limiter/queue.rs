@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
@@ -40,7 +41,7 @@ struct Waiting {
     lines: HashMap<Name, Line>,
     /// In all lines, those included who have their answer and have not taken it.
     count: usize,
-    /// How many have ever come.
+    /// How many have ever come, or been asked for.
     tickets: u64,
 }
 
@@ -48,9 +49,19 @@ struct Waiting {
 struct Line {
     /// By their tickets, which are in order of arrival.
     waiters: BTreeMap<u64, Waiter>,
-    /// Whether a question is on its way.
-    is_asking: bool,
+    /// The question that is on its way.
+    asked: Option<Asked>,
     denied: Option<Denied>,
+    /// How often permits of it came back: a denial from before the last time is not true any more.
+    returns: u64,
+}
+
+/// A question that is on its way: its number, and until when it is waited for. It was lost with the runtime in which it was
+/// asked if that is over; should it be heard of all the same, what it grants is handed out or given back.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    number: u64,
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -85,12 +96,12 @@ pub(super) enum Turn {
     Over(Answer),
     /// Others come before.
     Behind,
-    /// It is first, and a question is on its way.
-    Asked,
+    /// It is first, and a question is on its way, which is waited for until this moment.
+    Asked(Instant),
     /// It is first, and was denied until this moment.
     Denied(Box<Decision>, Timestamp),
-    /// It is first, and has to ask.
-    Own,
+    /// It is first, and has to ask. Permits came back so often before.
+    Own(u64),
 }
 
 /// A question of a line that is on its way. However it ends, the line goes on.
@@ -99,9 +110,25 @@ pub(super) enum Turn {
 pub(super) struct Asking {
     queues: Arc<Queues>,
     name: Name,
+    number: u64,
+    /// Of the line, when this began.
+    returns: u64,
     pub(super) wanted: Arc<Wanted>,
     /// For so many waiters.
     pub(super) times: usize,
+}
+
+/// Permits that may have come back when this is dropped.
+#[derive(Debug)]
+pub(super) struct ComingBack<'a> {
+    queues: &'a Queues,
+    name: &'a Name,
+}
+
+impl Drop for ComingBack<'_> {
+    fn drop(&mut self) {
+        self.queues.came_back(self.name);
+    }
 }
 
 impl Queues {
@@ -147,8 +174,16 @@ impl Queues {
     pub(super) fn came_back(&self, name: &Name) {
         if let Some(line) = self.lock().lines.get_mut(name) {
             line.denied = None;
+            line.returns += 1;
             line.call_first();
         }
+    }
+
+    /// The same as soon as what is returned is dropped: however a refund ends, and if it is not waited for to its end, the store
+    /// may have made it.
+    #[must_use = "they come back when this is dropped"]
+    pub(super) fn coming_back<'a>(&'a self, name: &'a Name) -> ComingBack<'a> {
+        ComingBack { queues: self, name }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -159,7 +194,7 @@ impl Queues {
 impl Waiting {
     /// Lets go of a line that nobody needs.
     fn tidy(&mut self, name: &Name) {
-        let is_over = |line: &Line| line.waiters.is_empty() && !line.is_asking;
+        let is_over = |line: &Line| line.waiters.is_empty() && line.asked_until().is_none();
         if self.lines.get(name).is_some_and(is_over) {
             self.lines.remove(name);
         }
@@ -167,6 +202,12 @@ impl Waiting {
 }
 
 impl Line {
+    /// Until when the question is waited for that is on its way.
+    fn asked_until(&self) -> Option<Instant> {
+        let until = self.asked.map(|asked| asked.until);
+        until.filter(|until| *until > Instant::now())
+    }
+
     fn call_first(&self) {
         if let Some((_, first)) = self.waiters.first_key_value() {
             first.called.notify_one();
@@ -210,13 +251,17 @@ impl Place {
             .waiters
             .first_key_value()
             .is_some_and(|(ticket, _)| *ticket == self.ticket);
+        if !is_first {
+            return Turn::Behind;
+        }
+        if let Some(until) = line.asked_until() {
+            return Turn::Asked(until);
+        }
         match &line.denied {
-            _ if !is_first => Turn::Behind,
-            _ if line.is_asking => Turn::Asked,
             Some(denied) if denied.due > now && *denied.wanted == *self.wanted => {
                 Turn::Denied(denied.decision.clone(), denied.due)
             }
-            _ => Turn::Own,
+            _ => Turn::Own(line.returns),
         }
     }
 
@@ -229,27 +274,34 @@ impl Place {
         self.called.notified().await;
     }
 
-    /// Begins a question, for this waiter, which is first, and for those behind it who want the same.
-    pub(super) fn ask(&self, queues: &Arc<Queues>) -> Asking {
+    /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
+    /// this moment, and then counts as lost.
+    pub(super) fn ask(&self, queues: &Arc<Queues>, until: Instant) -> Asking {
         // What is borrowed beside a permit may well be enough for the others.
         let longest = if self.wanted.is_leased() { 1 } else { LONGEST_RUN };
         let mut waiting = queues.lock();
+        waiting.tickets += 1;
+        let number = waiting.tickets;
         let line = waiting.lines.entry(self.name.clone()).or_default();
-        line.is_asking = true;
+        line.asked = Some(Asked { number, until });
         let others = line.waiters.values().skip(1);
         let others = others.take_while(|waiter| *waiter.wanted == *self.wanted);
         let others = others.take(longest - 1).count();
         Asking {
             queues: Arc::clone(queues),
             name: self.name.clone(),
+            number,
+            returns: line.returns,
             wanted: Arc::clone(&self.wanted),
             times: 1 + others,
         }
     }
 
-    /// Notes that this waiter, which is first, was denied until this moment.
-    pub(super) fn denied(&self, queues: &Queues, decision: Box<Decision>, due: Timestamp) {
-        if let Some(line) = queues.lock().lines.get_mut(&self.name) {
+    /// Notes that this waiter, which is first, was denied until this moment, unless permits came back since it had to ask.
+    pub(super) fn denied(&self, queues: &Queues, decision: Box<Decision>, due: Timestamp, returns: u64) {
+        if let Some(line) = queues.lock().lines.get_mut(&self.name)
+            && line.returns == returns
+        {
             let wanted = Arc::clone(&self.wanted);
             line.denied = Some(Denied {
                 wanted,
@@ -298,9 +350,14 @@ impl Asking {
     ) -> Vec<Allowed> {
         let mut waiting = self.queues.lock();
         let line = waiting.lines.entry(self.name.clone()).or_default();
+        let is_late = !self.is_of(line);
         let mut untaken = Vec::new();
         for answer in answers {
             match answer.and_then(Decision::require) {
+                // What was denied or failed so long ago says nothing of now.
+                Err(_) if is_late => break,
+                // What came back in the meantime the store may not have seen.
+                Err(Rejection::Limited(_)) if line.returns != self.returns => break,
                 // What follows is denied too.
                 Err(Rejection::Limited(decision)) => {
                     let due = due(&decision);
@@ -320,13 +377,20 @@ impl Asking {
         }
         untaken
     }
+
+    /// Whether it is the line's question still, and not one that was lost and is heard of late.
+    fn is_of(&self, line: &Line) -> bool {
+        line.asked.is_some_and(|asked| asked.number == self.number)
+    }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
-        if let Some(line) = waiting.lines.get_mut(&self.name) {
-            line.is_asking = false;
+        if let Some(line) = waiting.lines.get_mut(&self.name)
+            && self.is_of(line)
+        {
+            line.asked = None;
             line.call_first();
         }
         waiting.tidy(&self.name);

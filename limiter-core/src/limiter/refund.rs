@@ -59,9 +59,9 @@ impl<'a> IntoFuture for Refund<'a> {
                 return Ok(());
             }
             let refund = Change::Refund { whole_at: 0 };
-            self.limiter.change(&request, refund).await?;
-            inner.queues.came_back(&request.queue());
-            Ok(())
+            let name = request.queue();
+            let _coming_back = inner.queues.coming_back(&name);
+            self.limiter.change(&request, refund).await
         })
     }
 }

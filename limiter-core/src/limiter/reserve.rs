@@ -15,7 +15,8 @@ use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
-use crate::request::Request;
+use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
+use crate::request::{Request, used_units};
 use crate::units::Amount;
 
 /// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and [`Limiter::reserve_all`].
@@ -238,7 +239,8 @@ impl Reservation {
                 Change::Owe
             } else if is_charged && limit.cost > 0 {
                 let whole_at = told.map_or(self.allowed.decided_at(), |told| {
-                    self.allowed.decided_at().after(told.reset_after())
+                    let whole_after = told.reset_after().min(back_after(limit.policy, told.remaining()));
+                    self.allowed.decided_at().after(whole_after)
                 });
                 Change::Refund {
                     whole_at: whole_at.as_micros().max(1),
@@ -253,6 +255,21 @@ impl Reservation {
         }
         self.limiter.inner.queues.came_back(&self.wanted.queue());
         settled
+    }
+}
+
+/// How long what is used of a limit, of which so much remains, takes to come back by itself. What is lent of it is not used, though
+/// the limit is not whole before that has come back, too; no limit but a bucket or a funnel lends.
+fn back_after(policy: &Policy, remaining: Amount) -> Duration {
+    let algorithm = policy.algorithm();
+    match algorithm {
+        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. })
+            if policy.lease().is_some() =>
+        {
+            let used = used_units(policy, remaining).map_or(0, |left| algorithm.quota().saturating_sub(left));
+            Duration::from_micros(rate.time_for(used, 0))
+        }
+        _ => Duration::MAX,
     }
 }
 

@@ -1,9 +1,9 @@
 //! A question that is asked on behalf of those who wait, and what becomes of grants that nobody takes.
 //!
 //! It goes on in a task of the runtime of whoever had it asked, so that one who gives up meanwhile loses nothing that was
-//! charged: what comes goes to the next, or back. Where that runtime ends first the answer is not known, and counts as spent.
+//! charged: what comes goes to the next, or back. Where that runtime ends first, or stands still, the answer is not known, and counts as spent.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -16,21 +16,56 @@ use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::request::Request;
 use crate::store::Store;
+#[cfg(feature = "redis")]
+use crate::tier::deadline::no_answer_within;
+
+/// After its deadlines a question that is not heard of is lost, and the line goes on without it.
+const GRACE: Duration = Duration::from_secs(1);
+
+const FOR_EVER: Duration = Duration::from_secs(86_400);
 
 /// The answers to a question that was asked so many times in a row.
 pub(crate) type Decisions = SmallVec<[Result<Decision, Rejection>; 1]>;
 
 impl Limiter {
-    /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it.
-    pub(super) fn ask_for(&self, place: &Place, deadline: Duration) {
+    /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it: by the policies' deadline,
+    /// since it is not for that one alone.
+    pub(super) fn ask_for(&self, place: &Place, request: &Request<'_>) {
         // Whoever shuts the limiter down waits for it, too.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
-        let asking = place.ask(&self.inner.queues);
+        let deadline = request.deadline();
+        // The question, what gives its grants back, limit by limit, and a little for a busy machine.
+        let returns = request.limits.iter().map(|limit| limit.policy.deadline());
+        let longest = returns.fold(deadline.saturating_add(GRACE), Duration::saturating_add);
+        let now = Instant::now();
+        let asking = place.ask(
+            &self.inner.queues,
+            now.checked_add(longest).unwrap_or(now + FOR_EVER),
+        );
         let round = async move {
             limiter.run(asking, deadline).await;
             drop(open);
         };
         tokio::spawn(round.in_current_span());
+    }
+
+    /// The answer to one whose time was over `patience` after `started`, before that of the question that is asked for its
+    /// whole line: its share decides, where there is one.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "a store in this process answers at once")
+    )]
+    pub(super) fn decide_alone(
+        &self,
+        request: &Request<'_>,
+        patience: Duration,
+        started: Instant,
+    ) -> Option<Result<Decision, Rejection>> {
+        match &self.inner.backend {
+            Backend::Memory(_) => None,
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => Some(guard.decide_without(request, no_answer_within(patience), started)),
+        }
     }
 
     async fn run(&self, asking: Asking, deadline: Duration) {
@@ -75,18 +110,27 @@ impl Limiter {
     }
 
     async fn return_untaken(&self, wanted: &Wanted, name: &Name, untaken: &[Allowed]) {
-        // What was allowed in place of the store was not charged there.
+        // What was allowed in place of the store was not charged there, but to this replica's share.
+        #[cfg(feature = "redis")]
+        if let Backend::Redis(guard) = &self.inner.backend {
+            let insured = |grant: &&Allowed| grant.origin() == Origin::Insurance;
+            for _ in untaken.iter().filter(insured) {
+                for request in wanted.each(1) {
+                    guard.refund_share(&request);
+                }
+            }
+        }
         let is_charged =
             |grant: &&Allowed| matches!(grant.origin(), Origin::Redis | Origin::Lease | Origin::Memory);
         let charged = untaken.iter().filter(is_charged).count();
         if charged == 0 {
             return;
         }
+        let _coming_back = self.inner.queues.coming_back(name);
         for request in wanted.each(charged) {
             // Whether or not it was heard, nobody is there to be told.
             let _ = self.change(&request, Change::Refund { whole_at: 0 }).await;
         }
-        self.inner.queues.came_back(name);
     }
 
     /// Gives back what the only limit of a request costs, or charges it whatever is left.

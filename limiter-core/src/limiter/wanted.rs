@@ -57,7 +57,8 @@ impl Wanted {
 
     /// The line in which it is waited for.
     pub(super) fn queue(&self) -> SmallVec<[Identity; 2]> {
-        self.limits.iter().map(|limit| limit.identity).collect()
+        let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
+        limits.map(|limit| limit.identity).collect()
     }
 
     /// An amount for each limit, in the limit's own unit.

@@ -43,8 +43,11 @@ pub(crate) async fn within_pinned<T>(
             return answer;
         }
     }
-    Err(StoreError::new(
-        StoreErrorKind::Timeout,
-        format!("no answer from the store within {deadline:?}"),
-    ))
+    Err(no_answer_within(deadline))
+}
+
+/// What is told of a store that did not answer in time.
+pub(crate) fn no_answer_within(deadline: Duration) -> StoreError {
+    let detail = format!("no answer from the store within {deadline:?}");
+    StoreError::new(StoreErrorKind::Timeout, detail)
 }

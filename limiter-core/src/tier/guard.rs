@@ -146,7 +146,7 @@ impl Guard {
     }
 
     /// The answer to a request to which Redis, asked since `started`, gave none.
-    fn decide_without(
+    pub(crate) fn decide_without(
         &self,
         request: &Request<'_>,
         error: StoreError,
@@ -186,13 +186,12 @@ impl Guard {
             return Ok(());
         };
         let _forgetting = self.denials.forget(request);
-        let rest = limit.cost
-            - match change {
-                // What was borrowed comes back where it was spent: the store does not know yet that it was.
-                Change::Refund { .. } => self.leases.refund(limit),
-                // What is borrowed is spent before anything is owed.
-                Change::Owe => self.leases.charge(limit),
-            };
+        let rest = match change {
+            // What was borrowed comes back where it was spent: the store does not know yet that it was.
+            Change::Refund { whole_at } => self.leases.refund(limit, whole_at),
+            // What is borrowed is spent before anything is owed.
+            Change::Owe => limit.cost - self.leases.charge(limit),
+        };
         if rest == 0 {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, Outcome, missing_until};
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin};
 use crate::error::{StoreError, StoreErrorKind};
@@ -59,8 +59,7 @@ impl<L: Lends> Leases<L> {
                 .wallet
                 .should_ask(now.as_micros())
                 .then(|| entry.errand(0, now));
-            let at = entry.heard.0.after(now.since(entry.heard.1));
-            ((held + entry.elsewhere, at), errand)
+            ((held + entry.elsewhere, entry.by_the_store(now)), errand)
         };
         if let Some(errand) = errand {
             self.run(errand);
@@ -136,15 +135,28 @@ impl<L: Lends> Leases<L> {
         }
     }
 
-    /// Gives a wallet back what was spent of it and the store does not know of: how much that was.
-    pub(super) fn refund(&self, limit: &Limit<'_>) -> u64 {
+    /// Gives a wallet back what was spent of it and the store does not know of, but nothing that has come back by itself: how
+    /// much is left for the store to give back. `whole_at`, as of a [`Change`](crate::algorithm::Change), is by its clock.
+    pub(super) fn refund(&self, limit: &Limit<'_>, whole_at: u64) -> u64 {
         if limit.policy.lease().is_none() {
-            return 0;
+            return limit.cost;
         }
-        let now = self.wallets.clock.now().as_micros();
+        let now = self.wallets.clock.now();
         let mut shard = self.wallets.shard(limit.identity);
         let entry = find(&mut shard, limit.identity).filter(|entry| entry.is_of(limit));
-        entry.map_or(0, |entry| entry.wallet.take_back(limit.cost, now))
+        entry.map_or(limit.cost, |entry| {
+            let missing = if whole_at == 0 {
+                limit.cost
+            } else {
+                let by_the_store = entry.by_the_store(now).as_micros();
+                missing_until(limit.policy.algorithm(), whole_at, limit.cost, by_the_store)
+            };
+            match entry.wallet.take_back(missing, now.as_micros()) {
+                // By its own clock, which is not known before it has lent anything.
+                0 => limit.cost,
+                taken => missing - taken,
+            }
+        })
     }
 
     /// Spends what a wallet has of a charge that has to be made: how much that was.

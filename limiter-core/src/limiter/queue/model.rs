@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{check_dfs, check_random, future, thread};
 use smallvec::smallvec;
 
-use super::tests::{policy, wanted};
+use super::tests::{policy, soon, wanted};
 use super::*;
 use crate::algorithm::{Mode, Outcome};
 use crate::decision::Origin;
@@ -35,7 +35,7 @@ fn allowed(wanted: &Wanted) -> Decision {
 
 /// Has the store asked by a thread of its own, which grants all or gives up.
 fn ask(place: &Place, queues: &Arc<Queues>, tally: &Arc<Tally>, gives_up: bool) {
-    let (asking, told) = (place.ask(queues), Arc::clone(tally));
+    let (asking, told) = (place.ask(queues, soon()), Arc::clone(tally));
     let store = thread::spawn(move || {
         if gives_up {
             return;
@@ -61,7 +61,7 @@ fn come_and_go(waiters: usize, gives_up: bool) {
                 let mut place = queues.join(name, wanted).unwrap();
                 if number == 0 {
                     match place.look(&queues, NOW) {
-                        Turn::Own => ask(&place, &queues, &tally, gives_up),
+                        Turn::Own(_) => ask(&place, &queues, &tally, gives_up),
                         // It was served before it could leave.
                         Turn::Over(_) => _ = tally.returned.fetch_add(1, Ordering::SeqCst),
                         _ => {}
@@ -74,7 +74,7 @@ fn come_and_go(waiters: usize, gives_up: bool) {
                                 assert!(answer.is_ok());
                                 break;
                             }
-                            Turn::Own => ask(&place, &queues, &tally, false),
+                            Turn::Own(_) => ask(&place, &queues, &tally, false),
                             _ => future::block_on(place.called()),
                         }
                     }

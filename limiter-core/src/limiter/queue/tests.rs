@@ -1,14 +1,22 @@
+use std::time::Duration;
+
 use smallvec::smallvec;
 
 use super::*;
-use crate::algorithm::Mode;
+use crate::algorithm::{Mode, Outcome};
+use crate::decision::Origin;
 use crate::identity::Prefix;
 use crate::policy::Policy;
-use crate::request::{Ask, Request};
+use crate::request::{Ask, Request, Verdict};
 
 pub(super) fn wanted(policy: &Policy, cost: u32) -> Wanted {
     let ask = Ask::new(policy, "k").cost(cost);
     Wanted::of(&Request::new([ask], Mode::Charge, false).unwrap())
+}
+
+/// Until when a question is waited for that is not lost.
+pub(super) fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(600)
 }
 
 pub(super) fn policy() -> Policy {
@@ -46,23 +54,109 @@ fn a_run_ends_at_whoever_wants_something_else() {
     let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let join = |cost| queues.join(name.clone(), wanted(&policy, cost)).unwrap();
     let mut places: Vec<Place> = [1, 1, 1, 2, 1].map(join).into();
-    let asking = places[0].ask(&queues);
+    let asking = places[0].ask(&queues, soon());
     assert_eq!(asking.times, 3);
     let now = Timestamp::from_micros(0);
-    assert!(matches!(places[0].look(&queues, now), Turn::Asked));
+    assert!(matches!(places[0].look(&queues, now), Turn::Asked(_)));
     assert!(matches!(places[1].look(&queues, now), Turn::Behind));
     drop(asking);
-    assert!(matches!(places[0].look(&queues, now), Turn::Own));
+    assert!(matches!(places[0].look(&queues, now), Turn::Own(_)));
     for _ in 0..3 {
         assert!(places.remove(0).leave(&queues).is_none());
     }
-    assert_eq!(places[0].ask(&queues).times, 1, "and begins anew behind it");
+    assert_eq!(
+        places[0].ask(&queues, soon()).times,
+        1,
+        "and begins anew behind it"
+    );
     places
         .iter_mut()
         .for_each(|place| assert!(place.leave(&queues).is_none()));
     let mut many: Vec<Place> = (0..90).map(|_| join(1)).collect();
-    assert_eq!(many[0].ask(&queues).times, LONGEST_RUN);
+    assert_eq!(many[0].ask(&queues, soon()).times, LONGEST_RUN);
     many.iter_mut()
         .for_each(|place| assert!(place.leave(&queues).is_none()));
+    assert!(queues.lock().lines.is_empty());
+}
+
+/// What came back between a denial and its being noted makes the denial untrue.
+#[test]
+fn a_denial_that_is_noted_too_late_holds_up_nobody() {
+    let queues = Arc::new(Queues::new(2));
+    let policy = policy();
+    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let now = Timestamp::from_micros(1);
+    let due = now.after(Duration::from_secs(60));
+    let denied = |wanted: &Wanted| {
+        let outcomes = smallvec![Outcome::default()];
+        let verdict = Verdict {
+            decided_at: now,
+            outcomes,
+        };
+        wanted.request(Mode::Charge).decision(verdict, Origin::Redis)
+    };
+    let mut place = queues.join(name.clone(), wanted(&policy, 1)).unwrap();
+
+    let Turn::Own(returns) = place.look(&queues, now) else {
+        unreachable!("it is alone")
+    };
+    queues.came_back(&name);
+    let decision = Box::new(denied(&place.wanted()));
+    place.denied(&queues, decision.clone(), due, returns);
+    let Turn::Own(returns) = place.look(&queues, now) else {
+        unreachable!("it was denied before anything came back")
+    };
+    place.denied(&queues, decision, due, returns);
+    assert!(matches!(place.look(&queues, now), Turn::Denied(_, _)));
+    queues.came_back(&name);
+
+    let asking = place.ask(&queues, soon());
+    queues.came_back(&name);
+    let untaken = asking.hand_out([Ok(denied(&asking.wanted))], |_| due);
+    assert!(untaken.is_empty());
+    drop(asking);
+    assert!(matches!(place.look(&queues, now), Turn::Own(_)));
+    let asking = place.ask(&queues, soon());
+    let _ = asking.hand_out([Ok(denied(&asking.wanted))], |_| due);
+    drop(asking);
+    assert!(matches!(place.look(&queues, now), Turn::Denied(_, _)));
+    assert!(place.leave(&queues).is_none());
+}
+
+/// A question that is not heard of in time is lost for its line; heard of late it holds up nobody, and its grants are not lost.
+#[test]
+fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
+    let queues = Arc::new(Queues::new(2));
+    let policy = policy();
+    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let now = Timestamp::from_micros(1);
+    let mut place = queues.join(name.clone(), wanted(&policy, 1)).unwrap();
+    let lost = place.ask(&queues, Instant::now());
+    assert!(matches!(place.look(&queues, now), Turn::Own(_)));
+    let asking = place.ask(&queues, soon());
+    let failed = StoreError::new(StoreErrorKind::Timeout, "long ago");
+    assert!(lost.hand_out([Err(failed.into())], |_| now).is_empty());
+    assert!(
+        matches!(place.look(&queues, now), Turn::Asked(_)),
+        "it is told nothing of that"
+    );
+    let outcomes = smallvec![Outcome {
+        fits: true,
+        ..Outcome::default()
+    }];
+    let verdict = Verdict {
+        decided_at: now,
+        outcomes,
+    };
+    let granted = lost.wanted.request(Mode::Charge).decision(verdict, Origin::Redis);
+    let untaken = lost.hand_out([Ok(granted.clone()), Ok(granted)], |_| now);
+    assert_eq!(untaken.len(), 1);
+    assert!(matches!(place.look(&queues, now), Turn::Over(Ok(_))));
+    drop(lost);
+    let mut next = queues.join(name, wanted(&policy, 1)).unwrap();
+    assert!(matches!(next.look(&queues, now), Turn::Asked(_)));
+    drop(asking);
+    assert!(place.leave(&queues).is_none());
+    assert!(next.leave(&queues).is_none());
     assert!(queues.lock().lines.is_empty());
 }

@@ -73,10 +73,11 @@ impl Process {
         let cost = rng.u64(0..=self.granted.min(policy.algorithm().quota()));
         self.granted -= cost;
         let request = request(policy, cost);
-        let back = self.leases.refund(&request.limits[0]);
+        let rest = self.leases.refund(&request.limits[0], 0);
+        let back = cost - rest;
         let mut bank = self.teller.bank();
         bank.gave_back(back);
-        let refunded = bank.refund(policy.algorithm(), cost - back);
+        let refunded = bank.refund(policy.algorithm(), rest);
         // To another policy more may have come back than this one says.
         bank.gave_back(if policies.len() == 1 {
             refunded

@@ -198,6 +198,11 @@ impl Entry {
         policy.algorithm() == limit.policy.algorithm() && policy.lease() == limit.policy.lease()
     }
 
+    /// A moment of this process by the store's clock.
+    pub(super) fn by_the_store(&self, now: Timestamp) -> Timestamp {
+        self.heard.0.after(now.since(self.heard.1))
+    }
+
     pub(super) fn errand(&mut self, cost: u64, now: Timestamp) -> Errand {
         let quota = self.account.policy.algorithm().quota();
         let ask = self.wallet.ask(cost, quota, now.as_micros());
