@@ -129,6 +129,7 @@ on_every_store! {
     a_rate_is_set_once_for_all_clients
     of_many_who_set_a_rate_at_once_one_does
     a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_not
+    a_rate_that_is_set_by_one_client_is_unused_for_all
     a_rate_that_grows_keeps_what_was_used
     a_change_reaches_every_client
     what_is_not_configured_is_told_apart
@@ -193,6 +194,22 @@ async fn a_rate_that_is_set_forgets_what_was_used_and_one_that_is_updated_does_n
         limiter.set_rate(of, 5, "1h").await.unwrap();
         assert!(limiter.try_acquire(5).await.unwrap(), "also who was denied");
     }
+}
+
+async fn a_rate_that_is_set_by_one_client_is_unused_for_all(world: World) {
+    let one = world.configured(RateType::PerClient, 2, "1h").await;
+    let other = world.client().rate_limiter("p");
+    assert!(one.try_acquire(2).await.unwrap() && other.try_acquire(2).await.unwrap());
+    one.set_rate(RateType::PerClient, 3, "1h").await.unwrap();
+    // As soon as it has heard of it.
+    let heard = async {
+        while other.config().await.unwrap().unwrap().rate != 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(support::SLACK, heard).await.unwrap();
+    assert_eq!(other.available_permits().await.unwrap(), 3);
+    assert_eq!(one.available_permits().await.unwrap(), 3);
 }
 
 async fn a_rate_that_grows_keeps_what_was_used(world: World) {

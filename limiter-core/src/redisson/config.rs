@@ -84,6 +84,14 @@ impl Rate {
         self.put(old, self.policy(name, self.rate > MOST_EXACT)?)
     }
 
+    /// The same, for which everybody starts afresh, all other clients included: with another generation of states.
+    pub(super) fn afresh(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
+        let entry = self.replacing(name, old)?;
+        let Some(old) = old else { return Ok(entry) };
+        let policy = entry.policy().clone();
+        Ok(entry.with_policy(policy.with_generation(old.policy().generation().wrapping_add(1))))
+    }
+
     /// The same, by the kind of window that is there, where state is.
     ///
     /// # Errors
@@ -109,7 +117,8 @@ impl Rate {
             Some(old) => {
                 let policy = match old.policy().algorithm().code() == policy.algorithm().code() {
                     true => old.policy().with_numbers_of(&policy),
-                    false => policy,
+                    // What another kind of window has is not found by this one.
+                    false => policy.with_generation(old.policy().generation()),
                 };
                 old.clone().with_policy(policy)
             }

@@ -64,24 +64,19 @@ impl RateLimiter {
         .await
     }
 
-    /// Configures this rate, in place of another one, and forgets what was used. An end that [`expire`](Self::expire) has set
-    /// stays.
+    /// Configures this rate, in place of another one, and forgets what was used, by all clients. An end that
+    /// [`expire`](Self::expire) has set stays.
     ///
     /// # Errors
     ///
-    /// As [`try_set_rate`](Self::try_set_rate). Where Redis gives no answer between the two, the rate is set and what was used counts.
+    /// As [`try_set_rate`](Self::try_set_rate).
     pub async fn set_rate<W>(&self, of: RateType, rate: u64, interval: W) -> Result<(), Rejection>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let rate = Rate::new(of, rate, interval)?;
-        let entry = self
-            .change(|entry| {
-                let entry = rate.replacing(&self.name, entry)?;
-                Ok((entry.clone(), put(entry)))
-            })
-            .await?;
-        self.forget(&entry).await
+        self.change(|entry| Ok(((), put(rate.afresh(&self.name, entry)?))))
+            .await
     }
 
     /// Configures this rate, in place of another one, and keeps what was used. An end that [`expire`](Self::expire) has set stays.
@@ -229,7 +224,8 @@ impl RateLimiter {
         Ok(self.client.current(&self.name).await?.is_some())
     }
 
-    /// Takes the configuration away, and forgets what was used: whether there was one. Where a file or the program's own book
+    /// Takes the configuration away, and forgets what was used: whether there was one. What other clients have used under
+    /// [`RateType::PerClient`] is forgotten as it leaves their windows. Where a file or the program's own book
     /// names the policy besides Redis, that counts again.
     ///
     /// # Errors
@@ -271,7 +267,6 @@ impl RateLimiter {
 
     /// Forgets what was used under an entry.
     async fn forget(&self, entry: &BookEntry) -> Result<(), Rejection> {
-        // The one place for the other clients' state under `PerClient`.
         self.client.limits().reset(entry.policy(), self.key(entry)).await
     }
 

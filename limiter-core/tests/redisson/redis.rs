@@ -58,7 +58,7 @@ async fn what_was_used_goes_by_itself_whatever_becomes_of_the_configuration() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let p = configured(&limiter(&server, &namespace), RateType::Overall, 5, "10s").await;
     let ttl = || {
-        let keys = server.command(&["KEYS", "*|sw|p|*"]);
+        let keys = server.command(&["KEYS", "*|sw*|p|*"]);
         let [key] = keys.items() else {
             unreachable!("{keys:?}")
         };
