@@ -467,7 +467,7 @@ scaled = { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }
         "text:6:14: policy.b.generation is -1, expected a whole number from 0 to 4294967295\n\
          text:7:1: policy.b.scaled.at is missing\n\
          text:7:23: policy.b.scaled.capacity is 0, expected more than zero and at most 4503599627370.496\n\
-         text:7:36: policy.b.scaled.limit is unknown, expected capacity, rate, paced, at\n\
+         text:7:36: policy.b.scaled.limit is unknown, expected capacity, rate, at\n\
          text:12:10: policy.w.scaled is { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }, expected a token bucket, a funnel, a counter window or a fixed window"
     );
 }
