@@ -14,7 +14,7 @@ use crate::{compiler, steps};
 pub(crate) const TARGETS: [&str; 6] = ["resp", "reply", "name", "policy", "trace", "book"];
 
 const SECONDS: u32 = 60;
-const SECONDS_IN_CI: u32 = 6;
+const SECONDS_IN_CI: u32 = 4;
 /// Input that takes longer than this hangs.
 const TIMEOUT_SECONDS: u32 = 10;
 
