@@ -1,25 +1,14 @@
 //! The handle that people hold.
 
-mod acquire;
-mod admit;
+mod beyond;
 mod builder;
 mod check;
-mod enter;
-mod excused;
+mod in_flight;
 mod life;
-mod mode;
 mod named;
-mod pace;
-mod permit;
-mod punish;
-mod queue;
-mod refund;
-mod reserve;
-mod round;
+mod settling;
 mod site;
-mod sorted;
-mod turn;
-mod wanted;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,19 +17,20 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub use acquire::Acquire;
-pub use admit::Admit;
+pub use beyond::Admit;
 pub use builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
-pub use enter::{Enter, Entering};
+pub use in_flight::{Enter, Entering, Permit};
 use named::Names;
 pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
-pub use permit::Permit;
-pub use refund::{Charge, Refund};
-pub use reserve::{Reservation, Reserve};
+pub use settling::{Charge, Refund, Reservation, Reserve};
 pub use site::{Budget, LimitedSite};
+pub use waiting::Acquire;
+#[cfg(feature = "redis")]
+pub(crate) use waiting::Decisions;
+use waiting::Queues;
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;
@@ -56,9 +46,6 @@ use crate::tier::Guard;
 use crate::tier::deadline::within;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
-use queue::Queues;
-#[cfg(feature = "redis")]
-pub(crate) use round::Decisions;
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///
@@ -94,7 +81,7 @@ struct Inner {
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
     names: Names,
-    enforcement: mode::Current,
+    enforcement: beyond::Current,
 }
 
 enum Backend {
@@ -507,7 +494,7 @@ impl Limiter {
                 closing,
                 closed: AtomicBool::new(false),
                 names,
-                enforcement: mode::Current::default(),
+                enforcement: beyond::Current::default(),
             }),
         }
     }

@@ -5,7 +5,7 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::sorted::Sorted;
+use super::beyond::Sorted;
 use super::{Backend, Limiter, Mode};
 use crate::algorithm::Standing;
 use crate::decision::{Decision, Origin, Rejection};

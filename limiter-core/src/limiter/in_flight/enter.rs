@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::permit::{Permit, Stand};
-use super::{Backend, Limiter, shut_down};
 use crate::algorithm::{Mode, Outcome};
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::ConfigError;
+use crate::limiter::{Backend, Limiter, shut_down};
 use crate::request::{Ask, InFlight};
 #[cfg(feature = "redis")]
 use crate::store::holders::Held;
@@ -39,7 +39,7 @@ pub struct Enter<'a> {
 }
 
 impl<'a> Enter<'a> {
-    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         Self {
             limiter,
             ask,
@@ -232,7 +232,7 @@ impl Limiter {
     }
 
     /// The same, in this process, for a question that was not checked yet.
-    pub(super) fn peek_here(&self, ask: Ask<'_>) -> Result<Decision, Rejection> {
+    pub(in crate::limiter) fn peek_here(&self, ask: Ask<'_>) -> Result<Decision, Rejection> {
         Ok(self.look_here(&InFlight::new(ask, Mode::Peek)?))
     }
 
@@ -247,7 +247,7 @@ impl Limiter {
         not(feature = "redis"),
         expect(clippy::unused_async, reason = "in process it takes no time")
     )]
-    pub(super) async fn reset_in_flight(&self, ask: Ask<'_>) -> Result<(), Rejection> {
+    pub(in crate::limiter) async fn reset_in_flight(&self, ask: Ask<'_>) -> Result<(), Rejection> {
         let asked = InFlight::new(ask, Mode::Peek)?;
         match &self.inner.backend {
             Backend::Memory(_) => drop(asked),
@@ -262,7 +262,10 @@ impl Limiter {
         not(feature = "redis"),
         expect(clippy::unused_async, reason = "in process it takes no time")
     )]
-    pub(super) async fn peek_in_flight(&self, asked: &InFlight<'_>) -> Result<Decision, Rejection> {
+    pub(in crate::limiter) async fn peek_in_flight(
+        &self,
+        asked: &InFlight<'_>,
+    ) -> Result<Decision, Rejection> {
         match &self.inner.backend {
             Backend::Memory(_) => Ok(self.look_here(asked)),
             #[cfg(feature = "redis")]

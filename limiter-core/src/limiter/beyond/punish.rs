@@ -11,7 +11,7 @@ use crate::store::MemoryStore;
 use crate::tier::{Denied, Due, TOLD_WITHIN};
 use crate::units::Timestamp;
 
-use super::{Backend, Limiter};
+use crate::limiter::{Backend, Limiter};
 
 impl Limiter {
     /// Until when, in the store's time, a [`Penalty`](crate::Penalty) of `policy` blocks `key`; nothing where it does not.
@@ -52,7 +52,7 @@ impl Limiter {
     }
 
     /// Counts a denial of these, which were decided as one. If it is one too many, the decision says so.
-    pub(super) async fn punish(&self, asks: &[Ask<'_>], mode: Mode, denied: &mut Decision) {
+    pub(in crate::limiter) async fn punish(&self, asks: &[Ask<'_>], mode: Mode, denied: &mut Decision) {
         let by_store = matches!(denied.origin, Origin::Memory | Origin::Redis | Origin::DenyCache);
         if mode != Mode::Charge || !by_store || denied.is_blocked() {
             return;

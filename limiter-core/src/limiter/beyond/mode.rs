@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::Limiter;
+use crate::limiter::Limiter;
 use crate::policy::Enforcement;
 
 /// The limiter's own setting, to which each call looks.
 #[derive(Debug, Default)]
-pub(super) struct Current(AtomicU8);
+pub(in crate::limiter) struct Current(AtomicU8);
 
 impl Limiter {
     /// Sets, for this limiter and its clones, whether decisions are obeyed: of what this says and what a policy does the looser
@@ -33,12 +33,12 @@ impl Limiter {
     }
 
     #[inline]
-    pub(super) fn enforces(&self) -> bool {
+    pub(in crate::limiter) fn enforces(&self) -> bool {
         self.inner.enforcement.0.load(Ordering::Relaxed) == Enforcement::Enforce.to_bits()
     }
 
     /// The same limiter, which begins so.
-    pub(super) fn in_mode(self, enforcement: Enforcement) -> Self {
+    pub(in crate::limiter) fn in_mode(self, enforcement: Enforcement) -> Self {
         self.inner
             .enforcement
             .0

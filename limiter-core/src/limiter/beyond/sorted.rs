@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use super::{Check, Limiter};
 use crate::algorithm::{Mode, Outcome, Standing};
 use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Rejection};
 use crate::error::StoreError;
 use crate::few::Few;
+use crate::limiter::{Check, Limiter};
 use crate::observe;
 use crate::policy::{Enforcement, Policy};
 use crate::request::{Ask, Request};
 
 /// A call's limits, by what becomes of them.
 #[derive(Debug)]
-pub(super) struct Sorted<'a> {
+pub(in crate::limiter) struct Sorted<'a> {
     limiter: &'a Limiter,
     mode: Mode,
     /// Decided as one, and obeyed.
@@ -39,7 +39,7 @@ struct Part<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    pub(super) fn new(check: Check<'a>) -> Self {
+    pub(in crate::limiter) fn new(check: Check<'a>) -> Self {
         let (limiter, asks, mode) = check.into_parts();
         let mut sorted = Self {
             limiter,
@@ -86,7 +86,7 @@ impl<'a> Sorted<'a> {
     }
 
     /// The decision that all of this comes to.
-    pub(super) async fn decide(self) -> Result<Decision, Rejection> {
+    pub(in crate::limiter) async fn decide(self) -> Result<Decision, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
         let answer = self.decide_all().await;
         observe::answered(policies.iter().copied(), mode, &answer);
@@ -117,7 +117,7 @@ impl<'a> Sorted<'a> {
     }
 
     /// The same for a call that waits for those of its limits that are enforced.
-    pub(super) async fn acquire(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
+    pub(in crate::limiter) async fn acquire(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
@@ -229,7 +229,7 @@ impl<'a> Sorted<'a> {
 
 impl Limiter {
     /// Whether a call is charged anything where it is allowed.
-    pub(super) fn charges(&self, ask: &Ask<'_>) -> bool {
+    pub(in crate::limiter) fn charges(&self, ask: &Ask<'_>) -> bool {
         let policy = ask.policy();
         let mut lists = [policy.allow_keys(), policy.deny_keys()].into_iter().flatten();
         policy.enforcement().max(self.enforcement()) != Enforcement::Off

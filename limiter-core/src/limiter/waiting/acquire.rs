@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::queue::{Place, Turn};
-use super::sorted::Sorted;
+
 use super::wanted::Wanted;
-use super::{Check, Limiter, shut_down};
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;
+use crate::limiter::beyond::Sorted;
+use crate::limiter::{Check, Limiter, shut_down};
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
@@ -31,7 +32,7 @@ impl<'a> Acquire<'a> {
     /// How long a call waits at most, unless it says otherwise: a minute.
     pub const DEFAULT_UP_TO: Duration = Duration::from_secs(60);
 
-    pub(super) fn new(check: Check<'a>) -> Self {
+    pub(in crate::limiter) fn new(check: Check<'a>) -> Self {
         Self {
             check,
             up_to: Self::DEFAULT_UP_TO,
@@ -78,7 +79,11 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
-    pub(super) async fn wait(&self, request: &Request<'_>, up_to: Duration) -> Result<Allowed, Rejection> {
+    pub(in crate::limiter) async fn wait(
+        &self,
+        request: &Request<'_>,
+        up_to: Duration,
+    ) -> Result<Allowed, Rejection> {
         let answer = if request.is_free() {
             let decision = self.decide(request, request.deadline()).await;
             decision.and_then(Decision::require)

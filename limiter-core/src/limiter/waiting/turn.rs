@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::Limiter;
 use super::wanted::Wanted;
 use crate::decision::{Allowed, Rejection};
+use crate::limiter::Limiter;
 use crate::request::Request;
 use crate::units::Timestamp;
 

@@ -2,12 +2,12 @@
 
 use std::pin::Pin;
 
-#[cfg(feature = "redis")]
-use super::Backend;
-use super::Limiter;
 use crate::algorithm::{Change, Mode};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::limiter::Backend;
+use crate::limiter::Limiter;
 use crate::request::{Ask, Request, used_units};
 use crate::units::Amount;
 
@@ -20,7 +20,7 @@ pub struct Refund<'a> {
 }
 
 impl<'a> Refund<'a> {
-    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         Self { limiter, ask }
     }
 
@@ -76,7 +76,7 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         let used = Ok(Amount::ONE);
         Self { limiter, ask, used }
     }

@@ -12,7 +12,7 @@ use crate::units::Amount;
 
 /// The limits of a request, with nothing borrowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(in crate::limiter) struct Wanted {
     limits: SmallVec<[WantedLimit; 1]>,
 }
 
@@ -28,7 +28,7 @@ struct WantedLimit {
 }
 
 impl Wanted {
-    pub(super) fn of(request: &Request<'_>) -> Self {
+    pub(in crate::limiter) fn of(request: &Request<'_>) -> Self {
         let owned = |limit: &Limit<'_>| WantedLimit {
             identity: limit.identity,
             policy: limit.policy.clone(),
@@ -42,7 +42,7 @@ impl Wanted {
     }
 
     /// The request for it.
-    pub(super) fn request(&self, mode: Mode) -> Request<'_> {
+    pub(in crate::limiter) fn request(&self, mode: Mode) -> Request<'_> {
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
         Request {
             limits: limits.collect(),
@@ -51,18 +51,18 @@ impl Wanted {
     }
 
     /// How many limits it has.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::limiter) fn len(&self) -> usize {
         self.limits.len()
     }
 
     /// The line in which it is waited for.
-    pub(super) fn queue(&self) -> SmallVec<[Identity; 2]> {
+    pub(in crate::limiter) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| limit.identity).collect()
     }
 
     /// An amount for each limit, in the limit's own unit.
-    pub(super) fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
+    pub(in crate::limiter) fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
         let limits = self.limits.iter().zip(amounts);
         limits
             .map(|(limit, amount)| used_units(&limit.policy, *amount))
@@ -70,7 +70,7 @@ impl Wanted {
     }
 
     /// Whether permits of it are borrowed.
-    pub(super) fn is_leased(&self) -> bool {
+    pub(in crate::limiter) fn is_leased(&self) -> bool {
         self.limits.iter().any(|limit| limit.policy.lease().is_some())
     }
 
@@ -88,7 +88,7 @@ impl Wanted {
 
     /// For each limit that is charged a request of its own, about so many times the cost: at most the quota, of which more cannot
     /// have been used.
-    pub(super) fn each(&self, times: usize) -> impl Iterator<Item = Request<'_>> {
+    pub(in crate::limiter) fn each(&self, times: usize) -> impl Iterator<Item = Request<'_>> {
         let times = u64::try_from(times).unwrap_or(u64::MAX);
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
         let charged = limits.filter(|limit| limit.blocks.is_none());

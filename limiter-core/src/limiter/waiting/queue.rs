@@ -24,14 +24,14 @@ use crate::units::Timestamp;
 const LONGEST_RUN: usize = 64;
 
 /// What is waited for: a limit, or several of one decision.
-pub(super) type Name = SmallVec<[Identity; 2]>;
+pub(in crate::limiter) type Name = SmallVec<[Identity; 2]>;
 
 /// What a waiter is told in the end.
 pub(super) type Answer = Result<Allowed, Rejection>;
 
 /// The lines of those who wait, by what they wait for. An empty line does not exist, but while a question is on its way.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub(in crate::limiter) struct Queues {
     waiting: Mutex<Waiting>,
     max: usize,
 }
@@ -120,7 +120,7 @@ pub(super) struct Asking {
 
 /// Permits that may have come back when this is dropped.
 #[derive(Debug)]
-pub(super) struct ComingBack<'a> {
+pub(in crate::limiter) struct ComingBack<'a> {
     queues: &'a Queues,
     name: &'a Name,
 }
@@ -132,7 +132,7 @@ impl Drop for ComingBack<'_> {
 }
 
 impl Queues {
-    pub(super) fn new(max: usize) -> Self {
+    pub(in crate::limiter) fn new(max: usize) -> Self {
         let waiting = Mutex::default();
         Self { waiting, max }
     }
@@ -171,7 +171,7 @@ impl Queues {
     }
 
     /// Permits of this came back: whoever is first asks anew.
-    pub(super) fn came_back(&self, name: &Name) {
+    pub(in crate::limiter) fn came_back(&self, name: &Name) {
         if let Some(line) = self.lock().lines.get_mut(name) {
             line.denied = None;
             line.returns += 1;
@@ -182,7 +182,7 @@ impl Queues {
     /// The same as soon as what is returned is dropped: however a refund ends, and if it is not waited for to its end, the store
     /// may have made it.
     #[must_use = "they come back when this is dropped"]
-    pub(super) fn coming_back<'a>(&'a self, name: &'a Name) -> ComingBack<'a> {
+    pub(in crate::limiter) fn coming_back<'a>(&'a self, name: &'a Name) -> ComingBack<'a> {
         ComingBack { queues: self, name }
     }
 

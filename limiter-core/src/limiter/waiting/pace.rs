@@ -1,7 +1,7 @@
 //! Waits until a paced call may leave.
 
-use super::{Limiter, shut_down};
 use crate::decision::{Decision, Rejection};
+use crate::limiter::{Limiter, shut_down};
 
 impl Limiter {
     /// Waits for the delay that an allowed call was told; not at all where there is none.

@@ -11,9 +11,9 @@ use tracing::Instrument;
 
 use super::queue::{Asking, Name, Place};
 use super::wanted::Wanted;
-use super::{Backend, Limiter};
 use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::limiter::{Backend, Limiter};
 use crate::request::Request;
 use crate::store::Store;
 #[cfg(feature = "redis")]
@@ -134,7 +134,11 @@ impl Limiter {
     }
 
     /// Gives back what the only limit of a request costs, or charges it whatever is left.
-    pub(super) async fn change(&self, request: &Request<'_>, change: Change) -> Result<(), Rejection> {
+    pub(in crate::limiter) async fn change(
+        &self,
+        request: &Request<'_>,
+        change: Change,
+    ) -> Result<(), Rejection> {
         match &self.inner.backend {
             Backend::Memory(store) => {
                 for limit in &request.limits {

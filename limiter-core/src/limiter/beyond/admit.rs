@@ -2,10 +2,10 @@
 
 use std::pin::Pin;
 
-use super::{Acquire, Check, Limiter};
 use crate::decision::{Allowed, Decision, Marks, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
+use crate::limiter::{Acquire, Check, Limiter};
 use crate::policy::{OnDenial, Policy};
 use crate::request::Ask;
 use crate::units::Amount;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::sorted::Sorted;
-use super::wanted::Wanted;
-use super::{Backend, Check, Limiter};
 use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
+use crate::limiter::beyond::Sorted;
+use crate::limiter::waiting::Wanted;
+use crate::limiter::{Backend, Check, Limiter};
 use crate::observe;
 use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
 use crate::request::{Request, used_units};
@@ -28,7 +28,7 @@ pub struct Reserve<'a> {
 }
 
 impl<'a> Reserve<'a> {
-    pub(super) fn new(check: Check<'a>) -> Self {
+    pub(in crate::limiter) fn new(check: Check<'a>) -> Self {
         Self { check, up_to: None }
     }
 
