@@ -12,3 +12,62 @@ pub(super) use queue::Queues;
 #[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
 pub(super) use wanted::Wanted;
+
+use super::Limiter;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::request::Ask;
+
+impl Limiter {
+    /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this process.
+    ///
+    /// Only who has come first asks the store, at the moment at which it said that there would be a permit, and asks at once for
+    /// up to 64 that wait for the same; so Redis hears about one command for each moment at which permits come. A call that
+    /// costs little does not overtake one before it that costs much. Those who wait for the same limits, in the same order,
+    /// stand in one queue; queues that have a limit in common (see [`acquire_all`](Self::acquire_all)) are not in order with each other.
+    /// Under a [paced](crate::PolicyBuilder::paced) funnel it waits for the delay, too; where that ends too late, or is not waited for,
+    /// the permit is given back.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("mail").capacity(1).rate("100/s").build()?;
+    /// for _ in 0..3 {
+    ///     limits.acquire(&policy, "ann").up_to(Duration::from_millis(500)).await?;
+    /// }
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when no permit comes in time (at once, when it is certain that none will);
+    /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) after [`shutdown`](Self::shutdown), and when too many calls wait already
+    /// ([`InProcessBuilder::max_waiting`](crate::InProcessBuilder::max_waiting), [`RedisBuilder::max_waiting`](crate::RedisBuilder::max_waiting)); else as [`check`](Self::check).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime with time.
+    ///
+    /// # Cancel safety
+    ///
+    /// A waiter that is dropped, or whose time is over, leaves the queue, and the next takes its place. Where Redis is being asked
+    /// on its behalf, the question goes on without it, in a task of its runtime: what is granted goes to the next that wants
+    /// the same, else it is given back. Only where that runtime ends in the meantime, or Redis does not answer, a permit may
+    /// be spent for nobody.
+    pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
+        Acquire::new(self.check(policy, key))
+    }
+
+    /// Waits for permits of several limits, taken as one decision. See [`check_all`](Self::check_all).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Acquire<'a> {
+        Acquire::new(self.check_all(asks))
+    }
+}

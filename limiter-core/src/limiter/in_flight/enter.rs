@@ -39,7 +39,7 @@ pub struct Enter<'a> {
 }
 
 impl<'a> Enter<'a> {
-    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         Self {
             limiter,
             ask,
@@ -159,15 +159,6 @@ impl fmt::Debug for Entering<'_> {
 }
 
 impl Limiter {
-    pub(crate) fn enter_asked<'a>(&'a self, ask: Ask<'a>) -> Enter<'a> {
-        Enter::new(self, ask)
-    }
-
-    /// The moment by which it waits.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.inner.clock.now()
-    }
-
     /// Asks the store in this process, which needs no time.
     fn enter_here(&self, asked: &InFlight<'_>) -> Result<Permit, Rejection> {
         let (identity, terms) = (asked.limit().identity, asked.terms());

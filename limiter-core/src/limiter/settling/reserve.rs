@@ -28,7 +28,7 @@ pub struct Reserve<'a> {
 }
 
 impl<'a> Reserve<'a> {
-    pub(in crate::limiter) fn new(check: Check<'a>) -> Self {
+    pub(super) fn new(check: Check<'a>) -> Self {
         Self { check, up_to: None }
     }
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::queue::{Place, Turn};
-
 use super::wanted::Wanted;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;

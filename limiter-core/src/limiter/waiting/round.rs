@@ -15,7 +15,6 @@ use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::limiter::{Backend, Limiter};
 use crate::request::Request;
-use crate::store::Store;
 #[cfg(feature = "redis")]
 use crate::tier::deadline::no_answer_within;
 
@@ -131,23 +130,5 @@ impl Limiter {
             // Whether or not it was heard, nobody is there to be told.
             let _ = self.change(&request, Change::Refund { whole_at: 0 }).await;
         }
-    }
-
-    /// Gives back what the only limit of a request costs, or charges it whatever is left.
-    pub(in crate::limiter) async fn change(
-        &self,
-        request: &Request<'_>,
-        change: Change,
-    ) -> Result<(), Rejection> {
-        match &self.inner.backend {
-            Backend::Memory(store) => {
-                for limit in &request.limits {
-                    store.change(limit, change).await?;
-                }
-            }
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => guard.change(request, change).await?,
-        }
-        Ok(())
     }
 }
