@@ -45,7 +45,7 @@ use crate::store::{MemoryStore, Store, holders::Holders};
 use crate::tier::Guard;
 use crate::tier::deadline::within;
 use crate::tier::outage::without_store;
-use crate::units::Amount;
+use crate::units::{Amount, Timestamp};
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///

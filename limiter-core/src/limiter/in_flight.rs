@@ -2,7 +2,11 @@
 
 mod enter;
 mod excused;
+mod here;
 mod permit;
+#[cfg(feature = "redis")]
+mod there;
+mod wait;
 
 pub use enter::{Enter, Entering};
 pub use permit::Permit;

@@ -13,10 +13,15 @@ pub(super) use queue::Queues;
 pub(crate) use round::Decisions;
 pub(super) use wanted::Wanted;
 
+use std::time::Duration;
+
 use super::Limiter;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::Ask;
+
+/// By how much a timer may be late, and a little for the answer.
+pub(super) const LATE_TIMER: Duration = Duration::from_millis(10);
 
 impl Limiter {
     /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this process.

@@ -7,27 +7,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::permit::{Permit, Stand};
-use crate::algorithm::{Mode, Outcome};
-use crate::clock::Clock;
-use crate::decision::{Decision, Origin, Rejection};
+#[cfg(feature = "redis")]
+use super::there::wait_there;
+use super::wait::Wait;
+use crate::algorithm::Mode;
+use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::{Backend, Limiter, shut_down};
 use crate::request::{Ask, InFlight};
-#[cfg(feature = "redis")]
-use crate::store::holders::Held;
-#[cfg(feature = "redis")]
-use crate::store::redis::varied;
-#[cfg(feature = "redis")]
-use crate::tier::Guard;
-#[cfg(feature = "redis")]
-use crate::tier::holding::Lease;
-use crate::tier::outage::without_store;
-use crate::units::{Amount, Timestamp};
-
-/// Who is next for permits in Redis asks again after a pause that doubles from the first to the last of these, longer by up to
-/// a quarter; sooner when the first lease ends, and when a permit is given back here.
-#[cfg(feature = "redis")]
-const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(160);
+use crate::units::Amount;
 
 /// Permits of what is in flight, not asked for yet: await it. Made by [`Limiter::enter`].
 #[derive(Clone, Debug)]
@@ -159,48 +147,6 @@ impl fmt::Debug for Entering<'_> {
 }
 
 impl Limiter {
-    /// Asks the store in this process, which needs no time.
-    fn enter_here(&self, asked: &InFlight<'_>) -> Result<Permit, Rejection> {
-        let (identity, terms) = (asked.limit().identity, asked.terms());
-        let counted = if terms.cost == 0 {
-            let held = self.inner.holders.number(identity);
-            Ok(Ok(held))
-        } else {
-            self.inner.holders.count(identity, terms.cost, terms.max)
-        };
-        let (stand, held) = match counted {
-            Ok(Ok(held)) if terms.cost == 0 => (Some(Stand::Nothing), held),
-            Ok(Ok(held)) => (
-                Some(Stand::Here(self.inner.holders.held(identity, terms, ()))),
-                held,
-            ),
-            Ok(Err(held)) => (None, held),
-            Err(error) => {
-                let decision = without_store(asked.request(), error, self.inner.clock.now())?;
-                return permitted(decision, Stand::Nothing);
-            }
-        };
-        let decision = self.decision_here(asked, stand.is_some(), held);
-        permitted(decision, stand.unwrap_or(Stand::Nothing))
-    }
-
-    /// The decision in this process, with so many permits held after it.
-    fn decision_here(&self, asked: &InFlight<'_>, fits: bool, held: u64) -> Decision {
-        let terms = asked.terms();
-        let lease = u64::from(terms.lease_ms) * 1_000;
-        let reset_after = if held == 0 { 0 } else { lease };
-        let outcome = Outcome {
-            fits,
-            remaining: terms.max.saturating_sub(held),
-            retry_after: if fits { 0 } else { lease },
-            reset_after,
-            expires_after: reset_after,
-            ..Outcome::default()
-        };
-        let now = self.inner.clock.now();
-        asked.request().in_flight_decision(outcome, now, Origin::Memory)
-    }
-
     /// Asks the store once, at most until the deadline.
     #[cfg_attr(
         not(feature = "redis"),
@@ -222,15 +168,19 @@ impl Limiter {
         }
     }
 
-    /// The same, in this process, for a question that was not checked yet.
-    pub(in crate::limiter) fn peek_here(&self, ask: Ask<'_>) -> Result<Decision, Rejection> {
-        Ok(self.look_here(&InFlight::new(ask, Mode::Peek)?))
-    }
-
-    fn look_here(&self, asked: &InFlight<'_>) -> Decision {
-        let (held, terms) = (self.inner.holders.number(asked.limit().identity), asked.terms());
-        let fits = terms.cost == 0 || held.saturating_add(terms.cost) <= terms.max;
-        self.decision_here(asked, fits, held)
+    /// Waits for its turn, and then for permits.
+    async fn enter_in_turn(&self, asked: &InFlight<'_>, up_to: Duration) -> Result<Permit, Rejection> {
+        let clock = &self.inner.clock;
+        let wait = Wait {
+            started: clock.now(),
+            up_to,
+            clock,
+        };
+        match &self.inner.backend {
+            Backend::Memory(_) => self.wait_here(asked, &wait).await,
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => wait_there(guard, asked, &wait).await,
+        }
     }
 
     /// Forgets who holds permits, of those that may be gone: in this process they are all here.
@@ -263,153 +213,9 @@ impl Limiter {
             Backend::Redis(guard) => guard.peek_held(asked, asked.request().deadline()).await,
         }
     }
-
-    /// Waits for its turn, and then for permits.
-    async fn enter_in_turn(&self, asked: &InFlight<'_>, up_to: Duration) -> Result<Permit, Rejection> {
-        let clock = &self.inner.clock;
-        let wait = Wait {
-            started: clock.now(),
-            up_to,
-            clock,
-        };
-        match &self.inner.backend {
-            Backend::Memory(_) => self.wait_here(asked, &wait).await,
-            #[cfg(feature = "redis")]
-            Backend::Redis(guard) => wait_there(guard, asked, &wait).await,
-        }
-    }
-
-    /// Waits in process.
-    async fn wait_here(&self, asked: &InFlight<'_>, wait: &Wait<'_>) -> Result<Permit, Rejection> {
-        let (holders, identity) = (&self.inner.holders, asked.limit().identity);
-        let waiter = holders.join(identity, asked.terms())?;
-        let mut last = None;
-        loop {
-            if let Some(held) = waiter.passed() {
-                let decision = self.decision_here(asked, true, holders.number(identity));
-                return permitted(decision, Stand::Here(held));
-            }
-            if waiter.asks() {
-                match self.enter_here(asked) {
-                    Err(Rejection::Limited(denied)) => last = Some(denied),
-                    answer => return answer,
-                }
-            }
-            tokio::select! {
-                biased;
-                () = waiter.told() => {}
-                () = wait.is_over() => return Err(wait.timed_out(last)),
-            }
-        }
-    }
 }
 
-/// For how long somebody waits, since when.
-struct Wait<'a> {
-    started: Timestamp,
-    up_to: Duration,
-    clock: &'a Clock,
-}
-
-impl Wait<'_> {
-    async fn is_over(&self) {
-        self.clock.sleep(self.clock.now(), self.left()).await;
-    }
-
-    fn left(&self) -> Duration {
-        self.up_to.saturating_sub(self.clock.now().since(self.started))
-    }
-
-    fn timed_out(&self, denied: Option<Box<Decision>>) -> Rejection {
-        Rejection::TimedOut {
-            decision: denied,
-            limit: self.up_to,
-        }
-    }
-}
-
-fn permitted(decision: Decision, stand: Stand) -> Result<Permit, Rejection> {
+pub(super) fn permitted(decision: Decision, stand: Stand) -> Result<Permit, Rejection> {
     let allowed = decision.require()?;
     Ok(Permit::new(allowed.into_decision(), stand))
-}
-
-/// Waits for permits in Redis. Only who is first asks.
-#[cfg(feature = "redis")]
-async fn wait_there(guard: &Guard, asked: &InFlight<'_>, wait: &Wait<'_>) -> Result<Permit, Rejection> {
-    let waiter = guard.held().join(asked.limit().identity, asked.terms())?;
-    let (mut pause, mut last) = (*PAUSES.start(), None);
-    let mut asks = waiter.asks();
-    loop {
-        if asks {
-            last = match ask_in_time(guard, asked, wait, last).await {
-                Err(Rejection::Limited(denied)) => Some(denied),
-                answer => return answer,
-            };
-        }
-        let left = wait.left();
-        if left.is_zero() {
-            return Err(wait.timed_out(last));
-        }
-        let until_asked = if waiter.is_first() {
-            let first_lease_ends = last.as_ref().and_then(|denied| denied.retry_after());
-            varied(pause).min(first_lease_ends.unwrap_or(left)).min(left)
-        } else {
-            left
-        };
-        tokio::select! {
-            biased;
-            () = waiter.told() => asks = waiter.asks(),
-            () = wait.clock.sleep(wait.clock.now(), until_asked) => {
-                asks = waiter.is_first();
-                pause = (pause * 2).min(*PAUSES.end());
-            }
-        }
-        if let Some(held) = waiter.passed() {
-            return permitted(
-                handed_on(asked, &held, last.as_deref(), wait.clock.now()),
-                Stand::Leased(held),
-            );
-        }
-    }
-}
-
-/// The decision about permits that another holder of this process has had before.
-#[cfg(feature = "redis")]
-fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, now: Timestamp) -> Decision {
-    let lease = u64::from(held.terms().lease_ms) * 1_000;
-    let outcome = Outcome {
-        fits: true,
-        remaining: last.map_or(0, Decision::remaining),
-        retry_after: 0,
-        reset_after: lease,
-        expires_after: lease,
-        ..Outcome::default()
-    };
-    let origin = match held.carried() {
-        Some(lease) if lease.is_insured() => Origin::Insurance,
-        _ => Origin::Lease,
-    };
-    asked.request().in_flight_decision(outcome, now, origin)
-}
-
-/// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store: this replica's
-/// share decides only where the store has none, since the store may have said a moment ago that there is no room.
-#[cfg(feature = "redis")]
-async fn ask_in_time(
-    guard: &Guard,
-    asked: &InFlight<'_>,
-    wait: &Wait<'_>,
-    last: Option<Box<Decision>>,
-) -> Result<Permit, Rejection> {
-    /// By how much a timer may be late, and a little for the answer.
-    const LATE_TIMER: Duration = Duration::from_millis(10);
-    let request = asked.request();
-    let patience = wait.clock.real(wait.left().max(LATE_TIMER));
-    // What is admitted for a question that was given up goes back in the background.
-    let answer = guard.enter(asked, request.deadline());
-    let Ok(answer) = tokio::time::timeout(patience, answer).await else {
-        return Err(wait.timed_out(last));
-    };
-    let (decision, held) = answer?;
-    permitted(decision, held.map_or(Stand::Nothing, Stand::Leased))
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
+use super::LATE_TIMER;
 use super::queue::{Place, Turn};
 use super::wanted::Wanted;
 use crate::decision::{Allowed, Decision, Rejection};
@@ -15,9 +16,6 @@ use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
 use crate::units::{Amount, Timestamp};
-
-/// By how much a timer may be late, and a little for the answer.
-const LATE_TIMER: Duration = Duration::from_millis(10);
 
 /// A wait for a permit, not yet begun: await it. Made by [`Limiter::acquire`] and [`Limiter::acquire_all`].
 #[derive(Clone, Debug)]

@@ -1,0 +1,101 @@
+//! Permits that Redis counts, and who waits for them.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::enter::permitted;
+use super::permit::{Permit, Stand};
+use super::wait::Wait;
+use crate::algorithm::Outcome;
+use crate::decision::{Decision, Origin, Rejection};
+use crate::limiter::waiting::LATE_TIMER;
+use crate::request::InFlight;
+use crate::store::holders::Held;
+use crate::store::redis::varied;
+use crate::tier::Guard;
+use crate::tier::holding::Lease;
+use crate::units::Timestamp;
+
+/// Who is next for permits in Redis asks again after a pause that doubles from the first to the last of these, longer by up to
+/// a quarter; sooner when the first lease ends, and when a permit is given back here.
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(160);
+
+/// Waits for permits in Redis. Only who is first asks.
+pub(super) async fn wait_there(
+    guard: &Guard,
+    asked: &InFlight<'_>,
+    wait: &Wait<'_>,
+) -> Result<Permit, Rejection> {
+    let waiter = guard.held().join(asked.limit().identity, asked.terms())?;
+    let (mut pause, mut last) = (*PAUSES.start(), None);
+    let mut asks = waiter.asks();
+    loop {
+        if asks {
+            last = match ask_in_time(guard, asked, wait, last).await {
+                Err(Rejection::Limited(denied)) => Some(denied),
+                answer => return answer,
+            };
+        }
+        let left = wait.left();
+        if left.is_zero() {
+            return Err(wait.timed_out(last));
+        }
+        let until_asked = if waiter.is_first() {
+            let first_lease_ends = last.as_ref().and_then(|denied| denied.retry_after());
+            varied(pause).min(first_lease_ends.unwrap_or(left)).min(left)
+        } else {
+            left
+        };
+        tokio::select! {
+            biased;
+            () = waiter.told() => asks = waiter.asks(),
+            () = wait.clock.sleep(wait.clock.now(), until_asked) => {
+                asks = waiter.is_first();
+                pause = (pause * 2).min(*PAUSES.end());
+            }
+        }
+        if let Some(held) = waiter.passed() {
+            return permitted(
+                handed_on(asked, &held, last.as_deref(), wait.clock.now()),
+                Stand::Leased(held),
+            );
+        }
+    }
+}
+
+/// The decision about permits that another holder of this process has had before.
+fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, now: Timestamp) -> Decision {
+    let lease = u64::from(held.terms().lease_ms) * 1_000;
+    let outcome = Outcome {
+        fits: true,
+        remaining: last.map_or(0, Decision::remaining),
+        retry_after: 0,
+        reset_after: lease,
+        expires_after: lease,
+        ..Outcome::default()
+    };
+    let origin = match held.carried() {
+        Some(lease) if lease.is_insured() => Origin::Insurance,
+        _ => Origin::Lease,
+    };
+    asked.request().in_flight_decision(outcome, now, origin)
+}
+
+/// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store: this replica's
+/// share decides only where the store has none, since the store may have said a moment ago that there is no room.
+async fn ask_in_time(
+    guard: &Guard,
+    asked: &InFlight<'_>,
+    wait: &Wait<'_>,
+    last: Option<Box<Decision>>,
+) -> Result<Permit, Rejection> {
+    let request = asked.request();
+    let patience = wait.clock.real(wait.left().max(LATE_TIMER));
+    // What is admitted for a question that was given up goes back in the background.
+    let answer = guard.enter(asked, request.deadline());
+    let Ok(answer) = tokio::time::timeout(patience, answer).await else {
+        return Err(wait.timed_out(last));
+    };
+    let (decision, held) = answer?;
+    permitted(decision, held.map_or(Stand::Nothing, Stand::Leased))
+}
