@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
+use super::place::LONGEST_RUN;
 use super::*;
 use crate::algorithm::{Mode, Outcome};
 use crate::decision::Origin;

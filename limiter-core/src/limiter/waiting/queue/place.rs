@@ -1,0 +1,149 @@
+//! A place in a line, and how things stand for whoever has it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::{Answer, Asked, Asking, Denied, Name, Queues};
+use crate::decision::{Allowed, Decision};
+use crate::limiter::waiting::wanted::Wanted;
+use crate::units::Timestamp;
+
+/// For so many waiters the store is asked at once, at most: a script holds up everybody else on the server.
+pub(super) const LONGEST_RUN: usize = 64;
+
+/// A place in a line. Whoever has one has to [leave](Self::leave) it.
+#[derive(Debug)]
+pub(in crate::limiter::waiting) struct Place {
+    pub(super) name: Name,
+    pub(super) ticket: u64,
+    pub(super) wanted: Arc<Wanted>,
+    pub(super) answer: oneshot::Receiver<Answer>,
+    pub(super) called: Arc<Notify>,
+}
+
+/// How things stand for one who waits.
+#[derive(Debug)]
+pub(in crate::limiter::waiting) enum Turn {
+    /// It is over.
+    Over(Answer),
+    /// Others come before.
+    Behind,
+    /// It is first, and a question is on its way, which is waited for until this moment.
+    Asked(Instant),
+    /// It is first, and was denied until this moment.
+    Denied(Box<Decision>, Timestamp),
+    /// It is first, and has to ask. Permits came back so often before.
+    Own(u64),
+}
+
+impl Place {
+    pub(in crate::limiter::waiting) fn wanted(&self) -> Arc<Wanted> {
+        Arc::clone(&self.wanted)
+    }
+
+    /// How things stand.
+    pub(in crate::limiter::waiting) fn look(&mut self, queues: &Queues, now: Timestamp) -> Turn {
+        let waiting = queues.lock();
+        if let Ok(answer) = self.answer.try_recv() {
+            return Turn::Over(answer);
+        }
+        let Some(line) = waiting.lines.get(&self.name) else {
+            return Turn::Behind;
+        };
+        let is_first = line
+            .waiters
+            .first_key_value()
+            .is_some_and(|(ticket, _)| *ticket == self.ticket);
+        if !is_first {
+            return Turn::Behind;
+        }
+        if let Some(until) = line.asked_until() {
+            return Turn::Asked(until);
+        }
+        match &line.denied {
+            Some(denied) if denied.due > now && *denied.wanted == *self.wanted => {
+                Turn::Denied(denied.decision.clone(), denied.due)
+            }
+            _ => Turn::Own(line.returns),
+        }
+    }
+
+    /// Waits until there may be something new to see.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(in crate::limiter::waiting) async fn called(&self) {
+        self.called.notified().await;
+    }
+
+    /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
+    /// this moment, and then counts as lost.
+    pub(in crate::limiter::waiting) fn ask(&self, queues: &Arc<Queues>, until: Instant) -> Asking {
+        // What is borrowed beside a permit may well be enough for the others.
+        let longest = if self.wanted.is_leased() { 1 } else { LONGEST_RUN };
+        let mut waiting = queues.lock();
+        waiting.tickets += 1;
+        let number = waiting.tickets;
+        let line = waiting.lines.entry(self.name.clone()).or_default();
+        line.asked = Some(Asked { number, until });
+        let others = line.waiters.values().skip(1);
+        let others = others.take_while(|waiter| *waiter.wanted == *self.wanted);
+        let others = others.take(longest - 1).count();
+        Asking {
+            queues: Arc::clone(queues),
+            name: self.name.clone(),
+            number,
+            returns: line.returns,
+            wanted: Arc::clone(&self.wanted),
+            times: 1 + others,
+        }
+    }
+
+    /// Notes that this waiter, which is first, was denied until this moment, unless permits came back since it had to ask.
+    pub(in crate::limiter::waiting) fn denied(
+        &self,
+        queues: &Queues,
+        decision: Box<Decision>,
+        due: Timestamp,
+        returns: u64,
+    ) {
+        if let Some(line) = queues.lock().lines.get_mut(&self.name)
+            && line.returns == returns
+        {
+            let wanted = Arc::clone(&self.wanted);
+            line.denied = Some(Denied {
+                wanted,
+                decision,
+                due,
+            });
+        }
+    }
+
+    /// Leaves the line. A grant that was not taken goes to the next whom it fits; else it is given back here.
+    pub(in crate::limiter::waiting) fn leave(&mut self, queues: &Queues) -> Option<Allowed> {
+        let mut waiting = queues.lock();
+        waiting.count -= 1;
+        let mut untaken = None;
+        if let Some(line) = waiting.lines.get_mut(&self.name) {
+            let was_first = line
+                .waiters
+                .first_key_value()
+                .is_some_and(|(ticket, _)| *ticket == self.ticket);
+            line.waiters.remove(&self.ticket);
+            if was_first {
+                line.call_first();
+            }
+        }
+        if let Ok(answer @ Ok(_)) = self.answer.try_recv() {
+            untaken = match waiting.lines.get_mut(&self.name) {
+                Some(line) => line.tell_first(&self.wanted, answer).err(),
+                None => Some(answer),
+            };
+        }
+        waiting.tidy(&self.name);
+        untaken.and_then(Result::ok)
+    }
+}
