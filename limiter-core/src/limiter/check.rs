@@ -1,11 +1,14 @@
 //! A check or a peek, from its words to its answer.
 
-use std::fmt;
+mod deciding;
+mod look;
+
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
-use super::beyond::Sorted;
+pub use deciding::Deciding;
+
 use super::{Backend, Limiter, Mode};
 use crate::algorithm::Standing;
 use crate::decision::{Decision, Origin, Rejection};
@@ -18,6 +21,7 @@ use crate::request::{Ask, InFlight, Request};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
+use look::Looked;
 
 /// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
 #[derive(Clone, Debug)]
@@ -242,166 +246,4 @@ impl<'a> Check<'a> {
     }
 }
 
-impl<'a> IntoFuture for Check<'a> {
-    type Output = Result<Decision, Rejection>;
-    type IntoFuture = Deciding<'a>;
-
-    #[inline]
-    fn into_future(self) -> Deciding<'a> {
-        Deciding {
-            check: self,
-            progress: Progress::Unasked,
-        }
-    }
-}
-
-/// The future of a [`Check`]. In process it is ready at the first poll, without an allocation.
-#[must_use = "futures do nothing unless polled"]
-pub struct Deciding<'a> {
-    check: Check<'a>,
-    progress: Progress<'a>,
-}
-
-enum Progress<'a> {
-    Unasked,
-    Asked(Asked<'a>),
-    Answered,
-}
-
 type Asked<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;
-
-impl Future for Deciding<'_> {
-    type Output = Result<Decision, Rejection>;
-
-    /// In process the question is read where it lies, and the answer is written where the caller wants it: both are larger
-    /// than what is done with them takes time.
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Unasked = self.progress
-            && self.check.alone_in_memory().is_some()
-            && self.check.is_plain()
-        {
-            self.progress = Progress::Answered;
-            if let Some((store, ask)) = self.check.alone_in_memory() {
-                return self.check.decide_alone(store, ask);
-            }
-        }
-        self.poll_elsewhere(context)
-    }
-}
-
-impl Deciding<'_> {
-    fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Result<Decision, Rejection>> {
-        let looked = match self.progress {
-            // What its policies, or the limiter, say beyond what a store knows is seen to first.
-            Progress::Unasked if !self.check.is_plain() => {
-                let sorted = Sorted::new(self.check.take());
-                self.progress = Progress::Asked(Box::pin(sorted.decide()));
-                Looked::Unknown
-            }
-            Progress::Unasked => self.check.look(),
-            _ => Looked::Unknown,
-        };
-        if let Looked::Answered(answer) = looked {
-            self.progress = Progress::Answered;
-            return Poll::Ready(answer);
-        }
-        #[expect(clippy::panic, reason = "as every future, this one ends once")]
-        let mut asked = match mem::replace(&mut self.progress, Progress::Answered) {
-            Progress::Unasked if self.check.peek_in_flight().is_some() => {
-                let check = self.check.take();
-                check.look_at_what_is_in_flight()
-            }
-            Progress::Unasked => {
-                let limiter = self.check.limiter;
-                let request = match (looked, self.check.take()) {
-                    #[cfg(feature = "redis")]
-                    (
-                        Looked::Charge(charge),
-                        Check {
-                            asks: Few::One(ask),
-                            mode,
-                            ..
-                        },
-                    ) => Request::alone(ask, charge, mode),
-                    (_, check) => {
-                        let request = check.request()?;
-                        if let Some(answer) = limiter.decide_now(&request) {
-                            observe::answered(request.policies(), request.mode, &answer);
-                            return Poll::Ready(answer);
-                        }
-                        request
-                    }
-                };
-                let deadline = request.deadline();
-                let first = request.limits.first().map(|limit| limit.policy);
-                observe::deciding(first, async move {
-                    let answer = limiter.decide(&request, deadline).await;
-                    observe::answered(request.policies(), request.mode, &answer);
-                    answer
-                })
-            }
-            Progress::Asked(asked) => asked,
-            Progress::Answered => panic!("a decision polled again after it was made"),
-        };
-        let answer = asked.as_mut().poll(context);
-        if answer.is_pending() {
-            self.progress = Progress::Asked(asked);
-        }
-        answer
-    }
-}
-
-/// What a look at a question says, where it lies.
-enum Looked {
-    /// All that is to be said.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory answers before"))]
-    Answered(Result<Decision, Rejection>),
-    /// Who is to be charged, and how much, by Redis.
-    #[cfg(feature = "redis")]
-    Charge((Identity, u64)),
-    /// Nothing.
-    Unknown,
-}
-
-impl Check<'_> {
-    /// Whether the question is about one limit that Redis has denied before. No request is made for what can be answered.
-    #[cfg(feature = "redis")]
-    #[inline]
-    fn look(&self) -> Looked {
-        let (Backend::Redis(guard), Few::One(ask), Mode::Charge) =
-            (&self.limiter.inner.backend, &self.asks, self.mode)
-        else {
-            return Looked::Unknown;
-        };
-        // What is borrowed is spent first.
-        if ask.policy().lease().is_some() {
-            return Looked::Unknown;
-        }
-        if let Err(error) = self.limiter.open() {
-            return Looked::Answered(Err(error.into()));
-        }
-        let (identity, cost) = match self.charge(ask) {
-            Ok(charge) => charge,
-            Err(rejection) => return Looked::Answered(Err(rejection)),
-        };
-        match guard.deny_now(ask, identity, cost) {
-            Some(decision) => {
-                observe::decided(ask.policy(), self.mode, decision.allowed, decision.origin);
-                Looked::Answered(Ok(decision))
-            }
-            None => Looked::Charge((identity, cost)),
-        }
-    }
-
-    #[cfg(not(feature = "redis"))]
-    fn look(&self) -> Looked {
-        Looked::Unknown
-    }
-}
-
-impl fmt::Debug for Deciding<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deciding")
-    }
-}

@@ -1,0 +1,60 @@
+//! What a look at a question says before Redis is asked.
+
+use super::Check;
+use crate::decision::{Decision, Rejection};
+#[cfg(feature = "redis")]
+use crate::few::Few;
+#[cfg(feature = "redis")]
+use crate::identity::Identity;
+#[cfg(feature = "redis")]
+use crate::limiter::{Backend, Mode};
+#[cfg(feature = "redis")]
+use crate::observe;
+
+/// What a look at a question says, where it lies.
+pub(super) enum Looked {
+    /// All that is to be said.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory answers before"))]
+    Answered(Result<Decision, Rejection>),
+    /// Who is to be charged, and how much, by Redis.
+    #[cfg(feature = "redis")]
+    Charge((Identity, u64)),
+    /// Nothing.
+    Unknown,
+}
+
+impl Check<'_> {
+    /// Whether the question is about one limit that Redis has denied before. No request is made for what can be answered.
+    #[cfg(feature = "redis")]
+    #[inline]
+    pub(super) fn look(&self) -> Looked {
+        let (Backend::Redis(guard), Few::One(ask), Mode::Charge) =
+            (&self.limiter.inner.backend, &self.asks, self.mode)
+        else {
+            return Looked::Unknown;
+        };
+        // What is borrowed is spent first.
+        if ask.policy().lease().is_some() {
+            return Looked::Unknown;
+        }
+        if let Err(error) = self.limiter.open() {
+            return Looked::Answered(Err(error.into()));
+        }
+        let (identity, cost) = match self.charge(ask) {
+            Ok(charge) => charge,
+            Err(rejection) => return Looked::Answered(Err(rejection)),
+        };
+        match guard.deny_now(ask, identity, cost) {
+            Some(decision) => {
+                observe::decided(ask.policy(), self.mode, decision.allowed, decision.origin);
+                Looked::Answered(Ok(decision))
+            }
+            None => Looked::Charge((identity, cost)),
+        }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    pub(super) fn look(&self) -> Looked {
+        Looked::Unknown
+    }
+}
