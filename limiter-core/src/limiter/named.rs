@@ -1,21 +1,23 @@
 //! Calls that name their policy, which is looked up in the limiter's book each time.
 
-use std::fmt;
-use std::mem;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+mod deciding;
+mod question;
 
-use super::{Acquire, Check, Limiter, Mode};
+use std::sync::Arc;
+
+pub use deciding::{NamedCheck, NamedDeciding};
+pub use question::{NamedAcquire, NamedRefund};
+
+use super::{Acquire, Limiter, Mode};
 use crate::__private::Resolved;
 use crate::book::{BookEntry, PolicyBook};
-use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::decision::{Decision, Origin, Rejection};
+#[cfg(all(feature = "book", feature = "redis"))]
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::Ask;
 use crate::units::Amount;
+use question::Question;
 
 /// What becomes of a call for which no policy is configured: none of its name, or not for this app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -257,169 +259,5 @@ impl<'a> Named<'a> {
             key,
             cost: Ok(Amount::ONE),
         }
-    }
-}
-
-/// Whose permits of which policy, and how many.
-#[derive(Clone, Debug)]
-struct Question<'a> {
-    named: Named<'a>,
-    key: Key<'a>,
-    cost: Result<Amount, ConfigError>,
-}
-
-impl Question<'_> {
-    fn resolve(&self) -> Result<Resolved, Rejection> {
-        self.named.limiter.resolve(self.named.name, &self.key)
-    }
-
-    fn check<'b>(&'b self, policy: &'b Policy, mode: Mode) -> Check<'b> {
-        let mut ask = Ask::new(policy, &self.key);
-        ask.set_cost(self.cost.clone());
-        Check::alone(self.named.limiter, ask, mode)
-    }
-}
-
-/// A question by the name of a policy, not yet asked: await it. Made by [`Named::check`] and [`Named::peek`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
-pub struct NamedCheck<'a> {
-    question: Question<'a>,
-    mode: Mode,
-}
-
-impl<'a> NamedCheck<'a> {
-    /// What the call costs, as [`Check::cost`]. Default: 1.
-    pub fn cost<C>(mut self, cost: C) -> Self
-    where
-        C: TryInto<Amount, Error: Into<ConfigError>>,
-    {
-        self.question.cost = cost.try_into().map_err(Into::into);
-        self
-    }
-}
-
-impl<'a> IntoFuture for NamedCheck<'a> {
-    type Output = Result<Decision, Rejection>;
-    type IntoFuture = NamedDeciding<'a>;
-
-    fn into_future(self) -> NamedDeciding<'a> {
-        NamedDeciding(Progress::Unasked(self))
-    }
-}
-
-/// The future of a [`NamedCheck`]. In process it is ready at the first poll, without an allocation. As cancel safe as that of
-/// [`Limiter::check`].
-#[must_use = "futures do nothing unless polled"]
-pub struct NamedDeciding<'a>(Progress<'a>);
-
-enum Progress<'a> {
-    Unasked(NamedCheck<'a>),
-    Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
-    Answered,
-}
-
-impl Future for NamedDeciding<'_> {
-    type Output = Result<Decision, Rejection>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        #[expect(clippy::panic, reason = "as every future, this one ends once")]
-        let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
-            Progress::Unasked(NamedCheck { question, mode }) => {
-                let policy = match question.resolve()? {
-                    Resolved::Policy(policy) => policy,
-                    Resolved::Allowed(decision) => return Poll::Ready(Ok(decision)),
-                };
-                if let Some(answer) = question.check(&policy, mode).without_waiting() {
-                    return Poll::Ready(answer);
-                }
-                Box::pin(async move { question.check(&policy, mode).await })
-            }
-            Progress::Asked(asked) => asked,
-            Progress::Answered => panic!("a decision polled again after it was made"),
-        };
-        let answer = asked.as_mut().poll(context);
-        if answer.is_pending() {
-            self.0 = Progress::Asked(asked);
-        }
-        answer
-    }
-}
-
-impl fmt::Debug for NamedDeciding<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NamedDeciding")
-    }
-}
-
-/// A wait for a permit by the name of a policy, not yet begun: await it. Made by [`Named::acquire`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is asked or charged until this is awaited"]
-pub struct NamedAcquire<'a> {
-    question: Question<'a>,
-    up_to: Duration,
-}
-
-impl<'a> NamedAcquire<'a> {
-    /// What the call costs, as [`Check::cost`]. Default: 1.
-    pub fn cost<C>(mut self, cost: C) -> Self
-    where
-        C: TryInto<Amount, Error: Into<ConfigError>>,
-    {
-        self.question.cost = cost.try_into().map_err(Into::into);
-        self
-    }
-
-    /// How long to wait in total, as [`Acquire::up_to`]. Default: [`Acquire::DEFAULT_UP_TO`].
-    pub fn up_to(self, up_to: Duration) -> Self {
-        Self { up_to, ..self }
-    }
-}
-
-impl<'a> IntoFuture for NamedAcquire<'a> {
-    type Output = Result<Allowed, Rejection>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.question.resolve()? {
-                Resolved::Policy(policy) => {
-                    let check = self.question.check(&policy, Mode::Charge);
-                    Acquire::new(check).up_to(self.up_to).await
-                }
-                Resolved::Allowed(decision) => decision.require(),
-            }
-        })
-    }
-}
-
-/// Permits to be given back by the name of their policy: await it. Made by [`Named::refund`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is given back until this is awaited"]
-pub struct NamedRefund<'a>(Question<'a>);
-
-impl<'a> NamedRefund<'a> {
-    /// How much is given back, as [`Refund::cost`](crate::Refund::cost). Default: 1.
-    pub fn cost<C>(mut self, cost: C) -> Self
-    where
-        C: TryInto<Amount, Error: Into<ConfigError>>,
-    {
-        self.0.cost = cost.try_into().map_err(Into::into);
-        self
-    }
-}
-
-impl<'a> IntoFuture for NamedRefund<'a> {
-    type Output = Result<(), Rejection>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let Question { named, key, cost } = self.0;
-            match named.limiter.resolve(named.name, &key)? {
-                Resolved::Policy(policy) => named.limiter.refund(&policy, key).cost(cost?).await,
-                Resolved::Allowed(_) => Ok(()),
-            }
-        })
     }
 }
