@@ -1,5 +1,6 @@
 //! Policies: what is limited, and how. A `Policy` that exists is valid.
 
+mod algorithm;
 mod builder;
 mod calendar;
 mod concurrency;
@@ -9,8 +10,10 @@ mod extras;
 mod fixed_window;
 mod funnel;
 mod key_list;
+mod kinds;
 mod lineage;
 mod on_denial;
+mod on_store_failure;
 mod penalty;
 mod purse;
 mod rate;
@@ -18,14 +21,15 @@ mod reciprocal;
 #[cfg(feature = "redis")]
 mod share;
 mod sliding_window;
+mod text;
 mod token_bucket;
 
 #[cfg(feature = "redis")]
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use algorithm::Algorithm;
 pub(crate) use builder::check_text;
 pub use builder::{
     CounterWindowShape, FixedWindowShape, LevelShape, PolicyBuilder, SlidingWindowShape, Window,
@@ -44,6 +48,7 @@ pub use key_list::KeyList;
 pub use lineage::Inheritance;
 pub(crate) use lineage::Scaled;
 pub use on_denial::OnDenial;
+pub use on_store_failure::OnStoreFailure;
 pub(crate) use penalty::Punishing;
 pub use penalty::{Penalty, PenaltyAfter};
 pub(crate) use purse::Lent;
@@ -101,180 +106,9 @@ struct Inner {
     extras: Option<Box<Extras>>,
 }
 
-/// Which algorithm a policy uses, with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Algorithm {
-    TokenBucket(TokenBucket),
-    Funnel(Funnel),
-    SlidingWindow(SlidingWindow),
-    CounterWindow(CounterWindow),
-    FixedWindow(FixedWindow),
-    Concurrency(Concurrency),
-}
-
-impl Algorithm {
-    /// The most that can be admitted at once, in the algorithm's own unit.
-    pub(crate) fn quota(&self) -> u64 {
-        match *self {
-            Self::TokenBucket(TokenBucket { capacity, .. }) | Self::Funnel(Funnel { capacity, .. }) => {
-                capacity
-            }
-            Self::SlidingWindow(SlidingWindow { limit, .. })
-            | Self::CounterWindow(CounterWindow { limit, .. })
-            | Self::FixedWindow(FixedWindow { limit, .. }) => limit,
-            Self::Concurrency(Concurrency { max, .. }) => max,
-        }
-    }
-
-    /// Whether it counts whole permits in windows; a level counts thousandths, which come back at a rate.
-    #[inline]
-    pub(crate) fn is_window(&self) -> bool {
-        !matches!(self, Self::TokenBucket(_) | Self::Funnel(_))
-    }
-
-    /// How the algorithm is called in names of keys.
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::TokenBucket(_) => "tb",
-            Self::Funnel(_) => "fn",
-            Self::SlidingWindow(_) => "sw",
-            Self::CounterWindow(_) => "cw",
-            Self::FixedWindow(_) => "fw",
-            Self::Concurrency(_) => "cc",
-        }
-    }
-}
-
-/// What a decision is when the store gives no answer within the deadline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnStoreFailure {
-    /// The policy is applied in this process, to this replica's share of it. The default.
-    ///
-    /// Of n replicas each admits a quota of max(1, ⌈quota/n⌉) at an nth of the rate, starting from an nth of what was left
-    /// when Redis was last heard about the key (of 100,000 keys, see
-    /// [`RedisBuilder::max_local_keys`](crate::RedisBuilder::max_local_keys)). So in any time T all of them admit at most n
-    /// permits more than the policy would, beside what Redis admits in the same time. A cost above the share is denied, and
-    /// told to ask again in half a second. The [`Origin`](crate::Origin) says `Insurance`.
-    ///
-    /// A replica is a [`Limiter`](crate::Limiter) of this namespace with all its clones. They are counted in Redis while it
-    /// answers (up to 1,024), or given by [`RedisBuilder::replicas`](crate::RedisBuilder::replicas): n is right for those that
-    /// have been running for some seconds before the outage. One that started in it counts itself alone.
-    ///
-    /// A value that cannot be read ([`WrongType`](crate::StoreErrorKind::WrongType),
-    /// [`UnknownLayout`](crate::StoreErrorKind::UnknownLayout)) is no outage, so it is an error, as is a store in process
-    /// that is full.
-    #[default]
-    Local,
-    /// No decision: the call fails with [`Rejection::Unavailable`](crate::Rejection::Unavailable).
-    Error,
-    /// The call is allowed; its [`Origin`](crate::Origin) says `FailedOpen`.
-    Allow,
-    /// The call is denied; its [`Origin`](crate::Origin) says `FailedClosed`.
-    Deny,
-}
-
 impl Policy {
     /// How long a decision may take, the wait for a connection included, unless the policy says otherwise.
     pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
-
-    /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity + rate·T.
-    pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
-        PolicyBuilder::level(name.into(), |capacity, rate| {
-            Algorithm::TokenBucket(TokenBucket { capacity, rate })
-        })
-    }
-
-    /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
-    /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
-    /// [Paced](PolicyBuilder::paced), it tells each call how long to wait, so that calls leave evenly.
-    pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
-        PolicyBuilder::level(name.into(), |capacity, rate| {
-            Algorithm::Funnel(Funnel {
-                capacity,
-                rate,
-                paced: false,
-            })
-        })
-    }
-
-    /// An exact sliding window: never more than `limit` permits in any window.
-    pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowShape> {
-        PolicyBuilder::sliding_window(name.into())
-    }
-
-    /// A sliding window that is estimated from two counters: so much memory however large the limit, and a stated error.
-    ///
-    /// The last window is taken to hold what this period was given, and of what the period before was given the part by which
-    /// it reaches into that window. Periods are as long as the window; they begin with a key's first permit, and follow each
-    /// other while something counts.
-    ///
-    /// Over any time T it gives at most limit · (1 + T / window) permits, as a token bucket of that capacity and rate does. So
-    /// in any window it is less than twice the limit: as much as that where somebody takes all at the end of a period and all
-    /// at the end of the next; calls at random moments get some percent more than the limit (13 of a hundred at most, as measured). Where that is too much, there is
-    /// [`sliding_window`](Self::sliding_window), at 8 bytes a permit.
-    ///
-    /// When its window changes, what counts is kept, and over any time T no more is given than by the larger limit and the
-    /// shorter window.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Policy};
-    /// use std::time::Duration;
-    ///
-    /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).build();
-    /// let policy = Policy::counter_window("events").limit(1_000_000).window("1m").build()?;
-    ///
-    /// assert!(limits.check(&policy, "ann").cost(1_000_000).await?.is_allowed());
-    /// // A quarter of the next minute later, a quarter of them counts no more.
-    /// clock.advance(Duration::from_secs(75));
-    /// let decision = limits.check(&policy, "ann").await?;
-    /// assert_eq!(decision.remaining(), 249_999);
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn counter_window(name: impl Into<String>) -> PolicyBuilder<CounterWindowShape> {
-        PolicyBuilder::counter_window(name.into())
-    }
-
-    /// A fixed window: at most `limit` permits in each period. The cheapest algorithm: one count.
-    ///
-    /// A period begins with a key's first permit. [`aligned`](PolicyBuilder::aligned), it is a minute, an hour, a day, a week
-    /// or a month of the calendar, by the store's clock and a fixed offset from UTC: what quotas are sold by.
-    ///
-    /// Around the end of a period up to twice the limit is given within a moment. All that was used comes back at once.
-    ///
-    /// When the limit changes, what was used is kept. When the window changes, or how it is aligned, what was used counts until
-    /// the period ends in which it was, or for one window of the new length, whichever is sooner: so each of two policies
-    /// that take turns is given no more in a period than the larger limit, and a period that follows another lasts as the policy
-    /// says that begins it.
-    ///
-    /// A clock that steps back does not end a period, and makes none last longer than a window from then on.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Policy, Timestamp, UtcOffset};
-    /// use std::time::Duration;
-    ///
-    /// // 2024-02-29T23:00:00Z
-    /// let clock = ManualClock::starting_at(Timestamp::from_micros(1_709_247_600_000_000));
-    /// let limits = Limiter::in_process().clock(&clock).build();
-    /// let daily = Policy::fixed_window("daily").limit(2).window("1d").aligned(UtcOffset::UTC).build()?;
-    /// let month = Policy::fixed_window("month").limit(2).window("month").aligned("+02:00").build()?;
-    ///
-    /// assert!(limits.check(&daily, "ann").cost(2).await?.is_allowed());
-    /// let denied = limits.check(&daily, "ann").await?;
-    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_600)));
-    /// // Two hours further east it is March already.
-    /// let decision = limits.check(&month, "ann").await?;
-    /// assert_eq!(decision.reset_after(), Duration::from_secs(31 * 86_400 - 3_600));
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn fixed_window(name: impl Into<String>) -> PolicyBuilder<FixedWindowShape> {
-        PolicyBuilder::fixed_window(name.into())
-    }
 
     /// The policy's name, part of the identity of its state.
     #[must_use]
@@ -448,74 +282,3 @@ impl PartialEq for Policy {
 }
 
 impl Eq for Policy {}
-
-impl fmt::Debug for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policy")
-            .field("name", &self.0.name)
-            .field("algorithm", &self.0.algorithm)
-            .field("group", &self.0.group)
-            .field("on_store_failure", &self.0.on_store_failure)
-            .field("deadline", &self.0.deadline)
-            .field("lease", &self.0.lease)
-            .field("extras", &self.0.extras)
-            .field("generation", &self.0.generation)
-            .field("before", &self.before())
-            .finish()
-    }
-}
-
-/// `search (token bucket: 20, refilled at 10/s)`.
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self.0.algorithm {
-            Algorithm::TokenBucket(TokenBucket { capacity, rate }) => {
-                write!(
-                    f,
-                    "{name} (token bucket: {}, refilled at {rate})",
-                    Amount::from_thousandths(capacity)
-                )
-            }
-            Algorithm::Funnel(Funnel {
-                capacity,
-                rate,
-                paced,
-            }) => {
-                write!(
-                    f,
-                    "{name} ({}: {}, drained at {rate})",
-                    if paced { "paced funnel" } else { "funnel" },
-                    Amount::from_thousandths(capacity)
-                )
-            }
-            Algorithm::SlidingWindow(SlidingWindow { limit, window }) => {
-                write!(
-                    f,
-                    "{name} (sliding window: {limit} in any {})",
-                    rate::Span(window)
-                )
-            }
-            Algorithm::CounterWindow(CounterWindow { limit, window }) => {
-                write!(
-                    f,
-                    "{name} (counter window: {limit} in about {})",
-                    rate::Span(window)
-                )
-            }
-            Algorithm::FixedWindow(FixedWindow {
-                limit,
-                window,
-                periods,
-            }) => {
-                write!(f, "{name} (fixed window: {limit} in each ")?;
-                match periods {
-                    Periods::FirstUse => write!(f, "{} from its first use)", rate::Span(window)),
-                    Periods::Aligned(offset) => write!(f, "{} of {offset})", rate::Span(window)),
-                    Periods::Months(offset) => write!(f, "month of {offset})"),
-                }
-            }
-            Algorithm::Concurrency(limit) => write!(f, "{name} (concurrency: {limit})"),
-        }
-    }
-}

@@ -1,6 +1,8 @@
 //! Builds policies, and refuses those that cannot hold.
 
 mod extras;
+mod length;
+mod levels;
 mod windows;
 
 use std::ops::RangeInclusive;
@@ -8,16 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::extras::ExtraSettings;
-use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy, Rate, SlidingWindow};
+use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::key::escape_part;
-use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
-pub use windows::{CounterWindowShape, FixedWindowShape};
-use windows::{Length, whole_permits};
+pub use length::Window;
+pub use levels::LevelShape;
+pub use windows::{CounterWindowShape, FixedWindowShape, SlidingWindowShape};
 
-/// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at once.
-const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
 /// A lease is of no use where an answer takes as long.
 const LEASES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
@@ -35,48 +35,6 @@ pub struct PolicyBuilder<S> {
     pub(super) lease: Option<Duration>,
     extras: ExtraSettings,
     mistake: Option<ConfigError>,
-}
-
-/// What a token bucket or a funnel needs: a capacity and a rate.
-#[derive(Clone, Debug)]
-pub struct LevelShape {
-    capacity: Option<Amount>,
-    rate: Option<Rate>,
-    paced: bool,
-    algorithm: fn(u64, Rate) -> Algorithm,
-}
-
-/// What a sliding window needs: a limit and a window.
-#[derive(Clone, Debug)]
-pub struct SlidingWindowShape {
-    limit: Option<Amount>,
-    window: Option<Duration>,
-}
-
-impl PolicyBuilder<LevelShape> {
-    pub(super) fn level(name: String, algorithm: fn(u64, Rate) -> Algorithm) -> Self {
-        Self::new(
-            name,
-            LevelShape {
-                capacity: None,
-                rate: None,
-                paced: false,
-                algorithm,
-            },
-        )
-    }
-}
-
-impl PolicyBuilder<SlidingWindowShape> {
-    pub(super) fn sliding_window(name: String) -> Self {
-        Self::new(
-            name,
-            SlidingWindowShape {
-                limit: None,
-                window: None,
-            },
-        )
-    }
 }
 
 impl<S> PolicyBuilder<S> {
@@ -211,177 +169,6 @@ impl<S> PolicyBuilder<S> {
     }
 }
 
-impl PolicyBuilder<LevelShape> {
-    /// What can be admitted at once: the tokens of a full bucket, what a funnel holds. Required.
-    pub fn capacity(mut self, capacity: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        self.shape.capacity = self.parse(capacity);
-        self
-    }
-
-    /// How fast tokens come back, or the funnel drains: a number (per second), text such as `"100/min"`, or a [`Rate`].
-    /// Required.
-    pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
-        self.shape.rate = self.parse(rate);
-        self
-    }
-
-    /// Has a funnel tell each call that it admits how long to wait ([`Decision::delay`](crate::Decision::delay)): until
-    /// all that was admitted before it has drained. Calls that wait so long leave evenly, at the funnel's rate. The queue
-    /// is bounded by the capacity: who would make it longer is denied. Default: calls leave at once.
-    ///
-    /// [`Limiter::check`](crate::Limiter::check) tells, and the caller waits; [`Limiter::acquire`](crate::Limiter::acquire) and an
-    /// annotated function wait by themselves. A caller that gives up while it waits
-    /// has been charged; [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after. A paced funnel
-    /// can lend nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Policy};
-    /// use std::time::Duration;
-    ///
-    /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).build();
-    /// let policy = Policy::funnel("mail").capacity(3).rate("2/s").paced().build()?;
-    /// for delay in [0, 500, 1_000] {
-    ///     let decision = limits.check(&policy, "ann").await?;
-    ///     assert_eq!(decision.delay(), Duration::from_millis(delay));
-    /// }
-    /// let denied = limits.check(&policy, "ann").await?;
-    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(500)));
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn paced(mut self) -> Self {
-        self.shape.paced = true;
-        self
-    }
-
-    /// The policy.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] names the first value that is missing or out of range.
-    pub fn build(self) -> Result<Policy, ConfigError> {
-        self.finish(
-            |LevelShape {
-                 capacity,
-                 rate,
-                 paced,
-                 algorithm,
-             }| {
-                let (capacity, rate) = level(capacity, rate)?;
-                match algorithm(capacity, rate) {
-                    Algorithm::Funnel(funnel) => Ok(Algorithm::Funnel(Funnel { paced, ..funnel })),
-                    _ if paced => {
-                        let expected = "a funnel, which knows what has not drained yet";
-                        Err(ConfigError::invalid("paced policy", "token bucket", expected))
-                    }
-                    bucket => Ok(bucket),
-                }
-            },
-        )
-    }
-}
-
-impl PolicyBuilder<SlidingWindowShape> {
-    /// The permits in any window, a whole number from 1 to 1,048,576. Required.
-    pub fn limit(mut self, limit: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        self.shape.limit = self.parse(limit);
-        self
-    }
-
-    /// The window's length: a [`Duration`], or text such as `"1m"`. Required.
-    pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
-        self.shape.window = self.length("window", window);
-        self
-    }
-
-    /// The policy.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] names the first value that is missing or out of range.
-    pub fn build(self) -> Result<Policy, ConfigError> {
-        self.finish(|SlidingWindowShape { limit, window }| {
-            let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
-            let window = window.ok_or(ConfigError::Missing { what: "window" })?;
-            Ok(Algorithm::SlidingWindow(SlidingWindow {
-                limit: whole_permits(limit, MAX_WINDOW_LIMIT)?,
-                window: whole_micros(window, MAX_EXACT, "142 years")?,
-            }))
-        })
-    }
-}
-
-/// A length of time, as [`PolicyBuilder::window`] and [`PolicyBuilder::lease`] read it from a [`Duration`] or from text.
-/// `"week"` is seven days; `"month"` is a month of the calendar, of which only a fixed window is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window(Length);
-
-impl Window {
-    /// The length, unless that depends on the calendar.
-    pub(super) fn span(self, what: &'static str) -> Result<Duration, ConfigError> {
-        match self.0 {
-            Length::Of(length) => Ok(length),
-            Length::Month => {
-                let expected = "a length such as `30d`: only a fixed window can be a month of the calendar";
-                Err(ConfigError::invalid(what, "month", expected))
-            }
-        }
-    }
-}
-
-impl From<Duration> for Window {
-    fn from(length: Duration) -> Self {
-        Self(Length::Of(length))
-    }
-}
-
-impl TryFrom<&str> for Window {
-    type Error = ConfigError;
-
-    fn try_from(text: &str) -> Result<Self, ConfigError> {
-        Ok(Self(match text.trim() {
-            "month" => Length::Month,
-            "week" => Length::Of(Duration::from_secs(7 * 86_400)),
-            text => Length::Of(parse_duration(text)?),
-        }))
-    }
-}
-
-/// A window that the exact arithmetic holds, in microseconds.
-fn whole_micros(window: Duration, most: u64, text: &str) -> Result<u64, ConfigError> {
-    let micros = micros_ceil(window);
-    if micros == 0 || micros > most || !window.as_nanos().is_multiple_of(1_000) {
-        let expected = format!("whole microseconds, more than zero and at most {text}");
-        return Err(ConfigError::invalid(
-            "window",
-            format_args!("{window:?}"),
-            expected,
-        ));
-    }
-    Ok(micros)
-}
-
-/// A capacity and a rate that the exact arithmetic holds.
-fn level(capacity: Option<Amount>, rate: Option<Rate>) -> Result<(u64, Rate), ConfigError> {
-    let capacity = capacity.ok_or(ConfigError::Missing { what: "capacity" })?;
-    let rate = rate.ok_or(ConfigError::Missing { what: "rate" })?;
-    let thousandths = u64::try_from(capacity.as_thousandths()).unwrap_or(u64::MAX);
-    if thousandths == 0 || thousandths > MAX_EXACT {
-        let expected = format!(
-            "more than zero and at most {}",
-            Amount::from_thousandths(MAX_EXACT)
-        );
-        return Err(ConfigError::invalid("capacity", capacity, expected));
-    }
-    if rate.time_for(thousandths, 0) >= MAX_EXACT {
-        let expected = format!("a capacity that {rate} fills within 142 years");
-        return Err(ConfigError::invalid("capacity", capacity, expected));
-    }
-    Ok((thousandths, rate))
-}
-
 pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), ConfigError> {
     if text.is_empty() || text.len() > MAX_NAME_BYTES {
         return Err(ConfigError::invalid(
@@ -394,98 +181,4 @@ pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), ConfigErr
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mistake_names_the_value_and_what_was_expected() {
-        let refused = [
-            (Policy::token_bucket("p").rate(1).build(), "capacity is missing"),
-            (Policy::token_bucket("p").capacity(1).build(), "rate is missing"),
-            (
-                Policy::token_bucket("p").capacity(-1).rate(1).build(),
-                "amount is `-1`",
-            ),
-            (
-                Policy::token_bucket("p").capacity(f64::NAN).rate(1).build(),
-                "amount is `NaN`",
-            ),
-            (
-                Policy::token_bucket("p").capacity(0).rate(1).build(),
-                "capacity is `0`",
-            ),
-            (
-                Policy::token_bucket("p").capacity(u64::MAX).rate(1).build(),
-                "capacity is `18446744073709551615`",
-            ),
-            (
-                Policy::token_bucket("p")
-                    .capacity(1_000_000_000_u64)
-                    .rate("1/30d")
-                    .build(),
-                "fills within 142 years",
-            ),
-            (Policy::funnel("p").capacity(1).rate("10").build(), "rate is `10`"),
-            (
-                Policy::sliding_window("p").limit(0.5).window("1s").build(),
-                "limit is `0.5`",
-            ),
-            (
-                Policy::sliding_window("p").limit(1).window("10").build(),
-                "duration is `10`",
-            ),
-            (
-                Policy::sliding_window("p")
-                    .limit(1)
-                    .window(Duration::ZERO)
-                    .build(),
-                "window is `0ns`",
-            ),
-            (
-                Policy::sliding_window("p").limit(2_000_000).window("1s").build(),
-                "limit is `2000000`",
-            ),
-            (
-                Policy::sliding_window("p")
-                    .limit(1)
-                    .window("1s")
-                    .lease("1s")
-                    .build(),
-                "lease is `1s`, expected none for an exact window",
-            ),
-            (
-                Policy::funnel("p")
-                    .capacity(1)
-                    .rate(1)
-                    .paced()
-                    .lease("1s")
-                    .build(),
-                "lease is `1s`, expected none for a paced funnel",
-            ),
-            (
-                Policy::token_bucket("p").capacity(1).rate(1).paced().build(),
-                "paced policy is `token bucket`, expected a funnel",
-            ),
-            (
-                Policy::funnel("p").capacity(1).rate(1).lease("1ms").build(),
-                "lease is `1ms`, expected 10 ms to an hour",
-            ),
-            (
-                Policy::sliding_window("").limit(1).window("1s").build(),
-                "policy name is ``",
-            ),
-            (
-                Policy::sliding_window("p")
-                    .limit(1)
-                    .window("1s")
-                    .deadline(Duration::ZERO)
-                    .build(),
-                "deadline is `0ns`",
-            ),
-        ];
-        for (policy, message) in refused {
-            let error = policy.expect_err(message).to_string();
-            assert!(error.contains(message), "{error}");
-        }
-    }
-}
+mod tests;

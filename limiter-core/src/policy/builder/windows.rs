@@ -1,12 +1,24 @@
-//! What counter windows and fixed windows need.
+//! What windows need.
 
 use std::time::Duration;
 
-use super::{PolicyBuilder, Window, whole_micros};
+use super::PolicyBuilder;
+use super::length::{Length, Window, whole_micros};
 use crate::error::ConfigError;
 use crate::policy::calendar::{MONTH, can_be_aligned};
-use crate::policy::{Algorithm, CounterWindow, FixedWindow, MAX_COUNTED, Periods, Policy, UtcOffset};
+use crate::policy::{
+    Algorithm, CounterWindow, FixedWindow, MAX_COUNTED, Periods, Policy, SlidingWindow, UtcOffset,
+};
 use crate::units::{Amount, MAX_EXACT};
+
+/// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at once.
+const MAX_WINDOW_LIMIT: u64 = 1 << 20;
+/// What a sliding window needs: a limit and a window.
+#[derive(Clone, Debug, Default)]
+pub struct SlidingWindowShape {
+    limit: Option<Amount>,
+    window: Option<Duration>,
+}
 
 /// What a counter window needs: a limit and a window.
 #[derive(Clone, Debug, Default)]
@@ -23,11 +35,37 @@ pub struct FixedWindowShape {
     aligned: Option<UtcOffset>,
 }
 
-/// How long a window is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
-    Of(Duration),
-    Month,
+impl PolicyBuilder<SlidingWindowShape> {
+    pub(in crate::policy) fn sliding_window(name: String) -> Self {
+        Self::new(name, SlidingWindowShape::default())
+    }
+
+    /// The permits in any window, a whole number from 1 to 1,048,576. Required.
+    pub fn limit(mut self, limit: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.shape.limit = self.parse(limit);
+        self
+    }
+
+    /// The window's length: a [`Duration`], or text such as `"1m"`. Required.
+    pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
+        self.shape.window = self.length("window", window);
+        self
+    }
+
+    /// The policy.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the first value that is missing or out of range.
+    pub fn build(self) -> Result<Policy, ConfigError> {
+        self.finish(|SlidingWindowShape { limit, window }| {
+            let (limit, window) = both(limit, window)?;
+            Ok(Algorithm::SlidingWindow(SlidingWindow {
+                limit: whole_permits(limit, MAX_WINDOW_LIMIT)?,
+                window: whole_micros(window, MAX_EXACT, "142 years")?,
+            }))
+        })
+    }
 }
 
 impl PolicyBuilder<CounterWindowShape> {
@@ -54,8 +92,7 @@ impl PolicyBuilder<CounterWindowShape> {
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(self) -> Result<Policy, ConfigError> {
         self.finish(|CounterWindowShape { limit, window }| {
-            let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
-            let window = window.ok_or(ConfigError::Missing { what: "window" })?;
+            let (limit, window) = both(limit, window)?;
             Ok(Algorithm::CounterWindow(CounterWindow {
                 limit: whole_permits(limit, MAX_COUNTED)?,
                 window: whole_micros(window, MAX_COUNTED, "50 days")?,
@@ -99,8 +136,7 @@ impl PolicyBuilder<FixedWindowShape> {
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(self) -> Result<Policy, ConfigError> {
         self.finish(|FixedWindowShape { limit, window, aligned }| {
-            let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
-            let window = window.ok_or(ConfigError::Missing { what: "window" })?;
+            let (limit, window) = both(limit, window)?;
             let limit = whole_permits(limit, MAX_EXACT)?;
             let (window, periods) = match (window, aligned) {
                 (Length::Month, Some(offset)) => (MONTH, Periods::Months(offset)),
@@ -127,22 +163,15 @@ impl PolicyBuilder<FixedWindowShape> {
     }
 }
 
-impl<S> PolicyBuilder<S> {
-    /// Keeps a length that does not depend on the calendar, or the first mistake.
-    pub(super) fn length(
-        &mut self,
-        what: &'static str,
-        length: impl TryInto<Window, Error: Into<ConfigError>>,
-    ) -> Option<Duration> {
-        let length: Window = self.parse(length)?;
-        let span = length.span(what);
-        span.map_err(|error| self.mistake.get_or_insert(error).clone())
-            .ok()
-    }
+/// What no window does without.
+fn both<W>(limit: Option<Amount>, window: Option<W>) -> Result<(Amount, W), ConfigError> {
+    let limit = limit.ok_or(ConfigError::Missing { what: "limit" })?;
+    let window = window.ok_or(ConfigError::Missing { what: "window" })?;
+    Ok((limit, window))
 }
 
 /// A limit that is a whole number.
-pub(super) fn whole_permits(limit: Amount, most: u64) -> Result<u64, ConfigError> {
+fn whole_permits(limit: Amount, most: u64) -> Result<u64, ConfigError> {
     if !limit.is_whole() || limit.is_zero() || limit > Amount::from(most) {
         let expected = format!("whole permits from 1 to {most}");
         return Err(ConfigError::invalid("limit", limit, expected));
@@ -151,90 +180,4 @@ pub(super) fn whole_permits(limit: Amount, most: u64) -> Result<u64, ConfigError
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mistake_names_the_value_and_what_was_expected() {
-        let counter = || Policy::counter_window("p");
-        let fixed = || Policy::fixed_window("p");
-        let refused = [
-            (counter().window("1s").build(), "limit is missing"),
-            (counter().limit(1).build(), "window is missing"),
-            (counter().limit(0).window("1s").build(), "limit is `0`"),
-            (counter().limit(0.5).window("1s").build(), "limit is `0.5`"),
-            (
-                counter().limit(5_000_000_000_000_u64).window("1s").build(),
-                "from 1 to 4398046511104",
-            ),
-            (counter().limit(1).window("51d").build(), "at most 50 days"),
-            (
-                counter().limit(1).window("month").build(),
-                "window is `month`, expected a length",
-            ),
-            (
-                counter().limit(1).window("1s").lease("1s").build(),
-                "expected none for a window",
-            ),
-            (fixed().window("1s").build(), "limit is missing"),
-            (fixed().limit(1).build(), "window is missing"),
-            (
-                fixed().limit(u64::MAX).window("1s").build(),
-                "from 1 to 4503599627370496",
-            ),
-            (fixed().limit(1).window("0s").build(), "window is `0ns`"),
-            (
-                fixed().limit(1).window("month").build(),
-                "`aligned` with an offset",
-            ),
-            (
-                fixed().limit(1).window("7m").aligned("utc").build(),
-                "window is `420s`, expected a month",
-            ),
-            (
-                fixed().limit(1).window("2w").aligned("utc").build(),
-                "since it is aligned",
-            ),
-            (
-                fixed().limit(1).window("1d").aligned("CET").build(),
-                "offset from UTC is `CET`",
-            ),
-            (
-                fixed().limit(1).window("1d").lease("1s").build(),
-                "expected none for a window",
-            ),
-        ];
-        for (policy, message) in refused {
-            let error = policy.expect_err(message).to_string();
-            assert!(error.contains(message), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_policy_shows_what_it_is() {
-        let fixed = |window: &str| Policy::fixed_window("p").limit(5).window(window);
-        let shown = [
-            (
-                Policy::counter_window("p").limit(5).window("week").build(),
-                "p (counter window: 5 in about 7d)",
-            ),
-            (
-                fixed("1h30m").build(),
-                "p (fixed window: 5 in each 1h30m from its first use)",
-            ),
-            (
-                fixed("1d").aligned(UtcOffset::UTC).build(),
-                "p (fixed window: 5 in each 1d of UTC)",
-            ),
-            (
-                fixed("month").aligned("-05:30").build(),
-                "p (fixed window: 5 in each month of -05:30)",
-            ),
-        ];
-        for (policy, text) in shown {
-            assert_eq!(policy.unwrap().to_string(), text);
-        }
-        let month = fixed("month").aligned("utc").build().unwrap();
-        assert_eq!(month.window(), Duration::from_secs(31 * 86_400));
-    }
-}
+mod tests;

@@ -1,0 +1,47 @@
+//! Which algorithm a policy uses.
+
+use super::{Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
+
+/// Which algorithm a policy uses, with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Algorithm {
+    TokenBucket(TokenBucket),
+    Funnel(Funnel),
+    SlidingWindow(SlidingWindow),
+    CounterWindow(CounterWindow),
+    FixedWindow(FixedWindow),
+    Concurrency(Concurrency),
+}
+
+impl Algorithm {
+    /// The most that can be admitted at once, in the algorithm's own unit.
+    pub(crate) fn quota(&self) -> u64 {
+        match *self {
+            Self::TokenBucket(TokenBucket { capacity, .. }) | Self::Funnel(Funnel { capacity, .. }) => {
+                capacity
+            }
+            Self::SlidingWindow(SlidingWindow { limit, .. })
+            | Self::CounterWindow(CounterWindow { limit, .. })
+            | Self::FixedWindow(FixedWindow { limit, .. }) => limit,
+            Self::Concurrency(Concurrency { max, .. }) => max,
+        }
+    }
+
+    /// Whether it counts whole permits in windows; a level counts thousandths, which come back at a rate.
+    #[inline]
+    pub(crate) fn is_window(&self) -> bool {
+        !matches!(self, Self::TokenBucket(_) | Self::Funnel(_))
+    }
+
+    /// How the algorithm is called in names of keys.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::TokenBucket(_) => "tb",
+            Self::Funnel(_) => "fn",
+            Self::SlidingWindow(_) => "sw",
+            Self::CounterWindow(_) => "cw",
+            Self::FixedWindow(_) => "fw",
+            Self::Concurrency(_) => "cc",
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What token buckets and funnels need.
+
+use super::PolicyBuilder;
+use crate::error::ConfigError;
+use crate::policy::{Algorithm, Funnel, Policy, Rate};
+use crate::units::{Amount, MAX_EXACT};
+
+/// What a token bucket or a funnel needs: a capacity and a rate.
+#[derive(Clone, Debug)]
+pub struct LevelShape {
+    capacity: Option<Amount>,
+    rate: Option<Rate>,
+    paced: bool,
+    algorithm: fn(u64, Rate) -> Algorithm,
+}
+
+impl PolicyBuilder<LevelShape> {
+    pub(in crate::policy) fn level(name: String, algorithm: fn(u64, Rate) -> Algorithm) -> Self {
+        Self::new(
+            name,
+            LevelShape {
+                capacity: None,
+                rate: None,
+                paced: false,
+                algorithm,
+            },
+        )
+    }
+
+    /// What can be admitted at once: the tokens of a full bucket, what a funnel holds. Required.
+    pub fn capacity(mut self, capacity: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.shape.capacity = self.parse(capacity);
+        self
+    }
+
+    /// How fast tokens come back, or the funnel drains: a number (per second), text such as `"100/min"`, or a [`Rate`].
+    /// Required.
+    pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
+        self.shape.rate = self.parse(rate);
+        self
+    }
+
+    /// Has a funnel tell each call that it admits how long to wait ([`Decision::delay`](crate::Decision::delay)): until
+    /// all that was admitted before it has drained. Calls that wait so long leave evenly, at the funnel's rate. The queue
+    /// is bounded by the capacity: who would make it longer is denied. Default: calls leave at once.
+    ///
+    /// [`Limiter::check`](crate::Limiter::check) tells, and the caller waits; [`Limiter::acquire`](crate::Limiter::acquire) and an
+    /// annotated function wait by themselves. A caller that gives up while it waits
+    /// has been charged; [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after. A paced funnel
+    /// can lend nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let policy = Policy::funnel("mail").capacity(3).rate("2/s").paced().build()?;
+    /// for delay in [0, 500, 1_000] {
+    ///     let decision = limits.check(&policy, "ann").await?;
+    ///     assert_eq!(decision.delay(), Duration::from_millis(delay));
+    /// }
+    /// let denied = limits.check(&policy, "ann").await?;
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(500)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn paced(mut self) -> Self {
+        self.shape.paced = true;
+        self
+    }
+
+    /// The policy.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the first value that is missing or out of range.
+    pub fn build(self) -> Result<Policy, ConfigError> {
+        self.finish(
+            |LevelShape {
+                 capacity,
+                 rate,
+                 paced,
+                 algorithm,
+             }| {
+                let (capacity, rate) = level(capacity, rate)?;
+                match algorithm(capacity, rate) {
+                    Algorithm::Funnel(funnel) => Ok(Algorithm::Funnel(Funnel { paced, ..funnel })),
+                    _ if paced => {
+                        let expected = "a funnel, which knows what has not drained yet";
+                        Err(ConfigError::invalid("paced policy", "token bucket", expected))
+                    }
+                    bucket => Ok(bucket),
+                }
+            },
+        )
+    }
+}
+
+/// A capacity and a rate that the exact arithmetic holds.
+fn level(capacity: Option<Amount>, rate: Option<Rate>) -> Result<(u64, Rate), ConfigError> {
+    let capacity = capacity.ok_or(ConfigError::Missing { what: "capacity" })?;
+    let rate = rate.ok_or(ConfigError::Missing { what: "rate" })?;
+    let thousandths = u64::try_from(capacity.as_thousandths()).unwrap_or(u64::MAX);
+    if thousandths == 0 || thousandths > MAX_EXACT {
+        let expected = format!(
+            "more than zero and at most {}",
+            Amount::from_thousandths(MAX_EXACT)
+        );
+        return Err(ConfigError::invalid("capacity", capacity, expected));
+    }
+    if rate.time_for(thousandths, 0) >= MAX_EXACT {
+        let expected = format!("a capacity that {rate} fills within 142 years");
+        return Err(ConfigError::invalid("capacity", capacity, expected));
+    }
+    Ok((thousandths, rate))
+}
