@@ -2,7 +2,10 @@
 
 mod convert;
 mod count;
+mod entry;
+mod fallback;
 mod hold;
+mod policies;
 mod report;
 
 pub use std::sync::LazyLock;
@@ -17,7 +20,13 @@ pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
 pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use count::{Charged, counts, enter_counted};
+pub use entry::Entry;
+pub use fallback::{Fallback, ResolveValue};
 pub use hold::{Permits, concurrency, hold};
+pub use policies::{
+    Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
+    token_bucket,
+};
 pub use report::Reporter;
 
 use std::task::Poll;
@@ -27,240 +36,8 @@ use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::limiter::{Check, Limiter};
-use crate::policy::{OnDenial, PolicyBuilder};
-use crate::request::Ask;
-
-/// A policy, or why there is none.
-pub type Built = Result<Policy, ConfigError>;
-
-/// What an attribute says about its policy beside the algorithm's own parameters.
-#[derive(Debug)]
-pub struct Options {
-    /// The deadline, where one is given.
-    pub deadline: Option<Result<Duration, ConfigError>>,
-    /// The answer when the store is out, where one is given.
-    pub on_store_failure: Option<OnStoreFailure>,
-    /// For how long permits are borrowed, where they are.
-    pub lease: Option<Result<Duration, ConfigError>>,
-}
-
-impl Options {
-    fn apply<S>(&self, mut builder: PolicyBuilder<S>) -> Result<PolicyBuilder<S>, ConfigError> {
-        if let Some(deadline) = &self.deadline {
-            builder = builder.deadline(deadline.clone()?);
-        }
-        if let Some(answer) = self.on_store_failure {
-            builder = builder.on_store_failure(answer);
-        }
-        if let Some(lease) = &self.lease {
-            builder = builder.lease(lease.clone()?);
-        }
-        Ok(builder)
-    }
-}
-
-/// The policy of a `#[token_limiter]`.
-///
-/// # Errors
-///
-/// The first parameter that cannot be used.
-pub fn token_bucket(
-    name: &str,
-    capacity: Result<Amount, ConfigError>,
-    rate: Result<Rate, ConfigError>,
-    options: &Options,
-) -> Built {
-    let builder = Policy::token_bucket(name).capacity(capacity?).rate(rate?);
-    options.apply(builder)?.build()
-}
-
-/// The policy of a `#[funnel_limiter]`.
-///
-/// # Errors
-///
-/// The first parameter that cannot be used.
-pub fn funnel(
-    name: &str,
-    capacity: Result<Amount, ConfigError>,
-    rate: Result<Rate, ConfigError>,
-    options: &Options,
-) -> Built {
-    let builder = Policy::funnel(name).capacity(capacity?).rate(rate?);
-    options.apply(builder)?.build()
-}
-
-/// The policy of a `#[window_limiter]`.
-///
-/// # Errors
-///
-/// The first parameter that cannot be used.
-pub fn sliding_window(
-    name: &str,
-    limit: Result<Amount, ConfigError>,
-    window: Result<Duration, ConfigError>,
-    options: &Options,
-) -> Built {
-    let builder = Policy::sliding_window(name).limit(limit?).window(window?);
-    options.apply(builder)?.build()
-}
-
-/// The policy of a `#[funnel_limiter(paced)]`.
-///
-/// # Errors
-///
-/// The first parameter that cannot be used.
-pub fn paced_funnel(
-    name: &str,
-    capacity: Result<Amount, ConfigError>,
-    rate: Result<Rate, ConfigError>,
-    options: &Options,
-) -> Built {
-    let builder = Policy::funnel(name).capacity(capacity?).rate(rate?).paced();
-    options.apply(builder)?.build()
-}
-
-/// The policy of a `#[window_limiter(kind = counter)]`.
-///
-/// # Errors
-///
-/// The first parameter that cannot be used.
-pub fn counter_window(
-    name: &str,
-    limit: Result<Amount, ConfigError>,
-    window: Result<Duration, ConfigError>,
-    options: &Options,
-) -> Built {
-    let builder = Policy::counter_window(name).limit(limit?).window(window?);
-    options.apply(builder)?.build()
-}
-
-/// The policy of a `#[window_limiter(kind = fixed)]`; without a window it is a month.
-///
-/// # Errors
-///
-/// The first parameter that cannot be used.
-pub fn fixed_window(
-    name: &str,
-    limit: Result<Amount, ConfigError>,
-    window: Option<Result<Duration, ConfigError>>,
-    align: Option<&str>,
-    options: &Options,
-) -> Built {
-    let mut builder = Policy::fixed_window(name).limit(limit?);
-    builder = match window {
-        Some(window) => builder.window(window?),
-        None => builder.window("month"),
-    };
-    if let Some(align) = align {
-        builder = builder.aligned(align);
-    }
-    options.apply(builder)?.build()
-}
-
-/// A rate from `rate = …, per = …`.
-///
-/// # Errors
-///
-/// Either cannot be used, or the rate has no exact form.
-pub fn rate_per(
-    amount: Result<Amount, ConfigError>,
-    period: Result<Duration, ConfigError>,
-) -> Result<Rate, ConfigError> {
-    Rate::per(amount?, period?)
-}
-
-/// One attribute's limit, evaluated for one call.
-#[derive(Debug)]
-pub struct Entry {
-    policy: EntryPolicy,
-    key: Key<'static>,
-    cost: Result<Amount, ConfigError>,
-}
-
-#[derive(Debug)]
-enum EntryPolicy {
-    /// Every parameter is constant: built once.
-    Fixed(&'static Built),
-    /// Built for this call.
-    Built(Built),
-    /// Whatever the limiter has under that name.
-    Named(&'static str),
-    /// There is nothing to be asked any more: it is held already, or not configured and allowed.
-    Nothing,
-}
-
-impl Entry {
-    /// A limit of one permit, of a policy that was built once.
-    #[must_use]
-    pub fn fixed(policy: &'static Built, key: Key<'static>) -> Self {
-        Self {
-            policy: EntryPolicy::Fixed(policy),
-            key,
-            cost: Ok(Amount::ONE),
-        }
-    }
-
-    /// A limit of one permit, of a policy that was built for this call.
-    #[must_use]
-    pub fn built(policy: Built, key: Key<'static>) -> Self {
-        Self {
-            policy: EntryPolicy::Built(policy),
-            key,
-            cost: Ok(Amount::ONE),
-        }
-    }
-
-    /// A limit of one permit, of the policy that the limiter has under a name.
-    #[must_use]
-    pub fn named(policy: &'static str, key: Key<'static>) -> Self {
-        Self {
-            policy: EntryPolicy::Named(policy),
-            key,
-            cost: Ok(Amount::ONE),
-        }
-    }
-
-    /// The same with another cost.
-    #[must_use]
-    pub fn need(self, cost: Result<Amount, ConfigError>) -> Self {
-        Self { cost, ..self }
-    }
-
-    /// Looks a policy up that is only named.
-    fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
-        if let EntryPolicy::Named(name) = self.policy {
-            self.policy = match limiter.resolve(name, &self.key)? {
-                Resolved::Policy(policy) => EntryPolicy::Built(Ok(policy)),
-                Resolved::Allowed(_) => EntryPolicy::Nothing,
-            };
-        }
-        Ok(())
-    }
-
-    fn is_asked(&self) -> bool {
-        !matches!(self.policy, EntryPolicy::Nothing)
-    }
-
-    fn policy(&self) -> Result<&Policy, Rejection> {
-        match &self.policy {
-            EntryPolicy::Fixed(built) => built.as_ref(),
-            EntryPolicy::Built(built) => built.as_ref(),
-            EntryPolicy::Named(name) => {
-                let policy = (*name).to_owned();
-                return Err(Rejection::NotConfigured { policy });
-            }
-            EntryPolicy::Nothing => {
-                let policy = String::new();
-                return Err(Rejection::NotConfigured { policy });
-            }
-        }
-        .map_err(|error| error.clone().into())
-    }
-
-    fn ask(&self) -> Result<Ask<'_>, Rejection> {
-        Ok(Ask::new(self.policy()?, &self.key).cost(self.cost.clone()?))
-    }
-}
+use crate::policy::OnDenial;
+use entry::EntryPolicy;
 
 /// The one decision of an annotated function, everything in it computed from the arguments of one call.
 #[derive(Debug)]
@@ -458,31 +235,4 @@ fn guilty<'a>(rejection: &Rejection, mut asked: impl Iterator<Item = (usize, &'a
         }),
     };
     found.or(first).map_or(0, |(index, _)| index)
-}
-
-/// A fallback's value, or the future of one: `Fallback(value).resolve().await` is the value either way.
-#[derive(Debug)]
-pub struct Fallback<T>(pub T);
-
-impl<F: Future> Fallback<F> {
-    /// Awaits an async fallback. An inherent method, so it is found before the trait's.
-    pub async fn resolve(self) -> F::Output {
-        self.0.await
-    }
-}
-
-/// Hands out the value of a sync fallback.
-#[expect(
-    async_fn_in_trait,
-    reason = "called on concrete types, where auto traits leak through"
-)]
-pub trait ResolveValue<T> {
-    /// The value.
-    async fn resolve(self) -> T;
-}
-
-impl<T> ResolveValue<T> for Fallback<T> {
-    async fn resolve(self) -> T {
-        self.0
-    }
 }
