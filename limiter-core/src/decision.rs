@@ -1,15 +1,18 @@
 //! What the limiter answers: a `Decision`, and at the edges a `Rejection`.
 
-use std::error::Error;
-use std::fmt;
+mod limit;
+mod origin;
+mod rejection;
+
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::algorithm::{Outcome, Standing};
-use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::few::Few;
-use crate::policy::{Lent, Policy};
-use crate::units::{Amount, Timestamp};
+use crate::units::Timestamp;
+pub use limit::LimitOutcome;
+pub use origin::Origin;
+pub use rejection::{FromRejection, Rejection};
 
 /// The answer to one call: allowed or denied, and where each of its limits stands.
 ///
@@ -44,44 +47,6 @@ impl Marks {
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
-}
-
-/// One limit's part in a [`Decision`].
-#[derive(Clone)]
-pub struct LimitOutcome {
-    policy: Lent,
-    /// Most callers look at nothing of it, so it is computed when they do.
-    standing: Standing,
-}
-
-/// Who decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Origin {
-    /// A script in Redis.
-    Redis,
-    /// This process, as Redis would: it denied the same a moment ago, and it is not time to ask again
-    /// ([`RedisBuilder::deny_cache`](crate::RedisBuilder::deny_cache)).
-    DenyCache,
-    /// The store in this process.
-    Memory,
-    /// This process, of permits that Redis lent it ([`PolicyBuilder::lease`](crate::PolicyBuilder::lease)). What remains is
-    /// what is held here and what Redis had left when it last answered.
-    Lease,
-    /// This process, by its share of the policy: the store was out ([`Local`](crate::OnStoreFailure::Local)).
-    Insurance,
-    /// Nobody: the store was out, and the policy says [`Allow`](crate::OnStoreFailure::Allow).
-    FailedOpen,
-    /// Nobody: the store was out, and the policy says [`Deny`](crate::OnStoreFailure::Deny).
-    FailedClosed,
-    /// Nobody: no policy of the name that was asked for is configured, or not for this app, and that is allowed
-    /// ([`OnNotConfigured::Allow`](crate::OnNotConfigured::Allow)). There are no limits in the decision.
-    NotConfigured,
-    /// A list of keys ([`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys),
-    /// [`deny_keys`](crate::PolicyBuilder::deny_keys)). Nobody was asked, and nothing was charged.
-    KeyList,
-    /// Nobody: all of its limits are [`Off`](crate::Enforcement::Off).
-    Off,
 }
 
 impl Decision {
@@ -235,240 +200,5 @@ impl Deref for Allowed {
 
     fn deref(&self) -> &Decision {
         &self.0
-    }
-}
-
-impl LimitOutcome {
-    #[inline]
-    pub(crate) fn new(policy: &Policy, standing: Standing) -> Self {
-        Self {
-            policy: Lent::of(policy),
-            standing,
-        }
-    }
-
-    pub(crate) fn outcome(&self) -> Outcome {
-        self.standing.outcome(self.policy.algorithm())
-    }
-
-    /// The policy that was asked, with its name and quota.
-    #[must_use]
-    pub fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    /// Whether this limit had room for its cost. The call is allowed when all of its limits have.
-    #[must_use]
-    pub fn is_allowed(&self) -> bool {
-        self.standing.fits()
-    }
-
-    /// What could be admitted under this limit right after the decision.
-    #[must_use]
-    pub fn remaining(&self) -> Amount {
-        self.policy.amount(self.outcome().remaining)
-    }
-
-    /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it fits.
-    #[must_use]
-    pub fn retry_after(&self) -> Duration {
-        Duration::from_micros(self.outcome().retry_after)
-    }
-
-    /// How long a call that this limit admits waits, so that calls leave evenly: until all that was admitted before it has
-    /// drained. Zero unless the policy is a [paced](crate::PolicyBuilder::paced) funnel, and where it does not fit.
-    #[must_use]
-    pub fn delay(&self) -> Duration {
-        Duration::from_micros(self.standing.delay())
-    }
-
-    /// Time until nothing is left of what was used.
-    #[must_use]
-    pub fn reset_after(&self) -> Duration {
-        Duration::from_micros(self.outcome().reset_after)
-    }
-
-    /// Time until the stored state equals absence, which is when the store lets go of it; zero when nothing is stored.
-    #[must_use]
-    pub fn expires_after(&self) -> Duration {
-        Duration::from_micros(self.outcome().expires_after)
-    }
-}
-
-impl fmt::Debug for LimitOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimitOutcome")
-            .field("policy", &self.policy)
-            .field("outcome", &self.outcome())
-            .finish()
-    }
-}
-
-/// Why a call must not go on.
-///
-/// As the error of an axum handler it needs the feature `axum`, of limiter-core or of limiter-tower; for a
-/// `Result<_, tonic::Status>` it is the feature `tonic`.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Rejection {
-    /// A limit is used up. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
-    Limited(Box<Decision>),
-    /// The cost is above the policy's quota: waiting would never help. Nothing was asked of the store.
-    NeverFits {
-        /// The policy whose quota is too small.
-        policy: Policy,
-        /// What the call would have cost.
-        cost: Amount,
-        /// The most that the policy ever admits at once.
-        quota: Amount,
-    },
-    /// No permit within the time that the caller would wait.
-    TimedOut {
-        /// The last denial, where the call got as far as asking.
-        decision: Option<Box<Decision>>,
-        /// The time that the caller would wait at most.
-        limit: Duration,
-    },
-    /// No policy of this name is configured, or not for this app.
-    NotConfigured {
-        /// The name.
-        policy: String,
-    },
-    /// The policy denies the key by a list ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), whatever is left.
-    /// (HTTP 403, gRPC PERMISSION_DENIED)
-    Forbidden {
-        /// The policy's name.
-        policy: String,
-    },
-    /// A value computed at run time cannot be used: a cost, a key, a group.
-    Config(ConfigError),
-    /// The store gave no answer. (HTTP 503, gRPC UNAVAILABLE)
-    Unavailable(StoreError),
-}
-
-impl Rejection {
-    /// Time after which asking again is admitted if nobody else asks. `None` where waiting never helps, or where nobody
-    /// can tell.
-    #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.decision().and_then(Decision::retry_after)
-    }
-
-    /// The denial behind this rejection, where there is one.
-    #[must_use]
-    pub fn decision(&self) -> Option<&Decision> {
-        match self {
-            Self::Limited(decision) => Some(decision),
-            Self::TimedOut { decision, .. } => decision.as_deref(),
-            _ => None,
-        }
-    }
-
-    /// Whether the caller was limited: a denial, or a wait that was not long enough.
-    #[must_use]
-    pub fn is_limited(&self) -> bool {
-        matches!(self, Self::Limited(_) | Self::TimedOut { .. })
-    }
-
-    /// Whether the store gave no answer.
-    #[must_use]
-    pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
-    }
-}
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limited(decision) => {
-                f.write_str(if decision.is_blocked() {
-                    "blocked after too many denials"
-                } else {
-                    "rate limit reached"
-                })?;
-                if let Some(limit) = decision.denied_by() {
-                    write!(f, ": {}", limit.policy())?;
-                }
-                match decision.retry_after() {
-                    Some(retry_after) => write!(f, ", retry after {retry_after:?}"),
-                    None => Ok(()),
-                }
-            }
-            Self::NeverFits { policy, cost, quota } => {
-                write!(
-                    f,
-                    "a cost of {cost} never fits policy `{}`, which admits at most {quota}",
-                    policy.name()
-                )
-            }
-            Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
-            Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
-            Self::Forbidden { policy } => write!(f, "policy `{policy}` denies the key"),
-            Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),
-            Self::Unavailable(error) => f.write_str(match error.kind() {
-                StoreErrorKind::ShutDown => "the rate limiter was shut down",
-                StoreErrorKind::Full => "the rate limiter holds as many keys as it may",
-                StoreErrorKind::Overloaded => "the rate limiter has as many calls as it may",
-                StoreErrorKind::Refused => "the rate limiter's store refused to answer",
-                _ => "the rate limiter's store gave no answer",
-            }),
-        }
-    }
-}
-
-impl Error for Rejection {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            // `Display` says what is wrong with a configuration.
-            Self::Unavailable(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<ConfigError> for Rejection {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<StoreError> for Rejection {
-    fn from(error: StoreError) -> Self {
-        Self::Unavailable(error)
-    }
-}
-
-/// How a rejected call becomes a function's return value.
-///
-/// Implemented for every `Result` whose error is `From<Rejection>`. Implement it for a return type of your own, and
-/// annotated functions that return it need no fallback.
-///
-/// ```
-/// use limiter_core::{FromRejection, Rejection};
-///
-/// enum Receipt { Sent, Limited(String) }
-///
-/// impl FromRejection for Receipt {
-///     fn from_rejection(rejection: Rejection) -> Self {
-///         Receipt::Limited(rejection.to_string())
-///     }
-/// }
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "a call that is limited cannot return `{Self}`",
-    label = "this function may be rejected by its limiter",
-    note = "give the attribute a `fallback = function`,",
-    note = "or return a `Result<_, E>` with `E: From<limiter_core::Rejection>`,",
-    note = "or implement `limiter_core::FromRejection` for `{Self}`"
-)]
-pub trait FromRejection {
-    /// The value that the function returns in place of its result.
-    fn from_rejection(rejection: Rejection) -> Self;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, E: From<Rejection>> FromRejection for Result<T, E> {
-    fn from_rejection(rejection: Rejection) -> Self {
-        Err(E::from(rejection))
     }
 }

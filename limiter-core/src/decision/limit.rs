@@ -1,0 +1,82 @@
+//! One limit's part in a decision.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::algorithm::{Outcome, Standing};
+use crate::policy::{Lent, Policy};
+use crate::units::Amount;
+
+/// One limit's part in a [`Decision`](crate::Decision).
+#[derive(Clone)]
+pub struct LimitOutcome {
+    policy: Lent,
+    /// Most callers look at nothing of it, so it is computed when they do.
+    standing: Standing,
+}
+
+impl LimitOutcome {
+    #[inline]
+    pub(crate) fn new(policy: &Policy, standing: Standing) -> Self {
+        Self {
+            policy: Lent::of(policy),
+            standing,
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.standing.outcome(self.policy.algorithm())
+    }
+
+    /// The policy that was asked, with its name and quota.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Whether this limit had room for its cost. The call is allowed when all of its limits have.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.standing.fits()
+    }
+
+    /// What could be admitted under this limit right after the decision.
+    #[must_use]
+    pub fn remaining(&self) -> Amount {
+        self.policy.amount(self.outcome().remaining)
+    }
+
+    /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it fits.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        Duration::from_micros(self.outcome().retry_after)
+    }
+
+    /// How long a call that this limit admits waits, so that calls leave evenly: until all that was admitted before it has
+    /// drained. Zero unless the policy is a [paced](crate::PolicyBuilder::paced) funnel, and where it does not fit.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        Duration::from_micros(self.standing.delay())
+    }
+
+    /// Time until nothing is left of what was used.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.outcome().reset_after)
+    }
+
+    /// Time until the stored state equals absence, which is when the store lets go of it; zero when nothing is stored.
+    #[must_use]
+    pub fn expires_after(&self) -> Duration {
+        Duration::from_micros(self.outcome().expires_after)
+    }
+}
+
+impl fmt::Debug for LimitOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitOutcome")
+            .field("policy", &self.policy)
+            .field("outcome", &self.outcome())
+            .finish()
+    }
+}

@@ -1,0 +1,31 @@
+//! Who decided.
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Origin {
+    /// A script in Redis.
+    Redis,
+    /// This process, as Redis would: it denied the same a moment ago, and it is not time to ask again
+    /// ([`RedisBuilder::deny_cache`](crate::RedisBuilder::deny_cache)).
+    DenyCache,
+    /// The store in this process.
+    Memory,
+    /// This process, of permits that Redis lent it ([`PolicyBuilder::lease`](crate::PolicyBuilder::lease)). What remains is
+    /// what is held here and what Redis had left when it last answered.
+    Lease,
+    /// This process, by its share of the policy: the store was out ([`Local`](crate::OnStoreFailure::Local)).
+    Insurance,
+    /// Nobody: the store was out, and the policy says [`Allow`](crate::OnStoreFailure::Allow).
+    FailedOpen,
+    /// Nobody: the store was out, and the policy says [`Deny`](crate::OnStoreFailure::Deny).
+    FailedClosed,
+    /// Nobody: no policy of the name that was asked for is configured, or not for this app, and that is allowed
+    /// ([`OnNotConfigured::Allow`](crate::OnNotConfigured::Allow)). There are no limits in the decision.
+    NotConfigured,
+    /// A list of keys ([`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys),
+    /// [`deny_keys`](crate::PolicyBuilder::deny_keys)). Nobody was asked, and nothing was charged.
+    KeyList,
+    /// Nobody: all of its limits are [`Off`](crate::Enforcement::Off).
+    Off,
+}

@@ -1,0 +1,179 @@
+//! Why a call must not go on, and how that becomes what a function returns.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use super::Decision;
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::policy::Policy;
+use crate::units::Amount;
+
+/// Why a call must not go on.
+///
+/// As the error of an axum handler it needs the feature `axum`, of limiter-core or of limiter-tower; for a
+/// `Result<_, tonic::Status>` it is the feature `tonic`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// A limit is used up. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
+    Limited(Box<Decision>),
+    /// The cost is above the policy's quota: waiting would never help. Nothing was asked of the store.
+    NeverFits {
+        /// The policy whose quota is too small.
+        policy: Policy,
+        /// What the call would have cost.
+        cost: Amount,
+        /// The most that the policy ever admits at once.
+        quota: Amount,
+    },
+    /// No permit within the time that the caller would wait.
+    TimedOut {
+        /// The last denial, where the call got as far as asking.
+        decision: Option<Box<Decision>>,
+        /// The time that the caller would wait at most.
+        limit: Duration,
+    },
+    /// No policy of this name is configured, or not for this app.
+    NotConfigured {
+        /// The name.
+        policy: String,
+    },
+    /// The policy denies the key by a list ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), whatever is left.
+    /// (HTTP 403, gRPC PERMISSION_DENIED)
+    Forbidden {
+        /// The policy's name.
+        policy: String,
+    },
+    /// A value computed at run time cannot be used: a cost, a key, a group.
+    Config(ConfigError),
+    /// The store gave no answer. (HTTP 503, gRPC UNAVAILABLE)
+    Unavailable(StoreError),
+}
+
+impl Rejection {
+    /// Time after which asking again is admitted if nobody else asks. `None` where waiting never helps, or where nobody
+    /// can tell.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision().and_then(Decision::retry_after)
+    }
+
+    /// The denial behind this rejection, where there is one.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Limited(decision) => Some(decision),
+            Self::TimedOut { decision, .. } => decision.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether the caller was limited: a denial, or a wait that was not long enough.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        matches!(self, Self::Limited(_) | Self::TimedOut { .. })
+    }
+
+    /// Whether the store gave no answer.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limited(decision) => {
+                f.write_str(if decision.is_blocked() {
+                    "blocked after too many denials"
+                } else {
+                    "rate limit reached"
+                })?;
+                if let Some(limit) = decision.denied_by() {
+                    write!(f, ": {}", limit.policy())?;
+                }
+                match decision.retry_after() {
+                    Some(retry_after) => write!(f, ", retry after {retry_after:?}"),
+                    None => Ok(()),
+                }
+            }
+            Self::NeverFits { policy, cost, quota } => {
+                write!(
+                    f,
+                    "a cost of {cost} never fits policy `{}`, which admits at most {quota}",
+                    policy.name()
+                )
+            }
+            Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
+            Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
+            Self::Forbidden { policy } => write!(f, "policy `{policy}` denies the key"),
+            Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),
+            Self::Unavailable(error) => f.write_str(match error.kind() {
+                StoreErrorKind::ShutDown => "the rate limiter was shut down",
+                StoreErrorKind::Full => "the rate limiter holds as many keys as it may",
+                StoreErrorKind::Overloaded => "the rate limiter has as many calls as it may",
+                StoreErrorKind::Refused => "the rate limiter's store refused to answer",
+                _ => "the rate limiter's store gave no answer",
+            }),
+        }
+    }
+}
+
+impl Error for Rejection {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // `Display` says what is wrong with a configuration.
+            Self::Unavailable(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConfigError> for Rejection {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<StoreError> for Rejection {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error)
+    }
+}
+
+/// How a rejected call becomes a function's return value.
+///
+/// Implemented for every `Result` whose error is `From<Rejection>`. Implement it for a return type of your own, and
+/// annotated functions that return it need no fallback.
+///
+/// ```
+/// use limiter_core::{FromRejection, Rejection};
+///
+/// enum Receipt { Sent, Limited(String) }
+///
+/// impl FromRejection for Receipt {
+///     fn from_rejection(rejection: Rejection) -> Self {
+///         Receipt::Limited(rejection.to_string())
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a call that is limited cannot return `{Self}`",
+    label = "this function may be rejected by its limiter",
+    note = "give the attribute a `fallback = function`,",
+    note = "or return a `Result<_, E>` with `E: From<limiter_core::Rejection>`,",
+    note = "or implement `limiter_core::FromRejection` for `{Self}`"
+)]
+pub trait FromRejection {
+    /// The value that the function returns in place of its result.
+    fn from_rejection(rejection: Rejection) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<Rejection>> FromRejection for Result<T, E> {
+    fn from_rejection(rejection: Rejection) -> Self {
+        Err(E::from(rejection))
+    }
+}
