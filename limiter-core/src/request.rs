@@ -1,6 +1,10 @@
 //! A call's question to the store, checked before any I/O.
 
+mod ask;
+mod in_flight;
 mod punishment;
+
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -10,128 +14,14 @@ use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, Concurrency, OnStoreFailure, Policy};
-use crate::store::holders::{MOST_HELD_AT_ONCE, Terms};
+use crate::policy::{Algorithm, OnStoreFailure, Policy};
 use crate::units::{Amount, MAX_EXACT, Timestamp};
-use std::time::Duration;
+pub use ask::Ask;
+use ask::Cost;
+pub(crate) use in_flight::InFlight;
 
 /// More limits than this in one decision are a mistake.
 const MAX_LIMITS: usize = 16;
-
-/// One limit of a decision: a policy, whose permits, and how many.
-///
-/// ```
-/// use limiter_core::{Ask, Policy};
-///
-/// let daily = Policy::sliding_window("daily").limit(1000).window("1d").build()?;
-/// let ask = Ask::new(&daily, "user:7").cost(3);
-/// # Ok::<(), limiter_core::ConfigError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Ask<'a> {
-    policy: &'a Policy,
-    key: Key<'a>,
-    cost: Cost,
-}
-
-/// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask larger.
-#[derive(Clone, Debug)]
-enum Cost {
-    Thousandths(u64),
-    Other(Box<Result<Amount, ConfigError>>),
-}
-
-impl Cost {
-    const ONE: Self = Self::Thousandths(1_000);
-}
-
-impl From<Result<Amount, ConfigError>> for Cost {
-    #[inline]
-    fn from(cost: Result<Amount, ConfigError>) -> Self {
-        let thousandths = cost.as_ref().map(|cost| u64::try_from(cost.as_thousandths()));
-        match thousandths {
-            Ok(Ok(thousandths)) => Self::Thousandths(thousandths),
-            _ => Self::Other(Box::new(cost)),
-        }
-    }
-}
-
-impl<'a> Ask<'a> {
-    /// Asks for one permit of `policy` for `key`.
-    #[inline]
-    pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
-        Self {
-            policy,
-            key: key.into(),
-            cost: Cost::ONE,
-        }
-    }
-
-    /// Asks for `cost` permits. Default: 1. A cost of 0 charges nothing and is always allowed.
-    #[must_use]
-    pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        Self {
-            cost: cost.try_into().map_err(Into::into).into(),
-            ..self
-        }
-    }
-
-    pub(crate) fn policy(&self) -> &'a Policy {
-        self.policy
-    }
-}
-
-impl<'a> Ask<'a> {
-    /// What the store in this process needs to know of a limit that is decided alone: who it is and its cost in the
-    /// algorithm's own unit. The texts stay where they are.
-    #[inline]
-    pub(crate) fn charge(&self) -> Result<(Identity, u64), Rejection> {
-        let cost = units(self.policy, &self.cost)?;
-        let identity = if self.key.is_bounded() {
-            identity(self.policy, &self.key)
-        } else {
-            identity(self.policy, &Key::from(&self.key).bounded())
-        };
-        Ok((identity, cost))
-    }
-
-    /// The decision that this limit's standing alone means.
-    #[inline]
-    pub(crate) fn decision(&self, decided_at: Timestamp, standing: Standing, origin: Origin) -> Decision {
-        Decision {
-            limits: Few::One(LimitOutcome::new(self.policy, standing)),
-            decided_at,
-            store_error: None,
-            allowed: standing.fits(),
-            origin,
-            marks: Marks::default(),
-        }
-    }
-
-    pub(crate) fn key(&self) -> &Key<'a> {
-        &self.key
-    }
-
-    pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
-        self.cost = cost.into();
-    }
-
-    /// At most the quota, of which more cannot have been used.
-    pub(crate) fn bounded(mut self) -> Self {
-        let asked = match self.cost {
-            Cost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),
-            Cost::Other(asked) => *asked,
-        };
-        self.cost = asked.map(|cost| cost.min(self.policy.quota())).into();
-        self
-    }
-}
-
-impl<'a, K: Into<Key<'a>>> From<(&'a Policy, K)> for Ask<'a> {
-    fn from((policy, key): (&'a Policy, K)) -> Self {
-        Self::new(policy, key)
-    }
-}
 
 /// A question that a store can decide: every cost can fit, and all limits can be decided at one place.
 #[derive(Clone, Debug)]
@@ -371,80 +261,4 @@ pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection
         false => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
     };
     Ok(units.min(MAX_EXACT))
-}
-
-/// A question for permits of what is in flight.
-#[derive(Clone, Debug)]
-pub(crate) struct InFlight<'a> {
-    /// About one limit.
-    request: Request<'a>,
-    terms: Terms,
-}
-
-impl<'a> InFlight<'a> {
-    /// Checks what is asked.
-    pub(crate) fn new(Ask { policy, key, cost }: Ask<'a>, mode: Mode) -> Result<Self, Rejection> {
-        let Algorithm::Concurrency(Concurrency { max, lease_ms }) = *policy.algorithm() else {
-            let expected =
-                "one of concurrency: permits of a rate are taken by `Limiter::check` and `Limiter::acquire`";
-            return Err(Rejection::Config(ConfigError::invalid(
-                "policy", policy, expected,
-            )));
-        };
-        let cost = match cost {
-            Cost::Thousandths(cost) => Amount::from_thousandths(cost),
-            Cost::Other(cost) => (*cost)?,
-        };
-        if cost > policy.quota() {
-            return Err(never_fits(policy, cost));
-        }
-        if !cost.is_whole() || cost > Amount::from(MOST_HELD_AT_ONCE) {
-            let expected = format!("whole permits, at most {MOST_HELD_AT_ONCE} in one call");
-            return Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)));
-        }
-        let key = key.bounded();
-        let cost = cost.whole();
-        let limit = Limit {
-            identity: identity(policy, &key),
-            policy,
-            cost,
-            key,
-            blocks: None,
-        };
-        let limits = SmallVec::from_buf([limit]);
-        Ok(Self {
-            request: Request { limits, mode },
-            terms: Terms { cost, max, lease_ms },
-        })
-    }
-
-    pub(crate) fn request(&self) -> &Request<'a> {
-        &self.request
-    }
-
-    pub(crate) fn limit(&self) -> &Limit<'a> {
-        #[expect(clippy::expect_used, reason = "`new` makes it so, and nothing changes it")]
-        self.request.limits.first().expect("a question about one limit")
-    }
-
-    pub(crate) fn terms(&self) -> Terms {
-        self.terms
-    }
-}
-
-impl Request<'_> {
-    /// The decision about each limit of which only this is to be said.
-    pub(crate) fn in_flight_decision(
-        &self,
-        outcome: Outcome,
-        decided_at: Timestamp,
-        origin: Origin,
-    ) -> Decision {
-        let told = |limit: &Limit<'_>| LimitOutcome::new(limit.policy, Standing::Told(outcome));
-        Decision {
-            limits: self.limits.iter().map(told).collect(),
-            allowed: outcome.fits,
-            ..Decision::unasked(origin, decided_at)
-        }
-    }
 }

@@ -1,0 +1,124 @@
+//! What people ask for: one limit of a decision.
+
+use super::{identity, units};
+use crate::algorithm::Standing;
+use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::error::ConfigError;
+use crate::few::Few;
+use crate::identity::Identity;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::units::{Amount, Timestamp};
+
+/// One limit of a decision: a policy, whose permits, and how many.
+///
+/// ```
+/// use limiter_core::{Ask, Policy};
+///
+/// let daily = Policy::sliding_window("daily").limit(1000).window("1d").build()?;
+/// let ask = Ask::new(&daily, "user:7").cost(3);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) key: Key<'a>,
+    pub(super) cost: Cost,
+}
+
+/// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask larger.
+#[derive(Clone, Debug)]
+pub(super) enum Cost {
+    Thousandths(u64),
+    Other(Box<Result<Amount, ConfigError>>),
+}
+
+impl Cost {
+    const ONE: Self = Self::Thousandths(1_000);
+}
+
+impl From<Result<Amount, ConfigError>> for Cost {
+    #[inline]
+    fn from(cost: Result<Amount, ConfigError>) -> Self {
+        let thousandths = cost.as_ref().map(|cost| u64::try_from(cost.as_thousandths()));
+        match thousandths {
+            Ok(Ok(thousandths)) => Self::Thousandths(thousandths),
+            _ => Self::Other(Box::new(cost)),
+        }
+    }
+}
+
+impl<'a> Ask<'a> {
+    /// Asks for one permit of `policy` for `key`.
+    #[inline]
+    pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
+        Self {
+            policy,
+            key: key.into(),
+            cost: Cost::ONE,
+        }
+    }
+
+    /// Asks for `cost` permits. Default: 1. A cost of 0 charges nothing and is always allowed.
+    #[must_use]
+    pub fn cost(self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        Self {
+            cost: cost.try_into().map_err(Into::into).into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// What the store in this process needs to know of a limit that is decided alone: who it is and its cost in the
+    /// algorithm's own unit. The texts stay where they are.
+    #[inline]
+    pub(crate) fn charge(&self) -> Result<(Identity, u64), Rejection> {
+        let cost = units(self.policy, &self.cost)?;
+        let identity = if self.key.is_bounded() {
+            identity(self.policy, &self.key)
+        } else {
+            identity(self.policy, &Key::from(&self.key).bounded())
+        };
+        Ok((identity, cost))
+    }
+
+    /// The decision that this limit's standing alone means.
+    #[inline]
+    pub(crate) fn decision(&self, decided_at: Timestamp, standing: Standing, origin: Origin) -> Decision {
+        Decision {
+            limits: Few::One(LimitOutcome::new(self.policy, standing)),
+            decided_at,
+            store_error: None,
+            allowed: standing.fits(),
+            origin,
+            marks: Marks::default(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Key<'a> {
+        &self.key
+    }
+
+    pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
+        self.cost = cost.into();
+    }
+
+    /// At most the quota, of which more cannot have been used.
+    pub(crate) fn bounded(mut self) -> Self {
+        let asked = match self.cost {
+            Cost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),
+            Cost::Other(asked) => *asked,
+        };
+        self.cost = asked.map(|cost| cost.min(self.policy.quota())).into();
+        self
+    }
+}
+
+impl<'a, K: Into<Key<'a>>> From<(&'a Policy, K)> for Ask<'a> {
+    fn from((policy, key): (&'a Policy, K)) -> Self {
+        Self::new(policy, key)
+    }
+}
