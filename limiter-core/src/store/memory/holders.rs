@@ -6,17 +6,22 @@
 //! Whoever gives a permit back hands it to the one who came first, under the lock under which it is counted down: nobody comes
 //! in between, and nobody misses it.
 
+mod held;
+mod waiter;
+
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
-use tokio::sync::Notify;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Brief, BriefGuard, Mutex, MutexGuard};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Brief, BriefGuard};
+pub(crate) use held::Held;
+use waiter::Seat;
+pub(crate) use waiter::Waiter;
 
 const SHARDS: usize = 64;
 
@@ -75,34 +80,6 @@ struct Entry<C> {
     waiting: VecDeque<Arc<Seat<C>>>,
 }
 
-/// Where what is handed on is left for who waits.
-#[derive(Debug)]
-struct Seat<C> {
-    wanted: Terms,
-    passed: Mutex<Option<C>>,
-    told: Notify,
-    /// There is a reason to ask the store.
-    asks: AtomicBool,
-}
-
-/// Permits that are counted. Dropping it counts them down, or hands them on.
-#[derive(Debug)]
-pub(crate) struct Held<C: Carried> {
-    holders: Arc<Holders<C>>,
-    identity: Identity,
-    terms: Terms,
-    /// `None` only in `drop`.
-    carried: Option<C>,
-}
-
-/// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the one after.
-#[derive(Debug)]
-pub(crate) struct Waiter<C: Carried> {
-    holders: Arc<Holders<C>>,
-    identity: Identity,
-    seat: Arc<Seat<C>>,
-}
-
 impl<C: Carried> Holders<C> {
     /// Counts so many keys at most, and has so many wait.
     pub(crate) fn new(max_keys: usize, max_waiting: usize) -> Arc<Self> {
@@ -135,12 +112,7 @@ impl<C: Carried> Holders<C> {
 
     /// What was counted already, with what travels along.
     pub(crate) fn held(self: &Arc<Self>, identity: Identity, terms: Terms, carried: C) -> Held<C> {
-        Held {
-            holders: Arc::clone(self),
-            identity,
-            terms,
-            carried: Some(carried),
-        }
+        Held::new(self, identity, terms, carried)
     }
 
     /// How many permits of a key are held here.
@@ -154,18 +126,9 @@ impl<C: Carried> Holders<C> {
         self.waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
             .map_err(|_| overloaded(self.max_waiting))?;
-        let seat = Arc::new(Seat {
-            wanted,
-            passed: Mutex::new(None),
-            told: Notify::new(),
-            asks: AtomicBool::new(false),
-        });
+        let seat = Arc::new(Seat::new(wanted));
         // Leaves the seat, whether or not it was taken.
-        let waiter = Waiter {
-            holders: Arc::clone(self),
-            identity,
-            seat: Arc::clone(&seat),
-        };
+        let waiter = Waiter::new(self, identity, &seat);
         let mut shard = self.lock(identity);
         let queue = &mut self.entry(&mut shard, identity)?.waiting;
         seat.asks.store(queue.is_empty(), Ordering::Relaxed);
@@ -299,170 +262,5 @@ fn overloaded(most: usize) -> StoreError {
     StoreError::new(StoreErrorKind::Overloaded, detail)
 }
 
-impl<C> Seat<C> {
-    fn put(&self, carried: C) {
-        *self.lock() = Some(carried);
-        self.told.notify_one();
-    }
-
-    fn ask(&self) {
-        self.asks.store(true, Ordering::Relaxed);
-        self.told.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<C>> {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<C: Carried> Waiter<C> {
-    /// Waits until something is different: permits were handed on, or he is first, or there is a reason to ask.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: what was handed on lies in the seat.
-    pub(crate) async fn told(&self) {
-        self.seat.told.notified().await;
-    }
-
-    /// Whether there is a reason to ask now: said once.
-    pub(crate) fn asks(&self) -> bool {
-        self.seat.asks.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whether nobody came before.
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_first(&self) -> bool {
-        let mut shard = self.holders.lock(self.identity);
-        let first = find(&mut shard, self.identity).and_then(|entry| entry.waiting.front());
-        first.is_some_and(|first| Arc::ptr_eq(first, &self.seat))
-    }
-
-    /// What was handed on.
-    pub(crate) fn passed(&self) -> Option<Held<C>> {
-        let carried = self.seat.lock().take()?;
-        Some(self.holders.held(self.identity, self.seat.wanted, carried))
-    }
-}
-
-impl<C: Carried> Drop for Waiter<C> {
-    fn drop(&mut self) {
-        self.holders.leave_seat(self.identity, &self.seat);
-        drop(self.passed());
-    }
-}
-
-impl<C: Carried> Held<C> {
-    /// Counts it down, or hands it on; what travels along comes back if nobody takes it.
-    #[cfg(feature = "redis")]
-    pub(crate) fn give_back(mut self) -> Option<C> {
-        let carried = self.carried.take()?;
-        self.holders.give_back(self.identity, &self.terms, carried)
-    }
-
-    /// What travels along.
-    #[cfg(feature = "redis")]
-    pub(crate) fn carried(&self) -> Option<&C> {
-        self.carried.as_ref()
-    }
-
-    /// Under which it is held.
-    #[cfg(feature = "redis")]
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.terms
-    }
-}
-
-impl<C: Carried> Drop for Held<C> {
-    fn drop(&mut self) {
-        if let Some(carried) = self.carried.take() {
-            drop(self.holders.give_back(self.identity, &self.terms, carried));
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::identity::Prefix;
-
-    fn key(name: &str) -> Identity {
-        Prefix::new("cc", "p").identity(None, name)
-    }
-
-    fn terms(cost: u64) -> Terms {
-        Terms {
-            cost,
-            max: 3,
-            lease_ms: 1_000,
-        }
-    }
-
-    fn take(holders: &Arc<Holders<()>>, cost: u64) -> Option<Held<()>> {
-        let counted = holders.count(key("k"), cost, 3).unwrap();
-        counted.ok().map(|_| holders.held(key("k"), terms(cost), ()))
-    }
-
-    #[test]
-    fn what_is_given_back_goes_to_who_is_first() {
-        let holders = Holders::new(10, 10);
-        let (one, two) = (take(&holders, 1), take(&holders, 2));
-        assert!(one.is_some() && two.is_some() && take(&holders, 1).is_none());
-        let [large, small] = [2, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
-        assert!(large.asks() && !small.asks());
-        drop(one);
-        assert!(
-            large.passed().is_none() && small.passed().is_none(),
-            "one is not enough for two, and nobody overtakes"
-        );
-        drop(two);
-        let passed = [&large, &small].map(|waiter| waiter.passed().unwrap());
-        assert_eq!(holders.number(key("k")), 3);
-        drop((large, small));
-        assert!(take(&holders, 1).is_none(), "they are held");
-        drop(passed);
-        assert_eq!((holders.number(key("k")), holders.keys()), (0, 0));
-    }
-
-    #[test]
-    fn what_was_handed_to_somebody_who_leaves_goes_on() {
-        let holders = Holders::new(10, 10);
-        let held = take(&holders, 3);
-        let [first, second, third] = [1, 3, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
-        drop(held);
-        assert_eq!(
-            holders.number(key("k")),
-            1,
-            "the second has no room beside the first"
-        );
-        drop(second);
-        assert!(third.asks(), "now he is first");
-        drop(first);
-        let passed = third.passed();
-        drop(third);
-        assert_eq!(holders.number(key("k")), 1);
-        drop(passed);
-        assert_eq!((holders.number(key("k")), holders.keys()), (0, 0));
-    }
-
-    #[test]
-    fn keys_and_waiters_are_bounded_and_leave_when_nothing_is_held() {
-        let holders = Holders::<()>::new(2, 1);
-        let held = ["a", "b"].map(|name| {
-            holders.count(key(name), 1, 3).unwrap().unwrap();
-            holders.held(key(name), terms(1), ())
-        });
-        let error = holders.count(key("c"), 1, 3).unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Full);
-        assert_eq!(
-            holders.join(key("c"), terms(1)).unwrap_err().kind(),
-            StoreErrorKind::Full
-        );
-        let waiter = holders.join(key("a"), terms(3)).unwrap();
-        let error = holders.join(key("a"), terms(3)).unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Overloaded);
-        drop((held, waiter));
-        assert_eq!(holders.keys(), 0);
-        assert!(holders.join(key("c"), terms(1)).is_ok());
-    }
-}
+mod tests;

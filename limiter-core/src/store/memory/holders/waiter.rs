@@ -1,0 +1,100 @@
+//! Somebody who waits, and the seat where what is handed on is left for him.
+
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::Notify;
+
+#[cfg(feature = "redis")]
+use super::find;
+use super::{Carried, Held, Holders, Terms};
+use crate::identity::Identity;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard};
+
+/// Where what is handed on is left for who waits.
+#[derive(Debug)]
+pub(super) struct Seat<C> {
+    pub(super) wanted: Terms,
+    passed: Mutex<Option<C>>,
+    pub(super) told: Notify,
+    /// There is a reason to ask the store.
+    pub(super) asks: AtomicBool,
+}
+
+/// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the one after.
+#[derive(Debug)]
+pub(crate) struct Waiter<C: Carried> {
+    holders: Arc<Holders<C>>,
+    identity: Identity,
+    seat: Arc<Seat<C>>,
+}
+
+impl<C> Seat<C> {
+    pub(super) fn new(wanted: Terms) -> Self {
+        Self {
+            wanted,
+            passed: Mutex::new(None),
+            told: Notify::new(),
+            asks: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn put(&self, carried: C) {
+        *self.lock() = Some(carried);
+        self.told.notify_one();
+    }
+
+    pub(super) fn ask(&self) {
+        self.asks.store(true, Ordering::Relaxed);
+        self.told.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<C>> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Carried> Waiter<C> {
+    pub(super) fn new(holders: &Arc<Holders<C>>, identity: Identity, seat: &Arc<Seat<C>>) -> Self {
+        Self {
+            holders: Arc::clone(holders),
+            identity,
+            seat: Arc::clone(seat),
+        }
+    }
+
+    /// Waits until something is different: permits were handed on, or he is first, or there is a reason to ask.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was handed on lies in the seat.
+    pub(crate) async fn told(&self) {
+        self.seat.told.notified().await;
+    }
+
+    /// Whether there is a reason to ask now: said once.
+    pub(crate) fn asks(&self) -> bool {
+        self.seat.asks.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether nobody came before.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_first(&self) -> bool {
+        let mut shard = self.holders.lock(self.identity);
+        let first = find(&mut shard, self.identity).and_then(|entry| entry.waiting.front());
+        first.is_some_and(|first| Arc::ptr_eq(first, &self.seat))
+    }
+
+    /// What was handed on.
+    pub(crate) fn passed(&self) -> Option<Held<C>> {
+        let carried = self.seat.lock().take()?;
+        Some(self.holders.held(self.identity, self.seat.wanted, carried))
+    }
+}
+
+impl<C: Carried> Drop for Waiter<C> {
+    fn drop(&mut self) {
+        self.holders.leave_seat(self.identity, &self.seat);
+        drop(self.passed());
+    }
+}
