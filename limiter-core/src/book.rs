@@ -1,6 +1,7 @@
 //! Policies by name, which may change while the program runs.
 
 mod change;
+mod edit;
 mod entry;
 #[cfg(feature = "book")]
 mod file;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
+pub(crate) use edit::Edit;
 pub use entry::BookEntry;
 #[cfg(feature = "book")]
 pub use file::FileSource;
@@ -27,7 +29,6 @@ pub(crate) use missed::Miss;
 pub use overrides::Override;
 
 use crate::clock::Clock;
-use crate::error::ConfigError;
 use crate::key::Key;
 use crate::observe;
 use crate::policy::Policy;
@@ -39,17 +40,6 @@ use pages::{Pages, Slot};
 pub use redis::{RedisBook, RedisSource};
 #[cfg(feature = "book")]
 pub use text::{BookError, Mistake};
-
-/// What becomes of an entry that was looked at.
-#[derive(Debug)]
-pub(crate) enum Edit {
-    /// Nothing.
-    Keep,
-    /// This one stands in its place.
-    Put(Box<BookEntry>),
-    /// It is taken out.
-    Remove,
-}
 
 /// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
 ///
@@ -159,90 +149,6 @@ impl PolicyBook {
         names
     }
 
-    /// Gives a key a quota of its own, in place of the one that [code](Self#where-policies-come-from) has given it: a customer's,
-    /// say. What it has used it has used. Under a policy with a group, the key in this group is the key without one.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Override, Policy, PolicyBook};
-    /// use std::time::Duration;
-    ///
-    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
-    /// let book = PolicyBook::new().with(daily(100)?);
-    /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
-    ///
-    /// let tomorrow = clock.now().after(Duration::from_secs(86_400));
-    /// book.set_override(Override::new(daily(500)?, "ann").until(tomorrow))?;
-    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 500);
-    /// assert_eq!(limits.named("daily").peek("bob").await?.remaining(), 100);
-    ///
-    /// clock.set(tomorrow);
-    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::Invalid`] when the book has no policy of this name and algorithm, and when there are
-    /// [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the system's clock make room.
-    pub fn set_override(&self, own: Override) -> Result<(), ConfigError> {
-        let name = own.policy_name().to_owned();
-        let mut pages = self.pages();
-        let Some(entry) = self.get(&name) else {
-            let expected = "a policy that is in the book";
-            return Err(ConfigError::invalid("policy of an override", name, expected));
-        };
-        let base = entry.policy();
-        if !own.fits(base) {
-            let expected = format!("numbers for {base}");
-            return Err(ConfigError::invalid("override", own, expected));
-        }
-        if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
-            let over = pages.code().forget_overrides_until(Clock::System.now());
-            over.iter().for_each(|name| self.renew(&pages, name));
-            if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
-                let expected = format!("at most {}", Self::MAX_OVERRIDES);
-                return Err(ConfigError::invalid(
-                    "number of overrides",
-                    Self::MAX_OVERRIDES + 1,
-                    expected,
-                ));
-            }
-        }
-        let own = Arc::new(own);
-        if pages.code().set_override(Arc::clone(&own), base) {
-            self.renew_override(&pages, &name, own.key());
-        }
-        Ok(())
-    }
-
-    /// Takes the quota away again that code has given a key: whether there was one.
-    pub fn remove_override<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> bool {
-        let key = key.into().into_owned();
-        let mut pages = self.pages();
-        let removed = match self.get(name) {
-            Some(entry) => pages.code().remove_override(&key, entry.policy()),
-            None => pages.code().forget_override(name, &key),
-        };
-        if removed {
-            self.renew_override(&pages, name, &key);
-        }
-        removed
-    }
-
-    /// The keys that have a quota of their own under a policy, in the order of their texts. Those are among them that are over and were
-    /// not taken out. Where several sources give a key one, it is the one that counts by the system's clock.
-    #[must_use]
-    pub fn overrides(&self, name: &str) -> Vec<Arc<Override>> {
-        let mut listed = self
-            .look(name, |slot| slot.overrides().cloned().collect::<Vec<_>>())
-            .unwrap_or_default();
-        listed.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        listed
-    }
-
     /// How often the book has changed since this process made it. Clones have the same.
     #[must_use]
     pub fn revision(&self) -> u64 {
@@ -267,42 +173,6 @@ impl PolicyBook {
     #[must_use]
     pub fn not_configured(&self) -> u64 {
         self.0.missed.count()
-    }
-
-    /// Changes what code says of a name by what counts under it, with nobody else changing the book meanwhile. `change` is told what
-    /// counts, and says what becomes of it.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::Invalid`] where it would change nothing, since a file or Redis says what counts; what `change` says.
-    pub(crate) fn edit_code<T>(
-        &self,
-        name: &str,
-        change: impl FnOnce(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
-    ) -> Result<T, ConfigError> {
-        let mut pages = self.pages();
-        let counts = self.get(name);
-        let (answer, edit) = change(counts.as_deref())?;
-        if !matches!(edit, Edit::Keep) && !pages.is_left_to_code(name) {
-            let expected = "a policy that no file and no Redis names";
-            return Err(ConfigError::invalid(
-                "policy to be changed by code",
-                name,
-                expected,
-            ));
-        }
-        let changes = match edit {
-            Edit::Keep => false,
-            Edit::Put(entry) => pages.code().set(Arc::new(*entry)),
-            Edit::Remove => {
-                let (removed, has_quotas) = pages.code().remove(name);
-                removed || has_quotas
-            }
-        };
-        if changes {
-            self.renew(&pages, name);
-        }
-        Ok(answer)
     }
 
     /// The policy that counts for a call of an app, if it is there and for it.
@@ -379,20 +249,6 @@ impl PolicyBook {
         };
         self.count_change();
         drop(old);
-    }
-
-    /// The same for one key, of which there may be many.
-    fn renew_override(&self, pages: &Pages, name: &str, key: &Key<'static>) {
-        if let Some(slot) = self
-            .0
-            .slots
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_mut(name)
-        {
-            slot.renew(pages, key);
-        }
-        self.count_change();
     }
 
     /// After what counts has changed, so that who is told finds it.

@@ -1,7 +1,11 @@
 //! Quotas of single keys.
 
 use std::fmt;
+use std::sync::{Arc, PoisonError};
 
+use super::{PolicyBook, pages::Pages};
+use crate::clock::Clock;
+use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::units::Timestamp;
@@ -82,5 +86,105 @@ impl Override {
 impl fmt::Display for Override {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.key.as_str(), self.policy)
+    }
+}
+
+impl PolicyBook {
+    /// Gives a key a quota of its own, in place of the one that [code](Self#where-policies-come-from) has given it: a customer's,
+    /// say. What it has used it has used. Under a policy with a group, the key in this group is the key without one.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Override, Policy, PolicyBook};
+    /// use std::time::Duration;
+    ///
+    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
+    /// let book = PolicyBook::new().with(daily(100)?);
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    ///
+    /// let tomorrow = clock.now().after(Duration::from_secs(86_400));
+    /// book.set_override(Override::new(daily(500)?, "ann").until(tomorrow))?;
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 500);
+    /// assert_eq!(limits.named("daily").peek("bob").await?.remaining(), 100);
+    ///
+    /// clock.set(tomorrow);
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] when the book has no policy of this name and algorithm, and when there are
+    /// [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the system's clock make room.
+    pub fn set_override(&self, own: Override) -> Result<(), ConfigError> {
+        let name = own.policy_name().to_owned();
+        let mut pages = self.pages();
+        let Some(entry) = self.get(&name) else {
+            let expected = "a policy that is in the book";
+            return Err(ConfigError::invalid("policy of an override", name, expected));
+        };
+        let base = entry.policy();
+        if !own.fits(base) {
+            let expected = format!("numbers for {base}");
+            return Err(ConfigError::invalid("override", own, expected));
+        }
+        if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+            let over = pages.code().forget_overrides_until(Clock::System.now());
+            over.iter().for_each(|name| self.renew(&pages, name));
+            if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+                let expected = format!("at most {}", Self::MAX_OVERRIDES);
+                return Err(ConfigError::invalid(
+                    "number of overrides",
+                    Self::MAX_OVERRIDES + 1,
+                    expected,
+                ));
+            }
+        }
+        let own = Arc::new(own);
+        if pages.code().set_override(Arc::clone(&own), base) {
+            self.renew_override(&pages, &name, own.key());
+        }
+        Ok(())
+    }
+
+    /// Takes the quota away again that code has given a key: whether there was one.
+    pub fn remove_override<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> bool {
+        let key = key.into().into_owned();
+        let mut pages = self.pages();
+        let removed = match self.get(name) {
+            Some(entry) => pages.code().remove_override(&key, entry.policy()),
+            None => pages.code().forget_override(name, &key),
+        };
+        if removed {
+            self.renew_override(&pages, name, &key);
+        }
+        removed
+    }
+
+    /// The keys that have a quota of their own under a policy, in the order of their texts. Those are among them that are over and were
+    /// not taken out. Where several sources give a key one, it is the one that counts by the system's clock.
+    #[must_use]
+    pub fn overrides(&self, name: &str) -> Vec<Arc<Override>> {
+        let mut listed = self
+            .look(name, |slot| slot.overrides().cloned().collect::<Vec<_>>())
+            .unwrap_or_default();
+        listed.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+        listed
+    }
+
+    /// The same for one key, of which there may be many.
+    fn renew_override(&self, pages: &Pages, name: &str, key: &Key<'static>) {
+        if let Some(slot) = self
+            .0
+            .slots
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(name)
+        {
+            slot.renew(pages, key);
+        }
+        self.count_change();
     }
 }

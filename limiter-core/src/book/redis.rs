@@ -1,26 +1,21 @@
 //! Follows the book of a namespace in Redis, and publishes it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod following;
+mod source;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::follow::{Task, Trouble, WeakBook, reason};
-use super::text::{BookError, MOST_REVISION_DIGITS, parse, parse_numbered, without_revision};
+use super::follow::{Task, WeakBook};
+use super::text::{BookError, MOST_REVISION_DIGITS, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
-use crate::error::{StoreError, StoreErrorKind};
-use crate::observe;
 use crate::store::redis::{Published, Shelf, Stored, varied};
+use following::{Following, follow};
+pub use source::RedisSource;
 
-/// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A text that was refused is sent again every so many looks: it may have been mended by hand, and its revision left.
-const LOOKS_PER_REFUSED: u32 = 60;
-/// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// … up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;
 
@@ -181,234 +176,6 @@ impl RedisBook {
                 published => return published,
             }
         }
-    }
-}
-
-/// A [`RedisBook`] that is followed. It is until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book
-/// are, or the runtime ends. What it said last stays in the book.
-#[derive(Debug)]
-#[must_use = "the book is followed until this is dropped"]
-pub struct RedisSource {
-    shared: Arc<Following>,
-    task: Task,
-    /// Whether a look is over.
-    looked: watch::Receiver<bool>,
-}
-
-#[derive(Debug)]
-struct Following {
-    shelf: Shelf,
-    trouble: Trouble,
-    /// The text that is there, if it was refused.
-    refused: Mutex<Option<Refused>>,
-}
-
-/// A text that was refused, and is not sent again for a while.
-#[derive(Debug)]
-struct Refused {
-    revision: u64,
-    error: BookError,
-    /// How often it was seen since.
-    looks: u32,
-}
-
-impl RedisSource {
-    /// Waits until the first look is over, half a second at most: from then on the limiter's book says what Redis says.
-    ///
-    /// ```no_run
-    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limits = limiter_core::Limiter::redis("redis://localhost/").namespace("prod:checkout").build()?;
-    /// let source = limits.book_in_redis()?.follow();
-    /// if let Err(error) = source.heard().await {
-    ///     eprintln!("the policies of the code count: {error}");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the same.
-    /// [`BookError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since all clones of the book
-    /// are dropped or the runtime has ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    pub async fn heard(&self) -> Result<(), BookError> {
-        let mut looked = self.looked.clone();
-        if looked.wait_for(|looked| *looked).await.is_err() {
-            let detail = "the book is not followed any more";
-            return Err(StoreError::new(StoreErrorKind::ShutDown, detail).into());
-        }
-        self.last_error().map_or(Ok(()), Err)
-    }
-
-    /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is well.
-    #[must_use]
-    pub fn last_error(&self) -> Option<BookError> {
-        self.shared.trouble.last()
-    }
-
-    /// Whether its runtime has not ended.
-    pub(crate) fn is_running(&self) -> bool {
-        self.task.is_running()
-    }
-
-    /// Follows the book as long as there is the limiter's.
-    pub fn detach(self) {
-        self.task.detach();
-    }
-}
-
-async fn follow(book: WeakBook, shared: Arc<Following>, has_looked: watch::Sender<bool>) {
-    let news = Notify::new();
-    tokio::select! {
-        () = look_again_and_again(book, &shared, &news, &has_looked) => {}
-        () = listen(&shared.shelf, &news) => {}
-    }
-}
-
-/// Until there is no book any more.
-async fn look_again_and_again(
-    book: WeakBook,
-    shared: &Following,
-    news: &Notify,
-    has_looked: &watch::Sender<bool>,
-) {
-    loop {
-        {
-            let Some(book) = book.upgrade() else { return };
-            shared.look(&book).await;
-            observe::book_revision(book.published().unwrap_or(0));
-            has_looked.send_replace(true);
-        }
-        tokio::select! {
-            () = news.notified() => {}
-            () = sleep(varied(LOOK_EVERY)) => {}
-        }
-    }
-}
-
-/// Passes on that something was published. Where that cannot be heard, it is found out all the same, a little later.
-async fn listen(shelf: &Shelf, news: &Notify) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match shelf.listen().await {
-            Ok(ear) => {
-                // What was published before is missed.
-                news.notify_one();
-                while ear.hears().await {
-                    news.notify_one();
-                }
-                pause = FIRST_PAUSE;
-            }
-            Err(error) => {
-                tracing::debug!(key = shelf.key(), %error, "changes of the book are not told, and looked for")
-            }
-        }
-        sleep(varied(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-impl Following {
-    fn of(shelf: &Shelf) -> Self {
-        Self {
-            shelf: shelf.clone(),
-            trouble: Trouble::default(),
-            refused: Mutex::default(),
-        }
-    }
-
-    async fn look(&self, book: &PolicyBook) {
-        let key = self.shelf.key();
-        let error = match self.look_once(book).await {
-            Ok(()) => {
-                if self.trouble.is_over() {
-                    let revision = book.published().unwrap_or(0);
-                    tracing::info!(key, revision, "the book in Redis is well again");
-                }
-                return;
-            }
-            Err(error) => error,
-        };
-        // Of an outage others say enough.
-        let is_outage = matches!(&error, BookError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
-        let reason = reason(&error);
-        if self.trouble.is_new(error) && !is_outage {
-            tracing::warn!(key, %reason, "the book in Redis is refused, and the last policies stay");
-        }
-    }
-
-    /// Has the book say what stands in Redis, if that can be believed.
-    async fn look_once(&self, book: &PolicyBook) -> Result<(), BookError> {
-        let known = book.published().unwrap_or(0);
-        let refused = self.refused_for_now().filter(|refused| *refused > known);
-        let mut stored = self.shelf.read(refused.unwrap_or(known)).await?;
-        if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
-            if *found == refused
-                && let Some(error) = self.is_refused_still()
-            {
-                return Err(error);
-            }
-            // It is another one, which may be later than what is known all the same.
-            if *found > known {
-                stored = self.shelf.read(known).await?;
-            }
-        }
-        let taken = self.take(book, stored, known);
-        *self.refused() = match &taken {
-            Err((Some(revision), error)) => Some(Refused {
-                revision: *revision,
-                error: error.clone(),
-                looks: 0,
-            }),
-            _ => None,
-        };
-        taken.map_err(|(_, error)| error)
-    }
-
-    /// The same of what was found. An error has the revision of a text that is refused.
-    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), (Option<u64>, BookError)> {
-        let older = |found| Err((None, BookError::Older { found, seen: known }));
-        match stored {
-            Stored::Nothing if known == 0 => Ok(()),
-            Stored::Nothing => older(0),
-            Stored::Unnumbered => Err((None, unnumbered(&self.shelf))),
-            Stored::TooManyDigits => Err((None, too_many_digits(&self.shelf))),
-            Stored::Revision(revision, _) if revision < known => older(revision),
-            Stored::Revision(_, None) => Ok(()),
-            Stored::Revision(revision, Some(text)) => {
-                let key = self.shelf.key();
-                let page = parse(key, &text).map_err(|error| (Some(revision), error))?;
-                if book.adopt_published(revision, page) {
-                    tracing::info!(key, revision, "the policies in Redis have changed");
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// The revision of a text that was refused, unless it is to be looked at again.
-    fn refused_for_now(&self) -> Option<u64> {
-        let refused = self.refused();
-        let refused = refused
-            .as_ref()
-            .filter(|refused| refused.looks < LOOKS_PER_REFUSED);
-        refused.map(|refused| refused.revision)
-    }
-
-    /// Why what was refused is still, now that it was seen once more.
-    fn is_refused_still(&self) -> Option<BookError> {
-        let mut refused = self.refused();
-        let refused = refused.as_mut()?;
-        refused.looks += 1;
-        Some(refused.error.clone())
-    }
-
-    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,0 +1,55 @@
+//! Changes of what code says, by what counts.
+
+use std::sync::Arc;
+
+use super::{BookEntry, PolicyBook};
+use crate::error::ConfigError;
+
+/// What becomes of an entry that was looked at.
+#[derive(Debug)]
+pub(crate) enum Edit {
+    /// Nothing.
+    Keep,
+    /// This one stands in its place.
+    Put(Box<BookEntry>),
+    /// It is taken out.
+    Remove,
+}
+
+impl PolicyBook {
+    /// Changes what code says of a name by what counts under it, with nobody else changing the book meanwhile. `change` is told what
+    /// counts, and says what becomes of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] where it would change nothing, since a file or Redis says what counts; what `change` says.
+    pub(crate) fn edit_code<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+    ) -> Result<T, ConfigError> {
+        let mut pages = self.pages();
+        let counts = self.get(name);
+        let (answer, edit) = change(counts.as_deref())?;
+        if !matches!(edit, Edit::Keep) && !pages.is_left_to_code(name) {
+            let expected = "a policy that no file and no Redis names";
+            return Err(ConfigError::invalid(
+                "policy to be changed by code",
+                name,
+                expected,
+            ));
+        }
+        let changes = match edit {
+            Edit::Keep => false,
+            Edit::Put(entry) => pages.code().set(Arc::new(*entry)),
+            Edit::Remove => {
+                let (removed, has_quotas) = pages.code().remove(name);
+                removed || has_quotas
+            }
+        };
+        if changes {
+            self.renew(&pages, name);
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,191 @@
+//! Follows the book of a namespace in Redis: looks again and again, and listens.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+
+use super::{too_many_digits, unnumbered};
+use crate::book::follow::{Trouble, WeakBook, reason};
+use crate::book::text::parse;
+use crate::book::{BookError, PolicyBook};
+use crate::error::StoreErrorKind;
+use crate::observe;
+use crate::store::redis::{Shelf, Stored, varied};
+
+/// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A text that was refused is sent again every so many looks: it may have been mended by hand, and its revision left.
+const LOOKS_PER_REFUSED: u32 = 60;
+/// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+#[derive(Debug)]
+pub(super) struct Following {
+    shelf: Shelf,
+    pub(super) trouble: Trouble,
+    /// The text that is there, if it was refused.
+    refused: Mutex<Option<Refused>>,
+}
+
+/// A text that was refused, and is not sent again for a while.
+#[derive(Debug)]
+struct Refused {
+    revision: u64,
+    error: BookError,
+    /// How often it was seen since.
+    looks: u32,
+}
+
+pub(super) async fn follow(book: WeakBook, shared: Arc<Following>, has_looked: watch::Sender<bool>) {
+    let news = Notify::new();
+    tokio::select! {
+        () = look_again_and_again(book, &shared, &news, &has_looked) => {}
+        () = listen(&shared.shelf, &news) => {}
+    }
+}
+
+/// Until there is no book any more.
+async fn look_again_and_again(
+    book: WeakBook,
+    shared: &Following,
+    news: &Notify,
+    has_looked: &watch::Sender<bool>,
+) {
+    loop {
+        {
+            let Some(book) = book.upgrade() else { return };
+            shared.look(&book).await;
+            observe::book_revision(book.published().unwrap_or(0));
+            has_looked.send_replace(true);
+        }
+        tokio::select! {
+            () = news.notified() => {}
+            () = sleep(varied(LOOK_EVERY)) => {}
+        }
+    }
+}
+
+/// Passes on that something was published. Where that cannot be heard, it is found out all the same, a little later.
+async fn listen(shelf: &Shelf, news: &Notify) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match shelf.listen().await {
+            Ok(ear) => {
+                // What was published before is missed.
+                news.notify_one();
+                while ear.hears().await {
+                    news.notify_one();
+                }
+                pause = FIRST_PAUSE;
+            }
+            Err(error) => {
+                tracing::debug!(key = shelf.key(), %error, "changes of the book are not told, and looked for")
+            }
+        }
+        sleep(varied(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Following {
+    pub(super) fn of(shelf: &Shelf) -> Self {
+        Self {
+            shelf: shelf.clone(),
+            trouble: Trouble::default(),
+            refused: Mutex::default(),
+        }
+    }
+
+    async fn look(&self, book: &PolicyBook) {
+        let key = self.shelf.key();
+        let error = match self.look_once(book).await {
+            Ok(()) => {
+                if self.trouble.is_over() {
+                    let revision = book.published().unwrap_or(0);
+                    tracing::info!(key, revision, "the book in Redis is well again");
+                }
+                return;
+            }
+            Err(error) => error,
+        };
+        // Of an outage others say enough.
+        let is_outage = matches!(&error, BookError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
+        let reason = reason(&error);
+        if self.trouble.is_new(error) && !is_outage {
+            tracing::warn!(key, %reason, "the book in Redis is refused, and the last policies stay");
+        }
+    }
+
+    /// Has the book say what stands in Redis, if that can be believed.
+    pub(super) async fn look_once(&self, book: &PolicyBook) -> Result<(), BookError> {
+        let known = book.published().unwrap_or(0);
+        let refused = self.refused_for_now().filter(|refused| *refused > known);
+        let mut stored = self.shelf.read(refused.unwrap_or(known)).await?;
+        if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
+            if *found == refused
+                && let Some(error) = self.is_refused_still()
+            {
+                return Err(error);
+            }
+            // It is another one, which may be later than what is known all the same.
+            if *found > known {
+                stored = self.shelf.read(known).await?;
+            }
+        }
+        let taken = self.take(book, stored, known);
+        *self.refused() = match &taken {
+            Err((Some(revision), error)) => Some(Refused {
+                revision: *revision,
+                error: error.clone(),
+                looks: 0,
+            }),
+            _ => None,
+        };
+        taken.map_err(|(_, error)| error)
+    }
+
+    /// The same of what was found. An error has the revision of a text that is refused.
+    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), (Option<u64>, BookError)> {
+        let older = |found| Err((None, BookError::Older { found, seen: known }));
+        match stored {
+            Stored::Nothing if known == 0 => Ok(()),
+            Stored::Nothing => older(0),
+            Stored::Unnumbered => Err((None, unnumbered(&self.shelf))),
+            Stored::TooManyDigits => Err((None, too_many_digits(&self.shelf))),
+            Stored::Revision(revision, _) if revision < known => older(revision),
+            Stored::Revision(_, None) => Ok(()),
+            Stored::Revision(revision, Some(text)) => {
+                let key = self.shelf.key();
+                let page = parse(key, &text).map_err(|error| (Some(revision), error))?;
+                if book.adopt_published(revision, page) {
+                    tracing::info!(key, revision, "the policies in Redis have changed");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The revision of a text that was refused, unless it is to be looked at again.
+    fn refused_for_now(&self) -> Option<u64> {
+        let refused = self.refused();
+        let refused = refused
+            .as_ref()
+            .filter(|refused| refused.looks < LOOKS_PER_REFUSED);
+        refused.map(|refused| refused.revision)
+    }
+
+    /// Why what was refused is still, now that it was seen once more.
+    fn is_refused_still(&self) -> Option<BookError> {
+        let mut refused = self.refused();
+        let refused = refused.as_mut()?;
+        refused.looks += 1;
+        Some(refused.error.clone())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

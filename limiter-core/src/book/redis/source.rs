@@ -1,0 +1,70 @@
+//! A book in Redis that is followed.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::following::Following;
+use crate::book::BookError;
+use crate::book::follow::Task;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// A [`RedisBook`](crate::RedisBook) that is followed. It is until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book
+/// are, or the runtime ends. What it said last stays in the book.
+#[derive(Debug)]
+#[must_use = "the book is followed until this is dropped"]
+pub struct RedisSource {
+    pub(super) shared: Arc<Following>,
+    pub(super) task: Task,
+    /// Whether a look is over.
+    pub(super) looked: watch::Receiver<bool>,
+}
+
+impl RedisSource {
+    /// Waits until the first look is over, half a second at most: from then on the limiter's book says what Redis says.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = limiter_core::Limiter::redis("redis://localhost/").namespace("prod:checkout").build()?;
+    /// let source = limits.book_in_redis()?.follow();
+    /// if let Err(error) = source.heard().await {
+    ///     eprintln!("the policies of the code count: {error}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the same.
+    /// [`BookError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since all clones of the book
+    /// are dropped or the runtime has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn heard(&self) -> Result<(), BookError> {
+        let mut looked = self.looked.clone();
+        if looked.wait_for(|looked| *looked).await.is_err() {
+            let detail = "the book is not followed any more";
+            return Err(StoreError::new(StoreErrorKind::ShutDown, detail).into());
+        }
+        self.last_error().map_or(Ok(()), Err)
+    }
+
+    /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is well.
+    #[must_use]
+    pub fn last_error(&self) -> Option<BookError> {
+        self.shared.trouble.last()
+    }
+
+    /// Whether its runtime has not ended.
+    pub(crate) fn is_running(&self) -> bool {
+        self.task.is_running()
+    }
+
+    /// Follows the book as long as there is the limiter's.
+    pub fn detach(self) {
+        self.task.detach();
+    }
+}
