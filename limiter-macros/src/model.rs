@@ -1,6 +1,8 @@
 //! The annotated function with everything checked that can be checked before types are known.
 
 mod limit;
+mod numbers;
+mod settings;
 mod window;
 
 use proc_macro2::{Ident, Span, TokenStream};

@@ -1,32 +1,23 @@
 //! One attribute, checked.
 
-use std::ops::RangeInclusive;
-
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, LitStr, Path, PathSegment};
 
-use super::{Algorithm, Key, Limit, Name, Rate, window};
-use crate::args::{Args, plain_word};
-use crate::constant::is_constant;
+use super::numbers::algorithm;
+use super::settings::{deadline, lease, on_store_failure};
+use super::{Algorithm, Key, Limit, Name};
+use crate::args::Args;
 use crate::diagnostics::Diagnostics;
 use crate::fallback::Fallback;
 use crate::func::Func;
-use crate::literal::{self, Number, Period, RateText};
+use crate::literal::{self, Number};
 use crate::template::{Names, Template};
 use crate::words::{BESIDE_POLICY, Kind, Word};
 
-const MAX_IN_FLIGHT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 256;
-/// An hour, in microseconds.
-const MAX_DEADLINE: u64 = 3_600_000_000;
-/// Ten milliseconds to an hour, likewise.
-const LEASES: RangeInclusive<u64> = 10_000..=3_600_000_000;
-/// A hundred milliseconds to a day.
-const LEASES_OF_HELD: RangeInclusive<u64> = 100_000..=86_400_000_000;
-
 /// What an attribute can refer to.
 pub(super) struct Scope<'a> {
     pub(super) func: &'a Func,
@@ -225,52 +216,6 @@ impl Limit {
     }
 }
 
-impl Algorithm {
-    /// Whether its permits are held until the body ends.
-    pub(crate) fn is_held(&self) -> bool {
-        matches!(self, Self::Concurrency { .. } | Self::Named { held: true })
-    }
-
-    /// What a cost can be at most, and how the argument is called.
-    fn quota(&self) -> Option<(&'static str, &Number)> {
-        Some(match self {
-            Self::Named { .. } => return None,
-            Self::Token { capacity, .. } | Self::Funnel { capacity, .. } => (Word::Capacity.text(), capacity),
-            Self::Window { limit, .. }
-            | Self::CounterWindow { limit, .. }
-            | Self::FixedWindow { limit, .. } => (Word::Limit.text(), limit),
-            Self::Concurrency { max } => (Word::Max.text(), max),
-        })
-    }
-
-    fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
-        match self {
-            Self::Token { capacity, rate } | Self::Funnel { capacity, rate, .. } => {
-                capacity.is_constant(is_item) && rate.is_constant(is_item)
-            }
-            Self::Window { limit, window } | Self::CounterWindow { limit, window } => {
-                limit.is_constant(is_item) && window.is_constant(is_item)
-            }
-            Self::FixedWindow { limit, window, .. } => {
-                let windows = window.as_ref().is_none_or(|window| window.is_constant(is_item));
-                limit.is_constant(is_item) && windows
-            }
-            Self::Named { .. } => false,
-            Self::Concurrency { max } => max.is_constant(is_item),
-        }
-    }
-}
-
-impl Rate {
-    fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
-        match self {
-            Self::Text(_) => true,
-            Self::Per { amount, period } => amount.is_constant(is_item) && period.is_constant(is_item),
-            Self::Computed(expr) => is_constant(expr, is_item),
-        }
-    }
-}
-
 /// The name of a policy of a book. What the policy says itself is refused beside it.
 fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
     for (word, place) in args.words().filter(|(word, _)| !BESIDE_POLICY.contains(word)) {
@@ -309,135 +254,4 @@ fn count_if(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Expr> {
         return None;
     }
     Some(expr)
-}
-
-fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {
-    if args.kind == Kind::Window {
-        return window::algorithm(args, diagnostics);
-    }
-    if args.kind == Kind::Concurrency {
-        let max = args.require(Word::Max, diagnostics);
-        let max = max.map(|expr| most_at_once(expr, diagnostics))??;
-        return Some(Algorithm::Concurrency { max });
-    }
-    let capacity = args.require(Word::Capacity, diagnostics);
-    let capacity =
-        capacity.map(|expr| diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false)));
-    let rate = args
-        .require(Word::Rate, diagnostics)
-        .map(|expr| rate(expr, args, diagnostics));
-    let (capacity, rate) = (capacity??, rate??);
-    Some(match args.kind {
-        Kind::Funnel => Algorithm::Funnel {
-            capacity,
-            rate,
-            paced: paced(args, diagnostics)?,
-        },
-        _ => Algorithm::Token { capacity, rate },
-    })
-}
-
-/// Whether a funnel is paced.
-fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
-    let place = args.place(Word::Paced);
-    if let (Some(place), Some(_)) = (place, args.place(Word::Lease)) {
-        let message = "a paced funnel lends nothing, since its calls leave in the order that the store knows: leave out \
-                       `paced` or `lease`";
-        diagnostics.at(place, message);
-        return None;
-    }
-    Some(place.is_some())
-}
-
-fn most_at_once(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
-    let span = expr.span();
-    let max = diagnostics.ok(Number::read(expr, "max", "max = 4", true))?;
-    if matches!(max, Number::Literal(thousandths) if thousandths / 1_000 > MAX_IN_FLIGHT) {
-        diagnostics.at(
-            span,
-            format!("at most {MAX_IN_FLIGHT} calls are in flight at once"),
-        );
-        return None;
-    }
-    Some(max)
-}
-
-fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Rate> {
-    let span = expr.span();
-    let per = args
-        .take(Word::Per)
-        .map(|expr| diagnostics.ok(Period::read(expr, "per")));
-    if let Some(text) = literal::text(&expr) {
-        if let Some(place) = args.place(Word::Per) {
-            diagnostics.at(place, "the rate says its time already: `per` goes with a number, such as `rate = 100, per = \"1m\"`");
-        }
-        return diagnostics.ok(RateText::read(text)).map(Rate::Text);
-    }
-    let is_literal = !matches!(
-        Number::read(expr.clone(), "rate", "rate = 10", false),
-        Ok(Number::Computed(_))
-    );
-    let period = match per {
-        Some(period) => period?,
-        None if is_literal => Period::Literal(1_000_000),
-        None => return Some(Rate::Computed(expr)),
-    };
-    let amount = diagnostics.ok(Number::read(expr, "rate", "rate = 10", false))?;
-    if let (Number::Literal(thousandths), Period::Literal(micros)) = (&amount, &period) {
-        let rate = RateText::exact((*thousandths).into(), *micros);
-        return diagnostics
-            .ok(rate.map_err(|message| syn::Error::new(span, message)))
-            .map(Rate::Text);
-    }
-    Some(Rate::Per { amount, period })
-}
-
-fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
-    let span = expr.span();
-    let deadline = diagnostics.ok(Period::read(expr, "deadline"))?;
-    if matches!(deadline, Period::Literal(micros) if micros > MAX_DEADLINE) {
-        diagnostics.at(
-            span,
-            "`deadline` is at most an hour: it is the time in which the store must answer",
-        );
-    }
-    Some(deadline)
-}
-
-fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
-    let span = expr.span();
-    let lease = diagnostics.ok(Period::read(expr, "lease"))?;
-    if kind == Kind::Concurrency {
-        let held = |micros: &u64| LEASES_OF_HELD.contains(micros) && micros.is_multiple_of(1_000);
-        if matches!(&lease, Period::Literal(micros) if !held(micros)) {
-            diagnostics.at(
-                span,
-                "`lease` is whole milliseconds from 100 ms to a day: it is the time for which a permit outlives a holder \
-                 that died",
-            );
-        }
-        return Some(lease);
-    }
-    if matches!(lease, Period::Literal(micros) if !LEASES.contains(&micros)) {
-        diagnostics.at(
-            span,
-            "`lease` is 10 ms to an hour: it is the time for which permits are borrowed at most",
-        );
-    }
-    Some(lease)
-}
-
-fn on_store_failure(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Ident> {
-    let variant = match plain_word(expr).as_deref() {
-        Some("allow") => "Allow",
-        Some("deny") => "Deny",
-        Some("error") => "Error",
-        Some("local") => "Local",
-        _ => {
-            let message = "`on_store_failure` is `local`, `allow`, `deny` or `error`, without quotes";
-            diagnostics.at(expr.span(), message);
-            return None;
-        }
-    };
-    Some(Ident::new(variant, Span::mixed_site()))
 }

@@ -1,0 +1,69 @@
+//! What an attribute says of its limit beside the numbers: until when the store answers, what counts where it does not, leases.
+
+use std::ops::RangeInclusive;
+
+use proc_macro2::{Ident, Span};
+use syn::Expr;
+use syn::spanned::Spanned;
+
+use crate::args::plain_word;
+use crate::diagnostics::Diagnostics;
+use crate::literal::Period;
+use crate::words::Kind;
+
+/// An hour, in microseconds.
+const MAX_DEADLINE: u64 = 3_600_000_000;
+/// Ten milliseconds to an hour, likewise.
+const LEASES: RangeInclusive<u64> = 10_000..=3_600_000_000;
+/// A hundred milliseconds to a day.
+const LEASES_OF_HELD: RangeInclusive<u64> = 100_000..=86_400_000_000;
+
+pub(super) fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
+    let span = expr.span();
+    let deadline = diagnostics.ok(Period::read(expr, "deadline"))?;
+    if matches!(deadline, Period::Literal(micros) if micros > MAX_DEADLINE) {
+        diagnostics.at(
+            span,
+            "`deadline` is at most an hour: it is the time in which the store must answer",
+        );
+    }
+    Some(deadline)
+}
+
+pub(super) fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Period> {
+    let span = expr.span();
+    let lease = diagnostics.ok(Period::read(expr, "lease"))?;
+    if kind == Kind::Concurrency {
+        let held = |micros: &u64| LEASES_OF_HELD.contains(micros) && micros.is_multiple_of(1_000);
+        if matches!(&lease, Period::Literal(micros) if !held(micros)) {
+            diagnostics.at(
+                span,
+                "`lease` is whole milliseconds from 100 ms to a day: it is the time for which a permit outlives a holder \
+                 that died",
+            );
+        }
+        return Some(lease);
+    }
+    if matches!(lease, Period::Literal(micros) if !LEASES.contains(&micros)) {
+        diagnostics.at(
+            span,
+            "`lease` is 10 ms to an hour: it is the time for which permits are borrowed at most",
+        );
+    }
+    Some(lease)
+}
+
+pub(super) fn on_store_failure(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Ident> {
+    let variant = match plain_word(expr).as_deref() {
+        Some("allow") => "Allow",
+        Some("deny") => "Deny",
+        Some("error") => "Error",
+        Some("local") => "Local",
+        _ => {
+            let message = "`on_store_failure` is `local`, `allow`, `deny` or `error`, without quotes";
+            diagnostics.at(expr.span(), message);
+            return None;
+        }
+    };
+    Some(Ident::new(variant, Span::mixed_site()))
+}
