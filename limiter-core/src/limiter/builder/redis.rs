@@ -196,24 +196,7 @@ impl RedisBuilder {
         }
     }
 
-    /// The book whose policies are asked for by [name](Limiter::named). Default: an empty one of its own.
-    pub fn book(mut self, book: &PolicyBook) -> Self {
-        self.names.book = book.clone();
-        self
-    }
-
-    /// Which app this is, for policies that are [for some apps](crate::BookEntry::for_apps). Default: none.
-    pub fn app(mut self, app: impl Into<String>) -> Self {
-        self.names.app = Some(app.into().into());
-        self
-    }
-
-    /// What becomes of calls that ask for a policy that is not in the book, or not for this app. Default:
-    /// [`OnNotConfigured::Allow`].
-    pub fn on_not_configured(mut self, answer: OnNotConfigured) -> Self {
-        self.names.on_not_configured = answer;
-        self
-    }
+    names_of_policies!();
 
     /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default: what the environment variable
     /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the limiter is built, else [`Enforcement::Enforce`].
