@@ -25,16 +25,20 @@ const MOST_TRIES: usize = 8;
 /// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::book) say what Redis says: a change reaches every replica within
 /// a second. While Redis is out, and when it has lost its data, the last book counts.
 ///
-/// ```no_run
-/// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// use limiter_core::{FileSource, Limiter, Override, Policy, PolicyBook};
 ///
+/// # let server = limiter_testing::RedisServer::start();
+/// # let (url, path) = (server.url(), server.dir().join("limits.toml"));
+/// # std::fs::write(&path, "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }")?;
 /// let book = PolicyBook::new();
-/// let limits = Limiter::redis("redis://localhost/").namespace("prod:checkout").book(&book).build()?;
-/// let _file = FileSource::follow(&book, "limits.toml")?; // counts until Redis is heard
+/// let limits = Limiter::redis(url).namespace("prod:checkout").book(&book).build()?;
+/// let _file = FileSource::follow(&book, path)?; // counts until Redis is heard
 /// let shelf = limits.book_in_redis()?;
 /// let redis = shelf.follow();
 /// let _heard = redis.heard().await; // its error: what the file says counts for now
+/// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 5, "Redis says nothing yet");
 ///
 /// // Somewhere else:
 /// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
@@ -43,8 +47,10 @@ const MOST_TRIES: usize = 8;
 ///     draft.set_override(Override::new(search(100)?, "user:7"))?;
 ///     Ok(())
 /// }).await?;
-/// # Ok(())
-/// # }
+/// assert_eq!(limits.named("search").peek("user:8").await?.remaining(), 20);
+/// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 ///
 /// # Revisions

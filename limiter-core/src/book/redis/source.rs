@@ -23,15 +23,18 @@ pub struct RedisSource {
 impl RedisSource {
     /// Waits until the first look is over, half a second at most: from then on the limiter's book says what Redis says.
     ///
-    /// ```no_run
-    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limits = limiter_core::Limiter::redis("redis://localhost/").namespace("prod:checkout").build()?;
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let server = limiter_testing::RedisServer::start();
+    /// # let url = server.url();
+    /// let limits = limiter_core::Limiter::redis(url).namespace("prod:checkout").build()?;
     /// let source = limits.book_in_redis()?.follow();
     /// if let Err(error) = source.heard().await {
     ///     eprintln!("the policies of the code count: {error}");
     /// }
-    /// # Ok(())
-    /// # }
+    /// # assert!(source.last_error().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     ///
     /// # Errors
