@@ -30,8 +30,6 @@
 //! | [`Policy::counter_window`] | over any time T at most limit · (1 + T / window) | two counters | large limits where that is exact enough |
 //! | [`Policy::fixed_window`] | at most the limit in each period, which may be one of the calendar | one counter | daily and monthly quotas |
 //! | [`Policy::concurrency`] | at most so many at once: [`Limiter::enter`] | a lease a permit | exports, connections, jobs |
-//! | [`Policy::counter_window`] | over any time T at most limit · (1 + T / window) | one small value | large limits, where some percent more do no harm |
-//! | [`Policy::fixed_window`] | at most the limit in each period | one count | quotas a day or a month, by the calendar |
 //!
 //! # Stores
 //!
