@@ -70,6 +70,22 @@ impl World {
         self.passed += u64::try_from(span.as_micros()).unwrap();
     }
 
+    /// What is granted where each step has a policy and a cost of its own.
+    fn take_turns(mut self, steps: Vec<Step>, asked: impl Fn(Step) -> (Policy, Amount)) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        let mut last: Option<LimitOutcome> = None;
+        for step in steps {
+            self.go(step.pause, last.as_ref());
+            let (policy, cost) = asked(step);
+            let decision = self.check(&policy, cost);
+            if decision.is_allowed() {
+                grants.push(self.grant(cost, step.second));
+            }
+            last = Some(only(&decision).clone());
+        }
+        grants
+    }
+
     /// What was granted, dated by the time that has passed.
     fn grant(&self, cost: Amount, second: bool) -> Grant {
         let cost = u64::try_from(cost.as_thousandths()).unwrap();
@@ -296,19 +312,10 @@ proptest! {
     ) {
         let (amount, period) = if same_rate { (old.amount, old.period) } else { (new.amount, new.period) };
         let new = Level { funnel: old.funnel, amount, period, ..new };
-        let mut world = World::new();
-        let mut grants = Vec::new();
-        let mut last: Option<LimitOutcome> = None;
-        for step in steps {
-            world.go(step.pause, last.as_ref());
+        let grants = World::new().take_turns(steps, |step| {
             let level = if step.second { new } else { old };
-            let cost = level.cost(step);
-            let decision = world.check(&level.policy("p"), cost);
-            if decision.is_allowed() {
-                grants.push(world.grant(cost, step.second));
-            }
-            last = Some(only(&decision).clone());
-        }
+            (level.policy("p"), level.cost(step))
+        });
         let is_faster = u128::from(new.amount) * u128::from(old.period) > u128::from(old.amount) * u128::from(new.period);
         let faster = if is_faster { new } else { old };
         promise::level(&grants, old.capacity.max(new.capacity), (faster.amount, faster.period)).unwrap();
@@ -318,19 +325,10 @@ proptest! {
     #[test]
     fn windows_that_alternate_mint_nothing(old in window(), limit in 1..40_u64, steps in steps(forward())) {
         let new = Window { limit, ..old };
-        let mut world = World::new();
-        let mut grants = Vec::new();
-        let mut last: Option<LimitOutcome> = None;
-        for step in steps {
-            world.go(step.pause, last.as_ref());
+        let grants = World::new().take_turns(steps, |step| {
             let window = if step.second { new } else { old };
-            let cost = window.cost(step);
-            let decision = world.check(&window.policy("p"), cost);
-            if decision.is_allowed() {
-                grants.push(world.grant(cost, step.second));
-            }
-            last = Some(only(&decision).clone());
-        }
+            (window.policy("p"), window.cost(step))
+        });
         promise::window_of_each(&grants, [(old.limit, old.length), (new.limit, new.length)]).unwrap();
     }
 
@@ -340,19 +338,10 @@ proptest! {
         old in window(), new in window(), same_window in any::<bool>(), steps in steps(forward()),
     ) {
         let new = Window { length: if same_window { old.length } else { new.length }, ..new };
-        let mut world = World::new();
-        let mut grants = Vec::new();
-        let mut last: Option<LimitOutcome> = None;
-        for step in steps {
-            world.go(step.pause, last.as_ref());
+        let grants = World::new().take_turns(steps, |step| {
             let window = if step.second { new } else { old };
-            let cost = window.cost(step);
-            let decision = world.check(&window.counter("p"), cost);
-            if decision.is_allowed() {
-                grants.push(world.grant(cost, step.second));
-            }
-            last = Some(only(&decision).clone());
-        }
+            (window.counter("p"), window.cost(step))
+        });
         let (limit, length) = (old.limit.max(new.limit), old.length.min(new.length));
         promise::level(&grants, limit * 1_000, (limit * 1_000, length)).unwrap();
     }
