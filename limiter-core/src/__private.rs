@@ -104,11 +104,12 @@ pub fn is_answered_at_once(policy: &Policy) -> bool {
 /// # Errors
 ///
 /// The call must not go on.
+///
+/// # Cancel safety
+///
+/// What was charged is given back where the call waits for its turn; else as awaiting the check.
 pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
-    let limiter = check.limiter();
-    let allowed = check.admitted().await?;
-    limiter.pace(&allowed).await?;
-    Ok(allowed.into_decision())
+    check.admitted_in_turn().await.map(Allowed::into_decision)
 }
 
 /// A rejected call, and the number of the attribute whose fallback answers.
@@ -198,13 +199,9 @@ async fn decide_resolved(
         Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
         None => {
             let check = limiter.check_few(asks);
-            let answer = match check.on_denial() {
-                OnDenial::Reject => check.await.and_then(Decision::require),
-                _ => Box::pin(check.admitted()).await,
-            };
-            match answer {
-                Ok(allowed) => limiter.pace(&allowed).await.map(|()| allowed),
-                rejected => rejected,
+            match check.on_denial() {
+                OnDenial::Reject if !check.is_paced() => check.await.and_then(Decision::require),
+                _ => Box::pin(check.admitted_in_turn()).await,
             }
         }
     };

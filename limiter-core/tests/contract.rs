@@ -264,6 +264,8 @@ on_every_store! {
         who_gives_up_lets_the_next_leave_earlier
         who_acquires_waits_until_its_turn
         who_cannot_leave_in_time_is_charged_nothing
+        an_annotated_call_that_is_cancelled_gives_its_place_back
+        nobody_waits_for_a_turn_in_shadow
     ;
     named:
         a_name_and_its_policy_are_one_limit

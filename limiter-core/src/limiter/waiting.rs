@@ -1,7 +1,6 @@
 //! Calls that wait for permits: in lines, first come, first served, and each for its own time.
 
 mod acquire;
-mod pace;
 mod queue;
 mod round;
 mod turn;

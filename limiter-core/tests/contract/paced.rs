@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::{Ask, Policy, Rejection};
+use limiter_core::{Ask, Enforcement, Limiter, Policy, Rejection, funnel_limiter};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, micros, millis, secs, wait_of};
 use crate::waiting::{answer, served, settle, waiter};
@@ -138,4 +138,38 @@ pub(crate) async fn who_cannot_leave_in_time_is_charged_nothing(subject: Subject
     tokio::time::timeout(PATIENT, given_back)
         .await
         .expect("what was granted too late is given back");
+}
+
+#[funnel_limiter(name = "letters", capacity = 3, rate = 1, paced, deadline = "30s", limiter = limits)]
+async fn letter(limits: &Limiter) -> Result<(), Rejection> {
+    Ok(())
+}
+
+pub(crate) async fn an_annotated_call_that_is_cancelled_gives_its_place_back(subject: Subject) {
+    let budget = subject.limits.site("letters").unwrap().shared().unwrap();
+    let left = async |wanted: u64| {
+        let until_then = async {
+            while budget.peek().await.unwrap().remaining() != wanted {
+                settle(&subject, budget.policy()).await;
+            }
+        };
+        tokio::time::timeout(PATIENT, until_then)
+            .await
+            .expect("it is charged, or given back");
+    };
+    assert!(letter(&subject.limits).await.is_ok());
+    let limits = subject.limits.clone();
+    let cancelled = tokio::spawn(async move { letter(&limits).await });
+    left(1).await;
+    cancelled.abort();
+    assert!(cancelled.await.is_err_and(|error| error.is_cancelled()));
+    left(2).await;
+}
+
+pub(crate) async fn nobody_waits_for_a_turn_in_shadow(subject: Subject) {
+    subject.limits.set_enforcement(Enforcement::Shadow);
+    for _ in 0..5 {
+        let told = tokio::time::timeout(PATIENT, letter(&subject.limits)).await;
+        assert!(told.expect("no clock is moved").is_ok());
+    }
 }

@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 
 use super::LATE_TIMER;
 use super::queue::{Place, Turn};
+use super::turn::Patience;
 use super::wanted::Wanted;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;
@@ -90,8 +91,13 @@ impl Limiter {
             let ends = self.inner.clock.now().after(up_to);
             let granted = async {
                 let grant = self.wait_in_line(request, ends, up_to).await?;
+                let delay = grant.delay();
+                if delay.is_zero() {
+                    return Ok(grant);
+                }
                 // The place in the line is left by now.
-                self.wait_for_turn(request, grant, ends, up_to).await
+                let (wanted, patience) = (Wanted::of(request), Patience { ends, up_to });
+                self.wait_for_turn(wanted, grant, delay, Some(patience)).await
             };
             tokio::select! {
                 biased;
