@@ -116,7 +116,8 @@ impl Limiter {
             let insured = |grant: &&Allowed| grant.origin() == Origin::Insurance;
             for _ in untaken.iter().filter(insured) {
                 for request in wanted.each(1) {
-                    guard.refund_share(&request);
+                    // Nobody is there to be told.
+                    let _ = guard.change_share(&request, Change::Refund { whole_at: 0 });
                 }
             }
         }
