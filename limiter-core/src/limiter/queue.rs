@@ -6,6 +6,10 @@
 //!
 //! A waiter is in its line, or has its answer, and never both. All that changes that is done under one lock.
 
+mod held_up;
+mod together;
+
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -19,6 +23,8 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
+pub(super) use held_up::Seen;
+use together::Together;
 
 /// For so many waiters the store is asked at once, at most: a script holds up everybody else on the server.
 const LONGEST_RUN: usize = 64;
@@ -39,6 +45,7 @@ pub(super) struct Queues {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: HashMap<Name, Line>,
+    together: Together,
     /// In all lines, those included who have their answer and have not taken it.
     count: usize,
     /// How many have ever come, or been asked for.
@@ -87,6 +94,8 @@ pub(super) struct Place {
     wanted: Arc<Wanted>,
     answer: oneshot::Receiver<Answer>,
     called: Arc<Notify>,
+    /// So many were before it when it came.
+    behind: u32,
 }
 
 /// How things stand for one who waits.
@@ -159,7 +168,8 @@ impl Queues {
         waiting.count += 1;
         waiting.tickets += 1;
         let ticket = waiting.tickets;
-        let line = waiting.lines.entry(name.clone()).or_default();
+        let line = waiting.line(&name);
+        let behind = u32::try_from(line.waiters.len()).unwrap_or(u32::MAX);
         line.waiters.insert(ticket, waiter);
         Ok(Place {
             name,
@@ -167,15 +177,23 @@ impl Queues {
             wanted,
             answer,
             called,
+            behind,
         })
     }
 
-    /// Permits of this came back: whoever is first asks anew.
+    /// Permits of each of these limits came back: whoever is first in a line for one of them, alone or beside others, asks anew.
     pub(super) fn came_back(&self, name: &Name) {
-        if let Some(line) = self.lock().lines.get_mut(name) {
-            line.denied = None;
-            line.returns += 1;
-            line.call_first();
+        let mut waiting = self.lock();
+        let Waiting { lines, together, .. } = &mut *waiting;
+        for identity in name {
+            if let Some(line) = lines.get_mut([*identity].as_slice()) {
+                line.came_back();
+            }
+            for name in together.with(*identity) {
+                if let Some(line) = lines.get_mut(name) {
+                    line.came_back();
+                }
+            }
         }
     }
 
@@ -192,11 +210,22 @@ impl Queues {
 }
 
 impl Waiting {
+    fn line(&mut self, name: &Name) -> &mut Line {
+        match self.lines.entry(name.clone()) {
+            Entry::Occupied(line) => line.into_mut(),
+            Entry::Vacant(place) => {
+                self.together.add(name);
+                place.insert(Line::default())
+            }
+        }
+    }
+
     /// Lets go of a line that nobody needs.
     fn tidy(&mut self, name: &Name) {
         let is_over = |line: &Line| line.waiters.is_empty() && line.asked_until().is_none();
         if self.lines.get(name).is_some_and(is_over) {
             self.lines.remove(name);
+            self.together.remove(name);
         }
     }
 }
@@ -206,6 +235,12 @@ impl Line {
     fn asked_until(&self) -> Option<Instant> {
         let until = self.asked.map(|asked| asked.until);
         until.filter(|until| *until > Instant::now())
+    }
+
+    fn came_back(&mut self) {
+        self.denied = None;
+        self.returns += 1;
+        self.call_first();
     }
 
     fn call_first(&self) {
@@ -277,22 +312,27 @@ impl Place {
     /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
     /// this moment, and then counts as lost.
     pub(super) fn ask(&self, queues: &Arc<Queues>, until: Instant) -> Asking {
-        // What is borrowed beside a permit may well be enough for the others.
-        let longest = if self.wanted.is_leased() { 1 } else { LONGEST_RUN };
-        let mut waiting = queues.lock();
+        self.begin(&mut queues.lock(), queues, until)
+    }
+
+    fn begin(&self, waiting: &mut Waiting, queues: &Arc<Queues>, until: Instant) -> Asking {
         waiting.tickets += 1;
         let number = waiting.tickets;
-        let line = waiting.lines.entry(self.name.clone()).or_default();
+        let line = waiting.line(&self.name);
         line.asked = Some(Asked { number, until });
+        let first = line.waiters.values().next();
+        let wanted = Arc::clone(first.map_or(&self.wanted, |first| &first.wanted));
+        // What is borrowed beside a permit may well be enough for the others.
+        let longest = if wanted.is_leased() { 1 } else { LONGEST_RUN };
         let others = line.waiters.values().skip(1);
-        let others = others.take_while(|waiter| *waiter.wanted == *self.wanted);
+        let others = others.take_while(|waiter| *waiter.wanted == *wanted);
         let others = others.take(longest - 1).count();
         Asking {
             queues: Arc::clone(queues),
             name: self.name.clone(),
             number,
             returns: line.returns,
-            wanted: Arc::clone(&self.wanted),
+            wanted,
             times: 1 + others,
         }
     }
@@ -349,7 +389,7 @@ impl Asking {
         due: impl Fn(&Decision) -> Timestamp,
     ) -> Vec<Allowed> {
         let mut waiting = self.queues.lock();
-        let line = waiting.lines.entry(self.name.clone()).or_default();
+        let line = waiting.line(&self.name);
         let is_late = !self.is_of(line);
         let mut untaken = Vec::new();
         for answer in answers {
