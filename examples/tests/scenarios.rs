@@ -4,7 +4,11 @@
 use std::process::Command;
 
 fn says(program: &str) -> String {
-    let output = Command::new(program).env_remove("REDIS_URL").output().unwrap();
+    ends_well(Command::new(program).env_remove("REDIS_URL"))
+}
+
+fn ends_well(command: &mut Command) -> String {
+    let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         output.status.success(),
@@ -21,11 +25,26 @@ fn an_outbound_client_is_refused_nothing() {
     assert!(!text.contains("without a limiter: 0 refused"), "{text}");
 }
 
-#[test]
-fn a_change_of_a_tier_is_the_next_calls() {
-    let text = says(env!("CARGO_BIN_EXE_tiers"));
+fn a_tier_is_changed(text: &str) {
     assert!(text.contains("ann (Free): 2 of 8 calls admitted"), "{text}");
     assert!(text.contains("ann (Pro): 6 of 8 calls admitted"), "{text}");
+    assert!(text.contains(":3:9: "), "the place of the mistake: {text}");
+}
+
+#[test]
+fn a_change_of_a_tier_in_a_file_is_followed() {
+    a_tier_is_changed(&says(env!("CARGO_BIN_EXE_tiers")));
+}
+
+/// Twice, since what is there then is what the first has left.
+#[cfg(all(feature = "redis", unix))]
+#[test]
+fn a_change_of_a_tier_in_redis_is_followed() {
+    let server = limiter_testing::RedisServer::start();
+    for _ in 0..2 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tiers"));
+        a_tier_is_changed(&ends_well(command.env("REDIS_URL", server.url())));
+    }
 }
 
 #[test]

@@ -8,6 +8,8 @@
 )]
 
 mod support;
+#[path = "concurrency/two_processes.rs"]
+mod two_processes;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -208,6 +208,9 @@ on_every_store! {
         several_limits_are_waited_for_as_one
         a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave
         a_refund_wakes_who_waits
+        a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_only
+        what_a_waiter_was_given_that_is_not_polled_goes_to_the_next
+        what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_others
     ;
     giving_up:
         a_wait_that_cannot_succeed_ends_at_once

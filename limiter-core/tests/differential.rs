@@ -10,6 +10,8 @@
 )]
 #![expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 
+#[path = "differential/modes.rs"]
+mod modes;
 mod support;
 
 use std::time::Duration;

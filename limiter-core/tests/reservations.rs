@@ -265,6 +265,80 @@ async fn what_was_granted_in_place_of_redis_mints_nothing_there() {
     assert!(!limits.check(&policy, KEY).await.unwrap().is_allowed());
 }
 
+/// What this replica's share granted while Redis is out is settled there, in either direction, and nothing of it comes to Redis.
+#[tokio::test]
+async fn what_the_share_granted_is_settled_with_the_share() {
+    let insured = [
+        Policy::token_bucket("b")
+            .capacity(10)
+            .rate("1/h")
+            .build()
+            .unwrap(),
+        Policy::funnel("f").capacity(10).rate("1/h").build().unwrap(),
+        Policy::sliding_window("w")
+            .limit(10)
+            .window("1h")
+            .build()
+            .unwrap(),
+        Policy::counter_window("c")
+            .limit(10)
+            .window("1h")
+            .build()
+            .unwrap(),
+        Policy::fixed_window("x").limit(10).window("1h").build().unwrap(),
+    ];
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = Limiter::redis(server.url()).namespace(namespace());
+    let limits = limits.clock(&clock).replicas(1).build().unwrap();
+    server.kill();
+    let left = async |policy| {
+        let decision = limits.peek(policy, KEY).cost(0).await.unwrap();
+        assert_eq!(decision.origin(), Origin::Insurance, "{policy}");
+        decision.remaining()
+    };
+    let mut open = Vec::new();
+    for policy in &insured {
+        let reservation = limits.reserve(policy, KEY).cost(10).await.unwrap();
+        assert_eq!(reservation.decision().origin(), Origin::Insurance, "{policy}");
+        reservation.settle(4).await.unwrap();
+        assert_eq!(left(policy).await, 6, "{policy}: the difference is back");
+        let reservation = limits.reserve(policy, KEY).cost(3).await.unwrap();
+        reservation.cancel().await.unwrap();
+        assert_eq!(left(policy).await, 6, "{policy}: all of it");
+        let reservation = limits.reserve(policy, KEY).cost(1).await.unwrap();
+        reservation.settle(5).await.unwrap();
+        assert_eq!(left(policy).await, 1, "{policy}: more was used");
+        open.push(limits.reserve(policy, KEY).cost(1).await.unwrap());
+    }
+    // What had come back by itself does not come back twice.
+    clock.advance(secs(48 * 3_600));
+    for policy in &insured {
+        assert!(
+            limits.check(policy, KEY).cost(10).await.unwrap().is_allowed(),
+            "{policy}"
+        );
+    }
+    for (policy, reservation) in insured.iter().zip(open) {
+        reservation.cancel().await.unwrap();
+        assert_eq!(left(policy).await, 0, "{policy}");
+    }
+    // Nor in Redis, once it is back.
+    let patient = bucket("b", 10, "1/h");
+    let reservation = limits.reserve(&insured[0], "other").cost(8).await.unwrap();
+    server.restart();
+    support::answers_again(&limits, secs(5)).await;
+    assert!(
+        limits
+            .check(&patient, "other")
+            .cost(10)
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+    reservation.cancel().await.unwrap();
+    assert!(!limits.check(&patient, "other").await.unwrap().is_allowed());
+}
+
 /// A settlement goes on when its future is dropped, and when the limiter is shut down.
 #[tokio::test]
 async fn a_settlement_that_is_dropped_is_made() {

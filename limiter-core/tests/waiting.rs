@@ -1,9 +1,11 @@
 //! Waiting on Redis: one command for each moment at which permits come, and no permit lost with one who gave up.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::print_stdout, reason = "how many commands it took is worth knowing")]
 
 mod support;
 
-use std::time::Instant;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use limiter_core::{
     Allowed, Amount, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
@@ -95,26 +97,88 @@ async fn a_thousand_waiters_cost_one_command_a_grant() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_the_servers_clock_the_pace_is_kept_with_a_command_a_grant() {
+/// What came of a thousand who waited on one key at 100 a second, by the server's own clock.
+struct Crowd {
+    served: u64,
+    /// From when the quota was used up until all that was charged had come back.
+    took: Duration,
+}
+
+/// Each time that somebody is served some of the next give up, half of all at most, whether or not they are being asked for.
+async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> Crowd {
     let server = RedisServer::start();
     let limits = ready(Limiter::redis(server.url())).await;
-    for policy in [bucket("b", 1, "100/s"), window("w", 1, "10ms")] {
-        use_up(&limits, &policy).await;
-        let (before, started) = (asked(&server), Instant::now());
-        let (waiters, mut order) = crowd(&limits, &policy, 200);
-        // They come in any order, and are served each once.
-        let mut served: Vec<usize> = Vec::new();
-        for _ in 0..200 {
-            served.push(next(&mut order).await);
+    let used_up = limits.check(policy, KEY).cost(policy.quota()).await.unwrap();
+    assert!(used_up.is_allowed());
+    let before = asked(&server);
+    let (waiters, mut order) = crowd(&limits, policy, 1_000);
+    let (mut served, mut gone) = (Vec::new(), HashSet::new());
+    // Until all are gone.
+    while let Some(number) = tokio::time::timeout(PATIENT, order.recv()).await.unwrap() {
+        assert!(
+            served.last() < Some(&number),
+            "{policy}: {number} is out of order"
+        );
+        served.push(number);
+        for next in [number + 1, number + 8, number + 9] {
+            if some_leave && gone.len() < 500 && next < 1_000 {
+                waiters.get(next).unwrap().abort();
+                gone.insert(next);
+            }
         }
-        let took = started.elapsed();
-        served.sort_unstable();
-        assert!(served.iter().copied().eq(0..200), "{policy}");
-        assert!(took >= secs(2) - millis(10), "{policy}: {took:?}");
-        let asked = asked(&server) - before;
-        assert!(asked <= 300, "{policy}: {asked} commands for 200 grants");
-        drop(waiters);
+    }
+    let starves = |number: &usize| !served.contains(number) && !gone.contains(number);
+    assert_eq!((0..1_000).find(starves), None, "{policy}");
+    let served = u64::try_from(served.len()).unwrap();
+    let asked = asked(&server) - before;
+    assert!(
+        2 * asked <= 3 * served,
+        "{policy}: {asked} commands for {served} grants"
+    );
+    let charged = millis(10 * (policy.quota().whole() + served));
+    let patient_until = Instant::now() + PATIENT;
+    let took = loop {
+        let peeked = limits.peek(policy, KEY).cost(0).await.unwrap();
+        let whole_at = peeked.decided_at().after(peeked.reset_after());
+        let took = whole_at.since(used_up.decided_at());
+        // What is granted to one who has just left goes back in the background.
+        let is_to_come_back = some_leave && took >= charged + millis(1);
+        if !is_to_come_back || Instant::now() > patient_until {
+            break took;
+        }
+    };
+    println!("{policy}: {served} grants, {asked} commands, all back after {took:?}");
+    Crowd { served, took }
+}
+
+#[tokio::test]
+async fn a_thousand_are_served_in_order_at_the_pace_of_the_servers_clock() {
+    let (bucket, window) = (bucket("b", 10, "100/s"), window("w", 10, "100ms"));
+    let both = tokio::join!(
+        a_thousand_by_the_servers_clock(&bucket, false),
+        a_thousand_by_the_servers_clock(&window, false),
+    );
+    for Crowd { served, took } in <[Crowd; 2]>::from(both) {
+        assert_eq!(served, 1_000);
+        assert!(took >= secs(10), "{took:?}");
+    }
+}
+
+/// What is charged takes its time to come back, by the server's clock alone: that of those who were served, and no more.
+#[tokio::test]
+async fn who_gives_up_by_the_servers_clock_leaves_no_charge_behind() {
+    let (bucket, funnel) = (bucket("b", 500, "100/s"), funnel("f", 500, "100/s"));
+    let both = tokio::join!(
+        a_thousand_by_the_servers_clock(&bucket, true),
+        a_thousand_by_the_servers_clock(&funnel, true),
+    );
+    for Crowd { served, took } in <[Crowd; 2]>::from(both) {
+        let charged = millis(10 * (500 + served));
+        assert!(
+            (charged..charged + millis(1)).contains(&took),
+            "{took:?} for {served}"
+        );
+        assert!(served < 800, "few gave up: {served} were served");
     }
 }
 

@@ -1,17 +1,25 @@
-//! Customers of two tiers, each with a policy of its own, of which one is changed while customers are being served.
+//! Customers of two tiers, each with a policy of its own, of which one is changed by an operator while customers are being served.
 //!
 //! ```sh
-//! cargo run -p examples --bin tiers
-//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin tiers    # a change is the next call's, on every replica that has it
+//! cargo run -p examples --bin tiers                                       # the policies are in a file
+//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin tiers          # in Redis: every replica follows within a second
 //! ```
+//!
+//! The service knows the names of its policies. What they say is in a text, which it follows: a file that is replaced, as a mounted
+//! config map is, or the book of its namespace in Redis.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
 
 use std::fmt;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use examples::Failure;
-use limiter_core::{ConfigError, Limiter, Policy, Rejection};
+use limiter_core::{FileSource, Limiter, PolicyBook, Rejection};
+#[cfg(feature = "redis")]
+use limiter_core::{RedisBook, RedisSource};
+
+const NAMESPACE: &str = "tiers";
 
 #[derive(Clone, Copy, Debug)]
 enum Tier {
@@ -19,50 +27,19 @@ enum Tier {
     Pro,
 }
 
+impl Tier {
+    /// The name of its policy.
+    fn policy(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Pro => "pro",
+        }
+    }
+}
+
 struct Customer {
     name: &'static str,
     tier: Tier,
-}
-
-/// The policy of each tier. A policy travels with each call, so whoever replaces it has changed it.
-struct Tiers {
-    free: RwLock<Policy>,
-    pro: RwLock<Policy>,
-}
-
-impl Tiers {
-    fn new() -> Result<Self, ConfigError> {
-        Ok(Self {
-            free: RwLock::new(free(3)?),
-            pro: RwLock::new(Policy::token_bucket("pro").capacity(6).rate("6/min").build()?),
-        })
-    }
-
-    fn place(&self, tier: Tier) -> &RwLock<Policy> {
-        match tier {
-            Tier::Free => &self.free,
-            Tier::Pro => &self.pro,
-        }
-    }
-
-    fn policy(&self, tier: Tier) -> Policy {
-        self.place(tier)
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Under the same name, so that what was used still counts.
-    fn change(&self, tier: Tier, policy: Policy) {
-        *self.place(tier).write().unwrap_or_else(PoisonError::into_inner) = policy;
-    }
-}
-
-fn free(a_minute: u64) -> Result<Policy, ConfigError> {
-    Policy::sliding_window("free")
-        .limit(a_minute)
-        .window("1m")
-        .build()
 }
 
 impl fmt::Display for Customer {
@@ -71,17 +48,116 @@ impl fmt::Display for Customer {
     }
 }
 
+/// The policies, as an operator writes them.
+fn text(a_minute: impl fmt::Display) -> String {
+    format!(
+        r#"[policy.free]
+algorithm = "sliding_window"
+limit = {a_minute}
+window = "1m"
+
+[policy.pro]
+algorithm = "token_bucket"
+capacity = 6
+rate = "6/min"
+"#
+    )
+}
+
+/// Where an operator puts them, and what the service follows. It is followed as long as there is this.
+enum Desk {
+    File {
+        path: PathBuf,
+        followed: FileSource,
+    },
+    #[cfg(feature = "redis")]
+    Redis {
+        /// The operator's own, who is somewhere else.
+        book: RedisBook,
+        followed: RedisSource,
+    },
+}
+
+impl Desk {
+    async fn open(limits: &Limiter, store: &str) -> Result<Self, Failure> {
+        #[cfg(feature = "redis")]
+        if store != examples::MEMORY {
+            let operator = examples::limiter(store, NAMESPACE).await?;
+            let (book, desk) = (operator.book_in_redis()?, limits.book_in_redis()?);
+            let followed = desk.follow();
+            followed.heard().await?;
+            return Ok(Self::Redis { book, followed });
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = store;
+        let path = std::env::temp_dir().join(format!("tiers-{}.toml", std::process::id()));
+        std::fs::write(&path, text(3))?;
+        let followed = FileSource::follow(limits.book(), &path)?;
+        Ok(Self::File { path, followed })
+    }
+
+    /// What an operator does.
+    async fn put(&self, text: &str) -> Result<(), Failure> {
+        match self {
+            Self::File { path, .. } => {
+                // Nobody reads it half written.
+                let new = path.with_extension("new");
+                std::fs::write(&new, text)?;
+                std::fs::rename(&new, path)?;
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis { book, .. } => {
+                let replaced = book.read().await?.map_or(0, |(revision, _)| revision);
+                book.publish(text, replaced).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with what an operator has put there.
+    fn complaint(&self) -> Option<limiter_core::BookError> {
+        match self {
+            Self::File { followed, .. } => followed.last_error(),
+            #[cfg(feature = "redis")]
+            Self::Redis { followed, .. } => followed.last_error(),
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        #[cfg_attr(
+            not(feature = "redis"),
+            expect(irrefutable_let_patterns, reason = "it is a file")
+        )]
+        if let Self::File { path, .. } = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Waits until the service has this limit for those who pay nothing.
+async fn followed(book: &PolicyBook, a_minute: u64) -> Result<(), Failure> {
+    let arrives = async {
+        loop {
+            let revision = book.revision();
+            if let Some(free) = book.get("free")
+                && free.policy().quota().whole() == a_minute
+            {
+                return;
+            }
+            book.changed(revision).await;
+        }
+    };
+    Ok(tokio::time::timeout(Duration::from_secs(10), arrives).await?)
+}
+
 /// How many of these calls are admitted.
-async fn calls(
-    limits: &Limiter,
-    tiers: &Tiers,
-    customer: &Customer,
-    count: usize,
-) -> Result<usize, Rejection> {
+async fn calls(limits: &Limiter, customer: &Customer, count: usize) -> Result<usize, Rejection> {
     let mut admitted = 0;
     for _ in 0..count {
-        let policy = tiers.policy(customer.tier);
-        admitted += usize::from(limits.check(&policy, customer.name).await?.is_allowed());
+        let policy = limits.named(customer.tier.policy());
+        admitted += usize::from(policy.check(customer.name).await?.is_allowed());
     }
     println!("  {customer}: {admitted} of {count} calls admitted");
     Ok(admitted)
@@ -99,35 +175,57 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failure> {
-    let limits = examples::limiter(&examples::store(), "tiers").await?;
-    let tiers = Tiers::new()?;
+    let store = examples::store();
+    let limits = examples::limiter(&store, NAMESPACE).await?;
+    let desk = Desk::open(&limits, &store).await?;
+    let book = limits.book();
+    desk.put(&text(3)).await?;
+    followed(book, 3).await?;
     let [ann, bob] = [("ann", Tier::Free), ("bob", Tier::Pro)].map(|(name, tier)| Customer { name, tier });
     // Whatever an earlier run has left in Redis.
-    for customer in [&ann, &bob] {
-        limits.reset(&tiers.policy(customer.tier), customer.name).await?;
+    for (tier, customer) in [(Tier::Free, &ann), (Tier::Pro, &ann), (Tier::Pro, &bob)] {
+        limits.named(tier.policy()).reset(customer.name).await?;
     }
 
-    println!("{}", tiers.policy(Tier::Free));
-    println!("{}", tiers.policy(Tier::Pro));
-    assert_eq!(calls(&limits, &tiers, &ann, 8).await?, 3);
-    assert_eq!(calls(&limits, &tiers, &bob, 8).await?, 6);
+    println!("{}", text(3));
+    assert_eq!(calls(&limits, &ann, 8).await?, 3);
+    assert_eq!(calls(&limits, &bob, 8).await?, 6);
 
-    tiers.change(Tier::Free, free(5)?);
-    println!(
-        "\nFrom now on {}: the three that she used still count",
-        tiers.policy(Tier::Free)
-    );
-    assert_eq!(calls(&limits, &tiers, &ann, 8).await?, 2);
+    desk.put(&text(5)).await?;
+    followed(book, 5).await?;
+    println!("\nFive a minute from now on: the three that she used still count");
+    assert_eq!(calls(&limits, &ann, 8).await?, 2);
 
-    tiers.change(Tier::Free, free(2)?);
-    println!("\nBack, and further: {}", tiers.policy(Tier::Free));
-    assert_eq!(calls(&limits, &tiers, &ann, 8).await?, 0);
+    // Where it is read before it is written, the operator is told; else the service tells.
+    let refused = desk.put(&text("plenty")).await;
+    let complaint = match refused {
+        Err(refused) => examples::describe(&refused),
+        Ok(()) => complained(&desk).await?,
+    };
+    println!("\nA mistake changes nothing: {complaint}");
+    assert_eq!(calls(&limits, &ann, 8).await?, 0);
+
+    desk.put(&text(2)).await?;
+    followed(book, 2).await?;
+    println!("\nBack, and further: two a minute");
+    assert_eq!(calls(&limits, &ann, 8).await?, 0);
 
     let upgraded = Customer {
         tier: Tier::Pro,
         ..ann
     };
     println!("\nShe pays, and has a limit of the other tier");
-    assert_eq!(calls(&limits, &tiers, &upgraded, 8).await?, 6);
+    assert_eq!(calls(&limits, &upgraded, 8).await?, 6);
     Ok(())
+}
+
+/// Waits until the service has found something wrong.
+async fn complained(desk: &Desk) -> Result<String, Failure> {
+    for _ in 0..500 {
+        if let Some(complaint) = desk.complaint() {
+            return Ok(complaint.to_string());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Err("nobody complains".into())
 }

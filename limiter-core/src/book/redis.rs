@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::follow::{Task, WeakBook};
-use super::text::{BookError, MOST_REVISION_DIGITS, parse_numbered, without_revision};
+use super::text::{BookError, MOST_REVISION, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
 use crate::store::redis::{Published, Shelf, Stored, varied};
 use following::{Following, follow};
@@ -59,7 +59,8 @@ const MOST_TRIES: usize = 8;
 /// a lower one than this process has seen, or with none, is not believed: it comes from a server that lost what it had, or from a backup. To
 /// go back on purpose, publish: a revision is the server's time in milliseconds, or one more than the last, so what is
 /// published is always believed, also after Redis has lost its data. A text that is written by hand, by SET, needs a first line
-/// with a higher revision, of at most 15 digits, also than one that was refused: the same is looked at again every half a minute only.
+/// with a higher revision, also than one that was refused: the same is looked at again every half a minute only. Keep it near the
+/// server's time in milliseconds: above 9007199254740991 it is not believed, and after that one nothing can be published any more.
 #[derive(Clone, Debug)]
 pub struct RedisBook(Arc<Shared>);
 
@@ -103,10 +104,10 @@ impl RedisBook {
     ///
     /// Cancel safe.
     pub async fn read(&self) -> Result<Option<(u64, String)>, BookError> {
-        match self.0.shelf.read(0).await? {
+        match self.0.shelf.read(0, Shelf::PATIENTLY).await? {
             Stored::Nothing | Stored::Revision(_, None) => Ok(None),
             Stored::Unnumbered => Err(unnumbered(&self.0.shelf)),
-            Stored::TooManyDigits => Err(too_many_digits(&self.0.shelf)),
+            Stored::TooHigh => Err(too_high(&self.0.shelf)),
             Stored::Revision(revision, Some(text)) => {
                 Ok(Some((revision, without_revision(&text).to_owned())))
             }
@@ -142,6 +143,7 @@ impl RedisBook {
                 expected: replaced,
                 found,
             }),
+            Published::NoneLater => Err(none_later(shelf)),
         }
     }
 
@@ -150,13 +152,17 @@ impl RedisBook {
     /// # Errors
     ///
     /// As [`RedisSource::last_error`] would tell.
-    pub(crate) async fn look(&self) -> Result<(), BookError> {
+    pub(crate) async fn look(&self, patience: Duration) -> Result<(), BookError> {
         let Shared { shelf, book } = &*self.0;
-        Following::of(shelf).look_once(book).await
+        Following::of(shelf).look_once(book, patience).await
     }
 
     /// Publishes what becomes of the book in Redis by `change`, which is begun anew when somebody else has published meanwhile. `change` is given
     /// what stands in Redis, and nothing of the limiter's other sources. Comments in the text are lost.
+    ///
+    /// Where Redis has lost what it had, or has an older text from a backup, `change` is given what this process has
+    /// [followed](Self::follow) or published last, which is what all replicas go on with: an edit of one policy brings the others back. A
+    /// process that knows of nothing later takes Redis at its word, so follow the book, and [hear](RedisSource::heard) it, before you edit.
     ///
     /// # Errors
     ///
@@ -171,8 +177,7 @@ impl RedisBook {
     ) -> Result<u64, BookError> {
         let mut tries = 0;
         loop {
-            let (replaced, text) = self.read().await?.unwrap_or_default();
-            let draft = PolicyBook::from_toml(&text)?;
+            let (replaced, draft) = self.draft().await?;
             change(&draft)?;
             tries += 1;
             match self.publish(&draft.to_toml(), replaced).await {
@@ -185,6 +190,20 @@ impl RedisBook {
     }
 }
 
+impl RedisBook {
+    /// What a change begins with, and the revision that it replaces: what stands in Redis, or what it said last, where it has
+    /// lost that. A change of one name must not take the others away.
+    pub(crate) async fn draft(&self) -> Result<(u64, PolicyBook), BookError> {
+        let (revision, text) = self.read().await?.unwrap_or_default();
+        let book = &self.0.book;
+        let text = match book.published() {
+            Some(known) if known > revision => book.last_published(),
+            _ => text,
+        };
+        Ok((revision, PolicyBook::from_toml(&text)?))
+    }
+}
+
 /// Nobody knows whether such a text is the latest.
 fn unnumbered(shelf: &Shelf) -> BookError {
     BookError::one(
@@ -194,9 +213,17 @@ fn unnumbered(shelf: &Shelf) -> BookError {
 }
 
 /// Lua's numbers would take it for another one.
-fn too_many_digits(shelf: &Shelf) -> BookError {
-    let expected = format!("a revision of more than {MOST_REVISION_DIGITS} digits, expected at most as many");
-    BookError::one(shelf.key(), &expected)
+fn too_high(shelf: &Shelf) -> BookError {
+    let told = format!("a revision above {MOST_REVISION}, expected at most that");
+    BookError::one(shelf.key(), &told)
+}
+
+/// Somebody wrote the highest one by hand.
+fn none_later(shelf: &Shelf) -> BookError {
+    let told = format!(
+        "no revision is later than {MOST_REVISION}: write the text by hand with a lower one, and restart what has seen this one"
+    );
+    BookError::one(shelf.key(), &told)
 }
 
 impl PolicyBook {

@@ -23,8 +23,9 @@ use read::read;
 pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;
 /// In a longer one only the first mistake of syntax is told: the parser keeps what it finds.
 const MAX_RECOVERED_BYTES: usize = 64 << 10;
-/// Of a revision: Lua's numbers have no more that are exact.
-pub(crate) const MOST_REVISION_DIGITS: usize = 15;
+/// The highest revision: beyond it Lua's numbers are not exact.
+pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
+const MOST_REVISION_DIGITS: usize = 16;
 
 /// Books as text (feature `book`).
 ///
@@ -180,7 +181,11 @@ pub(crate) fn without_revision(text: &str) -> &str {
 fn is_revision(line: &str) -> bool {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let digits = line.strip_prefix("revision = ").unwrap_or_default();
-    (1..=MOST_REVISION_DIGITS).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+    (1..=MOST_REVISION_DIGITS).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && digits
+            .parse()
+            .is_ok_and(|revision: u64| revision <= MOST_REVISION)
 }
 
 /// The same, of a text that names a policy at least: one that names none is what is left of a file as it is written.

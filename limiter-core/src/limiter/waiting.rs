@@ -62,6 +62,13 @@ impl Limiter {
     /// on its behalf, the question goes on without it, in a task of its runtime: what is granted goes to the next that wants
     /// the same, else it is given back. Only where that runtime ends in the meantime, or Redis does not answer, a permit may
     /// be spent for nobody.
+    ///
+    /// # Not polled
+    ///
+    /// A waiter that is kept and not polled (a future that a `select!` goes on without, more futures than are awaited) keeps its place.
+    /// When it is first and leaves undone what is its turn to do, one that waits behind it asks in its place, one to two seconds
+    /// later (and a millisecond for each who was before that one when it came): the permit is the waiter's, and the line goes on. So it holds
+    /// up the others for that time, and a permit until it is polled or dropped. Drop what is not awaited any more.
     pub fn acquire<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Acquire<'a> {
         Acquire::new(self.check(policy, key))
     }

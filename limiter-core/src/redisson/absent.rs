@@ -14,7 +14,7 @@ impl Remote {
         None
     }
 
-    pub(super) async fn look(&self) -> Result<(), Rejection> {
+    pub(super) async fn look(&self, _is_known: bool) -> Result<(), Rejection> {
         match *self {}
     }
 

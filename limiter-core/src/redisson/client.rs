@@ -76,7 +76,7 @@ impl Client {
         let limits = self.limits();
         limits.open()?;
         let looked = match &self.0.remote {
-            Some(remote) => remote.look().await,
+            Some(remote) => remote.look(limits.entry(name).is_some()).await,
             None => Ok(()),
         };
         match (limits.entry(name), looked) {

@@ -10,7 +10,7 @@ use crate::book::{BookEntry, BookError, Edit, PolicyBook, RedisBook, RedisSource
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::limiter::Limiter;
-use crate::store::redis::varied;
+use crate::store::redis::{Shelf, varied};
 
 /// How often Redis is asked at most for names that are not known.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -50,10 +50,17 @@ impl Remote {
         }
     }
 
-    /// Looks what Redis says now.
-    pub(super) async fn look(&self) -> Result<(), Rejection> {
+    /// Looks what Redis says now: patiently, unless something is known that counts otherwise.
+    pub(super) async fn look(&self, is_known: bool) -> Result<(), Rejection> {
         self.follow();
-        self.book.look().await.map_err(|error| rejection(error, "read"))
+        let patience = match is_known {
+            true => Shelf::BRIEFLY,
+            false => Shelf::PATIENTLY,
+        };
+        self.book
+            .look(patience)
+            .await
+            .map_err(|error| rejection(error, "read"))
     }
 
     /// Looks once for what is not known, unless it was looked for a moment ago.
@@ -71,7 +78,7 @@ impl Remote {
         {
             return error.clone().map_or(Ok(()), Err);
         }
-        let error = match self.book.look().await {
+        let error = match self.book.look(Shelf::BRIEFLY).await {
             Ok(()) => None,
             Err(error) => Some(store_error(error, "read")),
         };
@@ -92,7 +99,8 @@ impl Remote {
         let mut tries = 0;
         loop {
             let (replaced, draft) = self
-                .draft(limits.book())
+                .book
+                .draft()
                 .await
                 .map_err(|error| rejection(error, "read"))?;
             let entry = draft.get(name).or_else(|| limits.book().get_beside_redis(name));
@@ -117,16 +125,6 @@ impl Remote {
                 Err(error) => return Err(rejection(error, "changed")),
             }
         }
-    }
-
-    /// What stands in Redis. Where Redis has lost what it said last, that is: a change of one name must not take the others away.
-    async fn draft(&self, book: &PolicyBook) -> Result<(u64, PolicyBook), BookError> {
-        let (revision, text) = self.book.read().await?.unwrap_or_default();
-        let text = match book.published() {
-            Some(known) if known > revision => book.last_published(),
-            _ => text,
-        };
-        Ok((revision, PolicyBook::from_toml(&text)?))
     }
 }
 

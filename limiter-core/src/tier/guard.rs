@@ -207,9 +207,9 @@ impl Guard {
         Ok(())
     }
 
-    /// Gives back what the insurance charged.
-    pub(crate) fn refund_share(&self, request: &Request<'_>) {
-        self.insurance.refund(request, self.replicas.count());
+    /// Gives back what the insurance charged, or charges its share whatever is left. A refund does not fail.
+    pub(crate) fn change_share(&self, request: &Request<'_>, change: Change) -> Result<(), StoreError> {
+        self.insurance.change(request, change, self.replicas.count())
     }
 
     /// Forgets what was used.

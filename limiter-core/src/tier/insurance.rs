@@ -89,15 +89,19 @@ impl Insurance {
         Ok(verdict)
     }
 
-    /// Gives back to the share of one of so many replicas what it was charged.
-    pub(super) fn refund(&self, request: &Request<'_>, replicas: u32) {
+    /// Gives back to the share of one of so many replicas, or charges it whatever is left. A refund takes no room, so that it
+    /// does not fail.
+    pub(super) fn change(
+        &self,
+        request: &Request<'_>,
+        change: Change,
+        replicas: u32,
+    ) -> Result<(), StoreError> {
         for limit in &request.limits {
             let share = limit.policy.algorithm().share(replicas);
-            // A refund takes no room, so it does not fail.
-            let _ = self
-                .store
-                .change_as(limit, &share, Change::Refund { whole_at: 0 });
+            self.store.change_as(limit, &share, change)?;
         }
+        Ok(())
     }
 
     fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> Share {

@@ -167,6 +167,7 @@ pub(crate) async fn who_is_blocked_is_not_degraded(subject: Subject) {
     let policy = policy
         .penalty("2 in 1m: 5m")
         .on_denial(OnDenial::Degrade)
+        .deadline(PATIENT)
         .build()
         .unwrap();
     assert!(!subject.limits.admit(&policy, KEY).await.unwrap().is_degraded());

@@ -3,7 +3,7 @@
 use limiter_core::{Amount, Ask, Enforcement, Policy, Rejection};
 
 use crate::support::{
-    KEY, Subject, bucket, funnel, left, micros, millis, one_of_each, only, secs, wait_of, window,
+    KEY, PATIENT, Subject, bucket, funnel, left, micros, millis, one_of_each, only, secs, wait_of, window,
 };
 use crate::waiting::{answer, settle, waiter};
 
@@ -216,7 +216,10 @@ pub(crate) async fn a_debt_outlasts_a_change_of_policy(subject: Subject) {
 
 /// A settlement gives back and charges where something was charged, and nowhere else.
 pub(crate) async fn what_was_not_charged_is_not_settled(subject: Subject) {
-    let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate("1/h");
+    let policy = |name: &str| {
+        let policy = Policy::token_bucket(name).capacity(5).rate("1/h");
+        policy.deadline(PATIENT)
+    };
     let plain = policy("plain").build().unwrap();
     let shadow = policy("shadow").enforcement(Enforcement::Shadow).build().unwrap();
     let off = policy("off").enforcement(Enforcement::Off).build().unwrap();

@@ -207,3 +207,97 @@ pub(crate) async fn a_refund_wakes_who_waits(subject: Subject) {
         served(second).await;
     }
 }
+
+/// Those who wait for several limits as one hear what comes back to one of them, and the other way round.
+pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_others(subject: Subject) {
+    let (hour, day) = (window("hour", 1, "1h"), window("day", 9, "1d"));
+    let limits = &subject.limits;
+    let both = |patience| {
+        let (limits, policies) = (limits.clone(), [day.clone(), hour.clone()]);
+        tokio::spawn(async move {
+            let asks = policies
+                .each_ref()
+                .map(|policy| limiter_core::Ask::new(policy, KEY));
+            let acquire = limits.acquire_all(asks).up_to(patience);
+            acquire.await.map(Allowed::into_decision)
+        })
+    };
+    let patience = secs(7_200);
+
+    subject.use_up(&hour).await;
+    let waiting = both(patience);
+    settle(&subject, &hour).await;
+    limits.refund(&hour, KEY).await.unwrap();
+    served(waiting).await;
+
+    let waiting = both(patience);
+    settle(&subject, &hour).await;
+    limits.reset(&hour, KEY).await.unwrap();
+    served(waiting).await;
+
+    limits.reset(&hour, KEY).await.unwrap();
+    let reserved = limits.reserve(&hour, KEY).await.unwrap();
+    let waiting = both(patience);
+    settle(&subject, &hour).await;
+    reserved.cancel().await.unwrap();
+    served(waiting).await;
+
+    limits.reset(&hour, KEY).await.unwrap();
+    let asks = [&hour, &day].map(|policy| limiter_core::Ask::new(policy, KEY));
+    let reserved = limits.reserve_all(asks).await.unwrap();
+    let alone = waiter(&subject, &hour, 1, patience);
+    settle(&subject, &hour).await;
+    reserved.cancel().await.unwrap();
+    served(alone).await;
+}
+
+/// It keeps its place and its permit, and not those of the others.
+pub(crate) async fn a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_only(subject: Subject) {
+    for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 1, "1s")] {
+        subject.use_up(&policy).await;
+        let mut kept = std::pin::pin!(subject.limits.acquire(&policy, KEY).into_future());
+        let polled = tokio::time::timeout(Duration::ZERO, &mut kept).await;
+        assert!(polled.is_err(), "{policy}");
+        let second = waiter(&subject, &policy, 1, secs(60));
+        let third = waiter(&subject, &policy, 1, secs(60));
+        settle(&subject, &policy).await;
+        // The first permit comes after one second, and it is not polled.
+        subject.clock.advance(Duration::from_millis(1_500));
+        settle(&subject, &policy).await;
+        assert!(!second.is_finished() && !third.is_finished(), "{policy}");
+        for _ in 0..7 {
+            subject.clock.advance(Duration::from_millis(1_000));
+            settle(&subject, &policy).await;
+        }
+        served(second).await;
+        served(third).await;
+        let polled = tokio::time::timeout(PATIENT, kept)
+            .await
+            .expect("it has its permit");
+        assert!(polled.unwrap().is_allowed());
+    }
+}
+
+/// What comes back while it is its turn is not lost, and neither is its permit when it is dropped.
+pub(crate) async fn what_a_waiter_was_given_that_is_not_polled_goes_to_the_next(subject: Subject) {
+    for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
+        subject.use_up(&policy).await;
+        let patience = secs(86_400);
+        let mut kept = Box::pin(subject.limits.acquire(&policy, KEY).up_to(patience).into_future());
+        assert!(tokio::time::timeout(Duration::ZERO, &mut kept).await.is_err());
+        let second = waiter(&subject, &policy, 1, patience);
+        let third = waiter(&subject, &policy, 1, patience);
+        settle(&subject, &policy).await;
+        subject.limits.refund(&policy, KEY).cost(2).await.unwrap();
+        for _ in 0..3 {
+            settle(&subject, &policy).await;
+            subject.clock.advance(Duration::from_millis(1_010));
+        }
+        served(second).await;
+        settle(&subject, &policy).await;
+        assert!(!third.is_finished(), "{policy}: the other one is kept");
+        drop(kept);
+        served(third).await;
+        assert_eq!(subject.remaining(&policy).await, Amount::ZERO, "{policy}");
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::{too_many_digits, unnumbered};
+use super::{too_high, unnumbered};
 use crate::book::follow::{Trouble, WeakBook, reason};
 use crate::book::text::parse;
 use crate::book::{BookError, PolicyBook};
@@ -101,7 +101,7 @@ impl Following {
 
     async fn look(&self, book: &PolicyBook) {
         let key = self.shelf.key();
-        let error = match self.look_once(book).await {
+        let error = match self.look_once(book, Shelf::BRIEFLY).await {
             Ok(()) => {
                 if self.trouble.is_over() {
                     let revision = book.published().unwrap_or(0);
@@ -120,10 +120,10 @@ impl Following {
     }
 
     /// Has the book say what stands in Redis, if that can be believed.
-    pub(super) async fn look_once(&self, book: &PolicyBook) -> Result<(), BookError> {
+    pub(super) async fn look_once(&self, book: &PolicyBook, patience: Duration) -> Result<(), BookError> {
         let known = book.published().unwrap_or(0);
         let refused = self.refused_for_now().filter(|refused| *refused > known);
-        let mut stored = self.shelf.read(refused.unwrap_or(known)).await?;
+        let mut stored = self.shelf.read(refused.unwrap_or(known), patience).await?;
         if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
             if *found == refused
                 && let Some(error) = self.is_refused_still()
@@ -132,7 +132,7 @@ impl Following {
             }
             // It is another one, which may be later than what is known all the same.
             if *found > known {
-                stored = self.shelf.read(known).await?;
+                stored = self.shelf.read(known, patience).await?;
             }
         }
         let taken = self.take(book, stored, known);
@@ -154,7 +154,7 @@ impl Following {
             Stored::Nothing if known == 0 => Ok(()),
             Stored::Nothing => older(0),
             Stored::Unnumbered => Err((None, unnumbered(&self.shelf))),
-            Stored::TooManyDigits => Err((None, too_many_digits(&self.shelf))),
+            Stored::TooHigh => Err((None, too_high(&self.shelf))),
             Stored::Revision(revision, _) if revision < known => older(revision),
             Stored::Revision(_, None) => Ok(()),
             Stored::Revision(revision, Some(text)) => {

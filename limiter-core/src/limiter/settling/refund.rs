@@ -36,7 +36,7 @@ impl<'a> Refund<'a> {
         let inner = &self.limiter.inner;
         if let Backend::Redis(guard) = &inner.backend {
             let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
-            guard.refund_share(&request);
+            guard.change_share(&request, Change::Refund { whole_at: 0 })?;
         }
         Ok(())
     }

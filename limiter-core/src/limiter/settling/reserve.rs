@@ -133,8 +133,9 @@ impl Reservation {
     /// beside debts and what is given back in T of estimates that were taken before it. A debt of a window lasts for one
     /// window, and beyond the limit nothing of it is remembered; one of a bucket or a funnel is at most 2^52 thousandths.
     ///
-    /// What was allowed in place of the store ([`Origin::Insurance`], [`Origin::FailedOpen`]) was not charged there, so that
-    /// nothing of it is given back.
+    /// What this replica's share allowed in place of the store ([`Origin::Insurance`]) is settled there and at once, also when
+    /// the store is back. What nobody decided ([`Origin::FailedOpen`]) was not charged, so that nothing of it is given back, and
+    /// what is used beyond the estimate is charged in the store.
     ///
     /// # Errors
     ///
@@ -217,11 +218,12 @@ impl Reservation {
 
     /// Makes of each limit's estimate what was used.
     async fn change(self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
+        let origin = self.allowed.origin();
         // What shadow let through was not charged, or not all of it.
         let is_charged = !self.allowed.would_deny()
             && matches!(
-                self.allowed.origin(),
-                Origin::Redis | Origin::Lease | Origin::Memory
+                origin,
+                Origin::Redis | Origin::Lease | Origin::Memory | Origin::Insurance
             );
         let mut settled = Ok(());
         let mut all_told = self.allowed.limits().iter();
@@ -249,12 +251,33 @@ impl Reservation {
                 continue;
             };
             // One that fails keeps no other from being settled.
-            let changed = self.limiter.change(&request, change).await;
+            let changed = self.change_where_granted(&request, change, origin).await;
             settled = settled.and(changed);
             self.limiter.inner.queues.came_back(&request.queue());
         }
         self.limiter.inner.queues.came_back(&self.wanted.queue());
         settled
+    }
+}
+
+impl Reservation {
+    /// Where the estimate was charged, there the difference is: in this replica's share, if that granted it, whether or not the
+    /// store is back.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "a store in this process is never out")
+    )]
+    async fn change_where_granted(
+        &self,
+        request: &Request<'_>,
+        change: Change,
+        origin: Origin,
+    ) -> Result<(), Rejection> {
+        #[cfg(feature = "redis")]
+        if let (Origin::Insurance, Backend::Redis(guard)) = (origin, &self.limiter.inner.backend) {
+            return Ok(guard.change_share(request, change)?);
+        }
+        self.limiter.change(request, change).await
     }
 }
 

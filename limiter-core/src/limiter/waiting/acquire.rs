@@ -135,16 +135,24 @@ impl Limiter {
             limiter: self,
             runtime: Handle::try_current().ok(),
         };
-        let mut last = None;
+        let (mut last, mut seen) = (None, None);
         loop {
             let now = clock.now();
             match place.place.look(queues, now) {
                 Turn::Over(answer) => return answer,
-                Turn::Behind => tokio::select! {
-                    biased;
-                    () = place.place.called() => {}
-                    () = clock.sleep_until(ends) => return Err(timed_out(None)),
-                },
+                Turn::Behind => {
+                    let look_again = now.after(place.place.patience());
+                    tokio::select! {
+                        biased;
+                        () = place.place.called() => {}
+                        () = clock.sleep_until(ends.min(look_again)) => {
+                            if clock.now() >= ends {
+                                return Err(timed_out(None));
+                            }
+                            self.go_on_for(&place.place, request, &mut seen).await;
+                        }
+                    }
+                }
                 Turn::Denied(decision, due) => {
                     // Nobody waits for what comes too late for him.
                     if due > ends {

@@ -7,8 +7,11 @@
 //! A waiter is in its line, or has its answer, and never both. All that changes that is done under one lock.
 
 mod asking;
+mod held_up;
 mod place;
+mod together;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -17,6 +20,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
 pub(super) use asking::Asking;
+pub(super) use held_up::Seen;
 pub(super) use place::{Place, Turn};
 
 use super::wanted::Wanted;
@@ -25,6 +29,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
+use together::Together;
 
 /// What is waited for: a limit, or several of one decision.
 pub(in crate::limiter) type Name = SmallVec<[Identity; 2]>;
@@ -42,6 +47,7 @@ pub(in crate::limiter) struct Queues {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: HashMap<Name, Line>,
+    together: Together,
     /// In all lines, those included who have their answer and have not taken it.
     count: usize,
     /// How many have ever come, or been asked for.
@@ -123,7 +129,8 @@ impl Queues {
         waiting.count += 1;
         waiting.tickets += 1;
         let ticket = waiting.tickets;
-        let line = waiting.lines.entry(name.clone()).or_default();
+        let line = waiting.line(&name);
+        let behind = u32::try_from(line.waiters.len()).unwrap_or(u32::MAX);
         line.waiters.insert(ticket, waiter);
         Ok(Place {
             name,
@@ -131,15 +138,23 @@ impl Queues {
             wanted,
             answer,
             called,
+            behind,
         })
     }
 
-    /// Permits of this came back: whoever is first asks anew.
+    /// Permits of each of these limits came back: whoever is first in a line for one of them, alone or beside others, asks anew.
     pub(in crate::limiter) fn came_back(&self, name: &Name) {
-        if let Some(line) = self.lock().lines.get_mut(name) {
-            line.denied = None;
-            line.returns += 1;
-            line.call_first();
+        let mut waiting = self.lock();
+        let Waiting { lines, together, .. } = &mut *waiting;
+        for identity in name {
+            if let Some(line) = lines.get_mut([*identity].as_slice()) {
+                line.came_back();
+            }
+            for name in together.with(*identity) {
+                if let Some(line) = lines.get_mut(name) {
+                    line.came_back();
+                }
+            }
         }
     }
 
@@ -156,11 +171,22 @@ impl Queues {
 }
 
 impl Waiting {
+    fn line(&mut self, name: &Name) -> &mut Line {
+        match self.lines.entry(name.clone()) {
+            Entry::Occupied(line) => line.into_mut(),
+            Entry::Vacant(place) => {
+                self.together.add(name);
+                place.insert(Line::default())
+            }
+        }
+    }
+
     /// Lets go of a line that nobody needs.
     fn tidy(&mut self, name: &Name) {
         let is_over = |line: &Line| line.waiters.is_empty() && line.asked_until().is_none();
         if self.lines.get(name).is_some_and(is_over) {
             self.lines.remove(name);
+            self.together.remove(name);
         }
     }
 }
@@ -170,6 +196,12 @@ impl Line {
     fn asked_until(&self) -> Option<Instant> {
         let until = self.asked.map(|asked| asked.until);
         until.filter(|until| *until > Instant::now())
+    }
+
+    fn came_back(&mut self) {
+        self.denied = None;
+        self.returns += 1;
+        self.call_first();
     }
 
     fn call_first(&self) {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
-use super::queue::{Asking, Name, Place};
+use super::queue::{Asking, Name, Place, Seen};
 use super::wanted::Wanted;
 use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
@@ -23,6 +23,15 @@ const GRACE: Duration = Duration::from_secs(1);
 
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
+/// When a question that begins now counts as lost.
+fn lost_at(request: &Request<'_>) -> Instant {
+    // The question, what gives its grants back, limit by limit, and a little for a busy machine.
+    let returns = request.limits.iter().map(|limit| limit.policy.deadline());
+    let longest = returns.fold(request.deadline().saturating_add(GRACE), Duration::saturating_add);
+    let now = Instant::now();
+    now.checked_add(longest).unwrap_or(now + FOR_EVER)
+}
+
 /// The answers to a question that was asked so many times in a row.
 pub(crate) type Decisions = SmallVec<[Result<Decision, Rejection>; 1]>;
 
@@ -30,17 +39,27 @@ impl Limiter {
     /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it: by the policies' deadline,
     /// since it is not for that one alone.
     pub(super) fn ask_for(&self, place: &Place, request: &Request<'_>) {
+        let asking = place.ask(&self.inner.queues, lost_at(request));
+        self.go_and_ask(asking, request.deadline());
+    }
+
+    /// The same by one that is behind, where who is first seems not to be polled.
+    pub(super) async fn go_on_for(&self, place: &Place, request: &Request<'_>, seen: &mut Option<Seen>) {
+        let (clock, queues) = (&self.inner.clock, &self.inner.queues);
+        if !place.is_held_up(queues, clock.now(), seen) {
+            return;
+        }
+        // Those who were called at this moment are polled first.
+        tokio::task::yield_now().await;
+        if let Some(asking) = place.ask_for_first(queues, clock.now(), *seen, lost_at(request)) {
+            tracing::debug!("who is first in a line seems not to be polled, and another asks in its place");
+            self.go_and_ask(asking, request.deadline());
+        }
+    }
+
+    fn go_and_ask(&self, asking: Asking, deadline: Duration) {
         // Whoever shuts the limiter down waits for it, too.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
-        let deadline = request.deadline();
-        // The question, what gives its grants back, limit by limit, and a little for a busy machine.
-        let returns = request.limits.iter().map(|limit| limit.policy.deadline());
-        let longest = returns.fold(deadline.saturating_add(GRACE), Duration::saturating_add);
-        let now = Instant::now();
-        let asking = place.ask(
-            &self.inner.queues,
-            now.checked_add(longest).unwrap_or(now + FOR_EVER),
-        );
         let round = async move {
             limiter.run(asking, deadline).await;
             drop(open);
@@ -115,7 +134,8 @@ impl Limiter {
             let insured = |grant: &&Allowed| grant.origin() == Origin::Insurance;
             for _ in untaken.iter().filter(insured) {
                 for request in wanted.each(1) {
-                    guard.refund_share(&request);
+                    // Nobody is there to be told.
+                    let _ = guard.change_share(&request, Change::Refund { whole_at: 0 });
                 }
             }
         }

@@ -29,8 +29,8 @@ pub(crate) enum Stored {
     Nothing,
     /// Something without a revision.
     Unnumbered,
-    /// A revision with more digits than are exact.
-    TooManyDigits,
+    /// A revision that is higher than what is exact.
+    TooHigh,
     /// The revision, with the text where it is a later one than is known.
     Revision(u64, Option<String>),
 }
@@ -42,13 +42,15 @@ pub(crate) enum Published {
     As(u64),
     /// Another revision was found than the one to be replaced.
     Conflict(u64),
+    /// There is no revision after what is known.
+    NoneLater,
 }
 
 impl Shelf {
-    /// How long a look may take. Nobody waits for it.
-    const PATIENCE: Duration = Duration::from_millis(500);
-    /// How long it may take to publish.
-    const PATIENCE_TO_PUBLISH: Duration = Duration::from_secs(2);
+    /// How long a look may take that is made again and again, or that a call waits for which wants a decision.
+    pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
+    /// How long what somebody asks of the book may take: to learn a cluster, on a busy machine, too.
+    pub(crate) const PATIENTLY: Duration = Duration::from_secs(5);
 
     /// How long it may take to dial and to subscribe.
     const PATIENCE_TO_LISTEN: Duration = Duration::from_secs(5);
@@ -63,13 +65,13 @@ impl Shelf {
     }
 
     /// What is there; its text only if it is later than what is known.
-    pub(crate) async fn read(&self, known: u64) -> Result<Stored, StoreError> {
+    pub(crate) async fn read(&self, known: u64, patience: Duration) -> Result<Stored, StoreError> {
         let mut plan = wire::head(self.clock.injected());
         plan.push(READ);
         plan.extend_from_slice(&known.to_le_bytes());
-        let (found, text) = self.run(plan, Self::PATIENCE).await?;
+        let (found, text) = self.run(plan, patience).await?;
         Ok(match u64::try_from(found) {
-            Err(_) if found == -2 => Stored::TooManyDigits,
+            Err(_) if found == -2 => Stored::TooHigh,
             Err(_) => Stored::Unnumbered,
             Ok(0) => Stored::Nothing,
             Ok(revision) => Stored::Revision(revision, (!text.is_empty()).then_some(text)),
@@ -93,10 +95,11 @@ impl Shelf {
             plan.extend_from_slice(&revision.to_le_bytes());
         }
         plan.extend_from_slice(text.as_bytes());
-        let (found, new) = self.run(plan, Self::PATIENCE_TO_PUBLISH).await?;
-        match new.parse() {
-            Ok(0) => Ok(Published::Conflict(u64::try_from(found).unwrap_or(0))),
-            Ok(new) => Ok(Published::As(new)),
+        let (found, new) = self.run(plan, Self::PATIENTLY).await?;
+        match new.parse::<i64>().map(u64::try_from) {
+            Ok(Ok(0)) => Ok(Published::Conflict(u64::try_from(found).unwrap_or(0))),
+            Ok(Ok(new)) => Ok(Published::As(new)),
+            Ok(Err(_)) => Ok(Published::NoneLater),
             Err(_) => Err(malformed()),
         }
     }

@@ -33,7 +33,7 @@ impl Asking {
         due: impl Fn(&Decision) -> Timestamp,
     ) -> Vec<Allowed> {
         let mut waiting = self.queues.lock();
-        let line = waiting.lines.entry(self.name.clone()).or_default();
+        let line = waiting.line(&self.name);
         let is_late = !self.is_of(line);
         let mut untaken = Vec::new();
         for answer in answers {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::{Answer, Asked, Asking, Denied, Name, Queues};
+use super::{Answer, Asked, Asking, Denied, Name, Queues, Waiting};
 use crate::decision::{Allowed, Decision};
 use crate::limiter::waiting::wanted::Wanted;
 use crate::units::Timestamp;
@@ -21,6 +21,8 @@ pub(in crate::limiter::waiting) struct Place {
     pub(super) wanted: Arc<Wanted>,
     pub(super) answer: oneshot::Receiver<Answer>,
     pub(super) called: Arc<Notify>,
+    /// So many were before it when it came.
+    pub(super) behind: u32,
 }
 
 /// How things stand for one who waits.
@@ -82,22 +84,27 @@ impl Place {
     /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
     /// this moment, and then counts as lost.
     pub(in crate::limiter::waiting) fn ask(&self, queues: &Arc<Queues>, until: Instant) -> Asking {
-        // What is borrowed beside a permit may well be enough for the others.
-        let longest = if self.wanted.is_leased() { 1 } else { LONGEST_RUN };
-        let mut waiting = queues.lock();
+        self.begin(&mut queues.lock(), queues, until)
+    }
+
+    pub(super) fn begin(&self, waiting: &mut Waiting, queues: &Arc<Queues>, until: Instant) -> Asking {
         waiting.tickets += 1;
         let number = waiting.tickets;
-        let line = waiting.lines.entry(self.name.clone()).or_default();
+        let line = waiting.line(&self.name);
         line.asked = Some(Asked { number, until });
+        let first = line.waiters.values().next();
+        let wanted = Arc::clone(first.map_or(&self.wanted, |first| &first.wanted));
+        // What is borrowed beside a permit may well be enough for the others.
+        let longest = if wanted.is_leased() { 1 } else { LONGEST_RUN };
         let others = line.waiters.values().skip(1);
-        let others = others.take_while(|waiter| *waiter.wanted == *self.wanted);
+        let others = others.take_while(|waiter| *waiter.wanted == *wanted);
         let others = others.take(longest - 1).count();
         Asking {
             queues: Arc::clone(queues),
             name: self.name.clone(),
             number,
             returns: line.returns,
-            wanted: Arc::clone(&self.wanted),
+            wanted,
             times: 1 + others,
         }
     }

@@ -24,6 +24,11 @@ pub(super) fn policy() -> Policy {
     Policy::token_bucket("p").capacity(5).rate(1).build().unwrap()
 }
 
+fn is_empty(queues: &Queues) -> bool {
+    let waiting = queues.lock();
+    waiting.lines.is_empty() && waiting.together.is_empty()
+}
+
 #[test]
 fn queues_that_everybody_left_are_gone() {
     let queues = Queues::new(4);
@@ -44,7 +49,7 @@ fn queues_that_everybody_left_are_gone() {
             });
         }
     });
-    assert!(queues.lock().lines.is_empty());
+    assert!(is_empty(&queues));
     assert_eq!(queues.lock().count, 0);
 }
 
@@ -77,7 +82,7 @@ fn a_run_ends_at_whoever_wants_something_else() {
     assert_eq!(many[0].ask(&queues, soon()).times, LONGEST_RUN);
     many.iter_mut()
         .for_each(|place| assert!(place.leave(&queues).is_none()));
-    assert!(queues.lock().lines.is_empty());
+    assert!(is_empty(&queues));
 }
 
 /// What came back between a denial and its being noted makes the denial untrue.
@@ -159,5 +164,41 @@ fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
     drop(asking);
     assert!(place.leave(&queues).is_none());
     assert!(next.leave(&queues).is_none());
-    assert!(queues.lock().lines.is_empty());
+    assert!(is_empty(&queues));
+}
+
+/// What comes back to one limit calls who waits for it beside others, in whatever order, and nobody else.
+#[test]
+fn lines_that_have_a_limit_in_common_hear_what_comes_back_to_it() {
+    let queues = Arc::new(Queues::new(10));
+    let policy = policy();
+    let [a, b, c] = ["a", "b", "c"].map(|key| Prefix::new("tb", "p").identity(None, key));
+    let names: [Name; 5] = [
+        smallvec![a, b],
+        smallvec![b, a],
+        smallvec![a],
+        smallvec![b, c],
+        smallvec![a, b, c],
+    ];
+    let mut places = names
+        .clone()
+        .map(|name| queues.join(name, wanted(&policy, 1)).unwrap());
+    let now = Timestamp::from_micros(1);
+    let mut returns = || {
+        places.each_mut().map(|place| match place.look(&queues, now) {
+            Turn::Own(returns) => returns,
+            turn => unreachable!("{turn:?}"),
+        })
+    };
+    assert_eq!(returns(), [0; 5]);
+    queues.came_back(&smallvec![a]);
+    assert_eq!(returns(), [1, 1, 1, 0, 1]);
+    queues.came_back(&smallvec![c]);
+    assert_eq!(returns(), [1, 1, 1, 1, 2]);
+    queues.came_back(&smallvec![c, a]);
+    assert_eq!(returns(), [2, 2, 2, 2, 4]);
+    places
+        .iter_mut()
+        .for_each(|place| assert!(place.leave(&queues).is_none()));
+    assert!(is_empty(&queues));
 }

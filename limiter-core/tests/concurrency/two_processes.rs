@@ -1,0 +1,119 @@
+//! Two processes on one server, each with many tasks that enter and leave; a counter that Redis keeps tells how many are inside.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bb8_redis::redis;
+use limiter_core::Limiter;
+use limiter_testing::RedisServer;
+
+use super::support::{KEY, PATIENT, namespace, secs};
+use super::{comes_to_remain, on, policy};
+
+const MAX: u64 = 5;
+const TASKS: usize = 32;
+const CYCLES: u64 = 5_000;
+const INSIDE: &str = "inside";
+
+/// Where a child finds what it needs.
+const URL: &str = "LIMITER_TEST_CYCLES_URL";
+const COUNTER: &str = "LIMITER_TEST_CYCLES_COUNTER";
+const NAMESPACE: &str = "LIMITER_TEST_CYCLES_NAMESPACE";
+
+fn shared() -> limiter_core::Policy {
+    policy(u32::try_from(MAX).unwrap(), secs(30))
+}
+
+/// What a child does; in the parent it is nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_enters_and_leaves() {
+    let told = [URL, COUNTER, NAMESPACE].map(std::env::var);
+    let [Ok(url), Ok(counter), Ok(namespace)] = told else {
+        return;
+    };
+    let limits = Limiter::redis(url).namespace(namespace).build().unwrap();
+    let counter = redis::Client::open(counter).unwrap();
+    let counter = counter.get_multiplexed_async_connection().await.unwrap();
+    let (left, most_inside) = (Arc::new(AtomicU64::new(CYCLES)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
+        let (limits, policy, mut counter) = (limits.clone(), shared(), counter.clone());
+        let (left, most_inside) = (Arc::clone(&left), Arc::clone(&most_inside));
+        tasks.spawn(async move {
+            let take = |left: u64| left.checked_sub(1);
+            while left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+                .is_ok()
+            {
+                let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+                let inside: u64 = redis::cmd("INCR")
+                    .arg(INSIDE)
+                    .query_async(&mut counter)
+                    .await
+                    .unwrap();
+                most_inside.fetch_max(inside, Ordering::SeqCst);
+                let _: u64 = redis::cmd("DECR")
+                    .arg(INSIDE)
+                    .query_async(&mut counter)
+                    .await
+                    .unwrap();
+                drop(permit);
+            }
+        });
+    }
+    tasks.join_all().await;
+    // What was left is told, too.
+    limits.shutdown(PATIENT).await;
+    println!("\nmost: {}", most_inside.load(Ordering::SeqCst));
+}
+
+struct Cycles(Child);
+
+impl Cycles {
+    fn start(server: &RedisServer, namespace: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args([
+                "--exact",
+                "two_processes::a_child_enters_and_leaves",
+                "--nocapture",
+            ])
+            .env(URL, server.url())
+            .env(COUNTER, server.url_as(""))
+            .env(NAMESPACE, namespace)
+            .stdout(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    /// How many this process has seen inside at once, of both.
+    fn most(mut self) -> u64 {
+        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let most = lines.find_map(|line| line.strip_prefix("most: ")?.parse().ok());
+        most.expect("it does not get to its end")
+    }
+}
+
+impl Drop for Cycles {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_cycles_of_two_processes_never_exceed_and_end_at_none() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let children = [(); 2].map(|()| Cycles::start(&server, &namespace));
+    let most = tokio::task::spawn_blocking(move || children.map(Cycles::most));
+    let most = most.await.unwrap();
+    assert!(most.iter().all(|most| *most <= MAX), "{most:?} of {MAX}");
+    assert!(
+        most.contains(&MAX),
+        "{most:?} of {MAX}: nobody was in anybody's way"
+    );
+    assert_eq!(server.command(&["GET", INSIDE]).integer(), 0);
+    comes_to_remain(&on(&server, &namespace), &shared(), MAX).await;
+}
