@@ -2,6 +2,7 @@
 
 mod limit;
 mod origin;
+mod parts;
 mod rejection;
 
 use std::ops::Deref;
@@ -12,6 +13,7 @@ use crate::few::Few;
 use crate::units::Timestamp;
 pub use limit::LimitOutcome;
 pub use origin::Origin;
+pub(crate) use parts::{Part, Parts};
 pub use rejection::{FromRejection, Rejection};
 
 /// The answer to one call: allowed or denied, and where each of its limits stands.
@@ -26,6 +28,7 @@ pub struct Decision {
     pub(crate) allowed: bool,
     pub(crate) origin: Origin,
     pub(crate) marks: Marks,
+    pub(crate) parts: Parts,
 }
 
 /// What is to be said of few decisions.
@@ -59,6 +62,7 @@ impl Decision {
             allowed: true,
             origin,
             marks: Marks::default(),
+            parts: Parts::default(),
         }
     }
 
@@ -128,11 +132,13 @@ impl Decision {
     }
 
     /// How long an allowed call waits before it goes on, so that calls leave evenly: the longest among its limits. Zero
-    /// unless one of them is a [paced](crate::PolicyBuilder::paced) funnel, and for a denied call.
+    /// unless one of them is a [paced](crate::PolicyBuilder::paced) funnel that is enforced, and for a call that was denied, also
+    /// where it goes on for something cheaper.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let delays = self.limits.iter().map(LimitOutcome::delay);
-        delays.max().filter(|_| self.allowed).unwrap_or_default()
+        let waits = self.allowed && !self.is_degraded();
+        delays.max().filter(|_| waits).unwrap_or_default()
     }
 
     /// Time until nothing is left of what was used under any of the limits.

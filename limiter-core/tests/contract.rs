@@ -78,6 +78,8 @@ mod reservations;
 mod retry;
 #[path = "contract/rollout.rs"]
 mod rollout;
+#[path = "contract/settling.rs"]
+mod settling;
 #[path = "contract/several.rs"]
 mod several;
 #[path = "contract/time.rs"]
@@ -360,5 +362,16 @@ on_every_store! {
         refunds_and_debts_find_what_was_converted
         several_limits_are_converted_for_one_decision
         a_book_says_how_a_policy_was_changed
+    ;
+    settling:
+        what_is_in_shadow_keeps_nothing_of_a_refund
+        what_is_in_shadow_keeps_nothing_of_a_debt
+        each_limit_is_settled_by_its_own_part
+        what_does_not_count_is_given_back_beside_a_limit_in_shadow
+        a_call_that_outlives_its_permit_gives_nothing_back
+        a_funnel_in_shadow_delays_nobody
+        a_settlement_across_a_change_in_proportion_mints_nothing
+        a_debt_across_a_change_in_proportion_is_converted
+        what_came_back_by_the_new_rate_is_not_given_back
     ;
 }

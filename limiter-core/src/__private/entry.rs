@@ -81,6 +81,11 @@ impl Entry {
         !matches!(self.policy, EntryPolicy::Nothing)
     }
 
+    /// What it costs, if it is asked for.
+    pub(super) fn asked_cost(&self) -> Option<Amount> {
+        self.cost.clone().ok().filter(|_| self.is_asked())
+    }
+
     pub(super) fn policy(&self) -> Result<&Policy, Rejection> {
         match &self.policy {
             EntryPolicy::Fixed(built) => built.as_ref(),

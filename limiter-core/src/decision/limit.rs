@@ -24,6 +24,18 @@ impl LimitOutcome {
         }
     }
 
+    /// The same, for which nobody waits.
+    pub(crate) fn without_delay(self) -> Self {
+        let outcome = Outcome {
+            delay: 0,
+            ..self.outcome()
+        };
+        Self {
+            standing: Standing::Told(outcome),
+            ..self
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Outcome {
         self.standing.outcome(self.policy.algorithm())
     }

@@ -132,6 +132,12 @@ impl Limiter {
         (entry.is_for(app.as_deref()) && entry.holds_at(self.now())).then_some(entry)
     }
 
+    /// The policy that counts for a key now, if there is one; nothing is counted.
+    pub(super) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
+        let Names { book, app, .. } = &self.inner.names;
+        book.find(name, app.as_deref(), key, &self.inner.clock).ok()
+    }
+
     /// What is not found is counted.
     fn find(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
         let Names { book, app, .. } = &self.inner.names;

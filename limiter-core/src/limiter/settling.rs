@@ -1,8 +1,11 @@
 //! What is told of a call afterwards: refunds, charges, and reservations that are settled.
 
+mod held;
 mod refund;
 mod reserve;
+mod reserved;
 
+pub(super) use held::Held;
 pub use refund::{Charge, Refund};
 pub use reserve::{Reservation, Reserve};
 
@@ -144,5 +147,36 @@ impl Limiter {
             Backend::Redis(guard) => guard.change(request, change).await?,
         }
         Ok(())
+    }
+
+    /// The same of what is told in the numbers of the policy before its change.
+    pub(super) async fn change_in_proportion(
+        &self,
+        request: &Request<'_>,
+        change: Change,
+    ) -> Result<(), Rejection> {
+        match &self.inner.backend {
+            Backend::Memory(store) => {
+                for limit in &request.limits {
+                    store.change_in_proportion(limit, change)?;
+                }
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => guard.change_in_proportion(request, change).await?,
+        }
+        Ok(())
+    }
+
+    /// The same of what this replica's share was charged in place of the store.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "a store in this process is never out")
+    )]
+    pub(super) fn change_share(&self, request: &Request<'_>, change: Change) -> Result<(), Rejection> {
+        match &self.inner.backend {
+            Backend::Memory(_) => Ok(()),
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => Ok(guard.change_share(request, change)?),
+        }
     }
 }

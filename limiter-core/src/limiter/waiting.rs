@@ -10,7 +10,6 @@ pub use acquire::Acquire;
 pub(super) use queue::Queues;
 #[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
-pub(super) use wanted::Wanted;
 
 use std::time::Duration;
 

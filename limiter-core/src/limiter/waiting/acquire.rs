@@ -12,6 +12,7 @@ use super::wanted::Wanted;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::beyond::Sorted;
+use crate::limiter::settling::Reservation;
 use crate::limiter::{Check, Limiter, shut_down};
 use crate::observe;
 use crate::policy::OnStoreFailure;
@@ -96,8 +97,9 @@ impl Limiter {
                     return Ok(grant);
                 }
                 // The place in the line is left by now.
-                let (wanted, patience) = (Wanted::of(request), Patience { ends, up_to });
-                self.wait_for_turn(wanted, grant, delay, Some(patience)).await
+                let grant = Reservation::of_request(self, request, grant);
+                let patience = Patience { ends, up_to };
+                self.wait_for_turn(grant, delay, Some(patience)).await
             };
             tokio::select! {
                 biased;
@@ -214,7 +216,7 @@ impl Limiter {
 
     /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the
     /// question that it was set for.
-    fn patience(&self, ends: Timestamp, up_to: Duration) -> Duration {
+    pub(in crate::limiter) fn patience(&self, ends: Timestamp, up_to: Duration) -> Duration {
         let clock = &self.inner.clock;
         if up_to.is_zero() {
             Duration::MAX

@@ -3,12 +3,10 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::Mode;
-use crate::decision::Rejection;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::{Limit, Request, used_units};
-use crate::units::Amount;
+use crate::request::{Limit, Request};
 
 /// The limits of a request, with nothing borrowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,23 +48,10 @@ impl Wanted {
         }
     }
 
-    /// How many limits it has.
-    pub(in crate::limiter) fn len(&self) -> usize {
-        self.limits.len()
-    }
-
     /// The line in which it is waited for.
     pub(in crate::limiter) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| limit.identity).collect()
-    }
-
-    /// An amount for each limit, in the limit's own unit.
-    pub(in crate::limiter) fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
-        let limits = self.limits.iter().zip(amounts);
-        limits
-            .map(|(limit, amount)| used_units(&limit.policy, *amount))
-            .collect()
     }
 
     /// Whether permits of it are borrowed.
