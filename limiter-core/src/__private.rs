@@ -200,8 +200,13 @@ async fn decide_resolved(
         None => {
             let check = limiter.check_few(asks);
             match check.on_denial() {
-                OnDenial::Reject if !check.is_paced() => check.await.and_then(Decision::require),
-                _ => Box::pin(check.admitted_in_turn()).await,
+                // The fallback serves something cheaper; where there is none, nothing would tell the function to.
+                OnDenial::Reject | OnDenial::Degrade if !check.is_paced() => {
+                    check.await.and_then(Decision::require)
+                }
+                _ => Box::pin(check.admitted_in_turn())
+                    .await
+                    .and_then(Allowed::or_denied),
             }
         }
     };

@@ -281,6 +281,7 @@ on_every_store! {
     ;
     annotations:
         a_call_that_does_not_count_is_given_back
+        a_degraded_call_is_answered_by_the_fallback
         a_budget_is_found_by_name_and_key_parts
     ;
     counted:
