@@ -128,6 +128,25 @@ impl Limiter {
     /// Takes permits of several limits by an estimate, as one decision. See [`check_all`](Self::check_all); they are settled
     /// together, by [`Reservation::settle_each`] where their costs differ.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Ask, Limiter, ManualClock, Policy};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    ///
+    /// let asks = [Ask::new(&calls, "ann"), Ask::new(&tokens, "ann").cost(800)];
+    /// let reservation = limits.reserve_all(asks).await?;
+    /// assert_eq!(reservation.decision().limits().len(), 2);
+    /// reservation.cancel().await?;
+    /// assert_eq!(limits.peek(&calls, "ann").await?.remaining(), 60);
+    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 1_000);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`reserve`](Self::reserve).

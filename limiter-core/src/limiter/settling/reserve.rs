@@ -126,6 +126,32 @@ impl Reservation {
 
     /// The same with an amount for each limit, in the order of asking.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Ask, Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    /// let asks = || [Ask::new(&calls, "ann"), Ask::new(&tokens, "ann").cost(800)];
+    ///
+    /// // One call, and fewer tokens than estimated.
+    /// limits.reserve_all(asks()).await?.settle_each([1, 300]).await?;
+    /// assert_eq!(limits.peek(&calls, "ann").await?.remaining(), 59);
+    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
+    ///
+    /// // More of them than was left: a debt of 100.
+    /// let denied = limits.reserve_all(asks()).await.unwrap_err();
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+    /// clock.advance(Duration::from_secs(3));
+    /// limits.reserve_all(asks()).await?.settle_each([1, 1_100]).await?;
+    /// assert_eq!(limits.check(&tokens, "ann").await?.retry_after(), Some(Duration::from_millis(1_010)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`settle`](Self::settle), and [`Rejection::Config`] if there is not one amount for each limit.
@@ -271,8 +297,6 @@ impl Reservation {
             // One that fails keeps no other from being settled.
             settled = settled.and(self.change_one(reserved, actual).await);
         }
-        let all = self.limits.iter().flatten().map(Reserved::identity);
-        self.limiter.inner.queues.came_back(&all.collect());
         settled
     }
 
