@@ -374,5 +374,7 @@ on_every_store! {
         a_settlement_across_a_change_in_proportion_mints_nothing
         a_debt_across_a_change_in_proportion_is_converted
         what_came_back_by_the_new_rate_is_not_given_back
+        a_reservation_before_a_change_to_come_is_converted
+        nothing_is_given_back_across_several_changes_in_proportion
     ;
 }

@@ -16,8 +16,8 @@ pub fn counts<T: ?Sized>(output: &T, predicate: impl FnOnce(&T) -> bool) -> bool
 pub struct Charged<const N: usize> {
     /// Held until it is known which permits count.
     _held: Permits,
-    /// `None` where nothing can be given back.
-    paid: Option<Paid<N>>,
+    /// `None` where nothing can be given back. Boxed, so that a function's own future need not make room for it.
+    paid: Option<Box<Paid<N>>>,
 }
 
 #[derive(Debug)]
@@ -59,11 +59,11 @@ pub async fn enter_counted<const N: usize>(guard: Option<Guard<N>>) -> Result<Ch
         // Whatever was allowed could be asked for.
         let asked = entries.iter().filter(|entry| entry.is_asked());
         let asks = asked.filter_map(|entry| entry.ask().ok());
-        Paid {
+        Box::new(Paid {
             reporter,
             reservation: Reservation::of_asks(&limiter, asks, allowed),
             costs: entries.each_ref().map(Entry::asked_cost),
-        }
+        })
     });
     Ok(Charged { _held: held, paid })
 }
@@ -77,15 +77,18 @@ impl<const N: usize> Charged<N> {
     ///
     /// As [`Reservation::settle`].
     pub async fn settle(self, counts: [bool; N]) {
-        let Some(paid) = self.paid else { return };
-        if counts.iter().all(|counts| *counts) {
+        let Some(paid) = self.paid.filter(|_| counts.contains(&false)) else {
             return;
-        }
-        let each = paid.costs.into_iter().zip(counts);
-        let used =
-            each.filter_map(|(cost, counts)| cost.map(|cost| if counts { cost } else { Amount::ZERO }));
-        if let Err(rejection) = paid.reservation.settle_each(used).await {
-            paid.reporter.not_given_back(&rejection);
-        }
+        };
+        // Boxed, as what it is made of.
+        Box::pin(async move {
+            let each = paid.costs.into_iter().zip(counts);
+            let used =
+                each.filter_map(|(cost, counts)| cost.map(|cost| if counts { cost } else { Amount::ZERO }));
+            if let Err(rejection) = paid.reservation.settle_each(used).await {
+                paid.reporter.not_given_back(&rejection);
+            }
+        })
+        .await;
     }
 }

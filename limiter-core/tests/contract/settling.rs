@@ -155,20 +155,35 @@ pub(crate) async fn a_call_that_outlives_its_permit_gives_nothing_back(subject: 
     }
 }
 
-/// A call that waits as long as it is told does not wait for what is in shadow.
+#[token_limiter(policy = "paced", key = "annotated", limiter = limits)]
+async fn paced(limits: &Limiter) -> Result<(), Rejection> {
+    let _ = limits;
+    Ok(())
+}
+
+/// Nobody waits for what is in shadow, whichever way he asks, and nobody is told to.
 pub(crate) async fn a_funnel_in_shadow_delays_nobody(subject: Subject) {
-    let paced = Policy::funnel("paced")
+    let shadow = Policy::funnel("paced")
         .capacity(5)
         .rate("1/min")
         .paced()
         .deadline(PATIENT);
-    let paced = paced.enforcement(Enforcement::Shadow).build().unwrap();
-    let plain = bucket("b", 9, "1/h");
-    for call in 0..4_u32 {
-        let both = [&paced, &plain].map(|policy| Ask::new(policy, KEY));
-        let told = subject.limits.check_all(both).await.unwrap();
-        assert_eq!(told.delay(), secs(0), "call {call}");
-    }
+    let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
+    let (limits, plain) = (&subject.limits, bucket("b", 99, "1/h"));
+    limits.book().set(&shadow);
+    let all = async {
+        for call in 0..4_u32 {
+            let both = || [&shadow, &plain].map(|policy| Ask::new(policy, KEY));
+            let told = limits.check_all(both()).await.unwrap();
+            assert_eq!(told.delay(), secs(0), "call {call}");
+            assert!(limits.acquire_all(both()).await.is_ok());
+            assert!(limits.acquire(&shadow, "alone").await.is_ok());
+            assert!(limits.admit_all(both()).await.is_ok());
+            assert!(paced(limits).await.is_ok());
+        }
+    };
+    let told = tokio::time::timeout(PATIENT, all).await;
+    assert!(told.is_ok(), "no clock is moved");
 }
 
 /// A change in proportion converts what was reserved before it, too.
@@ -248,4 +263,46 @@ pub(crate) async fn what_came_back_by_the_new_rate_is_not_given_back(subject: Su
 fn fixed(window: &str, limit: u64) -> Policy {
     let policy = Policy::fixed_window("x").limit(limit).window(window);
     policy.deadline(PATIENT).build().unwrap()
+}
+
+/// What is reserved before a change that its policy knows of already is settled by the numbers that decided.
+pub(crate) async fn a_reservation_before_a_change_to_come_is_converted(subject: Subject) {
+    let (limits, clock) = (&subject.limits, &subject.clock);
+    for (small, large) in pairs() {
+        let at = clock.now().after(micros(2));
+        let changed = small.in_proportion_to(&large, at).unwrap();
+        let reservation = limits.reserve(&changed, KEY).cost(10).await.unwrap();
+        assert!(limits.check(&large, KEY).cost(90).await.unwrap().is_allowed());
+        clock.set(at);
+        assert_eq!(
+            limits.peek(&changed, KEY).await.unwrap().remaining(),
+            0,
+            "{changed}"
+        );
+        reservation.cancel().await.unwrap();
+        assert_about(subject.remaining(&changed).await, Amount::ONE, &changed);
+    }
+}
+
+/// Across several changes nobody knows what it is worth now.
+pub(crate) async fn nothing_is_given_back_across_several_changes_in_proportion(subject: Subject) {
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    let sized = [
+        |capacity: u32| bucket("b", capacity, "1/h"),
+        |capacity: u32| funnel("f", capacity, "1/h"),
+    ];
+    for sized in sized {
+        book.set(sized(100));
+        let named = limits.named(if sized(1).name() == "b" { "b" } else { "f" });
+        let reservation = limits.reserve(&sized(100), KEY).cost(50).await.unwrap();
+        assert!(named.check(KEY).cost(50).await.unwrap().is_allowed());
+        for capacity in [10, 40] {
+            clock.advance(micros(1));
+            book.change_at(sized(capacity), Inheritance::InProportion, clock.now())
+                .unwrap();
+            assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
+        }
+        reservation.cancel().await.unwrap();
+        assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
+    }
 }
