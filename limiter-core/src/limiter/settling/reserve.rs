@@ -100,7 +100,7 @@ impl Reservation {
     /// what is used beyond the estimate is charged in the store. A limit that denies the call in shadow has charged nothing, and
     /// nothing of it is settled.
     ///
-    /// Where the limiter's [book](Limiter::book) has changed the policy [in proportion](Policy::in_proportion_to) since, the
+    /// Where the limiter's [book](Limiter::book) has changed the policy [in proportion](crate::Policy::in_proportion_to) since, the
     /// difference is the same part of the new quota. Of a window whose length is another one now, and across several such
     /// changes, nothing is given back.
     ///
