@@ -4,6 +4,7 @@ mod convert;
 mod count;
 mod hold;
 mod report;
+mod settle;
 
 pub use std::sync::LazyLock;
 pub use std::time::Duration;
@@ -15,18 +16,20 @@ pub use crate::key::Key;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
 pub use crate::units::Amount;
+pub use crate::few::Few;
+pub use crate::limiter::WaitingRoom;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use count::{Charged, counts, enter_counted};
 pub use hold::{Permits, concurrency, hold};
 pub use report::Reporter;
+pub use settle::Settlement;
 
 use std::task::Poll;
 
 use crate::context::{self, Current};
 use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
-use crate::few::Few;
-use crate::limiter::{Check, Limiter};
+use crate::limiter::{Acquire, Check, Limiter};
 use crate::policy::{OnDenial, PolicyBuilder};
 use crate::request::Ask;
 
@@ -332,6 +335,32 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
     let allowed = check.admitted().await?;
     limiter.pace(&allowed).await?;
     Ok(allowed.into_decision())
+}
+
+/// The same for a call that waits at most for so long where its policies reject it, if there is a seat for it. A policy that says
+/// something else of a denial is obeyed, but has nobody wait for longer.
+///
+/// # Errors
+///
+/// The call must not go on. Where no seat is free, the denial says when there will be a permit after those of all before it.
+pub async fn admit_waiting(
+    check: Check<'_>,
+    up_to: Duration,
+    room: &WaitingRoom,
+) -> Result<Decision, Rejection> {
+    let up_to = match check.on_denial() {
+        OnDenial::Degrade => return admit(check).await,
+        OnDenial::Wait(own) => up_to.min(own),
+        OnDenial::Reject => up_to,
+    };
+    let allowed = Acquire::new(check).up_to(up_to).within(room).await?;
+    Ok(allowed.into_decision())
+}
+
+/// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before it, and there is a permit.
+#[must_use = "it may have been charged"]
+pub fn at_once_or_wait(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
+    check.at_once_or_wait()
 }
 
 /// A rejected call, and the number of the attribute whose fallback answers.

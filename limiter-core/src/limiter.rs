@@ -15,6 +15,7 @@ mod punish;
 mod queue;
 mod refund;
 mod reserve;
+mod room;
 mod round;
 mod site;
 mod sorted;
@@ -40,6 +41,7 @@ pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnN
 pub use permit::Permit;
 pub use refund::{Charge, Refund};
 pub use reserve::{Reservation, Reserve};
+pub use room::WaitingRoom;
 pub use site::{Budget, LimitedSite};
 
 use crate::algorithm::Mode;

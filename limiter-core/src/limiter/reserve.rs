@@ -1,10 +1,12 @@
 //! Permits that are taken by an estimate, and settled when the true cost is known.
 
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
+use tokio::runtime::Handle;
 
 use super::sorted::Sorted;
 use super::wanted::Wanted;
@@ -65,7 +67,7 @@ impl<'a> IntoFuture for Reserve<'a> {
             let limiter = self.check.limiter;
             let request = self.check.request()?;
             let allowed = match self.up_to {
-                Some(up_to) => limiter.wait(&request, up_to).await?,
+                Some(up_to) => limiter.wait(&request, up_to, None).await?,
                 None => {
                     let answer = match limiter.decide_now(&request) {
                         Some(answer) => answer,
@@ -87,22 +89,12 @@ impl<'a> IntoFuture for Reserve<'a> {
 
 /// The same where the policies, or the limiter, say more than a store knows.
 async fn reserve_sorted(check: Check<'_>, up_to: Option<Duration>) -> Result<Reservation, Rejection> {
-    let limiter = check.limiter.clone();
-    let decided = check.asks().iter().map(|ask| limiter.charges(ask)).collect();
-    // A cost that never fits is let through in shadow, and nothing of it is ever settled.
-    let request = Request::new(check.asks().iter().cloned(), Mode::Peek, true);
-    let wanted = request.as_ref().map(Wanted::of).unwrap_or_default();
     let sorted = Sorted::new(check.clone());
     let allowed = match up_to {
-        Some(up_to) => sorted.acquire(up_to).await?,
+        Some(up_to) => sorted.acquire(up_to, None).await?,
         None => sorted.decide().await?.require()?,
     };
-    Ok(Reservation {
-        limiter,
-        wanted,
-        decided,
-        allowed,
-    })
+    Ok(Reservation::of(&check, allowed))
 }
 
 /// Permits that were taken by an estimate. Owned: it may be kept in a task, a stream or a response until the true cost is known.
@@ -133,8 +125,8 @@ impl Reservation {
     /// beside debts and what is given back in T of estimates that were taken before it. A debt of a window lasts for one
     /// window, and beyond the limit nothing of it is remembered; one of a bucket or a funnel is at most 2^52 thousandths.
     ///
-    /// What was allowed in place of the store ([`Origin::Insurance`], [`Origin::FailedOpen`]) was not charged there, so that
-    /// nothing of it is given back.
+    /// What was allowed in place of the store was not charged there, so that nothing of it is given back there: of
+    /// [`Origin::Insurance`] to this replica's share, which was charged, of [`Origin::FailedOpen`] to nobody.
     ///
     /// # Errors
     ///
@@ -193,6 +185,48 @@ impl Reservation {
         self.settle(0_u32).await
     }
 
+    /// The reservation of a call that was decided without one.
+    pub(crate) fn of(check: &Check<'_>, allowed: Allowed) -> Self {
+        let limiter = check.limiter.clone();
+        let decided = check.asks().iter().map(|ask| limiter.charges(ask)).collect();
+        // A cost that never fits is let through in shadow, and nothing of it is ever settled.
+        let request = Request::new(check.asks().iter().cloned(), Mode::Peek, true);
+        Self {
+            wanted: request.as_ref().map(Wanted::of).unwrap_or_default(),
+            limiter,
+            decided,
+            allowed,
+        }
+    }
+
+    /// Settles without anybody waiting for it: in process at once, else in a task of this runtime, which whoever shuts the limiter
+    /// down waits for. In a runtime that has ended it stays at its estimate. What fails is told to `failed`.
+    pub(crate) fn settle_in(
+        self,
+        runtime: Option<&Handle>,
+        actuals: SmallVec<[Amount; 1]>,
+        failed: impl FnOnce(Rejection) + Send + 'static,
+    ) {
+        let actuals = match self.wanted.units(&actuals) {
+            Ok(actuals) => actuals,
+            Err(rejection) => return failed(rejection),
+        };
+        let open = self.limiter.inner.closing.subscribe();
+        let in_memory = matches!(self.limiter.inner.backend, Backend::Memory(_));
+        let settling = async move {
+            if let Err(rejection) = self.change(actuals).await {
+                failed(rejection);
+            }
+            drop(open);
+        };
+        if in_memory {
+            // Nothing in memory waits.
+            let _ = pin!(settling).poll(&mut Context::from_waker(Waker::noop()));
+        } else if let Some(runtime) = runtime {
+            runtime.spawn(settling);
+        }
+    }
+
     async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {
         // An amount that a limit cannot count leaves all limits as they are.
         let actuals = self.wanted.units(&actuals)?;
@@ -246,6 +280,7 @@ impl Reservation {
                     whole_at: whole_at.as_micros().max(1),
                 }
             } else {
+                self.give_share_back(&request);
                 continue;
             };
             // One that fails keeps no other from being settled.
@@ -256,6 +291,26 @@ impl Reservation {
         self.limiter.inner.queues.came_back(&self.wanted.queue());
         settled
     }
+}
+
+#[cfg(feature = "redis")]
+impl Reservation {
+    /// Where this replica's share was charged in place of the store, which never heard of the call.
+    fn give_share_back(&self, surplus: &Request<'_>) {
+        if let Backend::Redis(guard) = &self.limiter.inner.backend
+            && self.allowed.origin() == Origin::Insurance
+            && !self.allowed.would_deny()
+            && !surplus.is_free()
+        {
+            guard.refund_share(surplus);
+        }
+    }
+}
+
+#[cfg(not(feature = "redis"))]
+impl Reservation {
+    #[expect(clippy::unused_self, reason = "in process nobody has a share")]
+    fn give_share_back(&self, _: &Request<'_>) {}
 }
 
 /// How long what is used of a limit, of which so much remains, takes to come back by itself. What is lent of it is not used, though

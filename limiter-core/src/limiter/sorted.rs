@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Check, Limiter};
+use super::{Check, Limiter, WaitingRoom};
 use crate::algorithm::{Mode, Outcome, Standing};
 use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Rejection};
 use crate::error::StoreError;
@@ -117,7 +117,11 @@ impl<'a> Sorted<'a> {
     }
 
     /// The same for a call that waits for those of its limits that are enforced.
-    pub(super) async fn acquire(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
+    pub(super) async fn acquire(
+        mut self,
+        up_to: Duration,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
@@ -127,7 +131,7 @@ impl<'a> Sorted<'a> {
         } else {
             let mut request = Request::new(asks.iter().cloned(), self.mode, self.limiter.inner.any_groups)?;
             request.add_blocks();
-            let mut answer = self.limiter.wait(&request, up_to).await;
+            let mut answer = self.limiter.wait(&request, up_to, room).await;
             if let Err(
                 Rejection::TimedOut {
                     decision: Some(denied),
