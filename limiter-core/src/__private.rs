@@ -337,24 +337,29 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
     Ok(allowed.into_decision())
 }
 
-/// The same for a call that waits at most for so long where its policies reject it, if there is a seat for it. A policy that says
-/// something else of a denial is obeyed, but has nobody wait for longer.
+/// The same for a call that waits at most for so long where its policies reject it, if there is a seat for it in the room. A policy
+/// that says something else of a denial is obeyed. `bound` is the call's own: nobody waits for longer.
 ///
 /// # Errors
 ///
 /// The call must not go on. Where no seat is free, the denial says when there will be a permit after those of all before it.
 pub async fn admit_waiting(
     check: Check<'_>,
-    up_to: Duration,
-    room: &WaitingRoom,
+    waits: Option<(Duration, &WaitingRoom)>,
+    bound: Option<Duration>,
 ) -> Result<Decision, Rejection> {
-    let up_to = match check.on_denial() {
-        OnDenial::Degrade => return admit(check).await,
-        OnDenial::Wait(own) => up_to.min(own),
-        OnDenial::Reject => up_to,
+    let own = check.on_denial();
+    let up_to = match (own, waits) {
+        (OnDenial::Wait(own), Some((up_to, _))) => own.min(up_to),
+        (OnDenial::Wait(own), None) => own,
+        (OnDenial::Reject, Some((up_to, _))) => up_to,
+        (OnDenial::Reject, None) | (OnDenial::Degrade, _) => return admit(check).await,
     };
-    let allowed = Acquire::new(check).up_to(up_to).within(room).await?;
-    Ok(allowed.into_decision())
+    let mut acquire = Acquire::new(check).up_to(bound.map_or(up_to, |bound| bound.min(up_to)));
+    if let Some((_, room)) = waits {
+        acquire = acquire.within(room);
+    }
+    Ok(acquire.await?.into_decision())
 }
 
 /// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before it, and there is a permit.
