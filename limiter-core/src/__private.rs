@@ -12,12 +12,12 @@ pub use std::time::Duration;
 pub use inventory;
 
 pub use crate::decision::{FromRejection, Rejection};
+pub use crate::few::Few;
 pub use crate::key::Key;
+pub use crate::limiter::WaitingRoom;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
 pub use crate::units::Amount;
-pub use crate::few::Few;
-pub use crate::limiter::WaitingRoom;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use count::{Charged, counts, enter_counted};
 pub use hold::{Permits, concurrency, hold};

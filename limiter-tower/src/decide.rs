@@ -248,12 +248,7 @@ impl Limits {
     }
 
     /// What is to be settled of a request that this decision allows.
-    fn settling(
-        &self,
-        check: &Check<'_>,
-        decision: &Decision,
-        asked: &[Asked<'_>],
-    ) -> Option<Box<Settling>> {
+    fn settling(&self, check: &Check<'_>, decision: &Decision, asked: &[Asked<'_>]) -> Option<Box<Settling>> {
         let settle = self.settle.as_ref()?;
         let costs = asked.iter().map(|asked| (asked.cost, asked.keeps_cost));
         Settling::of(settle, check, decision, costs, &self.reporter).map(Box::new)

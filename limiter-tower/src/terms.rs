@@ -109,9 +109,7 @@ impl<'a> Terms<'a> {
     /// others. So a limit on requests stands beside one on tokens. A response that does not
     /// [count](crate::RateLimitLayer::count_if) gives back all of it.
     pub fn unsettled(mut self) -> Self {
-        self.limits
-            .iter_mut()
-            .for_each(|limit| limit.keeps_cost = true);
+        self.limits.iter_mut().for_each(|limit| limit.keeps_cost = true);
         self
     }
 

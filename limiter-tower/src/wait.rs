@@ -42,7 +42,9 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// For how long the client waits for its answer, where it says so in gRPC's way. What is malformed says nothing.
 pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(GRPC_TIMEOUT).and_then(|value| parse(value.as_bytes()))
+    headers
+        .get(GRPC_TIMEOUT)
+        .and_then(|value| parse(value.as_bytes()))
 }
 
 /// `Timeout → TimeoutValue TimeoutUnit`: at most eight digits, and one of `H M S m u n`.

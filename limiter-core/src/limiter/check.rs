@@ -100,7 +100,11 @@ impl<'a> Check<'a> {
         match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
             Ok((decided_at, outcome)) if outcome.fits => {
                 observe::decided(ask.policy(), self.mode, true, Origin::Memory);
-                Poll::Ready(Ok(ask.decision(decided_at, Standing::Told(outcome), Origin::Memory)))
+                Poll::Ready(Ok(ask.decision(
+                    decided_at,
+                    Standing::Told(outcome),
+                    Origin::Memory,
+                )))
             }
             _ => Poll::Pending,
         }

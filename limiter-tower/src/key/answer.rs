@@ -54,10 +54,7 @@ impl Refusal {
     }
 
     pub(crate) fn lacks_key() -> Self {
-        Self::new(
-            StatusCode::BAD_REQUEST,
-            "the request lacks what it is limited by",
-        )
+        Self::new(StatusCode::BAD_REQUEST, "the request lacks what it is limited by")
     }
 
     pub(crate) fn into_parts(self) -> (StatusCode, Cow<'static, str>) {
