@@ -13,17 +13,20 @@ use crate::body::ResponseBody;
 use crate::decide::Deciding;
 use crate::key::Refusal;
 use crate::respond::{self, Protocol};
+use crate::settle::Settling;
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
     /// In process the limiter was asked when the service was called. Redis is asked at the first poll, not before; until it
-    /// has answered, the future holds the inner service that was found ready, and a denial gives it back uncalled.
+    /// has answered, the future holds the inner service that was found ready, and a denial gives it back uncalled. So it does while
+    /// it waits.
     ///
     /// # Cancel safety
     ///
-    /// With Redis, dropped before the first poll it has charged nothing; dropped while Redis is asked, it may have. It spawns
-    /// nothing, so nothing goes on after it.
+    /// With Redis, dropped before the first poll it has charged nothing; dropped while Redis is asked, it may have. Dropped while it
+    /// waits, it leaves the line and is charged nothing: what Redis grants it then goes to the next, or is given back. Dropped
+    /// while the inner service is called, the request stays charged, at its estimate where that was to be settled.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
@@ -36,7 +39,7 @@ pin_project! {
     // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
         Deciding { asked: Option<Box<Asked<S, B>>> },
-        Calling { #[pin] inner: S::Future, shown: Option<Box<Decision>> },
+        Calling { #[pin] inner: S::Future, shown: Option<Box<Decision>>, settling: Option<Box<Settling>> },
         Answered { answer: Option<Box<(Answer, Protocol)>> },
     }
 }
@@ -68,9 +71,17 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
-    pub(crate) fn calling(inner: S::Future, shown: Option<Box<Decision>>) -> Self {
+    pub(crate) fn calling(
+        inner: S::Future,
+        shown: Option<Box<Decision>>,
+        settling: Option<Box<Settling>>,
+    ) -> Self {
         Self {
-            state: State::Calling { inner, shown },
+            state: State::Calling {
+                inner,
+                shown,
+                settling,
+            },
         }
     }
 
@@ -107,7 +118,11 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling { inner, shown } => {
+                StateProj::Calling {
+                    inner,
+                    shown,
+                    settling,
+                } => {
                     let mut response = match ready!(inner.poll(context)) {
                         Ok(response) => response,
                         Err(error) => return Poll::Ready(Err(error)),
@@ -116,7 +131,10 @@ where
                         // One that is there already is a more specific layer's, further in.
                         response.extensions_mut().get_or_insert_with(|| *decision);
                     }
-                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                    return Poll::Ready(Ok(match settling.take() {
+                        None => response.map(ResponseBody::inner),
+                        Some(settling) => settling.respond(response),
+                    }));
                 }
                 StateProj::Deciding { asked } => {
                     let Some(waiting) = asked else { ended() };
@@ -128,11 +146,12 @@ where
                         mut request,
                     } = *waiting;
                     match answer {
-                        Ok(decision) => {
+                        Ok((decision, settling)) => {
                             let shown = deciding.limits().show(decision, &mut request);
                             State::Calling {
                                 inner: ready.call(request),
                                 shown,
+                                settling,
                             }
                         }
                         Err(rejection) => {

@@ -97,7 +97,9 @@
 //! - In process the limiter is asked when the service is called, so that nothing of an allowed request is kept for later.
 //!   Redis is asked when the response's future is polled first; dropped earlier, a request is not charged.
 //! - A denied request never reaches the inner service, nor does one without a key.
-//! - Nothing is spawned. In process an allowed request costs no allocation, unless its decision is shown.
+//! - In process an allowed request costs no allocation, unless its decision is shown, or it is to be settled.
+//! - Nothing is spawned but what must not be lost with the request: with Redis, a settlement, and a question on behalf of those who
+//!   wait. [`Limiter::shutdown`](limiter_core::Limiter::shutdown) waits for both.
 //!
 //! # Features
 //!
@@ -114,6 +116,9 @@ mod future;
 
 mod decide;
 pub mod key;
+mod settle;
+mod terms;
+mod wait;
 
 mod body;
 mod grpc;
@@ -123,6 +128,8 @@ pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use layer::{By, Chosen, NoKey, RateLimitLayer};
 pub use service::RateLimit;
+pub use settle::Spent;
+pub use terms::{Costed, Fixed, Hook, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
 
 /// The README's code compiles and runs with the doctests.
 #[cfg(doctest)]

@@ -61,6 +61,18 @@ impl Reporter {
             );
         }
     }
+
+    /// Logs that what a call came to could not be settled: it stays charged at its estimate.
+    pub(super) fn not_settled(&self, error: &Rejection) {
+        if is_due(&self.next_kept, START.elapsed()) {
+            tracing::warn!(
+                place = self.place,
+                %error,
+                "a call stays charged at its estimate, since what it came to could not be settled; said once in ten seconds \
+                 at most"
+            );
+        }
+    }
 }
 
 fn is_due(next: &AtomicU64, now: Duration) -> bool {

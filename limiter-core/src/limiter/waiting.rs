@@ -2,12 +2,14 @@
 
 mod acquire;
 mod queue;
+mod room;
 mod round;
 mod turn;
 mod wanted;
 
 pub use acquire::Acquire;
 pub(super) use queue::Queues;
+pub use room::WaitingRoom;
 #[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
 pub(super) use wanted::Wanted;

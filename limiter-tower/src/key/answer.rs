@@ -6,12 +6,16 @@ use std::net::IpAddr;
 use http::StatusCode;
 use limiter_core::Key;
 
+use crate::terms::Terms;
+
 /// What an extractor says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer<'a> {
     /// The request takes the permits of this key, which may be a part of it.
     Key(Key<'a>),
+    /// The request takes what these say, whatever the layer limits by.
+    Terms(Terms<'a>),
     /// The request is not limited, and not counted.
     Skip,
     /// The request is answered at once, and reaches neither the limiter nor the inner service.
@@ -47,6 +51,10 @@ impl Refusal {
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    pub(crate) fn lacks_key() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "the request lacks what it is limited by")
     }
 
     pub(crate) fn into_parts(self) -> (StatusCode, Cow<'static, str>) {
@@ -94,10 +102,7 @@ impl<K: Into<Key<'static>>> IntoAnswer for Option<K> {
     fn into_answer(self) -> Answer<'static> {
         match self {
             Some(key) => Answer::Key(key.into()),
-            None => Answer::Refuse(Refusal::new(
-                StatusCode::BAD_REQUEST,
-                "the request lacks what it is limited by",
-            )),
+            None => Answer::Refuse(Refusal::lacks_key()),
         }
     }
 }

@@ -93,6 +93,7 @@ mod tests {
         });
         match extractor.extract(&request.body(()).expect("valid values")) {
             Answer::Key(key) => Answer::Key(key.into_owned()),
+            Answer::Terms(terms) => Answer::Terms(terms.into_owned()),
             Answer::Skip => Answer::Skip,
             Answer::Refuse(refusal) => Answer::Refuse(refusal),
         }

@@ -7,7 +7,7 @@ use crate::algorithm::{Mode, Outcome, Standing};
 use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Rejection};
 use crate::error::StoreError;
 use crate::few::Few;
-use crate::limiter::{Check, Limiter};
+use crate::limiter::{Check, Limiter, WaitingRoom};
 use crate::observe;
 use crate::policy::{Enforcement, Policy};
 use crate::request::{Ask, Request};
@@ -117,7 +117,11 @@ impl<'a> Sorted<'a> {
     }
 
     /// The same for a call that waits for those of its limits that are enforced.
-    pub(in crate::limiter) async fn acquire(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
+    pub(in crate::limiter) async fn acquire(
+        mut self,
+        up_to: Duration,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
@@ -127,7 +131,7 @@ impl<'a> Sorted<'a> {
         } else {
             let mut request = Request::new(asks.iter().cloned(), self.mode, self.limiter.inner.any_groups)?;
             request.add_blocks();
-            let mut answer = self.limiter.wait(&request, up_to).await;
+            let mut answer = self.limiter.wait(&request, up_to, room).await;
             if let Err(
                 Rejection::TimedOut {
                     decision: Some(denied),

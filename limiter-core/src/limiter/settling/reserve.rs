@@ -1,10 +1,12 @@
 //! Permits that are taken by an estimate, and settled when the true cost is known.
 
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
+use tokio::runtime::Handle;
 
 use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
@@ -65,7 +67,7 @@ impl<'a> IntoFuture for Reserve<'a> {
             let limiter = self.check.limiter;
             let request = self.check.request()?;
             let allowed = match self.up_to {
-                Some(up_to) => limiter.wait(&request, up_to).await?,
+                Some(up_to) => limiter.wait(&request, up_to, None).await?,
                 None => {
                     let answer = match limiter.decide_now(&request) {
                         Some(answer) => answer,
@@ -87,22 +89,12 @@ impl<'a> IntoFuture for Reserve<'a> {
 
 /// The same where the policies, or the limiter, say more than a store knows.
 async fn reserve_sorted(check: Check<'_>, up_to: Option<Duration>) -> Result<Reservation, Rejection> {
-    let limiter = check.limiter.clone();
-    let decided = check.asks().iter().map(|ask| limiter.charges(ask)).collect();
-    // A cost that never fits is let through in shadow, and nothing of it is ever settled.
-    let request = Request::new(check.asks().iter().cloned(), Mode::Peek, true);
-    let wanted = request.as_ref().map(Wanted::of).unwrap_or_default();
     let sorted = Sorted::new(check.clone());
     let allowed = match up_to {
-        Some(up_to) => sorted.acquire(up_to).await?,
+        Some(up_to) => sorted.acquire(up_to, None).await?,
         None => sorted.decide().await?.require()?,
     };
-    Ok(Reservation {
-        limiter,
-        wanted,
-        decided,
-        allowed,
-    })
+    Ok(Reservation::of(&check, allowed))
 }
 
 /// Permits that were taken by an estimate. Owned: it may be kept in a task, a stream or a response until the true cost is known.
@@ -192,6 +184,48 @@ impl Reservation {
     /// As [`settle`](Self::settle).
     pub async fn cancel(self) -> Result<(), Rejection> {
         self.settle(0_u32).await
+    }
+
+    /// The reservation of a call that was decided without one.
+    pub(crate) fn of(check: &Check<'_>, allowed: Allowed) -> Self {
+        let limiter = check.limiter.clone();
+        let decided = check.asks().iter().map(|ask| limiter.charges(ask)).collect();
+        // A cost that never fits is let through in shadow, and nothing of it is ever settled.
+        let request = Request::new(check.asks().iter().cloned(), Mode::Peek, true);
+        Self {
+            wanted: request.as_ref().map(Wanted::of).unwrap_or_default(),
+            limiter,
+            decided,
+            allowed,
+        }
+    }
+
+    /// Settles without anybody waiting for it: in process at once, else in a task of this runtime, which whoever shuts the limiter
+    /// down waits for. In a runtime that has ended it stays at its estimate. What fails is told to `failed`.
+    pub(crate) fn settle_in(
+        self,
+        runtime: Option<&Handle>,
+        actuals: SmallVec<[Amount; 1]>,
+        failed: impl FnOnce(Rejection) + Send + 'static,
+    ) {
+        let actuals = match self.wanted.units(&actuals) {
+            Ok(actuals) => actuals,
+            Err(rejection) => return failed(rejection),
+        };
+        let open = self.limiter.inner.closing.subscribe();
+        let in_memory = matches!(self.limiter.inner.backend, Backend::Memory(_));
+        let settling = async move {
+            if let Err(rejection) = self.change(actuals).await {
+                failed(rejection);
+            }
+            drop(open);
+        };
+        if in_memory {
+            // Nothing in memory waits.
+            let _ = pin!(settling).poll(&mut Context::from_waker(Waker::noop()));
+        } else if let Some(runtime) = runtime {
+            runtime.spawn(settling);
+        }
     }
 
     async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {

@@ -108,7 +108,7 @@ impl Queues {
     }
 
     /// Whether anybody waits for this.
-    pub(super) fn is_waited_for(&self, name: &Name) -> bool {
+    pub(in crate::limiter) fn is_waited_for(&self, name: &Name) -> bool {
         self.lock().lines.contains_key(name)
     }
 
