@@ -1,5 +1,7 @@
 //! What the limiter answers: a `Decision`, and at the edges a `Rejection`.
 
+mod effective;
+
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
