@@ -9,6 +9,8 @@ use http::Request;
 use limiter_core::__private::{Reporter, Resolved, admit, at_once, is_answered_at_once, named};
 use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 
+use crate::respond::Responder;
+
 /// What a layer limits by: the limiter, the policy, and the cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -18,6 +20,7 @@ pub(crate) struct Limits {
     /// Whether handlers and layers further out see the decision that allows a request.
     shows_decisions: bool,
     reporter: Arc<Reporter>,
+    responder: Responder,
 }
 
 /// By which policy.
@@ -36,7 +39,20 @@ impl Limits {
             cost: Ok(Amount::ONE),
             shows_decisions: false,
             reporter: Arc::new(Reporter::new("RateLimitLayer")),
+            responder: Responder::default(),
         }
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    pub(crate) fn responder(&self) -> &Responder {
+        &self.responder
+    }
+
+    pub(crate) fn responder_mut(&mut self) -> &mut Responder {
+        &mut self.responder
     }
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
@@ -151,7 +167,7 @@ pub(crate) struct Deciding {
 }
 
 impl Deciding {
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
         &self.limits
     }
 }

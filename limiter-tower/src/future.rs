@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
@@ -10,9 +11,9 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::decide::Deciding;
+use crate::decide::{Deciding, Limits};
 use crate::key::Refusal;
-use crate::respond::{self, Protocol};
+use crate::respond::{Protocol, Told};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -36,8 +37,8 @@ pin_project! {
     // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
         Deciding { asked: Option<Box<Asked<S, B>>> },
-        Calling { #[pin] inner: S::Future, shown: Option<Box<Decision>> },
-        Answered { answer: Option<Box<(Answer, Protocol)>> },
+        Calling { #[pin] inner: S::Future, shown: Option<Box<Decision>>, told: Option<Told> },
+        Answered { answer: Option<Box<Answered>> },
     }
 }
 
@@ -48,7 +49,13 @@ struct Asked<S, B> {
     request: Request<B>,
 }
 
-/// What is said in place of the inner service.
+/// What is said in place of the inner service, to whom, and who says it.
+struct Answered {
+    answer: Answer,
+    protocol: Protocol,
+    limits: Arc<Limits>,
+}
+
 enum Answer {
     Rejected(Rejection),
     Refused(Refusal),
@@ -68,31 +75,36 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
-    pub(crate) fn calling(inner: S::Future, shown: Option<Box<Decision>>) -> Self {
+    pub(crate) fn calling(inner: S::Future, shown: Option<Box<Decision>>, told: Option<Told>) -> Self {
         Self {
-            state: State::Calling { inner, shown },
+            state: State::Calling { inner, shown, told },
         }
     }
 
-    pub(crate) fn rejected(rejection: Rejection, protocol: Protocol) -> Self {
-        Self::answered(Answer::Rejected(rejection), protocol)
+    pub(crate) fn rejected(rejection: Rejection, protocol: Protocol, limits: Arc<Limits>) -> Self {
+        Self::answered(Answer::Rejected(rejection), protocol, limits)
     }
 
-    pub(crate) fn refused(refusal: Refusal, protocol: Protocol) -> Self {
-        Self::answered(Answer::Refused(refusal), protocol)
+    pub(crate) fn refused(refusal: Refusal, protocol: Protocol, limits: Arc<Limits>) -> Self {
+        Self::answered(Answer::Refused(refusal), protocol, limits)
     }
 
-    fn answered(answer: Answer, protocol: Protocol) -> Self {
+    fn answered(answer: Answer, protocol: Protocol, limits: Arc<Limits>) -> Self {
         Self {
-            state: State::answered(answer, protocol),
+            state: State::answered(answer, protocol, limits),
         }
     }
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    fn answered(answer: Answer, protocol: Protocol) -> Self {
+    fn answered(answer: Answer, protocol: Protocol, limits: Arc<Limits>) -> Self {
+        let answered = Answered {
+            answer,
+            protocol,
+            limits,
+        };
         Self::Answered {
-            answer: Some(Box::new((answer, protocol))),
+            answer: Some(Box::new(answered)),
         }
     }
 }
@@ -107,7 +119,7 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling { inner, shown } => {
+                StateProj::Calling { inner, shown, told } => {
                     let mut response = match ready!(inner.poll(context)) {
                         Ok(response) => response,
                         Err(error) => return Poll::Ready(Err(error)),
@@ -115,6 +127,9 @@ where
                     if let Some(decision) = shown.take() {
                         // One that is there already is a more specific layer's, further in.
                         response.extensions_mut().get_or_insert_with(|| *decision);
+                    }
+                    if let Some(told) = told.take() {
+                        told.write(response.headers_mut());
                     }
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
@@ -129,22 +144,32 @@ where
                     } = *waiting;
                     match answer {
                         Ok(decision) => {
-                            let shown = deciding.limits().show(decision, &mut request);
+                            let limits = deciding.limits();
+                            let told = limits.told(&decision, &request);
+                            let shown = limits.show(decision, &mut request);
                             State::Calling {
                                 inner: ready.call(request),
                                 shown,
+                                told,
                             }
                         }
                         Err(rejection) => {
-                            State::answered(Answer::Rejected(rejection), Protocol::of(&request))
+                            let limits = Arc::clone(deciding.limits());
+                            State::answered(Answer::Rejected(rejection), Protocol::of(&request), limits)
                         }
                     }
                 }
                 StateProj::Answered { answer } => {
                     let Some(answer) = answer.take() else { ended() };
-                    return Poll::Ready(Ok(match *answer {
-                        (Answer::Rejected(rejection), protocol) => respond::rejected(rejection, &protocol),
-                        (Answer::Refused(refusal), protocol) => respond::refused(refusal, &protocol),
+                    let Answered {
+                        answer,
+                        protocol,
+                        limits,
+                    } = *answer;
+                    let responder = limits.responder();
+                    return Poll::Ready(Ok(match answer {
+                        Answer::Rejected(rejection) => responder.rejected(rejection, &protocol),
+                        Answer::Refused(refusal) => responder.refused(refusal, &protocol),
                     }));
                 }
             };

@@ -1,5 +1,7 @@
 //! The layer: what is limited, and by which key.
 
+mod answers;
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -117,10 +117,12 @@ pub mod key;
 
 mod body;
 mod grpc;
+mod headers;
 mod respond;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
+pub use headers::Dialect;
 pub use layer::{By, Chosen, NoKey, RateLimitLayer};
 pub use service::RateLimit;
 

@@ -62,23 +62,25 @@ where
         match self.key.extract(&request) {
             Answer::Key(key) => match self.limits.at_once(&key) {
                 Poll::Ready(Ok(decision)) if decision.is_allowed() => {
+                    let told = self.limits.told(&decision, &request);
                     let shown = self.limits.show(decision, &mut request);
-                    ResponseFuture::calling(self.inner.call(request), shown)
+                    ResponseFuture::calling(self.inner.call(request), shown, told)
                 }
                 Poll::Ready(denied) => {
                     // What it has reserved to be ready, others may need.
                     drop(self.take_ready());
-                    ResponseFuture::rejected(self.limits.why(denied), Protocol::of(&request))
+                    let limits = Arc::clone(&self.limits);
+                    ResponseFuture::rejected(limits.why(denied), Protocol::of(&request), limits)
                 }
                 Poll::Pending => {
                     let deciding = Arc::clone(&self.limits).decide(key.into_owned());
                     ResponseFuture::deciding(deciding, self.take_ready(), request)
                 }
             },
-            Answer::Skip => ResponseFuture::calling(self.inner.call(request), None),
+            Answer::Skip => ResponseFuture::calling(self.inner.call(request), None, None),
             Answer::Refuse(refusal) => {
                 drop(self.take_ready());
-                ResponseFuture::refused(refusal, Protocol::of(&request))
+                ResponseFuture::refused(refusal, Protocol::of(&request), Arc::clone(&self.limits))
             }
         }
     }
