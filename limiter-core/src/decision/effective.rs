@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::LimitOutcome;
-use crate::policy::Algorithm;
+use crate::policy::{Algorithm, Funnel, TokenBucket};
 
 impl LimitOutcome {
     /// Time until a whole permit more than [`remaining`](Self::remaining) could be admitted, with nobody asking before; zero when
@@ -62,21 +62,17 @@ impl LimitOutcome {
     #[must_use]
     pub fn effective_window(&self) -> Option<Duration> {
         let outcome = self.outcome();
-        let window = self.policy.window();
-        let of_level = matches!(
-            self.policy.algorithm(),
-            Algorithm::TokenBucket(_) | Algorithm::Funnel(_)
-        );
-        let (next, reset) = (
-            Duration::from_micros(outcome.next_after),
-            Duration::from_micros(outcome.reset_after),
-        );
-        match self.policy.algorithm() {
-            Algorithm::Concurrency(_) => None,
-            _ if !outcome.fits => Some(Duration::from_micros(outcome.retry_after)),
-            _ if reset.is_zero() => Some(window),
-            _ if of_level && self.remaining().whole() > 0 => Some(next.max(window.saturating_sub(reset))),
-            _ => Some(next),
-        }
+        let micros = match self.policy.algorithm() {
+            Algorithm::Concurrency(_) => return None,
+            _ if !outcome.fits => outcome.retry_after,
+            _ if outcome.reset_after == 0 => return Some(self.policy.window()),
+            Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+                // The next permit takes no longer than one, so where any remain it comes within this time.
+                let whole = outcome.remaining - outcome.remaining % 1_000;
+                rate.time_for(whole, 0).max(outcome.next_after)
+            }
+            _ => outcome.next_after,
+        };
+        Some(Duration::from_micros(micros))
     }
 }

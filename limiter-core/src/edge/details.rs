@@ -77,10 +77,11 @@ fn reason(rejection: &Rejection) -> &'static str {
 /// One violation for each policy that denies.
 fn violations(rejection: &Rejection) -> Message {
     let mut failure = Message::default();
-    for name in rejection.violated() {
+    for policy in rejection.violated() {
         let mut violation = Message::default();
         violation.text(2, &rejection.client_message());
-        violation.text(5, name);
+        violation.text(5, policy.name());
+        violation.number(7, i64::try_from(policy.quota().whole()).unwrap_or(i64::MAX));
         failure.bytes(1, &violation.0);
     }
     failure

@@ -3,7 +3,8 @@
 //! The types are those that draft-ietf-httpapi-ratelimit-headers registers, where one of them fits; a problem that says no more
 //! than its status is of no type (`about:blank`), and its title is the status's.
 
-use crate::decision::{Decision, Rejection};
+use crate::decision::{Decision, LimitOutcome, Rejection};
+use crate::policy::Policy;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
@@ -52,20 +53,21 @@ impl Rejection {
             Self::Forbidden { .. } => (NO_TYPE, "Forbidden"),
             Self::NotConfigured { .. } | Self::Config(_) => (NO_TYPE, "Internal Server Error"),
         };
-        let violated = (kind != NO_TYPE).then(|| self.violated());
-        problem(kind, title, self.http_status(), &self.client_message(), violated)
+        let violated = self.violated();
+        let names = (kind != NO_TYPE).then(|| violated.iter().map(|policy| policy.name()).collect());
+        problem(kind, title, self.http_status(), &self.client_message(), names)
     }
 
-    /// The names of the policies that deny.
-    pub(crate) fn violated(&self) -> Vec<&str> {
+    /// The policies that deny.
+    pub(crate) fn violated(&self) -> Vec<&Policy> {
         match self {
-            Self::NeverFits { policy, .. } => vec![policy.name()],
+            Self::NeverFits { policy, .. } => vec![policy],
             _ => self
                 .decision()
                 .map_or(&[][..], Decision::limits)
                 .iter()
                 .filter(|limit| !limit.is_allowed())
-                .map(|limit| limit.policy().name())
+                .map(LimitOutcome::policy)
                 .collect(),
         }
     }
@@ -120,7 +122,6 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::error::ConfigError;
     use crate::limiter::Limiter;
-    use crate::policy::Policy;
     use serde_json::{Value, json};
 
     fn parsed(rejection: &Rejection) -> Value {
