@@ -94,7 +94,7 @@ fn integer(item: &Item, parameter: &str) -> Option<u64> {
     Some(i64::from(value).try_into().unwrap())
 }
 
-fn string<'a>(item: &'a Item) -> &'a str {
+fn string(item: &Item) -> &str {
     item.bare_item.as_string().unwrap().as_str()
 }
 

@@ -1,4 +1,5 @@
 //! What an HTTP client is told, on responses to allowed and to denied requests.
+#![expect(clippy::indexing_slicing, reason = "a test ends that way")]
 
 use std::collections::HashMap;
 use std::time::Duration;
