@@ -1,8 +1,8 @@
 //! What a client is told of its limits in headers. Pure: a decision in, header values out.
 //!
 //! A dialect is a set of headers. All of them say the same of a limit: how much is left, and the time in which the client may use
-//! that and no more ([`LimitOutcome::effective_window`]). So a client that keeps to what it is told, and has its key for itself, is
-//! never denied.
+//! that and no more ([`LimitOutcome::effective_window`]). So a client that keeps to what it is told, has its key for itself, and
+//! whose requests cost a permit each, is never denied.
 
 mod expiring;
 mod lists;
@@ -106,7 +106,8 @@ impl Told {
                 for name in [RATELIMIT, RATELIMIT_POLICY] {
                     let others = headers.get(&name).is_none_or(lists::is_list);
                     if let Some(value) = self.value(&name).filter(|_| others) {
-                        headers.append(name, value);
+                        // A map that is full, of the inner service's headers, stays as it is.
+                        drop(headers.try_append(name, value));
                     }
                 }
             }
@@ -133,7 +134,7 @@ impl Told {
         }
         for name in names {
             if let Some(value) = self.value(name) {
-                headers.insert(name, value);
+                drop(headers.try_insert(name, value));
             }
         }
     }

@@ -75,14 +75,21 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    fn new(limits: Option<headers::Told>, origin: Option<(HeaderName, HeaderValue)>) -> Option<Self> {
+        let origin = origin.map(Box::new);
+        (limits.is_some() || origin.is_some()).then_some(Self { limits, origin })
+    }
+
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         if let Some(limits) = self.limits {
             limits.write(headers);
         }
         if let Some(origin) = self.origin {
             let (name, value) = *origin;
-            // One that is there is a more specific layer's.
-            headers.entry(name).or_insert(value);
+            // One that is there is a more specific layer's; a map that is full stays as it is.
+            if !headers.contains_key(&name) {
+                drop(headers.try_insert(name, value));
+            }
         }
     }
 }
@@ -101,13 +108,6 @@ impl Limits {
         } else {
             Told::new(None, responder.told_origin(decision))
         }
-    }
-}
-
-impl Told {
-    fn new(limits: Option<headers::Told>, origin: Option<(HeaderName, HeaderValue)>) -> Option<Self> {
-        let origin = origin.map(Box::new);
-        (limits.is_some() || origin.is_some()).then_some(Self { limits, origin })
     }
 }
 

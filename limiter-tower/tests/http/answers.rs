@@ -208,3 +208,56 @@ async fn one_limit_alone_is_the_one_that_is_reached_first() {
         }
     }
 }
+
+/// Through the layer: a client that comes while nothing is left, and then heeds Retry-After and RateLimit, is denied once.
+#[tokio::test]
+async fn a_client_that_heeds_its_headers_is_never_denied_again() {
+    let policies = [
+        Policy::token_bucket("api")
+            .capacity(3)
+            .rate("7/min")
+            .build()
+            .unwrap(),
+        Policy::sliding_window("api")
+            .limit(7)
+            .window("90s")
+            .build()
+            .unwrap(),
+        Policy::counter_window("api")
+            .limit(7)
+            .window("90s")
+            .build()
+            .unwrap(),
+        Policy::fixed_window("api")
+            .limit(7)
+            .window("90s")
+            .build()
+            .unwrap(),
+    ];
+    for policy in policies {
+        let (limits, clock) = limiter();
+        let layer = by_key(policy.clone(), &limits).headers(Dialect::Legacy);
+        let start = clock.now();
+        while limits.check(&policy, "ann").await.unwrap().is_allowed() {
+            clock.advance(Duration::from_micros(123_457));
+        }
+        let (mut denied, mut allowed) = (0, 0);
+        while clock.now().since(start) < Duration::from_secs(3_600) {
+            let (status, headers) = headers(&layer).await;
+            let seconds = |name: &str| {
+                let value = headers.get(name)?.to_str().unwrap();
+                Some(Duration::from_secs(value.parse().unwrap()))
+            };
+            let wait = seconds("x-ratelimit-reset").filter(|_| headers["x-ratelimit-remaining"] == "0");
+            if status == 429 {
+                assert_eq!(seconds("retry-after"), wait, "both say the same: {policy}");
+                denied += 1;
+            } else {
+                allowed += 1;
+            }
+            clock.advance(wait.unwrap_or_default());
+        }
+        assert_eq!(denied, 1, "{policy}: {allowed} were allowed");
+        assert!(allowed > 230, "{policy}: {allowed}");
+    }
+}
