@@ -15,6 +15,9 @@ pub use std::time::Duration;
 pub use inventory;
 
 pub use crate::decision::{FromRejection, Rejection};
+pub use crate::edge::details::{DEFAULT_DOMAIN, RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms};
+pub use crate::edge::problem::problem_of_status;
+pub use crate::edge::whole_seconds;
 pub use crate::few::Few;
 pub use crate::key::Key;
 pub use crate::limiter::WaitingRoom;

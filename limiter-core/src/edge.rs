@@ -1,5 +1,8 @@
 //! What a rejection says to a client, in the words of HTTP and of gRPC. One table for every conversion.
 
+pub(crate) mod details;
+pub(crate) mod problem;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -78,7 +81,8 @@ impl Rejection {
 }
 
 /// Rounded up, so that a client that obeys is never early; and never 0, which would say that now is fine.
-fn whole_seconds(span: Duration) -> u64 {
+#[must_use]
+pub fn whole_seconds(span: Duration) -> u64 {
     span.as_secs()
         .saturating_add(u64::from(span.subsec_nanos() > 0))
         .max(1)

@@ -53,10 +53,6 @@ impl<B> ResponseBody<B> {
             kind: Kind::Own { text: text.into() },
         }
     }
-
-    pub(crate) fn empty() -> Self {
-        Self::text(Bytes::new())
-    }
 }
 
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {

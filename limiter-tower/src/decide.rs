@@ -14,6 +14,7 @@ use limiter_core::__private::{
 use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
 
+use crate::respond::Responder;
 use crate::settle::{Settle, Settling};
 use crate::terms::{Terms, Tier, Which};
 use crate::wait::Waits;
@@ -29,6 +30,7 @@ pub(crate) struct Limits {
     waits: Option<Waits>,
     settle: Option<Arc<Settle>>,
     reporter: Arc<Reporter>,
+    responder: Responder,
 }
 
 /// Whose permits a request takes, or of what as well.
@@ -63,7 +65,20 @@ impl Limits {
             waits: None,
             settle: None,
             reporter: Arc::new(Reporter::new("RateLimitLayer")),
+            responder: Responder::default(),
         }
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    pub(crate) fn responder(&self) -> &Responder {
+        &self.responder
+    }
+
+    pub(crate) fn responder_mut(&mut self) -> &mut Responder {
+        &mut self.responder
     }
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
@@ -288,7 +303,7 @@ pub(crate) struct Deciding {
 }
 
 impl Deciding {
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
         &self.limits
     }
 }

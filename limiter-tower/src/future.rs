@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
-use limiter_core::{Decision, Rejection};
+use limiter_core::Rejection;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::afterwards::Afterwards;
 use crate::body::ResponseBody;
-use crate::decide::Deciding;
+use crate::decide::{Deciding, Limits};
 use crate::key::Refusal;
-use crate::respond::{self, Protocol};
-use crate::settle::Settling;
+use crate::respond::Protocol;
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -39,8 +40,8 @@ pin_project! {
     // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
         Deciding { asked: Option<Box<Asked<S, B>>> },
-        Calling { #[pin] inner: S::Future, shown: Option<Box<Decision>>, settling: Option<Box<Settling>> },
-        Answered { answer: Option<Box<(Answer, Protocol)>> },
+        Calling { #[pin] inner: S::Future, afterwards: Afterwards },
+        Answered { answer: Option<Box<Answered>> },
     }
 }
 
@@ -51,7 +52,13 @@ struct Asked<S, B> {
     request: Request<B>,
 }
 
-/// What is said in place of the inner service.
+/// What is said in place of the inner service, to whom, and who says it.
+struct Answered {
+    answer: Answer,
+    protocol: Protocol,
+    limits: Arc<Limits>,
+}
+
 enum Answer {
     Rejected(Rejection),
     Refused(Refusal),
@@ -71,39 +78,36 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
-    pub(crate) fn calling(
-        inner: S::Future,
-        shown: Option<Box<Decision>>,
-        settling: Option<Box<Settling>>,
-    ) -> Self {
+    pub(crate) fn calling(inner: S::Future, afterwards: Afterwards) -> Self {
         Self {
-            state: State::Calling {
-                inner,
-                shown,
-                settling,
-            },
+            state: State::Calling { inner, afterwards },
         }
     }
 
-    pub(crate) fn rejected(rejection: Rejection, protocol: Protocol) -> Self {
-        Self::answered(Answer::Rejected(rejection), protocol)
+    pub(crate) fn rejected(rejection: Rejection, protocol: Protocol, limits: Arc<Limits>) -> Self {
+        Self::answered(Answer::Rejected(rejection), protocol, limits)
     }
 
-    pub(crate) fn refused(refusal: Refusal, protocol: Protocol) -> Self {
-        Self::answered(Answer::Refused(refusal), protocol)
+    pub(crate) fn refused(refusal: Refusal, protocol: Protocol, limits: Arc<Limits>) -> Self {
+        Self::answered(Answer::Refused(refusal), protocol, limits)
     }
 
-    fn answered(answer: Answer, protocol: Protocol) -> Self {
+    fn answered(answer: Answer, protocol: Protocol, limits: Arc<Limits>) -> Self {
         Self {
-            state: State::answered(answer, protocol),
+            state: State::answered(answer, protocol, limits),
         }
     }
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    fn answered(answer: Answer, protocol: Protocol) -> Self {
+    fn answered(answer: Answer, protocol: Protocol, limits: Arc<Limits>) -> Self {
+        let answered = Answered {
+            answer,
+            protocol,
+            limits,
+        };
         Self::Answered {
-            answer: Some(Box::new((answer, protocol))),
+            answer: Some(Box::new(answered)),
         }
     }
 }
@@ -118,23 +122,9 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling {
-                    inner,
-                    shown,
-                    settling,
-                } => {
-                    let mut response = match ready!(inner.poll(context)) {
-                        Ok(response) => response,
-                        Err(error) => return Poll::Ready(Err(error)),
-                    };
-                    if let Some(decision) = shown.take() {
-                        // One that is there already is a more specific layer's, further in.
-                        response.extensions_mut().get_or_insert_with(|| *decision);
-                    }
-                    return Poll::Ready(Ok(match settling.take() {
-                        None => response.map(ResponseBody::inner),
-                        Some(settling) => settling.respond(response),
-                    }));
+                StateProj::Calling { inner, afterwards } => {
+                    let response = ready!(inner.poll(context))?;
+                    return Poll::Ready(Ok(afterwards.respond(response)));
                 }
                 StateProj::Deciding { asked } => {
                     let Some(waiting) = asked else { ended() };
@@ -147,23 +137,30 @@ where
                     } = *waiting;
                     match answer {
                         Ok((decision, settling)) => {
-                            let shown = deciding.limits().show(decision, &mut request);
+                            let limits = deciding.limits();
+                            let afterwards = limits.afterwards(decision, settling, &mut request);
                             State::Calling {
                                 inner: ready.call(request),
-                                shown,
-                                settling,
+                                afterwards,
                             }
                         }
                         Err(rejection) => {
-                            State::answered(Answer::Rejected(rejection), Protocol::of(&request))
+                            let limits = Arc::clone(deciding.limits());
+                            State::answered(Answer::Rejected(rejection), Protocol::of(&request), limits)
                         }
                     }
                 }
                 StateProj::Answered { answer } => {
                     let Some(answer) = answer.take() else { ended() };
-                    return Poll::Ready(Ok(match *answer {
-                        (Answer::Rejected(rejection), protocol) => respond::rejected(rejection, &protocol),
-                        (Answer::Refused(refusal), protocol) => respond::refused(refusal, &protocol),
+                    let Answered {
+                        answer,
+                        protocol,
+                        limits,
+                    } = *answer;
+                    let responder = limits.responder();
+                    return Poll::Ready(Ok(match answer {
+                        Answer::Rejected(rejection) => responder.rejected(rejection, &protocol),
+                        Answer::Refused(refusal) => responder.refused(refusal, &protocol),
                     }));
                 }
             };

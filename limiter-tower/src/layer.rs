@@ -1,5 +1,6 @@
 //! The layer: what is limited, and by which key.
 
+mod answers;
 mod settle;
 mod terms;
 mod wait;

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
+use crate::afterwards::Afterwards;
 use crate::body::ResponseBody;
 use crate::decide::{Limits, Question};
 use crate::future::ResponseFuture;
@@ -63,22 +64,24 @@ where
         let question = match self.key.extract(&request) {
             Answer::Key(key) => Question::Key(key),
             Answer::Terms(terms) => Question::Terms(terms),
-            Answer::Skip => return ResponseFuture::calling(self.inner.call(request), None, None),
+            Answer::Skip => return ResponseFuture::calling(self.inner.call(request), Afterwards::default()),
             Answer::Refuse(refusal) => {
                 drop(self.take_ready());
-                return ResponseFuture::refused(refusal, Protocol::of(&request));
+                let limits = Arc::clone(&self.limits);
+                return ResponseFuture::refused(refusal, Protocol::of(&request), limits);
             }
         };
         let mut settling = None;
         match self.limits.at_once(&question, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => {
-                let shown = self.limits.show(decision, &mut request);
-                ResponseFuture::calling(self.inner.call(request), shown, settling)
+                let afterwards = self.limits.afterwards(decision, settling, &mut request);
+                ResponseFuture::calling(self.inner.call(request), afterwards)
             }
             Poll::Ready(denied) => {
                 // What it has reserved to be ready, others may need.
                 drop(self.take_ready());
-                ResponseFuture::rejected(self.limits.why(denied), Protocol::of(&request))
+                let limits = Arc::clone(&self.limits);
+                ResponseFuture::rejected(limits.why(denied), Protocol::of(&request), limits)
             }
             Poll::Pending => {
                 let bound = wait::timeout(request.headers());
