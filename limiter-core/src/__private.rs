@@ -3,6 +3,7 @@
 mod convert;
 mod count;
 mod hold;
+mod peer;
 mod report;
 
 pub use std::sync::LazyLock;
@@ -18,6 +19,7 @@ pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use count::{Charged, counts, enter_counted};
 pub use hold::{Permits, concurrency, hold};
+pub use peer::{give_back, now, rest_until};
 pub use report::Reporter;
 
 use std::task::Poll;

@@ -15,6 +15,7 @@ mod punish;
 mod queue;
 mod refund;
 mod reserve;
+mod rest;
 mod round;
 mod site;
 mod sorted;

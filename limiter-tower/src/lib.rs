@@ -115,6 +115,8 @@ mod future;
 mod decide;
 pub mod key;
 
+pub mod outbound;
+
 mod body;
 mod grpc;
 mod respond;

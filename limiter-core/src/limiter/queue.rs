@@ -39,7 +39,7 @@ pub(super) struct Queues {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: HashMap<Name, Line>,
-    /// In all lines, those included who have their answer and have not taken it.
+    /// In all lines and beside them, those included who have their answer and have not taken it.
     count: usize,
     /// How many have ever come, or been asked for.
     tickets: u64,
@@ -125,6 +125,16 @@ pub(super) struct ComingBack<'a> {
     name: &'a Name,
 }
 
+/// A place beside the lines, which is left when this is dropped.
+#[derive(Debug)]
+pub(super) struct Resting<'a>(&'a Queues);
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().count -= 1;
+    }
+}
+
 impl Drop for ComingBack<'_> {
     fn drop(&mut self) {
         self.queues.came_back(self.name);
@@ -152,11 +162,7 @@ impl Queues {
             called: Arc::clone(&called),
         };
         let mut waiting = self.lock();
-        if waiting.count >= self.max {
-            let detail = format!("{} calls wait for permits already", self.max);
-            return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
-        }
-        waiting.count += 1;
+        waiting.come(self.max)?;
         waiting.tickets += 1;
         let ticket = waiting.tickets;
         let line = waiting.lines.entry(name.clone()).or_default();
@@ -168,6 +174,12 @@ impl Queues {
             answer,
             called,
         })
+    }
+
+    /// Counts one who waits for something else than permits.
+    pub(super) fn rest(&self) -> Result<Resting<'_>, StoreError> {
+        self.lock().come(self.max)?;
+        Ok(Resting(self))
     }
 
     /// Permits of this came back: whoever is first asks anew.
@@ -192,6 +204,16 @@ impl Queues {
 }
 
 impl Waiting {
+    /// One more, where no more than these wait already.
+    fn come(&mut self, max: usize) -> Result<(), StoreError> {
+        if self.count >= max {
+            let detail = format!("{max} calls wait for permits already");
+            return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
+        }
+        self.count += 1;
+        Ok(())
+    }
+
     /// Lets go of a line that nobody needs.
     fn tidy(&mut self, name: &Name) {
         let is_over = |line: &Line| line.waiters.is_empty() && line.asked_until().is_none();
