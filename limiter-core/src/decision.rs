@@ -376,7 +376,10 @@ impl Rejection {
     /// Whether the caller was limited: a denial, a wait that was not long enough, or a pause that whoever is called asked for.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        matches!(self, Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. })
+        matches!(
+            self,
+            Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. }
+        )
     }
 
     /// Whether the store gave no answer.

@@ -52,7 +52,10 @@ pub(super) enum Unsent {
 
 impl Unsent {
     /// A client of tonic makes a status of every error, and the right one of those that are a status already.
-    #[cfg_attr(not(feature = "tonic"), expect(unused_variables, reason = "they all fail alike"))]
+    #[cfg_attr(
+        not(feature = "tonic"),
+        expect(unused_variables, reason = "they all fail alike")
+    )]
     pub(super) fn error_of<B>(self, request: &Request<B>) -> BoxError {
         #[cfg(feature = "tonic")]
         if let Protocol::Grpc { .. } = Protocol::of(request) {

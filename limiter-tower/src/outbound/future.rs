@@ -59,8 +59,7 @@ pub(super) struct Listening {
 impl Listening {
     /// The decision is shown where the store did not make it, or it is not what it would be in earnest.
     pub(super) fn new(peer: &Arc<Peer>, key: Key<'static>, decision: Decision) -> Self {
-        let is_special =
-            decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
+        let is_special = decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
         Self {
             peer: Arc::clone(peer),
             key,

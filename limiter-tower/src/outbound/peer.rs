@@ -139,14 +139,22 @@ impl Peer {
                 decision: admit(self.check(&policy, key)?).await?,
                 policy: Some(policy),
             }),
-            Resolved::Allowed(decision) => Ok(Allowed { decision, policy: None }),
+            Resolved::Allowed(decision) => Ok(Allowed {
+                decision,
+                policy: None,
+            }),
         }
     }
 
     async fn wait_for_permit(&self, key: &Key<'_>, ends: Timestamp) -> Result<Allowed, Rejection> {
         let policy = match self.policy(key)? {
             Resolved::Policy(policy) => policy,
-            Resolved::Allowed(decision) => return Ok(Allowed { decision, policy: None }),
+            Resolved::Allowed(decision) => {
+                return Ok(Allowed {
+                    decision,
+                    policy: None,
+                });
+            }
         };
         let left = ends.since(now(&self.limiter));
         let permit = self.limiter.acquire(&policy, key).cost(self.cost.clone()?);
@@ -166,14 +174,14 @@ impl Peer {
 
     /// Takes note of the pause that a response asks for.
     pub(super) fn hear<B>(&self, key: &Key<'static>, response: &Response<B>) {
+        if self.longest_pause.is_zero() {
+            return;
+        }
         let own_time = || now(&self.limiter).into();
         let Some(asked) = heard::pause(response.status(), response.headers(), &own_time) else {
             return;
         };
         let pause = asked.min(self.longest_pause);
-        if pause.is_zero() {
-            return;
-        }
         let now = now(&self.limiter);
         if self.pauses.begin(key.clone(), now.after(pause), now) {
             let policy = match &self.limit {
@@ -198,7 +206,6 @@ impl Peer {
     fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
         Ok(self.limiter.check(policy, key).cost(self.cost.clone()?))
     }
-
 }
 
 /// A denial is an error of the service.

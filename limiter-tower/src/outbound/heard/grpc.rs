@@ -36,7 +36,9 @@ pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
         _ => return None,
     }
     // A negative pushback asks not to retry the call, which is no pause of others.
-    let pushback = only(headers, &PUSHBACK).and_then(digits).map(Duration::from_millis);
+    let pushback = only(headers, &PUSHBACK)
+        .and_then(digits)
+        .map(Duration::from_millis);
     let pause = pushback.or_else(|| retry_info(only(headers, &DETAILS)?))?;
     (!pause.is_zero()).then_some(pause)
 }
