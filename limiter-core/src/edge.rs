@@ -99,4 +99,18 @@ mod tests {
         assert_eq!(rounded(59_000_001), 60);
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
     }
+
+    #[test]
+    fn a_pause_says_when_it_ends() {
+        let paused = Rejection::Paused {
+            retry_after: Duration::from_millis(4_001),
+        };
+        assert_eq!((paused.http_status(), paused.grpc_code()), (429, 8));
+        assert_eq!(
+            paused.client_message(),
+            "rate limit reached, retry after 5 seconds"
+        );
+        assert_eq!(paused.retry_after(), Some(Duration::from_millis(4_001)));
+        assert!(paused.is_limited() && paused.decision().is_none());
+    }
 }
