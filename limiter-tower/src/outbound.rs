@@ -98,7 +98,12 @@
 //! # Contract
 //!
 //! Readiness is the client's, and the instance that was found ready is the one that is called; it has to be `Clone`. A request that is
-//! not sent gives it back uncalled. Bodies are passed on as they are. Nothing is spawned.
+//! not sent gives it back uncalled. Bodies are passed on as they are. Nothing is spawned. A layer that retries stands further out, so
+//! that each try takes a permit.
+//!
+//! The peer's pauses count whatever the policy's [`Enforcement`](limiter_core::Enforcement) is. The response shows the
+//! [`Decision`](limiter_core::Decision) in its extensions where the store did not make it, where it degrades the request, and where it would
+//! be a denial in earnest.
 
 mod layer;
 

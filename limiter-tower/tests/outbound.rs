@@ -7,9 +7,13 @@ mod clients;
 mod contract;
 #[path = "outbound/pauses.rs"]
 mod pauses;
+#[cfg(unix)]
+#[path = "outbound/redis.rs"]
+mod redis;
 mod support;
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
@@ -17,6 +21,7 @@ use http::{Request, Response, StatusCode};
 use limiter_core::ManualClock;
 use limiter_core::{Rejection, Timestamp};
 use limiter_tower::outbound::{self, BoxError};
+use tokio::sync::Semaphore;
 use tower::Service;
 
 /// Why a request was not sent.
@@ -78,5 +83,37 @@ impl Service<Request<String>> for Peer {
             response.headers_mut().append(*name, value.parse().unwrap());
         }
         std::future::ready(Ok(response))
+    }
+}
+
+/// A peer whose answers are on their way until they are let through, in the order in which they are waited for.
+#[derive(Clone)]
+struct Slow(Peer, Arc<Semaphore>);
+
+impl Slow {
+    fn new(peer: &Peer) -> Self {
+        Self(peer.clone(), Arc::new(Semaphore::new(0)))
+    }
+
+    fn let_through(&self) {
+        self.1.add_permits(1);
+    }
+}
+
+impl Service<Request<String>> for Slow {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<String>) -> Self::Future {
+        let (answer, gate) = (self.0.call(request), Arc::clone(&self.1));
+        Box::pin(async move {
+            gate.acquire().await.unwrap().forget();
+            answer.await
+        })
     }
 }

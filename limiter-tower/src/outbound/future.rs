@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
-use limiter_core::{Decision, Key, Rejection};
+use limiter_core::{Decision, Key};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -47,7 +47,7 @@ struct Asked<S, B> {
 }
 
 /// The limiter's own future borrows what a `Service::Future` cannot: hence the box.
-type Asking = Pin<Box<dyn Future<Output = Result<Listening, Rejection>> + Send>>;
+type Asking = Pin<Box<dyn Future<Output = Result<Option<Listening>, Unsent>> + Send>>;
 
 /// What is to be done with a response.
 pub(super) struct Listening {
@@ -78,8 +78,8 @@ impl Listening {
 impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
     pub(super) fn asking(peer: Arc<Peer>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
         let asking = Box::pin(async move {
-            let decision = peer.ask(&key).await?;
-            Ok(Listening::new(&peer, key, decision))
+            let decision = peer.ask(&key).await.map_err(Unsent::Rejected)?;
+            Ok(Some(Listening::new(&peer, key, decision)))
         });
         let asked = Asked {
             asking,
@@ -132,10 +132,10 @@ where
                     match answer {
                         Ok(listening) => State::Calling {
                             inner: ready.call(request),
-                            listening: Some(listening),
+                            listening,
                         },
-                        Err(rejection) => State::Unsent {
-                            error: Some(Unsent::Rejected(rejection).error_of(&request)),
+                        Err(unsent) => State::Unsent {
+                            error: Some(unsent.error_of(&request)),
                         },
                     }
                 }

@@ -7,9 +7,8 @@ use std::time::Duration;
 use limiter_core::{Amount, ConfigError, Limiter, Policy};
 use tower_layer::Layer;
 
-use super::peer::Peer;
+use super::peer::{Limit, Peer};
 use super::service::Outbound;
-use crate::decide::Limit;
 use crate::key::{self, Shared};
 use crate::layer::RateLimitLayer;
 
@@ -115,6 +114,28 @@ impl<E> OutboundLayer<E> {
     ///
     /// So many requests wait at a time as the limiter lets wait ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)),
     /// those that wait for a pause to end included.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # use http::{Request, Response};
+    /// # use limiter_core::{Limiter, ManualClock, Policy};
+    /// # use limiter_tower::RateLimitLayer;
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tower::{ServiceBuilder, ServiceExt};
+    /// # let clock = ManualClock::new();
+    /// # let limits = Limiter::in_process().clock(&clock).build();
+    /// # let policy = Policy::token_bucket("them").capacity(1).rate("1/s").build()?;
+    /// let client = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2)))
+    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    ///
+    /// assert!(client.clone().oneshot(Request::new(())).await.is_ok());
+    /// let second = client.oneshot(Request::new(()));
+    /// let (second, ()) = tokio::join!(second, async { clock.advance(Duration::from_secs(1)) });
+    /// assert!(second.is_ok());
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
     pub fn wait_up_to(mut self, wait: Duration) -> Self {
         Arc::make_mut(&mut self.peer).wait = wait;
         self
@@ -122,6 +143,26 @@ impl<E> OutboundLayer<E> {
 
     /// How long a pause lasts at most, counted from the response that asked for it; a broken or hostile peer must not stop a client
     /// for ever. Default: [`DEFAULT_AT_MOST_PAUSED`](OutboundLayer::DEFAULT_AT_MOST_PAUSED). Zero: what the peer says is not listened to.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # use http::{Request, Response};
+    /// # use limiter_core::{Limiter, ManualClock, Policy};
+    /// # use limiter_tower::{RateLimitLayer, outbound};
+    /// # use std::time::Duration;
+    /// # use tower::{ServiceBuilder, ServiceExt};
+    /// # let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// # let policy = Policy::token_bucket("them").capacity(10).rate("1/s").build()?;
+    /// let client = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::outbound(&limits, policy).at_most_paused(Duration::from_secs(60)))
+    ///     .service_fn(async |_: Request<()>| Response::builder().status(429).header("retry-after", "86400").body(()));
+    ///
+    /// assert_eq!(client.clone().oneshot(Request::new(())).await.unwrap().status(), 429);
+    /// let error = client.oneshot(Request::new(())).await.unwrap_err();
+    /// assert_eq!(outbound::rejection(&*error).unwrap().retry_after(), Some(Duration::from_secs(60)));
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
     pub fn at_most_paused(mut self, longest: Duration) -> Self {
         Arc::make_mut(&mut self.peer).longest_pause = longest;
         self

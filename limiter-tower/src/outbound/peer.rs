@@ -13,7 +13,6 @@ use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, R
 
 use super::heard;
 use super::pauses::Pauses;
-use crate::decide::Limit;
 
 /// What a layer holds requests to.
 #[derive(Clone, Debug)]
@@ -26,6 +25,14 @@ pub(super) struct Peer {
     pub(super) longest_pause: Duration,
     pauses: Arc<Pauses>,
     reporter: Arc<Reporter>,
+}
+
+/// By which policy.
+#[derive(Clone, Debug)]
+pub(super) enum Limit {
+    Given(Policy),
+    /// The one that stands under this name in the limiter's book.
+    Named(Box<str>),
 }
 
 /// A request that may be sent, and by which policy; `None` where none is configured, and that is allowed.

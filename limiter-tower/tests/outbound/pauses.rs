@@ -1,17 +1,15 @@
 //! What the peer asks for is done, and no more than that.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use limiter_core::{Key, Limiter, ManualClock, OnDenial, Policy, Rejection};
 use limiter_tower::outbound::{Outbound, OutboundLayer};
 use limiter_tower::{RateLimitLayer, key};
-use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt};
 
 use crate::support::{at_most, limiter, request};
-use crate::{Peer, rejection};
+use crate::{Peer, Slow, rejection};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -289,39 +287,4 @@ async fn an_obedient_client_is_refused_no_request_twice() {
     }
     assert!(answers.iter().filter(|status| **status == 200).count() > 2_000);
     assert!(!answers.windows(2).any(|two| two == [429, 429]));
-}
-
-/// A peer whose answers are on their way until they are let through, in the order in which they are waited for.
-#[derive(Clone)]
-struct Slow(Peer, Arc<Semaphore>);
-
-impl Slow {
-    fn new(peer: &Peer) -> Self {
-        Self(peer.clone(), Arc::new(Semaphore::new(0)))
-    }
-
-    fn let_through(&self) {
-        self.1.add_permits(1);
-    }
-}
-
-impl tower::Service<http::Request<String>> for Slow {
-    type Response = http::Response<String>;
-    type Error = std::convert::Infallible;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(
-        &mut self,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<String>) -> Self::Future {
-        let (answer, gate) = (self.0.call(request), Arc::clone(&self.1));
-        Box::pin(async move {
-            gate.acquire().await.unwrap().forget();
-            answer.await
-        })
-    }
 }

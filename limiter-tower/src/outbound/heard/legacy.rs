@@ -23,9 +23,11 @@ pub(super) fn pause(headers: &HeaderMap, now: &Now<'_>) -> Option<Duration> {
     }
     let pause = match digits(only(headers, &RESET)?)? {
         seconds @ 0..=DAY => Duration::from_secs(seconds),
-        seconds @ FIRST_MOMENT..=LAST_MOMENT => now.until(UNIX_EPOCH + Duration::from_secs(seconds))?,
+        seconds @ FIRST_MOMENT..=LAST_MOMENT => {
+            now.until(UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?)?
+        }
         millis if (FIRST_MOMENT * 1_000..=LAST_MOMENT * 1_000).contains(&millis) => {
-            now.until(UNIX_EPOCH + Duration::from_millis(millis))?
+            now.until(UNIX_EPOCH.checked_add(Duration::from_millis(millis))?)?
         }
         _ => return None,
     };
