@@ -87,7 +87,7 @@
 //!
 //! Its client is a service over requests and responses of its own, which convert from and to those of the crate `http`:
 //!
-//! ```ignore
+//! ```text
 //! let client = ServiceBuilder::new()
 //!     .layer(RateLimitLayer::outbound(&limits, policy))
 //!     .map_response(http::Response::<reqwest::Body>::from)

@@ -7,7 +7,6 @@ use http::Request;
 use limiter_core::Rejection;
 
 use crate::key::Refusal;
-use crate::respond::Protocol;
 
 /// The error of an outbound service: the inner service's, or why a request was not sent. As tower's `BoxError`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -58,7 +57,7 @@ impl Unsent {
     )]
     pub(super) fn error_of<B>(self, request: &Request<B>) -> BoxError {
         #[cfg(feature = "tonic")]
-        if let Protocol::Grpc { .. } = Protocol::of(request) {
+        if let crate::respond::Protocol::Grpc { .. } = crate::respond::Protocol::of(request) {
             return self.into_status().into();
         }
         match self {

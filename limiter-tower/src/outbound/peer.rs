@@ -195,7 +195,7 @@ impl Peer {
                 Limit::Given(policy) => policy.name(),
                 Limit::Named(name) => name,
             };
-            tracing::info!(policy, ?asked, ?pause, "a peer asked for a pause");
+            tracing::debug!(policy, ?asked, ?pause, "a peer asked for a pause");
         }
     }
 

@@ -1,4 +1,8 @@
-#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test ends that way"
+)]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
