@@ -11,8 +11,8 @@ use crate::key::Refusal;
 /// The error of an outbound service: the inner service's, or why a request was not sent. As tower's `BoxError`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Finds in an error why a request was not sent: the [`Rejection`] itself, or the one behind it, in a `tonic::Status`, say, or in what
-/// another layer has made of it.
+/// Finds in an error why a request was not sent: the [`Rejection`] itself, or the one behind it, in a `tonic::Status`, say, or
+/// in what another layer has made of it.
 ///
 /// ```
 /// use limiter_core::{ConfigError, Rejection};

@@ -16,13 +16,13 @@ use super::peer::Peer;
 pin_project! {
     /// The future of [`Outbound`](crate::outbound::Outbound).
     ///
-    /// While the request waits, or Redis is asked, the future holds the client that was found ready; one that is not sent gives it back
-    /// uncalled.
+    /// While the request waits, or Redis is asked, the future holds the client that was found ready; one that is not sent gives
+    /// it back uncalled.
     ///
     /// # Cancel safety
     ///
-    /// A request that is dropped while it waits for a permit or for the end of a pause leaves, and is charged nothing. One that does not
-    /// wait, dropped while Redis is asked, may have been charged.
+    /// A request that is dropped while it waits for a permit or for the end of a pause leaves, and is charged nothing. One that
+    /// does not wait, dropped while Redis is asked, may have been charged.
     #[must_use = "futures do nothing unless polled"]
     pub struct OutboundFuture<S: Service<Request<B>>, B> {
         #[pin]

@@ -7,8 +7,8 @@ use limiter_core::Key;
 
 use crate::key::{Answer, ExtractKey, Refusal};
 
-/// Gives each host that a client calls a budget of its own: the host of the request's URI, else that of its `Host` header, in lower case
-/// and without the port.
+/// Gives each host that a client calls a budget of its own: the host of the request's URI, else that of its `Host` header, in
+/// lower case and without the port.
 ///
 /// A request that names none is not sent: its error is a [`Refusal`] with 400.
 ///

@@ -22,8 +22,8 @@ pub struct OutboundLayer<E = Shared> {
 impl RateLimitLayer {
     /// Limits the requests that a client sends: they are held to `policy`, and to the pauses for which the peer asks.
     ///
-    /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says otherwise. Clones of the layer, and the services
-    /// that it wraps, share the limiter and what they heard of the peer.
+    /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says otherwise. Clones of the layer, and
+    /// the services that it wraps, share the limiter and what they heard of the peer.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -53,9 +53,9 @@ impl RateLimitLayer {
         OutboundLayer::new(limiter, Limit::Given(policy))
     }
 
-    /// Limits the requests that a client sends by the policy that stands under this name in the limiter's book when they are sent. Where there is
-    /// none, the limiter says what becomes of them ([`OnNotConfigured`](limiter_core::OnNotConfigured)); the peer's pauses count all
-    /// the same.
+    /// Limits the requests that a client sends by the policy that stands under this name in the limiter's book when they are
+    /// sent. Where there is none, the limiter says what becomes of them ([`OnNotConfigured`](limiter_core::OnNotConfigured));
+    /// the peer's pauses count all the same.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy, PolicyBook};
@@ -87,13 +87,13 @@ impl OutboundLayer {
 
 impl<E> OutboundLayer<E> {
     /// Whose permits a request takes, and which requests pause together: one of the extractors in [`key`](crate::key), such as
-    /// `key::header("authorization")`, [`outbound::host()`](crate::outbound::host), or a closure over the request. Default: all share one
-    /// budget.
+    /// `key::header("authorization")`, [`outbound::host()`](crate::outbound::host), or a closure over the request. Default: all
+    /// share one budget.
     ///
     /// What the peer counts apart needs keys apart: a pause for one of its quotas would hold up the others.
     ///
-    /// A request for which the extractor has no key is not sent; its error is the [`Refusal`](key::Refusal). One that is skipped is sent
-    /// without a look at limit and pauses, and its response is not listened to.
+    /// A request for which the extractor has no key is not sent; its error is the [`Refusal`](key::Refusal). One that is
+    /// skipped is sent without a look at limit and pauses, and its response is not listened to.
     pub fn key<K>(self, extractor: K) -> OutboundLayer<K> {
         OutboundLayer {
             peer: self.peer,
@@ -107,13 +107,14 @@ impl<E> OutboundLayer<E> {
         self
     }
 
-    /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a pause, and then for its permit, first
-    /// come, first served, as [`Limiter::acquire`]. It fails at once when it is certain that the time does not suffice. Default: zero,
-    /// so it does not wait, but for what the policy says of a denial ([`OnDenial`](limiter_core::OnDenial)), which this
-    /// replaces.
+    /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a pause, and then for its
+    /// permit, first come, first served, as [`Limiter::acquire`]. It fails at once when it is certain that the time does not
+    /// suffice. Default: zero, so it does not wait, but for what the policy says of a denial
+    /// ([`OnDenial`](limiter_core::OnDenial)), which this replaces.
     ///
-    /// So many requests wait at a time as the limiter lets wait ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)),
-    /// those that wait for a pause to end included.
+    /// So many requests wait at a time as the limiter lets wait
+    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)), those that wait for a pause to end
+    /// included.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -141,8 +142,9 @@ impl<E> OutboundLayer<E> {
         self
     }
 
-    /// How long a pause lasts at most, counted from the response that asked for it; a broken or hostile peer must not stop a client
-    /// for ever. Default: [`DEFAULT_AT_MOST_PAUSED`](OutboundLayer::DEFAULT_AT_MOST_PAUSED). Zero: what the peer says is not listened to.
+    /// How long a pause lasts at most, counted from the response that asked for it; a broken or hostile peer must not stop a
+    /// client for ever. Default: [`DEFAULT_AT_MOST_PAUSED`](OutboundLayer::DEFAULT_AT_MOST_PAUSED). Zero: what the peer says is
+    /// not listened to.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

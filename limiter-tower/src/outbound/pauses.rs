@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 /// At most so many keys are paused at once; of more, those are forgotten that would end first.
 const MOST: usize = 10_000;
 
-/// The pauses of a layer, which all services that it wraps share. They are this process's own: others hear what the peer says when they
-/// ask it.
+/// The pauses of a layer, which all services that it wraps share. They are this process's own: others hear what the peer says
+/// when they ask it.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     /// Whether there may be one. Who finds none looks no further.

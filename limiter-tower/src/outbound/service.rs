@@ -15,8 +15,8 @@ use crate::key::{Answer, ExtractKey, Shared};
 
 /// A client whose requests are limited. Made by [`OutboundLayer`](super::OutboundLayer).
 ///
-/// `S` is the client, `E` finds the key. Readiness and backpressure are the client's, and the instance of it that was found ready is the
-/// one that is called. Its responses are passed on as they are.
+/// `S` is the client, `E` finds the key. Readiness and backpressure are the client's, and the instance of it that was found
+/// ready is the one that is called. Its responses are passed on as they are.
 pub struct Outbound<S, E = Shared> {
     inner: S,
     peer: Arc<Peer>,

@@ -32,34 +32,23 @@ pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
 /// A list of items with parameters (`"burst";r=0;t=5`), or the dictionary of draft 07 (`limit=100, remaining=0, reset=5`). Each
 /// line is parsed by itself, which a sender may divide only between members.
 fn of_line(line: &[u8]) -> Option<Duration> {
-    let (mut list, mut dictionary) = (Quotas::default(), Quotas::default());
-    if Parser::new(line).parse_list_with_visitor(&mut list).is_ok() {
-        return list.pause();
-    }
-    let parsed = Parser::new(line).parse_dictionary_with_visitor(&mut dictionary);
-    parsed.ok().and_then(|()| dictionary.pause())
+    let quotas = Parser::new(line).parse_list_with_visitor(Quotas::default());
+    let pause = quotas.or_else(|_| Parser::new(line).parse_dictionary_with_visitor(Standing::default()));
+    pause.ok().flatten()
 }
 
-/// What a line says of quotas: the one that is being read, and the longest pause of those before.
+/// How a quota stands: what remains, and for how many seconds.
 #[derive(Default)]
-struct Quotas {
+struct Standing {
     remaining: Option<i64>,
     seconds: Option<i64>,
-    longest: Option<Duration>,
 }
 
-impl Quotas {
-    fn pause(mut self) -> Option<Duration> {
-        self.end();
-        self.longest
-    }
-
-    /// The quota that was being read has ended.
-    fn end(&mut self) {
-        if let (Some(0), Some(seconds)) = (self.remaining.take(), self.seconds.take())
-            && let Ok(seconds @ 1..) = u64::try_from(seconds)
-        {
-            self.longest = self.longest.max(Some(Duration::from_secs(seconds)));
+impl Standing {
+    fn pause(&self) -> Option<Duration> {
+        match (self.remaining, u64::try_from(self.seconds?)) {
+            (Some(0), Ok(seconds @ 1..)) => Some(Duration::from_secs(seconds)),
+            _ => None,
         }
     }
 }
@@ -71,73 +60,98 @@ fn integer(item: BareItemFromInput<'_>) -> Option<i64> {
     }
 }
 
-impl<'a> ListVisitor<'a> for Quotas {
+/// The longest pause of a list.
+#[derive(Default)]
+struct Quotas(Option<Duration>);
+
+impl<'de> ListVisitor<'de> for Quotas {
+    type Out = Option<Duration>;
     type Error = Infallible;
 
-    fn entry(&mut self) -> Result<impl EntryVisitor<'a>, Infallible> {
-        self.end();
-        Ok(Quota(self))
+    fn entry(&mut self) -> Result<impl EntryVisitor<'de>, Infallible> {
+        Ok(Quota {
+            longest: &mut self.0,
+            standing: Standing::default(),
+        })
+    }
+
+    fn finish(self) -> Result<Option<Duration>, Infallible> {
+        Ok(self.0)
     }
 }
 
-/// One item of the list; its parameters are read.
-struct Quota<'q>(&'q mut Quotas);
-
-impl<'a> ItemVisitor<'a> for Quota<'_> {
-    type Error = Infallible;
-
-    fn bare_item(self, item: BareItemFromInput<'a>) -> Result<impl ParameterVisitor<'a>, Infallible> {
-        // The name of a policy: anything else is another field's.
-        let names = matches!(item, BareItemFromInput::String(_) | BareItemFromInput::Token(_));
-        Ok(names.then_some(self))
-    }
+/// One item of a list; its parameters are read.
+struct Quota<'q> {
+    longest: &'q mut Option<Duration>,
+    standing: Standing,
 }
 
-impl<'a> EntryVisitor<'a> for Quota<'_> {
-    fn inner_list(self) -> Result<impl InnerListVisitor<'a>, Infallible> {
+impl<'de> EntryVisitor<'de> for Quota<'_> {
+    type Error = Infallible;
+
+    fn item(self) -> Result<impl ItemVisitor<'de>, Infallible> {
+        Ok(|item: BareItemFromInput<'de>| {
+            // The name of a policy: anything else is another field's.
+            let names = matches!(item, BareItemFromInput::String(_) | BareItemFromInput::Token(_));
+            Ok::<_, Infallible>(names.then_some(self))
+        })
+    }
+
+    fn inner_list(self) -> Result<impl InnerListVisitor<'de>, Infallible> {
         Ok(Ignored)
     }
 }
 
-impl<'a> ParameterVisitor<'a> for Quota<'_> {
+impl<'de> ParameterVisitor<'de> for Quota<'_> {
+    type Out = ();
     type Error = Infallible;
 
-    fn parameter(&mut self, key: &'a KeyRef, value: BareItemFromInput<'a>) -> Result<(), Infallible> {
+    fn parameter(&mut self, key: &'de KeyRef, value: BareItemFromInput<'de>) -> Result<(), Infallible> {
         match key.as_str() {
-            "r" => self.0.remaining = integer(value),
-            "t" => self.0.seconds = integer(value),
+            "r" => self.standing.remaining = integer(value),
+            "t" => self.standing.seconds = integer(value),
             _ => {}
         }
         Ok(())
     }
+
+    fn finish(self) -> Result<(), Infallible> {
+        *self.longest = (*self.longest).max(self.standing.pause());
+        Ok(())
+    }
 }
 
-impl<'a> DictionaryVisitor<'a> for Quotas {
+impl<'de> DictionaryVisitor<'de> for Standing {
+    type Out = Option<Duration>;
     type Error = Infallible;
 
-    fn entry(&mut self, key: &'a KeyRef) -> Result<impl EntryVisitor<'a>, Infallible> {
+    fn entry(&mut self, key: &'de KeyRef) -> Result<impl EntryVisitor<'de>, Infallible> {
         Ok(match key.as_str() {
             "remaining" => Some(Member(&mut self.remaining)),
             "reset" => Some(Member(&mut self.seconds)),
             _ => None,
         })
     }
-}
 
-/// One member of the dictionary; its value is read.
-struct Member<'q>(&'q mut Option<i64>);
-
-impl<'a> ItemVisitor<'a> for Member<'_> {
-    type Error = Infallible;
-
-    fn bare_item(self, item: BareItemFromInput<'a>) -> Result<impl ParameterVisitor<'a>, Infallible> {
-        *self.0 = integer(item);
-        Ok(Ignored)
+    fn finish(self) -> Result<Option<Duration>, Infallible> {
+        Ok(self.pause())
     }
 }
 
-impl<'a> EntryVisitor<'a> for Member<'_> {
-    fn inner_list(self) -> Result<impl InnerListVisitor<'a>, Infallible> {
+/// One member of a dictionary; its value is read.
+struct Member<'q>(&'q mut Option<i64>);
+
+impl<'de> EntryVisitor<'de> for Member<'_> {
+    type Error = Infallible;
+
+    fn item(self) -> Result<impl ItemVisitor<'de>, Infallible> {
+        Ok(|item: BareItemFromInput<'de>| {
+            *self.0 = integer(item);
+            Ok::<_, Infallible>(Ignored)
+        })
+    }
+
+    fn inner_list(self) -> Result<impl InnerListVisitor<'de>, Infallible> {
         *self.0 = None;
         Ok(Ignored)
     }
