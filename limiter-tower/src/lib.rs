@@ -66,6 +66,11 @@
 //! the server. Around a single service (`layer.layer(GreeterServer::new(greeter))`), the feature `tonic` forwards its
 //! name.
 //!
+//! # Around a client
+//!
+//! `RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2))` holds the requests of a client to a third party's quota,
+//! and to the pauses for which that asks: see [`outbound`].
+//!
 //! # What a client gets
 //!
 //! | | HTTP | gRPC | [`Retry-After`](http::header::RETRY_AFTER) |
@@ -130,6 +135,8 @@ pub mod key;
 mod settle;
 mod terms;
 mod wait;
+
+pub mod outbound;
 
 mod body;
 mod grpc;

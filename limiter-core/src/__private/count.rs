@@ -4,7 +4,9 @@ use super::hold::{Permits, hold_and_decide};
 use super::{Entry, Guard, Refused, Reporter};
 use crate::context::Current;
 use crate::decision::{Decision, Origin, Rejection};
+use crate::key::Key;
 use crate::limiter::Limiter;
+use crate::policy::Policy;
 use crate::units::Amount;
 
 /// Whether a result counts. A function, so that the predicate is known to take a reference to it.
@@ -77,7 +79,7 @@ pub async fn enter_counted<const N: usize>(guard: Option<Guard<N>>) -> Result<Ch
 
 /// Whether there is something to be given back. What nobody decided was not charged, nor what was let through in spite of a
 /// limit that denied it.
-fn was_charged(decision: &Decision) -> bool {
+pub(super) fn was_charged(decision: &Decision) -> bool {
     let charges = matches!(
         decision.origin(),
         Origin::Redis | Origin::Memory | Origin::Lease | Origin::Insurance
@@ -105,7 +107,18 @@ async fn give_back(limiter: &Limiter, entry: &Entry, from: Origin) -> Result<(),
     if cost == Amount::ZERO {
         return Ok(());
     }
-    let refund = limiter.refund(policy, &entry.key).cost(cost);
+    refund(limiter, policy, &entry.key, cost, from).await
+}
+
+/// The same of what is no attribute's.
+pub(super) async fn refund(
+    limiter: &Limiter,
+    policy: &Policy,
+    key: &Key<'_>,
+    cost: Amount,
+    from: Origin,
+) -> Result<(), Rejection> {
+    let refund = limiter.refund(policy, key).cost(cost);
     match from {
         #[cfg(feature = "redis")]
         Origin::Insurance => refund.into_share(),

@@ -66,6 +66,7 @@ fn whole_millis(span: Duration) -> Option<i32> {
 fn reason(rejection: &Rejection) -> &'static str {
     match rejection {
         Rejection::Limited(_) | Rejection::TimedOut { .. } => "RATE_LIMIT_EXCEEDED",
+        Rejection::Paused { .. } => "PEER_ASKED_FOR_PAUSE",
         Rejection::NeverFits { .. } => "COST_EXCEEDS_QUOTA",
         Rejection::Unavailable(_) => "RATE_LIMITER_UNAVAILABLE",
         Rejection::Forbidden { .. } => "KEY_DENIED",

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod queue;
+mod rest;
 mod room;
 mod round;
 mod turn;

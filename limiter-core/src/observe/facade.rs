@@ -196,7 +196,7 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         return;
     }
     let outcome = match rejection {
-        Rejection::Limited(_) | Rejection::Forbidden { .. } => Outcome::Denied,
+        Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => Outcome::Denied,
         Rejection::TimedOut { .. } => Outcome::TimedOut,
         Rejection::NeverFits { .. } | Rejection::Config(_) => Outcome::Invalid,
         Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => Outcome::Error,

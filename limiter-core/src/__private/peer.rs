@@ -1,0 +1,40 @@
+//! What a client's layer needs of a limiter, to keep to what the peer says.
+
+use crate::decision::{Decision, Rejection};
+use crate::key::Key;
+use crate::limiter::Limiter;
+use crate::policy::Policy;
+use crate::units::{Amount, Timestamp};
+
+/// The moment by the limiter's clock.
+#[must_use]
+pub fn now(limiter: &Limiter) -> Timestamp {
+    limiter.now()
+}
+
+/// Waits for a moment of the limiter's clock, as one of its waiters.
+///
+/// # Errors
+///
+/// Too many calls wait already, or the limiter was shut down.
+pub async fn rest_until(limiter: &Limiter, moment: Timestamp) -> Result<(), Rejection> {
+    limiter.rest_until(moment).await
+}
+
+/// Gives back what a call that came to nothing was charged by this decision; nothing, where it was charged nothing.
+///
+/// # Errors
+///
+/// It could not be given back.
+pub async fn give_back(
+    limiter: &Limiter,
+    policy: &Policy,
+    key: &Key<'_>,
+    cost: Amount,
+    charged: &Decision,
+) -> Result<(), Rejection> {
+    if cost == Amount::ZERO || !super::count::was_charged(charged) {
+        return Ok(());
+    }
+    super::count::refund(limiter, policy, key, cost, charged.origin()).await
+}
