@@ -18,7 +18,7 @@ pub use crate::units::Amount;
 pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use count::{Charged, counts, enter_counted};
 pub use hold::{Permits, concurrency, hold};
-pub use report::Reporter;
+pub use report::{Reporter, Seldom, forwarded_unread};
 
 use std::task::Poll;
 
