@@ -1,5 +1,7 @@
 //! The layer: what is limited, and by which key.
 
+mod skip;
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -114,10 +114,12 @@ mod future;
 
 mod decide;
 pub mod key;
+pub mod skip;
 
 mod body;
 mod grpc;
 mod respond;
+
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
