@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
@@ -10,14 +11,15 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::decide::Deciding;
-use crate::key::Refusal;
+use crate::decide::{Deciding, Limits};
+use crate::key::{self, Later, Refusal};
 use crate::respond::{self, Protocol};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// In process the limiter was asked when the service was called. Redis is asked at the first poll, not before; until it
+    /// In process the limiter was asked when the service was called, or when an extractor that has to wait had found the key.
+    /// Redis is asked at the first poll, not before; until it
     /// has answered, the future holds the inner service that was found ready, and a denial gives it back uncalled.
     ///
     /// # Cancel safety
@@ -35,10 +37,19 @@ pin_project! {
     #[project = StateProj]
     // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
+        Extracting { extracting: Option<Box<Extracting<S, B>>> },
         Deciding { asked: Option<Box<Asked<S, B>>> },
         Calling { #[pin] inner: S::Future, shown: Option<Box<Decision>> },
         Answered { answer: Option<Box<(Answer, Protocol)>> },
     }
+}
+
+/// A key that is being found, and the call that waits for it.
+struct Extracting<S, B> {
+    later: Later,
+    limits: Arc<Limits>,
+    ready: S,
+    request: Request<B>,
 }
 
 /// A question on its way, and the call that waits for its answer.
@@ -55,6 +66,20 @@ enum Answer {
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
+    pub(crate) fn extracting(later: Later, limits: Arc<Limits>, ready: S, request: Request<B>) -> Self {
+        let extracting = Extracting {
+            later,
+            limits,
+            ready,
+            request,
+        };
+        Self {
+            state: State::Extracting {
+                extracting: Some(Box::new(extracting)),
+            },
+        }
+    }
+
     pub(crate) fn deciding(deciding: Deciding, ready: S, request: Request<B>) -> Self {
         let asked = Asked {
             deciding,
@@ -97,6 +122,55 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     }
 }
 
+impl<S: Service<Request<B>>, B> Extracting<S, B> {
+    /// What follows from the extractor's answer, as if it had come at once.
+    fn answered(self, answer: key::Answer<'static>) -> State<S, B> {
+        let Self {
+            later: _,
+            limits,
+            mut ready,
+            mut request,
+        } = self;
+        match answer {
+            key::Answer::Key(key) => match limits.at_once(&key) {
+                Poll::Ready(Ok(decision)) if decision.is_allowed() => {
+                    let shown = limits.show(decision, &mut request);
+                    State::Calling {
+                        inner: ready.call(request),
+                        shown,
+                    }
+                }
+                Poll::Ready(denied) => {
+                    State::answered(Answer::Rejected(limits.why(denied)), Protocol::of(&request))
+                }
+                Poll::Pending => {
+                    let asked = Asked {
+                        deciding: limits.decide(key),
+                        ready,
+                        request,
+                    };
+                    State::Deciding {
+                        asked: Some(Box::new(asked)),
+                    }
+                }
+            },
+            key::Answer::Skip => State::Calling {
+                inner: ready.call(request),
+                shown: None,
+            },
+            key::Answer::Refuse(refusal) => State::answered(Answer::Refused(refusal), Protocol::of(&request)),
+            key::Answer::Later(later) => State::Extracting {
+                extracting: Some(Box::new(Self {
+                    later,
+                    limits,
+                    ready,
+                    request,
+                })),
+            },
+        }
+    }
+}
+
 impl<S, B, ResBody> Future for ResponseFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
@@ -117,6 +191,12 @@ where
                         response.extensions_mut().get_or_insert_with(|| *decision);
                     }
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+                StateProj::Extracting { extracting } => {
+                    let Some(waiting) = extracting else { ended() };
+                    let answer = ready!(Pin::new(&mut waiting.later).poll(context));
+                    let Some(waiting) = extracting.take() else { ended() };
+                    waiting.answered(answer)
                 }
                 StateProj::Deciding { asked } => {
                     let Some(waiting) = asked else { ended() };
@@ -164,6 +244,7 @@ fn ended() -> ! {
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
+            State::Extracting { .. } => "Extracting",
             State::Deciding { .. } => "Deciding",
             State::Calling { .. } => "Calling",
             State::Answered { .. } => "Answered",

@@ -12,17 +12,24 @@
 //! | [`extension(\|user: &User\| &user.id)`](extension) | a part of a request extension | 500 / INTERNAL |
 //! | [`shared()`](shared) | one budget for everybody | |
 //! | a closure over `&Request<B>` | what it returns | what it returns: see [`IntoAnswer`] |
+//! | [`from_async`]: an async function over the request's head | what it returns | what it returns |
+//! | `from_parts`, feature `axum`: any `FromRequestParts`, or a tuple | what a closure makes of it | the extractor's own rejection |
+//! | a tuple of up to four of these | all of them, kept apart | as the first that has none says |
 //!
 //! No extractor falls back to a common key: a request whose key is missing is refused, unless `or_skip` lets it pass.
 
 mod address;
 mod answer;
 mod client_ip;
+mod composed;
 mod connection;
 mod extension;
 mod forwarded;
+#[cfg(feature = "axum")]
+mod from_parts;
 mod grpc_method;
 mod header;
+mod later;
 #[cfg(feature = "axum")]
 mod matched_path;
 mod path;
@@ -35,9 +42,12 @@ use http::Request;
 pub use answer::{Answer, IntoAnswer, Refusal};
 pub use client_ip::{ClientIp, client_ip};
 pub use extension::{Extension, extension};
+#[cfg(feature = "axum")]
+pub use from_parts::{FromParts, from_parts};
 pub use grpc_method::{GrpcMethod, grpc_method};
 pub use header::{Header, header, metadata};
 pub use ipnet::IpNet;
+pub use later::{FromAsync, Later, from_async};
 #[cfg(feature = "axum")]
 pub use matched_path::{Matched, matched_path};
 pub use path::{Path, path};

@@ -60,10 +60,14 @@ pub(crate) fn rejected<B>(rejection: Rejection, protocol: &Protocol) -> Response
 }
 
 /// The response to a request that the key's extractor refuses.
-pub(crate) fn refused<B>(refusal: Refusal, protocol: &Protocol) -> Response<ResponseBody<B>> {
+pub(crate) fn refused<B>(mut refusal: Refusal, protocol: &Protocol) -> Response<ResponseBody<B>> {
+    let own = refusal.take_response();
     let (status, message) = refusal.into_parts();
     match protocol {
-        Protocol::Http => plain(status, message),
+        Protocol::Http => match own {
+            Some(own) => own.map(ResponseBody::text),
+            None => plain(status, message),
+        },
         Protocol::Grpc { content_type } => {
             grpc::trailers_only(content_type.clone(), grpc::code(status), &message)
         }

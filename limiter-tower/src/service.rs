@@ -80,6 +80,9 @@ where
                 drop(self.take_ready());
                 ResponseFuture::refused(refusal, Protocol::of(&request))
             }
+            Answer::Later(later) => {
+                ResponseFuture::extracting(later, Arc::clone(&self.limits), self.take_ready(), request)
+            }
         }
     }
 }

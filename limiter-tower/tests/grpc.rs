@@ -1,6 +1,9 @@
 //! What gRPC clients see: on the wire, and through tonic's server and client.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
+#[cfg(feature = "tonic")]
+#[path = "grpc/keys.rs"]
+mod keys;
 mod support;
 
 use std::time::Duration;

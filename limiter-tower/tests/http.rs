@@ -1,6 +1,9 @@
 //! What HTTP clients, handlers and outer layers see, on axum's routers and bare services.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
+#[cfg(feature = "axum")]
+#[path = "http/keys.rs"]
+mod keys;
 mod support;
 
 use std::pin::{Pin, pin};

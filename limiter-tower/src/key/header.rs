@@ -125,6 +125,7 @@ mod tests {
             Answer::Key(key) => Answer::Key(key.into_owned()),
             Answer::Skip => Answer::Skip,
             Answer::Refuse(refusal) => Answer::Refuse(refusal),
+            Answer::Later(later) => Answer::Later(later),
         }
     }
 
