@@ -42,6 +42,8 @@ use http::Request;
 pub use answer::{Answer, IntoAnswer, Refusal};
 pub use client_ip::{ClientIp, client_ip};
 pub use extension::{Extension, extension};
+#[cfg(fuzzing)]
+pub(crate) use forwarded::{Syntax, nearest_first};
 #[cfg(feature = "axum")]
 pub use from_parts::{FromParts, from_parts};
 pub use grpc_method::{GrpcMethod, grpc_method};

@@ -97,12 +97,17 @@
 //! - In process the limiter is asked when the service is called, so that nothing of an allowed request is kept for later.
 //!   Redis is asked when the response's future is polled first; dropped earlier, a request is not charged.
 //! - A denied request never reaches the inner service, nor does one without a key.
-//! - Nothing is spawned. In process an allowed request costs no allocation, unless its decision is shown.
+//! - A key that an async function finds is looked for when the response's future is polled first, and the limiter is asked
+//!   then.
+//! - Nothing is spawned. In process an allowed request costs no allocation, unless its decision is shown, or its key has to be
+//!   written: an address and a composed key cost one.
 //!
 //! # Features
 //!
-//! - `tonic`: forwards `NamedService`, and makes a `tonic::Status` of a `Rejection`.
-//! - `axum`: makes an axum response of a `Rejection`, for handlers that limit themselves.
+//! - `tonic`: keys by the peer that tonic's server sees; forwards `NamedService`, and makes a `tonic::Status` of a
+//!   `Rejection`.
+//! - `axum`: keys by the peer that axum's server sees, by the matched path, and by any extractor; makes an axum response of a
+//!   `Rejection`, for handlers that limit themselves.
 //!
 //! Neither is needed for the layer. The oldest supported compiler is 1.88.
 
@@ -120,6 +125,9 @@ mod body;
 mod grpc;
 mod respond;
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
