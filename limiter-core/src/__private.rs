@@ -35,7 +35,7 @@ pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket,
 };
-pub use report::Reporter;
+pub use report::{Reporter, Seldom, forwarded_unread};
 pub use settle::Settlement;
 
 use std::task::Poll;

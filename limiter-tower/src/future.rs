@@ -12,16 +12,17 @@ use tower_service::Service;
 
 use crate::afterwards::Afterwards;
 use crate::body::ResponseBody;
-use crate::decide::{Deciding, Limits};
-use crate::key::Refusal;
+use crate::decide::{Deciding, Limits, Question};
+use crate::key::{self, Later, Refusal};
 use crate::respond::Protocol;
+use crate::wait;
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// In process the limiter was asked when the service was called. Redis is asked at the first poll, not before; until it
-    /// has answered, the future holds the inner service that was found ready, and a denial gives it back uncalled. So it does while
-    /// it waits.
+    /// In process the limiter was asked when the service was called, or when an extractor that has to wait had found the key.
+    /// Redis is asked at the first poll, not before; until it has answered, the future holds the inner service that was found ready,
+    /// and a denial gives it back uncalled. So it does while it waits.
     ///
     /// # Cancel safety
     ///
@@ -39,10 +40,19 @@ pin_project! {
     #[project = StateProj]
     // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
+        Extracting { extracting: Option<Box<Extracting<S, B>>> },
         Deciding { asked: Option<Box<Asked<S, B>>> },
         Calling { #[pin] inner: S::Future, afterwards: Afterwards },
         Answered { answer: Option<Box<Answered>> },
     }
+}
+
+/// A key that is being found, and the call that waits for it.
+struct Extracting<S, B> {
+    later: Later,
+    limits: Arc<Limits>,
+    ready: S,
+    request: Request<B>,
 }
 
 /// A question on its way, and the call that waits for its answer.
@@ -65,6 +75,20 @@ enum Answer {
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
+    pub(crate) fn extracting(later: Later, limits: Arc<Limits>, ready: S, request: Request<B>) -> Self {
+        let extracting = Extracting {
+            later,
+            limits,
+            ready,
+            request,
+        };
+        Self {
+            state: State::Extracting {
+                extracting: Some(Box::new(extracting)),
+            },
+        }
+    }
+
     pub(crate) fn deciding(deciding: Deciding, ready: S, request: Request<B>) -> Self {
         let asked = Asked {
             deciding,
@@ -112,6 +136,66 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     }
 }
 
+impl<S: Service<Request<B>>, B> Extracting<S, B> {
+    /// What follows from the extractor's answer, as if it had come at once.
+    fn answered(self, answer: key::Answer<'static>) -> State<S, B> {
+        let Self {
+            later: _,
+            limits,
+            mut ready,
+            mut request,
+        } = self;
+        let question = match answer {
+            key::Answer::Key(key) => Question::Key(key),
+            key::Answer::Terms(terms) => Question::Terms(terms),
+            key::Answer::Skip => {
+                return State::Calling {
+                    inner: ready.call(request),
+                    afterwards: Afterwards::default(),
+                };
+            }
+            key::Answer::Refuse(refusal) => {
+                return State::answered(Answer::Refused(refusal), Protocol::of(&request), limits);
+            }
+            key::Answer::Later(later) => {
+                return State::Extracting {
+                    extracting: Some(Box::new(Self {
+                        later,
+                        limits,
+                        ready,
+                        request,
+                    })),
+                };
+            }
+        };
+        let mut settling = None;
+        match limits.at_once(&question, &mut settling) {
+            Poll::Ready(Ok(decision)) if decision.is_allowed() => {
+                let afterwards = limits.afterwards(decision, settling, &mut request);
+                State::Calling {
+                    inner: ready.call(request),
+                    afterwards,
+                }
+            }
+            Poll::Ready(denied) => {
+                let rejection = limits.why(denied);
+                State::answered(Answer::Rejected(rejection), Protocol::of(&request), limits)
+            }
+            Poll::Pending => {
+                let bound = wait::timeout(request.headers());
+                let asked = Asked {
+                    deciding: limits.decide(question, bound),
+                    ready,
+                    request,
+                };
+                State::Deciding {
+                    asked: Some(Box::new(asked)),
+                }
+            }
+        }
+    }
+}
+
 impl<S, B, ResBody> Future for ResponseFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
@@ -125,6 +209,12 @@ where
                 StateProj::Calling { inner, afterwards } => {
                     let response = ready!(inner.poll(context))?;
                     return Poll::Ready(Ok(afterwards.respond(response)));
+                }
+                StateProj::Extracting { extracting } => {
+                    let Some(waiting) = extracting else { ended() };
+                    let answer = ready!(Pin::new(&mut waiting.later).poll(context));
+                    let Some(waiting) = extracting.take() else { ended() };
+                    waiting.answered(answer)
                 }
                 StateProj::Deciding { asked } => {
                     let Some(waiting) = asked else { ended() };
@@ -180,6 +270,7 @@ fn ended() -> ! {
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
+            State::Extracting { .. } => "Extracting",
             State::Deciding { .. } => "Deciding",
             State::Calling { .. } => "Calling",
             State::Answered { .. } => "Answered",

@@ -2,6 +2,7 @@
 
 mod answers;
 mod settle;
+mod skip;
 mod terms;
 mod wait;
 

@@ -111,15 +111,20 @@
 //! - In process the limiter is asked when the service is called, so that nothing of an allowed request is kept for later.
 //!   Redis is asked when the response's future is polled first; dropped earlier, a request is not charged.
 //! - A denied request never reaches the inner service, nor does one without a key.
+//! - A key that an async function finds is looked for when the response's future is polled first, and the limiter is asked
+//!   then.
 //! - In process an allowed request costs no allocation, but for the headers that it tells the client (one for
-//!   their values and one to share it among them), and unless its decision is shown, or it is to be settled.
+//!   their values and one to share it among them), and unless its decision is shown, it is to be settled, or its key has to be
+//!   written: an address and a composed key cost one.
 //! - Nothing is spawned but what must not be lost with the request: with Redis, a settlement, and a question on behalf of those who
 //!   wait. [`Limiter::shutdown`](limiter_core::Limiter::shutdown) waits for both.
 //!
 //! # Features
 //!
-//! - `tonic`: forwards `NamedService`, and makes a `tonic::Status` of a `Rejection`.
-//! - `axum`: makes an axum response of a `Rejection`, for handlers that limit themselves.
+//! - `tonic`: keys by the peer that tonic's server sees; forwards `NamedService`, and makes a `tonic::Status` of a
+//!   `Rejection`.
+//! - `axum`: keys by the peer that axum's server sees, by the matched path, and by any extractor; makes an axum response of a
+//!   `Rejection`, for handlers that limit themselves.
 //!
 //! Neither is needed for the layer. The oldest supported compiler is 1.88.
 
@@ -133,6 +138,7 @@ mod afterwards;
 mod decide;
 pub mod key;
 mod settle;
+pub mod skip;
 mod terms;
 mod wait;
 
@@ -142,6 +148,10 @@ mod body;
 mod grpc;
 mod headers;
 mod respond;
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;

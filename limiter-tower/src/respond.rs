@@ -177,9 +177,11 @@ impl Responder {
 
     /// The response to a request that the key's extractor refuses.
     #[cold]
-    pub(crate) fn refused<B>(&self, refusal: Refusal, protocol: &Protocol) -> Response<ResponseBody<B>> {
+    pub(crate) fn refused<B>(&self, mut refusal: Refusal, protocol: &Protocol) -> Response<ResponseBody<B>> {
+        let own = refusal.take_response();
         let (status, message) = refusal.into_parts();
         let response = match protocol {
+            Protocol::Http if own.is_some() => own.unwrap_or_default(),
             Protocol::Http if self.plain_text => with_body(status, PLAIN_TEXT, message),
             Protocol::Http => {
                 let title = status.canonical_reason().unwrap_or("Refused");

@@ -70,6 +70,10 @@ where
                 let limits = Arc::clone(&self.limits);
                 return ResponseFuture::refused(refusal, Protocol::of(&request), limits);
             }
+            Answer::Later(later) => {
+                let limits = Arc::clone(&self.limits);
+                return ResponseFuture::extracting(later, limits, self.take_ready(), request);
+            }
         };
         let mut settling = None;
         match self.limits.at_once(&question, &mut settling) {

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 use allocation_counter::measure;
 use http::{Request, Response};
 use limiter_core::{Limiter, Policy};
-use limiter_tower::{Dialect, RateLimitLayer, key};
+use limiter_tower::key::{self, ExtractKey};
+use limiter_tower::{Dialect, RateLimitLayer};
 use tower::{Layer, Service, service_fn};
 
 fn answer(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
@@ -83,4 +84,23 @@ fn headers_cost_a_buffer_and_what_shares_it_among_them() {
         // The room takes two.
         assert_eq!(counted.count_total, allocations, "{dialect:?}: {counted:?}");
     }
+}
+
+/// A header's value, a path or an extension's text is a part of the request already.
+#[test]
+fn a_key_that_has_to_be_written_costs_one_allocation() {
+    let mut request = Request::get("/search").header("x-forwarded-for", "203.0.113.9, 192.0.2.1");
+    let headers = request.headers_mut().unwrap();
+    headers.insert("forwarded", "for=\"[2001:db8:1111:2222::1]:80\"".parse().unwrap());
+    headers.insert("x-api-key", "ann".parse().unwrap());
+    let request = request.body(()).unwrap();
+    let allocations = |extractor: &dyn ExtractKey<()>| {
+        let counted = measure(|| drop(extractor.extract(&request)));
+        counted.count_total
+    };
+    assert_eq!(allocations(&key::header("x-api-key")), 0);
+    assert_eq!(allocations(&key::path()), 0);
+    assert_eq!(allocations(&key::client_ip(key::hops(1))), 1);
+    assert_eq!(allocations(&key::client_ip(key::hops(1)).forwarded()), 1);
+    assert_eq!(allocations(&(key::header("x-api-key"), key::path())), 1);
 }

@@ -3,6 +3,9 @@
 
 #[path = "grpc/details.rs"]
 mod details;
+#[cfg(feature = "tonic")]
+#[path = "grpc/keys.rs"]
+mod keys;
 mod support;
 
 use std::time::Duration;

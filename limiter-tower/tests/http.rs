@@ -3,6 +3,9 @@
 
 #[path = "http/answers.rs"]
 mod answers;
+#[cfg(feature = "axum")]
+#[path = "http/keys.rs"]
+mod keys;
 mod support;
 
 use std::pin::{Pin, pin};

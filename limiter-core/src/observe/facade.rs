@@ -250,6 +250,18 @@ pub(crate) fn not_configured() {
     }
 }
 
+/// Counts a request that says it was forwarded, and is limited by the peer's address.
+pub(crate) fn forwarded_unread() {
+    static COUNTER: Late<Counter> = Late::new();
+    let counter = COUNTER.get(|recorder| {
+        describe_counter(recorder, names::FORWARDED_UNREAD);
+        recorder.register_counter(&Key::from_static_name(names::FORWARDED_UNREAD), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(1);
+    }
+}
+
 /// A call that waits, for as long as this is held.
 #[derive(Debug)]
 #[must_use = "the call waits for as long as this is held"]

@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use super::error::{BoxError, Unsent};
 use super::peer::Peer;
+use crate::key::{Answer, Later};
 
 pin_project! {
     /// The future of [`Outbound`](crate::outbound::Outbound).
@@ -75,12 +76,34 @@ impl Listening {
     }
 }
 
+async fn ask(peer: Arc<Peer>, key: Key<'static>) -> Result<Option<Listening>, Unsent> {
+    let decision = peer.ask(&key).await.map_err(Unsent::Rejected)?;
+    Ok(Some(Listening::new(&peer, key, decision)))
+}
+
 impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
     pub(super) fn asking(peer: Arc<Peer>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
+        Self::waiting(Box::pin(ask(peer, key)), ready, request)
+    }
+
+    /// Asks for the key that is found then.
+    pub(super) fn extracting(peer: Arc<Peer>, later: Later, ready: S, request: Request<B>) -> Self {
         let asking = Box::pin(async move {
-            let decision = peer.ask(&key).await.map_err(Unsent::Rejected)?;
-            Ok(Some(Listening::new(&peer, key, decision)))
+            let mut later = later;
+            loop {
+                later = match later.await {
+                    Answer::Key(key) => return ask(peer, key).await,
+                    Answer::Skip => return Ok(None),
+                    Answer::Refuse(refusal) => return Err(Unsent::Refused(refusal)),
+                    Answer::Terms(_) => return Err(Unsent::terms()),
+                    Answer::Later(later) => later,
+                };
+            }
         });
+        Self::waiting(asking, ready, request)
+    }
+
+    fn waiting(asking: Asking, ready: S, request: Request<B>) -> Self {
         let asked = Asked {
             asking,
             ready,

@@ -72,6 +72,10 @@ where
             },
             Answer::Skip => return OutboundFuture::calling(self.inner.call(request), None),
             Answer::Refuse(refusal) => Unsent::Refused(refusal),
+            Answer::Later(later) => {
+                let peer = Arc::clone(&self.peer);
+                return OutboundFuture::extracting(peer, later, self.take_ready(), request);
+            }
             Answer::Terms(_) => Unsent::terms(),
         };
         // What it has reserved to be ready, others may need.

@@ -38,6 +38,13 @@ where
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
         match self.key.extract(request) {
             Answer::Key(key) => Terms::of((self.tiers)(request).into(), key, None).into(),
+            Answer::Later(later) => {
+                let tier = (self.tiers)(request).into();
+                Answer::Later(later.then(|answer| match answer {
+                    Answer::Key(key) => Terms::of(tier, key, None).into(),
+                    answer => answer,
+                }))
+            }
             answer @ (Answer::Terms(_) | Answer::Skip | Answer::Refuse(_)) => answer,
         }
     }
@@ -56,17 +63,29 @@ where
     C: TryInto<Amount, Error: Into<ConfigError>>,
 {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
-        let mut terms = match self.key.extract(request) {
-            Answer::Key(key) => Terms::of_layer(key),
-            Answer::Terms(terms) => terms,
-            answer @ (Answer::Skip | Answer::Refuse(_)) => return answer,
-        };
-        let cost = (self.cost)(request).try_into().map_err(Into::into);
-        for limit in terms.limits.iter_mut().filter(|limit| limit.cost.is_none()) {
-            limit.cost = Some(cost.clone());
+        let answer = self.key.extract(request);
+        if let Answer::Skip | Answer::Refuse(_) = answer {
+            return answer;
         }
-        Answer::Terms(terms)
+        let cost = (self.cost)(request).try_into().map_err(Into::into);
+        match answer {
+            Answer::Later(later) => Answer::Later(later.then(|answer| costed(answer, cost))),
+            answer => costed(answer, cost),
+        }
     }
+}
+
+/// The answer, at this cost where it says none.
+fn costed(answer: Answer<'_>, cost: Result<Amount, ConfigError>) -> Answer<'_> {
+    let mut terms = match answer {
+        Answer::Key(key) => Terms::of_layer(key),
+        Answer::Terms(terms) => terms,
+        answer @ (Answer::Skip | Answer::Refuse(_) | Answer::Later(_)) => return answer,
+    };
+    for limit in terms.limits.iter_mut().filter(|limit| limit.cost.is_none()) {
+        limit.cost = Some(cost.clone());
+    }
+    Answer::Terms(terms)
 }
 
 macro_rules! debug_by_name {
