@@ -69,6 +69,9 @@ where
                 return ResponseFuture::refused(refusal, Protocol::of(&request));
             }
         };
+        if self.limits.passes(&question) {
+            return ResponseFuture::calling(self.inner.call(request), None, None);
+        }
         let mut settling = None;
         match self.limits.at_once(&question, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => {
