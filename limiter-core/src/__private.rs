@@ -145,6 +145,13 @@ pub async fn admit_waiting(
     Ok(acquire.await?.into_decision())
 }
 
+/// Whether a call may go on, for who asks no more than that. `false` has charged nothing, and is no denial yet: why, is to be asked.
+#[must_use = "it may have been charged"]
+#[inline]
+pub fn passes(check: &Check<'_>) -> bool {
+    check.passes()
+}
+
 /// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before it, and there is a permit.
 #[must_use = "it may have been charged"]
 pub fn at_once_or_wait(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {

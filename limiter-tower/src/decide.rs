@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::{
-    Few, Reporter, Resolved, admit_waiting, at_once, at_once_or_wait, is_answered_at_once, named,
+    Few, Reporter, Resolved, admit_waiting, at_once, at_once_or_wait, is_answered_at_once, named, passes,
 };
 use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
@@ -102,10 +102,15 @@ impl Limits {
     #[inline]
     pub(crate) fn show<B>(&self, decision: Decision, request: &mut Request<B>) -> Option<Box<Decision>> {
         // A handler that is to serve something cheaper has to know.
+        let is_usual = decision.store_error().is_none() && !decision.would_deny() && !decision.is_degraded();
+        if is_usual && !self.shows_decisions {
+            return None;
+        }
+        if !is_usual {
+            unusual(&decision);
+        }
         if self.shows_decisions || decision.is_degraded() {
             request.extensions_mut().insert(decision.clone());
-        } else if decision.store_error().is_none() && !decision.would_deny() {
-            return None;
         }
         Some(Box::new(decision))
     }
@@ -117,6 +122,24 @@ impl Limits {
             answer: Box::pin(Arc::clone(&self).ask(question, bound)),
             limits: self,
         }
+    }
+
+    /// Whether a request goes on, and nothing is to be told or settled of it. As most requests: so no decision is made of their
+    /// answer. `false` says nothing.
+    #[inline]
+    pub(crate) fn passes(&self, question: &Question<'_>) -> bool {
+        match (question, &self.policies, &self.cost) {
+            (Question::Key(key), Few::One(Which::Given(policy)), Ok(cost)) if self.is_silent() => {
+                is_answered_at_once(policy) && passes(&self.check(policy, key, *cost))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nobody hears of a decision that allows a request.
+    #[inline]
+    fn is_silent(&self) -> bool {
+        self.is_simple() & !self.shows_decisions
     }
 
     /// The answer, if it takes no waiting. What is to be settled is put where it is said.
@@ -278,8 +301,24 @@ impl Limits {
             Ok(allowed) => Rejection::Limited(Box::new(allowed.into_decision())),
         };
         self.reporter.report(&rejection);
+        let origin = rejection.decision().map(Decision::origin);
+        tracing::debug!(%rejection, ?origin, "a request is rejected");
         rejection
     }
+}
+
+/// Who looks into a single request finds why it went on though the store did not allow it.
+#[cold]
+fn unusual(decision: &Decision) {
+    let (would_deny, degraded) = (decision.would_deny(), decision.is_degraded());
+    let (origin, error) = (decision.origin(), decision.store_error());
+    tracing::debug!(
+        ?origin,
+        would_deny,
+        degraded,
+        ?error,
+        "a request goes on, and not because its limits in the store have room"
+    );
 }
 
 impl Question<'_> {

@@ -75,6 +75,9 @@ where
                 return ResponseFuture::extracting(later, limits, self.take_ready(), request);
             }
         };
+        if self.limits.passes(&question) {
+            return ResponseFuture::calling(self.inner.call(request), None, None);
+        }
         let mut settling = None;
         match self.limits.at_once(&question, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => {

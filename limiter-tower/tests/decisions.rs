@@ -1,9 +1,5 @@
 //! What a request is charged: by which policies, after which wait, and what of it in the end.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test ends that way"
-)]
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 #[path = "decisions/cancelled.rs"]
 mod cancelled;

@@ -121,6 +121,38 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Whether the call may go on, for who asks no more than that: it is charged then, and no decision is written that nobody
+    /// reads. `false` has charged nothing and is not counted; why, is to be asked.
+    #[inline]
+    pub(crate) fn passes(&self) -> bool {
+        match self.alone_in_memory() {
+            Some((store, ask)) if self.is_plain() => self.passes_alone(store, ask),
+            _ => false,
+        }
+    }
+
+    #[inline(never)]
+    fn passes_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> bool {
+        let policy = ask.policy();
+        let Ok((identity, cost)) = ask.charge() else {
+            return false;
+        };
+        if policy.is_scaled() || self.limiter.open().is_err() {
+            return false;
+        }
+        let fits = match store.decide_steadily(identity, policy.algorithm(), cost, self.mode) {
+            Some((_, left)) => Standing::Left(left).fits(),
+            None => {
+                let answer = store.decide_one(identity, policy.algorithm(), cost, self.mode);
+                answer.is_ok_and(|(_, outcome)| outcome.fits)
+            }
+        };
+        if fits {
+            observe::decided(policy, self.mode, true, Origin::Memory);
+        }
+        fits
+    }
+
     #[inline]
     fn alone_in_memory(&self) -> Option<(&MemoryStore, &Ask<'a>)> {
         match (&self.limiter.inner.backend, &self.asks) {
