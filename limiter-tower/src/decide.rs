@@ -139,7 +139,7 @@ impl Limits {
     /// Whether nobody hears of a decision that allows a request.
     #[inline]
     fn is_silent(&self) -> bool {
-        self.is_simple() & !self.shows_decisions
+        self.is_simple() & !self.shows_decisions & self.responder.is_silent()
     }
 
     /// The answer, if it takes no waiting. What is to be settled is put where it is said.

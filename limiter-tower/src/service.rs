@@ -76,7 +76,7 @@ where
             }
         };
         if self.limits.passes(&question) {
-            return ResponseFuture::calling(self.inner.call(request), None, None);
+            return ResponseFuture::calling(self.inner.call(request), Afterwards::default());
         }
         let mut settling = None;
         match self.limits.at_once(&question, &mut settling) {
