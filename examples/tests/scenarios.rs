@@ -21,8 +21,9 @@ fn ends_well(command: &mut Command) -> String {
 #[test]
 fn an_outbound_client_is_refused_nothing() {
     let text = says(env!("CARGO_BIN_EXE_outbound_client"));
-    assert!(text.contains("behind `acquire`: 0 refused"), "{text}");
+    assert!(text.contains("behind the layer: 0 refused"), "{text}");
     assert!(!text.contains("without a limiter: 0 refused"), "{text}");
+    assert!(text.contains("by a client that knows no quota"), "{text}");
 }
 
 fn a_tier_is_changed(text: &str) {

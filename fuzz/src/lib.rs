@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod book;
+pub mod forwarded;
 pub mod name;
 pub mod policy;
 pub mod reply;

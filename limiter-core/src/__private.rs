@@ -5,8 +5,10 @@ mod count;
 mod entry;
 mod fallback;
 mod hold;
+mod peer;
 mod policies;
 mod report;
+mod settle;
 
 pub use std::sync::LazyLock;
 pub use std::time::Duration;
@@ -14,7 +16,12 @@ pub use std::time::Duration;
 pub use inventory;
 
 pub use crate::decision::{FromRejection, Rejection};
+pub use crate::edge::details::{DEFAULT_DOMAIN, RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms};
+pub use crate::edge::problem::problem_of_status;
+pub use crate::edge::whole_seconds;
+pub use crate::few::Few;
 pub use crate::key::Key;
+pub use crate::limiter::WaitingRoom;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
 pub use crate::units::Amount;
@@ -23,19 +30,20 @@ pub use count::{Charged, counts, enter_counted};
 pub use entry::Entry;
 pub use fallback::{Fallback, ResolveValue};
 pub use hold::{Permits, concurrency, hold};
+pub use peer::{give_back, now, rest_until};
 pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket,
 };
-pub use report::Reporter;
+pub use report::{Reporter, Seldom, forwarded_unread};
+pub use settle::Settlement;
 
 use std::task::Poll;
 
 use crate::context::{self, Current};
 use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
-use crate::few::Few;
-use crate::limiter::{Check, Limiter};
+use crate::limiter::{Acquire, Check, Limiter};
 use crate::policy::OnDenial;
 use entry::EntryPolicy;
 
@@ -110,6 +118,44 @@ pub fn is_answered_at_once(policy: &Policy) -> bool {
 /// What was charged is given back where the call waits for its turn; else as awaiting the check.
 pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
     check.admitted_in_turn().await.map(Allowed::into_decision)
+}
+
+/// The same for a call that waits at most for so long where its policies reject it, if there is a seat for it in the room. A policy
+/// that says something else of a denial is obeyed. `bound` is the call's own: nobody waits for longer.
+///
+/// # Errors
+///
+/// The call must not go on. Where no seat is free, the denial says when there will be a permit after those of all before it.
+pub async fn admit_waiting(
+    check: Check<'_>,
+    waits: Option<(Duration, &WaitingRoom)>,
+    bound: Option<Duration>,
+) -> Result<Decision, Rejection> {
+    let own = check.on_denial();
+    let up_to = match (own, waits) {
+        (OnDenial::Wait(own), Some((up_to, _))) => own.min(up_to),
+        (OnDenial::Wait(own), None) => own,
+        (OnDenial::Reject, Some((up_to, _))) => up_to,
+        (OnDenial::Reject, None) | (OnDenial::Degrade, _) => return admit(check).await,
+    };
+    let mut acquire = Acquire::new(check).up_to(bound.map_or(up_to, |bound| bound.min(up_to)));
+    if let Some((_, room)) = waits {
+        acquire = acquire.within(room);
+    }
+    Ok(acquire.await?.into_decision())
+}
+
+/// Whether a call may go on, for who asks no more than that. `false` has charged nothing, and is no denial yet: why, is to be asked.
+#[must_use = "it may have been charged"]
+#[inline]
+pub fn passes(check: &Check<'_>) -> bool {
+    check.passes()
+}
+
+/// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before it, and there is a permit.
+#[must_use = "it may have been charged"]
+pub fn at_once_or_wait(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
+    check.at_once_or_wait()
 }
 
 /// A rejected call, and the number of the attribute whose fallback answers.

@@ -44,6 +44,9 @@ use sliding_window::Ring;
 pub(crate) use steady::Left;
 use steady::Steady;
 
+/// A permit of a level.
+const THOUSANDTHS: u64 = 1_000;
+
 /// What is stored for one key under one policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum State {
@@ -116,6 +119,8 @@ pub(crate) struct Outcome {
     pub(crate) retry_after: u64,
     /// Time until nothing is left of what was used.
     pub(crate) reset_after: u64,
+    /// Time until a whole permit more remains, with nobody asking; zero when nothing is used. Never too short.
+    pub(crate) next_after: u64,
     /// Time until the stored state equals absence; zero when nothing is stored.
     pub(crate) expires_after: u64,
     /// Time that a call which is admitted waits, so that calls leave evenly.
@@ -155,6 +160,11 @@ impl Standing {
             Self::Told(outcome) => outcome,
         }
     }
+}
+
+/// The whole permit that a level does not hold yet, in thousandths.
+pub(crate) fn next_permit(remaining: u64) -> u64 {
+    remaining.saturating_add(THOUSANDTHS - remaining % THOUSANDTHS)
 }
 
 /// Takes one limit's step, and says how it stands. A cost of zero is a peek, always allowed.

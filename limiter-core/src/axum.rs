@@ -6,8 +6,8 @@ use http::{HeaderValue, StatusCode, header};
 use crate::decision::Rejection;
 
 /// The status of [`http_status`](Rejection::http_status), with `Retry-After` where it is known, and
-/// [`client_message`](Rejection::client_message) as text. The rejection itself stands in the response's extensions, for
-/// a layer that logs it or answers in another form.
+/// [`problem_json`](Rejection::problem_json). The rejection itself stands in the response's extensions, for a layer that logs it
+/// or answers in another form.
 ///
 /// A handler whose error is `Rejection` needs nothing else:
 ///
@@ -30,7 +30,10 @@ use crate::decision::Rejection;
 /// ```
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        let mut response = self.client_message().into_response();
+        let mut response = self.problem_json().into_response();
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(Self::PROBLEM_JSON));
         // Every status of the table is a valid one.
         *response.status_mut() =
             StatusCode::from_u16(self.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -67,10 +70,7 @@ mod tests {
         let denied = handler().await.into_response();
         assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(denied.headers()[header::RETRY_AFTER], "60");
-        assert_eq!(
-            denied.headers()[header::CONTENT_TYPE],
-            "text/plain; charset=utf-8"
-        );
+        assert_eq!(denied.headers()[header::CONTENT_TYPE], "application/problem+json");
         assert!(
             denied
                 .extensions()

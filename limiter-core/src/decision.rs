@@ -1,5 +1,6 @@
 //! What the limiter answers: a `Decision`, and at the edges a `Rejection`.
 
+mod effective;
 mod limit;
 mod origin;
 mod parts;

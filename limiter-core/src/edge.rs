@@ -1,5 +1,8 @@
 //! What a rejection says to a client, in the words of HTTP and of gRPC. One table for every conversion.
 
+pub(crate) mod details;
+pub(crate) mod problem;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -20,6 +23,7 @@ mod grpc {
 /// |---|---|---|---|
 /// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | where the decision knows it |
 /// | [`TimedOut`](Rejection::TimedOut) | 429 | 8 RESOURCE_EXHAUSTED | where the last decision knows it |
+/// | [`Paused`](Rejection::Paused) | 429 | 8 RESOURCE_EXHAUSTED | what is left of the pause |
 /// | [`NeverFits`](Rejection::NeverFits) | 429 | 8 RESOURCE_EXHAUSTED | never: it would not help |
 /// | [`Unavailable`](Rejection::Unavailable) | 503 | 14 UNAVAILABLE | never: nobody knows |
 /// | [`Forbidden`](Rejection::Forbidden) | 403 | 7 PERMISSION_DENIED | never: it would not help |
@@ -49,7 +53,7 @@ impl Rejection {
     #[must_use]
     pub fn client_message(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Self::Limited(_) | Self::TimedOut { .. } => {
+            Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } => {
                 return match self.retry_after_seconds() {
                     Some(1) => Cow::Borrowed("rate limit reached, retry after 1 second"),
                     Some(seconds) => Cow::Owned(format!("rate limit reached, retry after {seconds} seconds")),
@@ -66,7 +70,7 @@ impl Rejection {
 
     fn statuses(&self) -> (u16, i32) {
         match self {
-            Self::Limited(_) | Self::TimedOut { .. } | Self::NeverFits { .. } => {
+            Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } | Self::NeverFits { .. } => {
                 (429, grpc::RESOURCE_EXHAUSTED)
             }
             Self::Unavailable(_) => (503, grpc::UNAVAILABLE),
@@ -78,7 +82,8 @@ impl Rejection {
 }
 
 /// Rounded up, so that a client that obeys is never early; and never 0, which would say that now is fine.
-fn whole_seconds(span: Duration) -> u64 {
+#[must_use]
+pub fn whole_seconds(span: Duration) -> u64 {
     span.as_secs()
         .saturating_add(u64::from(span.subsec_nanos() > 0))
         .max(1)
@@ -97,5 +102,19 @@ mod tests {
         assert_eq!(rounded(1_000_001), 2);
         assert_eq!(rounded(59_000_001), 60);
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_pause_says_when_it_ends() {
+        let paused = Rejection::Paused {
+            retry_after: Duration::from_millis(4_001),
+        };
+        assert_eq!((paused.http_status(), paused.grpc_code()), (429, 8));
+        assert_eq!(
+            paused.client_message(),
+            "rate limit reached, retry after 5 seconds"
+        );
+        assert_eq!(paused.retry_after(), Some(Duration::from_millis(4_001)));
+        assert!(paused.is_limited() && paused.decision().is_none());
     }
 }

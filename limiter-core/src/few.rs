@@ -6,9 +6,11 @@ use std::ops::{Deref, DerefMut};
 use std::{option, slice, vec};
 
 /// As a `Vec`, without an allocation for one.
-#[derive(Clone, Debug)]
-pub(crate) enum Few<T> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Few<T> {
+    /// One.
     One(T),
+    /// Several, or none.
     Several(Vec<T>),
 }
 

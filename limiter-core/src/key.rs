@@ -60,6 +60,32 @@ impl<'a> Key<'a> {
         key
     }
 
+    /// Adds a whole key, with its group, as a value that stays apart from what stands before and after it. The key is then in
+    /// the first group that one of its parts is in.
+    ///
+    /// ```
+    /// use limiter_core::Key;
+    ///
+    /// let (user, path) = (Key::from("user:7"), Key::from("/search"));
+    /// let both = Key::shared().key(&user).text(":").key(&path);
+    /// assert_ne!(both, Key::from("user:7:/search"));
+    /// ```
+    #[must_use]
+    pub fn key(self, other: &Key<'_>) -> Key<'static> {
+        let mut key = self.growing();
+        let text = key.text.to_mut();
+        if let Some(group) = &other.group {
+            push_escaped(text, group.as_bytes(), Colon::Escaped);
+            // What is escaped twice has no other escapes than those of `%` and `:`.
+            push_escaped(text, b"|", Colon::Escaped);
+            if key.group.is_none() {
+                key.group = Some(Cow::Owned(group.clone().into_owned()));
+            }
+        }
+        push_escaped(text, other.text.as_bytes(), Colon::Escaped);
+        key
+    }
+
     /// Puts the key into a group: keys of one group, of whatever policy, can be decided together, and lie in one slot
     /// of a cluster. Two keys in different groups are different keys.
     #[must_use]
@@ -362,6 +388,15 @@ mod tests {
         assert_eq!(joined("x", "y").as_str(), "user:x:y");
         assert_eq!(joined("x", "y"), Key::from("user:x:y"));
         assert_ne!(Key::shared().part("a:b"), Key::from("a:b"));
+        let nested = |a: &str, b: &str| Key::shared().key(&a.into()).text(":").key(&b.into());
+        assert_ne!(nested("x:y", "z"), nested("x", "y:z"));
+        assert_ne!(nested("x:y", "z"), nested("x%3Ay", "z"));
+        assert_eq!(nested("x", "y"), Key::from("x:y"));
+        let grouped = Key::shared().key(&Key::from("x").in_group("g:h"));
+        assert_eq!(
+            (grouped.as_str(), grouped.group(None)),
+            ("g%3Ah%7Cx", Some("g:h"))
+        );
         let long = "x".repeat(MAX_PART_BYTES);
         assert_eq!(
             Key::from(&long).text(&long).text("y").bounded(),

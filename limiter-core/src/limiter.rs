@@ -27,10 +27,10 @@ use named::Names;
 pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
 pub use settling::{Charge, Refund, Reservation, Reserve};
 pub use site::{Budget, LimitedSite};
-pub use waiting::Acquire;
 #[cfg(feature = "redis")]
 pub(crate) use waiting::Decisions;
 use waiting::Queues;
+pub use waiting::{Acquire, WaitingRoom};
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;

@@ -2,12 +2,20 @@
 
 use std::sync::Arc;
 
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use crate::decision::Rejection;
+use crate::edge::details::{DEFAULT_DOMAIN, RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms};
 
 /// The code of [`grpc_code`](Rejection::grpc_code) with [`client_message`](Rejection::client_message); the rejection
 /// itself is the status's source.
+///
+/// Its details are those of `google/rpc/error_details.proto`: `RetryInfo`, exact, where a retry helps and the time is known;
+/// `QuotaFailure`, in which each `quota_id` is the name of a policy that denies; and `ErrorInfo` of the domain `limiter`, with the
+/// reason `RATE_LIMIT_EXCEEDED` where a limit is reached, or `COST_EXCEEDS_QUOTA`, `RATE_LIMITER_UNAVAILABLE`, `KEY_DENIED`,
+/// `RATE_LIMIT_NOT_CONFIGURED`, `RATE_LIMITER_MISCONFIGURED`. The metadata `grpc-retry-pushback-ms` tells a client that retries by
+/// itself when to, or by -1 that it never helps.
 ///
 /// ```
 /// use limiter_core::{Limiter, Policy, Rejection};
@@ -19,7 +27,16 @@ use crate::decision::Rejection;
 /// ```
 impl From<Rejection> for Status {
     fn from(rejection: Rejection) -> Self {
-        let mut status = Self::new(Code::from_i32(rejection.grpc_code()), rejection.client_message());
+        let mut metadata = MetadataMap::new();
+        if let Some(millis) = retry_pushback_ms(&rejection) {
+            metadata.insert(RETRY_PUSHBACK_MS, millis.into());
+        }
+        let mut status = Self::with_details_and_metadata(
+            Code::from_i32(rejection.grpc_code()),
+            rejection.client_message(),
+            grpc_status_details(&rejection, DEFAULT_DOMAIN).into(),
+            metadata,
+        );
         status.set_source(Arc::new(rejection));
         status
     }

@@ -139,6 +139,7 @@ on_every_store! {
         an_allowed_call_is_told_no_wait
         several_limits_are_waited_for_together
         reset_after_is_exact
+        next_after_is_exact
         reset_after_of_several_limits_is_the_last
     ;
     time:

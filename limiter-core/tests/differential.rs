@@ -307,7 +307,7 @@ async fn changes(
 }
 
 /// All that two stores must agree on.
-type Facts = (bool, u64, Vec<(bool, Amount, [Duration; 4])>);
+type Facts = (bool, u64, Vec<(bool, Amount, [Duration; 5])>);
 
 fn facts(answer: Result<Decision, Rejection>) -> Facts {
     let decision = answer.expect("a decision");
@@ -325,6 +325,7 @@ fn facts(answer: Result<Decision, Rejection>) -> Facts {
                 limit.reset_after(),
                 limit.expires_after(),
                 limit.delay(),
+                limit.next_after(),
             ],
         )
     });

@@ -283,6 +283,14 @@ async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
     assert_eq!(told("limiter_not_configured_total{}"), 4.0);
 }
 
+#[test]
+fn requests_that_say_in_vain_that_they_were_forwarded_are_counted() {
+    recorded();
+    limiter_core::__private::forwarded_unread();
+    limiter_core::__private::forwarded_unread();
+    assert_eq!(told("limiter_forwarded_unread_total{}"), 2.0);
+}
+
 #[cfg(feature = "book")]
 #[tokio::test]
 async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {

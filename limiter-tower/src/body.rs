@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::settle::Meter;
+
 pin_project! {
     /// The body of a limited service's response: that of the inner service, or the text of a denial.
     ///
@@ -24,6 +26,8 @@ pin_project! {
     #[derive(Debug)]
     enum Kind<B> {
         Inner { #[pin] body: B },
+        // Boxed, so that what is not metered is no larger.
+        Metered { #[pin] body: B, meter: Box<Meter> },
         Own { text: Bytes },
     }
 }
@@ -35,14 +39,19 @@ impl<B> ResponseBody<B> {
         }
     }
 
+    pub(crate) fn metered(body: B, meter: Meter) -> Self {
+        Self {
+            kind: Kind::Metered {
+                body,
+                meter: Box::new(meter),
+            },
+        }
+    }
+
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
         Self {
             kind: Kind::Own { text: text.into() },
         }
-    }
-
-    pub(crate) fn empty() -> Self {
-        Self::text(Bytes::new())
     }
 }
 
@@ -56,6 +65,17 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
             KindProj::Inner { body } => body.poll_frame(context),
+            KindProj::Metered { body, meter } => {
+                let polled = body.poll_frame(context);
+                match &polled {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        meter.passed(frame.data_ref().map_or(0, Bytes::len));
+                    }
+                    Poll::Ready(Some(Err(_)) | None) => meter.end(),
+                    Poll::Pending => {}
+                }
+                polled
+            }
             KindProj::Own { text } if text.is_empty() => Poll::Ready(None),
             KindProj::Own { text } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
         }
@@ -63,14 +83,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Inner { body } | Kind::Metered { body, .. } => body.is_end_stream(),
             Kind::Own { text } => text.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Inner { body } => body.size_hint(),
+            Kind::Inner { body } | Kind::Metered { body, .. } => body.size_hint(),
             // No text is longer than 2^64 bytes.
             Kind::Own { text } => SizeHint::with_exact(text.len().try_into().unwrap_or(u64::MAX)),
         }

@@ -1,42 +1,84 @@
 //! The question that a request asks of the limiter.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Request;
-use limiter_core::__private::{Reporter, Resolved, admit, at_once, is_answered_at_once, named};
-use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::__private::{
+    Few, Reporter, Resolved, admit_waiting, at_once, at_once_or_wait, is_answered_at_once, named, passes,
+};
+use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use smallvec::SmallVec;
 
-/// What a layer limits by: the limiter, the policy, and the cost.
+use crate::respond::Responder;
+use crate::settle::{Settle, Settling};
+use crate::terms::{Terms, Tier, Which};
+use crate::wait::Waits;
+
+/// What a layer limits by: the limiter, the policies, and the cost, where a request's terms say nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     limiter: Limiter,
-    limit: Limit,
+    policies: Few<Which>,
     cost: Result<Amount, ConfigError>,
     /// Whether handlers and layers further out see the decision that allows a request.
     shows_decisions: bool,
+    waits: Option<Waits>,
+    settle: Option<Arc<Settle>>,
     reporter: Arc<Reporter>,
+    responder: Responder,
 }
 
-/// By which policy.
-#[derive(Clone, Debug)]
-pub(crate) enum Limit {
-    Given(Policy),
-    /// The one that stands under this name in the limiter's book.
-    Named(Box<str>),
+/// Whose permits a request takes, or of what as well.
+#[derive(Debug)]
+pub(crate) enum Question<'a> {
+    Key(Key<'a>),
+    Terms(Terms<'a>),
+}
+
+/// One limit of a question, with its policy found.
+struct Asked<'a> {
+    policy: Cow<'a, Policy>,
+    key: Key<'a>,
+    cost: Amount,
+    keeps_cost: bool,
+}
+
+/// What a question comes to.
+enum Found<'a> {
+    Asked(SmallVec<[Asked<'a>; 1]>),
+    /// Nothing is configured for it, and that is allowed.
+    Nothing(Decision),
 }
 
 impl Limits {
-    pub(crate) fn new(limiter: Limiter, limit: Limit) -> Self {
+    pub(crate) fn new(limiter: Limiter, tier: Tier) -> Self {
         Self {
             limiter,
-            limit,
+            policies: tier.policies,
             cost: Ok(Amount::ONE),
             shows_decisions: false,
+            waits: None,
+            settle: None,
             reporter: Arc::new(Reporter::new("RateLimitLayer")),
+            responder: Responder::default(),
         }
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    pub(crate) fn responder(&self) -> &Responder {
+        &self.responder
+    }
+
+    pub(crate) fn responder_mut(&mut self) -> &mut Responder {
+        &mut self.responder
     }
 
     pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
@@ -47,86 +89,207 @@ impl Limits {
         self.shows_decisions = true;
     }
 
+    pub(crate) fn waits(&mut self) -> &mut Waits {
+        self.waits.get_or_insert_default()
+    }
+
+    pub(crate) fn settle(&mut self) -> &mut Settle {
+        Arc::make_mut(self.settle.get_or_insert_default())
+    }
+
     /// Shows the handler the decision that allows its request, if it is to see it, and says what the response shows. That is
-    /// also a decision that was made without the store.
+    /// also a decision that was made without the store, and one that would be another if it were obeyed.
     #[inline]
     pub(crate) fn show<B>(&self, decision: Decision, request: &mut Request<B>) -> Option<Box<Decision>> {
         // A handler that is to serve something cheaper has to know.
+        let is_usual = decision.store_error().is_none() && !decision.would_deny() && !decision.is_degraded();
+        if is_usual && !self.shows_decisions {
+            return None;
+        }
+        if !is_usual {
+            unusual(&decision);
+        }
         if self.shows_decisions || decision.is_degraded() {
             request.extensions_mut().insert(decision.clone());
-        } else if decision.store_error().is_none() {
-            return None;
         }
         Some(Box::new(decision))
     }
 
-    /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told.
-    pub(crate) fn decide(self: Arc<Self>, key: Key<'static>) -> Deciding {
+    /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told. The request waits at
+    /// most for the time that it says itself.
+    pub(crate) fn decide(self: Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Deciding {
         Deciding {
-            answer: Box::pin(Arc::clone(&self).ask(key)),
+            answer: Box::pin(Arc::clone(&self).ask(question, bound)),
             limits: self,
         }
     }
 
-    /// The answer, if it takes no waiting.
+    /// Whether a request goes on, and nothing is to be told or settled of it. As most requests: so no decision is made of their
+    /// answer. `false` says nothing.
     #[inline]
-    pub(crate) fn at_once(&self, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
-        match &self.limit {
-            Limit::Given(policy) => self.at_once_by(policy, key),
-            Limit::Named(name) => match named(&self.limiter, name, key) {
-                Ok(Resolved::Policy(policy)) => self.at_once_by(&policy, key),
-                Ok(Resolved::Allowed(decision)) => Poll::Ready(Ok(decision)),
-                Err(rejection) => Poll::Ready(Err(rejection)),
-            },
+    pub(crate) fn passes(&self, question: &Question<'_>) -> bool {
+        match (question, &self.policies, &self.cost) {
+            (Question::Key(key), Few::One(Which::Given(policy)), Ok(cost)) if self.is_silent() => {
+                is_answered_at_once(policy) && passes(&self.check(policy, key, *cost))
+            }
+            _ => false,
         }
     }
 
+    /// Whether nobody hears of a decision that allows a request.
     #[inline]
-    fn at_once_by(&self, policy: &Policy, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
-        if !is_answered_at_once(policy) {
+    fn is_silent(&self) -> bool {
+        self.is_simple() & !self.shows_decisions & self.responder.is_silent()
+    }
+
+    /// The answer, if it takes no waiting. What is to be settled is put where it is said.
+    #[inline]
+    pub(crate) fn at_once(
+        &self,
+        question: &Question<'_>,
+        settling: &mut Option<Box<Settling>>,
+    ) -> Poll<Result<Decision, Rejection>> {
+        match (question, &self.policies) {
+            (Question::Key(key), Few::One(Which::Given(policy))) if self.is_simple() => {
+                if !is_answered_at_once(policy) {
+                    return Poll::Pending;
+                }
+                match &self.cost {
+                    Ok(cost) => at_once(&self.check(policy, key, *cost)),
+                    Err(error) => Poll::Ready(Err(error.clone().into())),
+                }
+            }
+            _ => self.at_once_by_terms(question, settling),
+        }
+    }
+
+    /// Whether a request's answer is all that there is to it.
+    #[inline]
+    fn is_simple(&self) -> bool {
+        self.waits.is_none() & self.settle.is_none()
+    }
+
+    #[inline(never)]
+    fn at_once_by_terms(
+        &self,
+        question: &Question<'_>,
+        settling: &mut Option<Box<Settling>>,
+    ) -> Poll<Result<Decision, Rejection>> {
+        let asked = match self.find(question) {
+            Ok(Found::Asked(asked)) => asked,
+            Ok(Found::Nothing(decision)) => return Poll::Ready(Ok(decision)),
+            Err(rejection) => return Poll::Ready(Err(rejection)),
+        };
+        if !asked.iter().all(|asked| is_answered_at_once(&asked.policy)) {
             return Poll::Pending;
         }
-        match self.check(policy, key) {
-            Ok(check) => at_once(&check),
-            Err(rejection) => Poll::Ready(Err(rejection)),
+        let check = self.check_all(&asked);
+        let answer = match self.waits {
+            Some(_) => at_once_or_wait(&check),
+            None => at_once(&check),
+        };
+        if let Poll::Ready(Ok(decision)) = &answer
+            && decision.is_allowed()
+        {
+            *settling = self.settling(&check, decision, &asked);
+        }
+        answer
+    }
+
+    async fn ask(self: Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Admitted {
+        let asked = match self.find(&question) {
+            Ok(Found::Asked(asked)) => asked,
+            Ok(Found::Nothing(decision)) => return Ok((decision, None)),
+            Err(rejection) => return Err(self.why(Err(rejection))),
+        };
+        let waits = self.waits.as_ref().map(Waits::up_to);
+        let check = self.check_all(&asked);
+        match admit_waiting(check.clone(), waits, bound).await {
+            Ok(decision) if decision.is_allowed() => {
+                let settling = self.settling(&check, &decision, &asked);
+                Ok((decision, settling))
+            }
+            denied => Err(self.why(denied)),
         }
     }
 
-    async fn ask(self: Arc<Self>, key: Key<'static>) -> Result<Decision, Rejection> {
-        let answer = match &self.limit {
-            Limit::Given(policy) => self.ask_by(policy, &key).await,
-            Limit::Named(name) => match named(&self.limiter, name, &key) {
-                Ok(Resolved::Policy(policy)) => self.ask_by(&policy, &key).await,
-                Ok(Resolved::Allowed(decision)) => Ok(decision),
-                Err(rejection) => Err(rejection),
-            },
+    /// The policies of a question, those looked up that are only named.
+    fn find<'a>(&'a self, question: &'a Question<'_>) -> Result<Found<'a>, Rejection> {
+        let mut asked = SmallVec::new();
+        let mut nothing = None;
+        let mut add = |which: &'a Which, key: &'a Key<'_>, cost: Option<&Result<_, _>>, keeps_cost| {
+            let policy = match which {
+                Which::Given(policy) => Cow::Borrowed(policy),
+                Which::Named(name) => match named(&self.limiter, name, key)? {
+                    Resolved::Policy(policy) => Cow::Owned(policy),
+                    Resolved::Allowed(decision) => {
+                        nothing = Some(decision);
+                        return Ok(());
+                    }
+                },
+                Which::Layers | Which::Missing => return Ok(()),
+            };
+            let cost = cost.unwrap_or(&self.cost);
+            asked.push(Asked {
+                policy,
+                key: key.into(),
+                cost: cost.clone().map_err(Rejection::from)?,
+                keeps_cost,
+            });
+            Ok::<(), Rejection>(())
         };
-        self.answer(answer)
-    }
-
-    async fn ask_by(&self, policy: &Policy, key: &Key<'_>) -> Result<Decision, Rejection> {
-        admit(self.check(policy, key)?).await
-    }
-
-    #[inline]
-    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
-        let cost = match &self.cost {
-            Ok(cost) => *cost,
-            Err(error) => return Err(error.clone().into()),
-        };
-        let check = self.limiter.check(policy, key);
-        Ok(if cost == Amount::ONE {
-            check
-        } else {
-            check.cost(cost)
+        match question {
+            Question::Key(key) => {
+                for which in self.policies.iter() {
+                    add(which, key, None, false)?;
+                }
+            }
+            Question::Terms(terms) => {
+                for term in terms.limits.iter() {
+                    let which = match &term.which {
+                        Which::Layers => &*self.policies,
+                        which => std::slice::from_ref(which),
+                    };
+                    for which in which {
+                        add(which, &term.key, term.cost.as_ref(), term.keeps_cost)?;
+                    }
+                }
+            }
+        }
+        Ok(match nothing {
+            Some(decision) if asked.is_empty() => Found::Nothing(decision),
+            // Without any it is a mistake, which the limiter says.
+            _ => Found::Asked(asked),
         })
     }
 
-    fn answer(&self, decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
-        match decided {
-            Ok(decision) if decision.is_allowed() => Ok(decision),
-            denied => Err(self.why(denied)),
+    #[inline]
+    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>, cost: Amount) -> Check<'a> {
+        let check = self.limiter.check(policy, key);
+        if cost == Amount::ONE {
+            check
+        } else {
+            check.cost(cost)
         }
+    }
+
+    fn check_all<'a>(&'a self, asked: &'a [Asked<'_>]) -> Check<'a> {
+        match asked {
+            [alone] => self.check(&alone.policy, &alone.key, alone.cost),
+            asked => {
+                let asks = asked
+                    .iter()
+                    .map(|asked| Ask::new(&asked.policy, &asked.key).cost(asked.cost));
+                self.limiter.check_all(asks)
+            }
+        }
+    }
+
+    /// What is to be settled of a request that this decision allows.
+    fn settling(&self, check: &Check<'_>, decision: &Decision, asked: &[Asked<'_>]) -> Option<Box<Settling>> {
+        let settle = self.settle.as_ref()?;
+        let costs = asked.iter().map(|asked| (asked.cost, asked.keeps_cost));
+        Settling::of(settle, check, decision, costs, &self.reporter).map(Box::new)
     }
 
     /// Why a request is rejected.
@@ -138,26 +301,54 @@ impl Limits {
             Ok(allowed) => Rejection::Limited(Box::new(allowed.into_decision())),
         };
         self.reporter.report(&rejection);
+        let origin = rejection.decision().map(Decision::origin);
+        tracing::debug!(%rejection, ?origin, "a request is rejected");
         rejection
     }
 }
+
+/// Who looks into a single request finds why it went on though the store did not allow it.
+#[cold]
+fn unusual(decision: &Decision) {
+    let (would_deny, degraded) = (decision.would_deny(), decision.is_degraded());
+    let (origin, error) = (decision.origin(), decision.store_error());
+    tracing::debug!(
+        ?origin,
+        would_deny,
+        degraded,
+        ?error,
+        "a request goes on, and not because its limits in the store have room"
+    );
+}
+
+impl Question<'_> {
+    pub(crate) fn into_owned(self) -> Question<'static> {
+        match self {
+            Self::Key(key) => Question::Key(key.into_owned()),
+            Self::Terms(terms) => Question::Terms(terms.into_owned()),
+        }
+    }
+}
+
+/// What allows a request, and what is settled once it is answered.
+type Admitted = Result<(Decision, Option<Box<Settling>>), Rejection>;
 
 /// An owned decision that becomes a rejection when it denies.
 pub(crate) struct Deciding {
     limits: Arc<Limits>,
     /// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence
     /// the box.
-    answer: Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send>>,
+    answer: Pin<Box<dyn Future<Output = Admitted> + Send>>,
 }
 
 impl Deciding {
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
         &self.limits
     }
 }
 
 impl Future for Deciding {
-    type Output = Result<Decision, Rejection>;
+    type Output = Admitted;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.answer.as_mut().poll(context)

@@ -2,12 +2,16 @@
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, "Trailers-Only" and "Percent-Encoded".
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-
-use crate::body::ResponseBody;
+use limiter_core::__private::{RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms};
+use limiter_core::Rejection;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const GRPC: &str = "application/grpc";
 
 /// The content type of the response, if that of the request is one of gRPC's.
@@ -25,12 +29,32 @@ pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
     }
 }
 
-pub(crate) fn trailers_only<B>(
-    content_type: HeaderValue,
-    code: i32,
-    message: &str,
-) -> Response<ResponseBody<B>> {
-    let mut response = Response::new(ResponseBody::empty());
+/// The answer to a call that the limiter rejects, with details for programs: `google.rpc.Status` in binary, and when a client
+/// library may retry by itself.
+pub(crate) fn rejected(content_type: HeaderValue, rejection: &Rejection, domain: &str) -> Response<Bytes> {
+    let mut response = trailers_only(content_type, rejection.grpc_code(), &rejection.client_message());
+    let headers = response.headers_mut();
+    let details = STANDARD_NO_PAD.encode(grpc_status_details(rejection, domain));
+    // Base64 is always a valid value.
+    if let Ok(details) = HeaderValue::try_from(details) {
+        headers.insert(GRPC_STATUS_DETAILS, details);
+    }
+    if let Some(millis) = retry_pushback_ms(rejection) {
+        headers.insert(
+            HeaderName::from_static(RETRY_PUSHBACK_MS),
+            HeaderValue::from(millis),
+        );
+    }
+    response
+}
+
+/// Whether a response without this header is not one of gRPC's, or says something else.
+pub(crate) fn is_essential(name: &HeaderName) -> bool {
+    name == header::CONTENT_TYPE || name == GRPC_STATUS
+}
+
+pub(crate) fn trailers_only(content_type: HeaderValue, code: i32, message: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type);
     headers.insert(GRPC_STATUS, HeaderValue::from(code));

@@ -3,23 +3,59 @@
 //! | extractor | key | a request without it |
 //! |---|---|---|
 //! | [`header("x-api-key")`](header) | the header's value | 400 / INVALID_ARGUMENT |
+//! | [`metadata("x-api-key")`](metadata) | the same for gRPC | 400 / INVALID_ARGUMENT |
+//! | [`peer()`](peer()) | the address of who has connected | 500 / INTERNAL |
+//! | [`client_ip(hops(1))`](client_ip()) | the address of the client, as trusted proxies name it | 400 / INVALID_ARGUMENT |
+//! | [`path()`](path()) | the path | |
+//! | `matched_path()`, feature `axum` | the route's template: `/users/{id}` | 404 / NOT_FOUND |
+//! | [`grpc_method()`](grpc_method()) | `package.Service/Method` | 501 / UNIMPLEMENTED |
 //! | [`extension(\|user: &User\| &user.id)`](extension) | a part of a request extension | 500 / INTERNAL |
 //! | [`shared()`](shared) | one budget for everybody | |
 //! | a closure over `&Request<B>` | what it returns | what it returns: see [`IntoAnswer`] |
+//! | [`from_async`]: an async function over the request's head | what it returns | what it returns |
+//! | `from_parts`, feature `axum`: any `FromRequestParts`, or a tuple | what a closure makes of it | the extractor's own rejection |
+//! | a tuple of up to four of these | all of them, kept apart | as the first that has none says |
 //!
 //! No extractor falls back to a common key: a request whose key is missing is refused, unless `or_skip` lets it pass.
 
+mod address;
 mod answer;
+mod client_ip;
+mod composed;
+mod connection;
 mod extension;
+mod forwarded;
+#[cfg(feature = "axum")]
+mod from_parts;
+mod grpc_method;
 mod header;
+mod later;
+#[cfg(feature = "axum")]
+mod matched_path;
+mod path;
+mod peer;
 mod shared;
+mod trust;
 
 use http::Request;
 
 pub use answer::{Answer, IntoAnswer, Refusal};
+pub use client_ip::{ClientIp, client_ip};
 pub use extension::{Extension, extension};
-pub use header::{Header, header};
+#[cfg(fuzzing)]
+pub(crate) use forwarded::{Syntax, nearest_first};
+#[cfg(feature = "axum")]
+pub use from_parts::{FromParts, from_parts};
+pub use grpc_method::{GrpcMethod, grpc_method};
+pub use header::{Header, header, metadata};
+pub use ipnet::IpNet;
+pub use later::{FromAsync, Later, from_async};
+#[cfg(feature = "axum")]
+pub use matched_path::{Matched, matched_path};
+pub use path::{Path, path};
+pub use peer::{Peer, peer};
 pub use shared::{Shared, shared};
+pub use trust::{Trust, hops, trusted};
 
 /// Finds the key of a request with a body of type `B`.
 ///

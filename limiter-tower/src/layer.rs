@@ -1,13 +1,22 @@
 //! The layer: what is limited, and by which key.
 
+mod answers;
+mod settle;
+mod skip;
+mod terms;
+mod wait;
+
 use std::fmt;
 use std::sync::Arc;
 
-use limiter_core::{Amount, ConfigError, Limiter, Policy};
+use limiter_core::{Amount, ConfigError, Limiter};
 use tower_layer::Layer;
 
-use crate::decide::{Limit, Limits};
+use crate::decide::Limits;
 use crate::service::RateLimit;
+#[cfg(doc)]
+use crate::terms::Tier;
+use crate::terms::{Fixed, PerRequest, Policies};
 
 /// Limits the rate of requests to the service that it wraps.
 ///
@@ -24,9 +33,8 @@ use crate::service::RateLimit;
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 ///
-/// One layer asks for one limit. Limits that must be decided together (all are charged, or none): annotate the handler,
-/// or call [`Limiter::check_all`] in a middleware. Nested layers are separate decisions: what an outer one has charged
-/// stays charged when an inner one denies.
+/// One layer makes one decision: where it has several limits, all are charged, or none. Nested layers are separate decisions: what an
+/// outer one has charged stays charged when an inner one denies.
 ///
 /// A misconfiguration (a cost that cannot be used, say) is answered with 500, and logged as an error at most once in ten
 /// seconds.
@@ -49,12 +57,69 @@ pub struct RateLimitLayer<K = NoKey> {
 }
 
 impl RateLimitLayer {
-    /// Limits requests by `policy`, as `limiter` decides. Clones of the layer, and the services that it wraps, share
-    /// the limiter.
-    pub fn new(limiter: &Limiter, policy: Policy) -> Self {
-        Self {
-            limits: Arc::new(Limits::new(limiter.clone(), Limit::Given(policy))),
-            key: NoKey(()),
+    /// Limits requests by `policies`, as `limiter` decides: a [`Policy`](limiter_core::Policy); several, in an array or a [`Vec`]; a
+    /// [`Tier`]; or a closure that answers one of these for each request, once its key is found. Clones of the layer, and the services
+    /// that it wraps, share the limiter.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use http::{Request, Response};
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use limiter_tower::{RateLimitLayer, key};
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// #[derive(Clone)]
+    /// struct Claims {
+    ///     sub: String,
+    ///     pro: bool,
+    /// }
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let free = Policy::token_bucket("free").capacity(1).rate("1/min").build()?;
+    /// let pro = Policy::token_bucket("pro").capacity(3).rate("10/s").build()?;
+    /// let tiers = move |request: &Request<String>| match request.extensions().get::<Claims>() {
+    ///     Some(claims) if claims.pro => pro.clone(),
+    ///     _ => free.clone(),
+    /// };
+    /// let by_user = key::extension(|claims: &Claims| &claims.sub).or_refuse(401);
+    /// let layer = RateLimitLayer::new(&limits, tiers).key(by_user);
+    ///
+    /// let service = layer.layer(service_fn(async |_: Request<String>| {
+    ///     Ok::<_, Infallible>(Response::new(String::new()))
+    /// }));
+    /// let ask = async |sub: &str, pro: bool| {
+    ///     let mut request = Request::new(String::new());
+    ///     request.extensions_mut().insert(Claims { sub: sub.to_owned(), pro });
+    ///     service.clone().oneshot(request).await.unwrap().status()
+    /// };
+    /// assert_eq!(ask("ann", false).await, 200);
+    /// assert_eq!(ask("ann", false).await, 429);
+    /// for _ in 0..3 {
+    ///     assert_eq!(ask("bob", true).await, 200);
+    /// }
+    /// assert_eq!(ask("bob", true).await, 429);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// Several are one decision, all-or-nothing, about one key:
+    ///
+    /// ```
+    /// # use limiter_core::{Limiter, Policy};
+    /// # use limiter_tower::{RateLimitLayer, key};
+    /// # let limits = Limiter::in_process().build();
+    /// let burst = Policy::token_bucket("burst").capacity(20).rate("10/s").build()?;
+    /// let daily = Policy::fixed_window("daily").limit(10_000).window("1d").build()?;
+    /// let layer = RateLimitLayer::new(&limits, [burst, daily]).key(key::header("x-api-key"));
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn new<M, P: Policies<M>>(limiter: &Limiter, policies: P) -> RateLimitLayer<P::Unkeyed> {
+        let (tier, key) = policies.into_parts();
+        RateLimitLayer {
+            limits: Arc::new(Limits::new(limiter.clone(), tier)),
+            key,
         }
     }
 
@@ -72,29 +137,36 @@ impl RateLimitLayer {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     pub fn named(limiter: &Limiter, policy: impl Into<String>) -> Self {
-        Self {
-            limits: Arc::new(Limits::new(limiter.clone(), Limit::Named(policy.into().into()))),
-            key: NoKey(()),
-        }
+        Self::new(limiter, policy.into())
+    }
+}
+
+impl RateLimitLayer {
+    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request.
+    /// Required.
+    pub fn key<E>(self, extractor: E) -> RateLimitLayer<By<E>> {
+        self.by_extractor(extractor)
     }
 }
 
 impl<K> RateLimitLayer<K> {
-    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request.
-    /// Required.
-    pub fn key<E>(self, extractor: E) -> RateLimitLayer<By<E>> {
+    fn by_extractor<E>(self, extractor: E) -> RateLimitLayer<By<E>> {
         RateLimitLayer {
             limits: self.limits,
             key: By(Arc::new(extractor)),
         }
     }
 
-    /// How many permits a request takes. Default: 1.
+    fn limits_mut(&mut self) -> &mut Limits {
+        Arc::make_mut(&mut self.limits)
+    }
+
+    /// How many permits a request takes, of each limit. Default: 1.
     ///
     /// A cost of 0 only looks: it charges nothing and is always allowed. A cost that cannot be used is answered with 500
     /// (INTERNAL), one above the policy's quota with 429 (RESOURCE_EXHAUSTED) and no `Retry-After`.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
-        Arc::make_mut(&mut self.limits).set_cost(cost.try_into().map_err(Into::into));
+        self.limits_mut().set_cost(cost.try_into().map_err(Into::into));
         self
     }
 }
@@ -117,7 +189,7 @@ impl<K> RateLimitLayer<K> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     pub fn with_decisions(mut self) -> Self {
-        Arc::make_mut(&mut self.limits).show_decisions();
+        self.limits_mut().show_decisions();
         self
     }
 }
@@ -138,9 +210,21 @@ impl<K> fmt::Debug for RateLimitLayer<K> {
     }
 }
 
-/// A [`RateLimitLayer`] whose key is still to be chosen.
+/// A [`RateLimitLayer`] whose key is still to be chosen. Its policies are the same for all requests, or found for each.
 #[derive(Clone, Copy, Debug)]
-pub struct NoKey(());
+pub struct NoKey<P = Fixed>(P);
+
+impl NoKey {
+    pub(crate) const fn fixed() -> Self {
+        Self(Fixed::new())
+    }
+}
+
+impl<F> NoKey<PerRequest<F>> {
+    pub(crate) const fn per_request(policies: F) -> Self {
+        Self(PerRequest(policies))
+    }
+}
 
 /// A [`RateLimitLayer`] whose key the extractor `E` finds.
 pub struct By<E>(Arc<E>);

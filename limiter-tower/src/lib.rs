@@ -66,6 +66,11 @@
 //! the server. Around a single service (`layer.layer(GreeterServer::new(greeter))`), the feature `tonic` forwards its
 //! name.
 //!
+//! # Around a client
+//!
+//! `RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2))` holds the requests of a client to a third party's quota,
+//! and to the pauses for which that asks: see [`outbound`].
+//!
 //! # What a client gets
 //!
 //! | | HTTP | gRPC | [`Retry-After`](http::header::RETRY_AFTER) |
@@ -78,9 +83,18 @@
 //! | a cost that cannot be used | 500 | INTERNAL | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
-//! An HTTP answer is a sentence of plain text. A request whose content type is `application/grpc` is answered with headers
-//! only: status 200, `grpc-status` and `grpc-message`; so one layer serves a port that speaks both. `Retry-After` goes to
-//! HTTP clients only for now; `grpc-message` says the seconds to gRPC's.
+//! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the policies that deny. Responses to
+//! allowed and to denied requests tell of the limits in the headers `RateLimit-Policy` and `RateLimit`, in one of several
+//! [dialects](Dialect): a client that obeys them, has its key for itself, and whose requests cost a permit each, is never denied.
+//!
+//! A request whose content type is `application/grpc` is answered with headers only: status 200, `grpc-status`, `grpc-message`,
+//! and details for programs in `grpc-status-details-bin` (`RetryInfo`, `QuotaFailure`, `ErrorInfo`); so one layer serves a port
+//! that speaks both. `grpc-retry-pushback-ms` tells client libraries when to retry by themselves, or that it never helps.
+//!
+//! [`headers`](RateLimitLayer::headers), [`plain_text`](RateLimitLayer::plain_text),
+//! [`respond_with`](RateLimitLayer::respond_with) and [`grpc_domain`](RateLimitLayer::grpc_domain) change what they get. Who
+//! decided, shadow mode and a store that is out never show in a header unless
+//! [that is asked for](RateLimitLayer::with_origin_header).
 //!
 //! # What handlers and other layers see
 //!
@@ -97,12 +111,20 @@
 //! - In process the limiter is asked when the service is called, so that nothing of an allowed request is kept for later.
 //!   Redis is asked when the response's future is polled first; dropped earlier, a request is not charged.
 //! - A denied request never reaches the inner service, nor does one without a key.
-//! - Nothing is spawned. In process an allowed request costs no allocation, unless its decision is shown.
+//! - A key that an async function finds is looked for when the response's future is polled first, and the limiter is asked
+//!   then.
+//! - In process an allowed request costs no allocation, but for the headers that it tells the client (one for
+//!   their values and one to share it among them), and unless its decision is shown, it is to be settled, or its key has to be
+//!   written: an address and a composed key cost one.
+//! - Nothing is spawned but what must not be lost with the request: with Redis, a settlement, and a question on behalf of those who
+//!   wait. [`Limiter::shutdown`](limiter_core::Limiter::shutdown) waits for both.
 //!
 //! # Features
 //!
-//! - `tonic`: forwards `NamedService`, and makes a `tonic::Status` of a `Rejection`.
-//! - `axum`: makes an axum response of a `Rejection`, for handlers that limit themselves.
+//! - `tonic`: keys by the peer that tonic's server sees; forwards `NamedService`, and makes a `tonic::Status` of a
+//!   `Rejection`.
+//! - `axum`: keys by the peer that axum's server sees, by the matched path, and by any extractor; makes an axum response of a
+//!   `Rejection`, for handlers that limit themselves.
 //!
 //! Neither is needed for the layer. The oldest supported compiler is 1.88.
 
@@ -112,17 +134,32 @@ mod service;
 
 mod future;
 
+mod afterwards;
 mod decide;
 pub mod key;
+mod settle;
+pub mod skip;
+mod terms;
+mod wait;
+
+pub mod outbound;
 
 mod body;
 mod grpc;
+mod headers;
 mod respond;
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
+pub use headers::Dialect;
 pub use layer::{By, Chosen, NoKey, RateLimitLayer};
 pub use service::RateLimit;
+pub use settle::Spent;
+pub use terms::{Costed, Fixed, Hook, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
 
 /// The README's code compiles and runs with the doctests.
 #[cfg(doctest)]

@@ -1,15 +1,26 @@
-//! The answer to a request that does not reach the inner service.
+//! The one place that forms answers: to requests that do not reach the inner service, and what others are told beside theirs.
+
+mod hook;
+mod origin;
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
-use limiter_core::Rejection;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use limiter_core::__private::{DEFAULT_DOMAIN, problem_of_status};
+use limiter_core::{Decision, Enforcement, Rejection};
 
 use crate::body::ResponseBody;
+use crate::decide::Limits;
 use crate::grpc;
+use crate::headers::{self, Dialect};
 use crate::key::Refusal;
+pub(crate) use hook::Hook;
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Rejection::PROBLEM_JSON);
 
 /// What the client speaks, by its content type.
 #[derive(Clone, Debug)]
@@ -31,51 +42,182 @@ impl Protocol {
     }
 }
 
-/// The response to a request that the limiter rejects. Its extensions hold the rejection, and the decision where there
-/// is one, for layers further out.
-pub(crate) fn rejected<B>(rejection: Rejection, protocol: &Protocol) -> Response<ResponseBody<B>> {
-    let message = rejection.client_message();
-    let mut response = match protocol {
-        Protocol::Http => {
-            // Every status of a rejection is a valid one.
-            let status =
-                StatusCode::from_u16(rejection.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let mut response = plain(status, message);
-            if let Some(seconds) = rejection.retry_after_seconds() {
-                response
-                    .headers_mut()
-                    .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+/// How a layer answers.
+#[derive(Clone)]
+pub(crate) struct Responder {
+    pub(crate) dialect: Dialect,
+    /// Whether bodies are sentences, and not problems in JSON.
+    pub(crate) plain_text: bool,
+    /// The domain of gRPC's `ErrorInfo`.
+    pub(crate) domain: Cow<'static, str>,
+    /// The header that tells who decided, if one is to.
+    pub(crate) origin: Option<HeaderName>,
+    pub(crate) hook: Option<Arc<Hook>>,
+}
+
+impl Default for Responder {
+    fn default() -> Self {
+        Self {
+            dialect: Dialect::default(),
+            plain_text: false,
+            domain: Cow::Borrowed(DEFAULT_DOMAIN),
+            origin: None,
+            hook: None,
+        }
+    }
+}
+
+/// What the response to an allowed request tells its client.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    limits: Option<headers::Told>,
+    origin: Option<Box<(HeaderName, HeaderValue)>>,
+}
+
+impl Told {
+    fn new(limits: Option<headers::Told>, origin: Option<(HeaderName, HeaderValue)>) -> Option<Self> {
+        let origin = origin.map(Box::new);
+        (limits.is_some() || origin.is_some()).then_some(Self { limits, origin })
+    }
+
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        if let Some(limits) = self.limits {
+            limits.write(headers);
+        }
+        if let Some(origin) = self.origin {
+            let (name, value) = *origin;
+            // One that is there is a more specific layer's; a map that is full stays as it is.
+            if !headers.contains_key(&name) {
+                drop(headers.try_insert(name, value));
             }
+        }
+    }
+}
+
+impl Limits {
+    /// What the response to a request that this decision allows tells its client. Nothing where the limiter does not enforce its
+    /// limits, but for who decided.
+    #[inline]
+    pub(crate) fn told<B>(&self, decision: &Decision, request: &Request<B>) -> Option<Told> {
+        let responder = self.responder();
+        if responder.is_silent() {
+            return None;
+        }
+        if self.limiter().enforcement() == Enforcement::Enforce {
+            responder.told(decision, &Protocol::of(request))
+        } else {
+            Told::new(None, responder.told_origin(decision))
+        }
+    }
+}
+
+impl Responder {
+    /// Whether nothing is told of a request that is allowed.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        self.dialect == Dialect::None && self.origin.is_none()
+    }
+
+    /// What is told of a decision. gRPC's clients hear of limits in the details of a status alone.
+    pub(crate) fn told(&self, decision: &Decision, protocol: &Protocol) -> Option<Told> {
+        let limits = match protocol {
+            Protocol::Http => headers::Told::of(decision, self.dialect),
+            Protocol::Grpc { .. } => None,
+        };
+        Told::new(limits, self.told_origin(decision))
+    }
+
+    fn told_origin(&self, decision: &Decision) -> Option<(HeaderName, HeaderValue)> {
+        let name = self.origin.clone()?;
+        Some((name, origin::value(decision)))
+    }
+
+    /// The response to a request that the limiter rejects. Its extensions hold the rejection, and the decision where there is
+    /// one, for layers further out.
+    #[cold]
+    pub(crate) fn rejected<B>(&self, rejection: Rejection, protocol: &Protocol) -> Response<ResponseBody<B>> {
+        let mut response = match protocol {
+            Protocol::Http => self.rejected_in_http(&rejection),
+            Protocol::Grpc { content_type } => grpc::rejected(content_type.clone(), &rejection, &self.domain),
+        };
+        if let Some(told) = rejection
+            .decision()
+            .and_then(|decision| self.told(decision, protocol))
+        {
+            told.write(response.headers_mut());
+        }
+        if let Some(hook) = &self.hook {
+            response = hook.answer(&rejection, response, protocol);
+        }
+        let mut response = response.map(ResponseBody::text);
+        if let Some(decision) = rejection.decision().cloned() {
+            response.extensions_mut().insert(decision);
+        }
+        response.extensions_mut().insert(rejection);
+        response
+    }
+
+    /// Without a rule for caches: none of these statuses may be stored unless a header says so, and 429 not even then (RFC 6585).
+    fn rejected_in_http(&self, rejection: &Rejection) -> Response<Bytes> {
+        // Every status of a rejection is a valid one.
+        let status =
+            StatusCode::from_u16(rejection.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = if self.plain_text {
+            with_body(status, PLAIN_TEXT, rejection.client_message())
+        } else {
+            with_body(status, PROBLEM_JSON, rejection.problem_json())
+        };
+        if let Some(seconds) = rejection.retry_after_seconds() {
             response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        Protocol::Grpc { content_type } => {
-            grpc::trailers_only(content_type.clone(), rejection.grpc_code(), &message)
-        }
-    };
-    if let Some(decision) = rejection.decision().cloned() {
-        response.extensions_mut().insert(decision);
+        response
     }
-    response.extensions_mut().insert(rejection);
-    response
+
+    /// The response to a request that the key's extractor refuses.
+    #[cold]
+    pub(crate) fn refused<B>(&self, mut refusal: Refusal, protocol: &Protocol) -> Response<ResponseBody<B>> {
+        let own = refusal.take_response();
+        let (status, message) = refusal.into_parts();
+        let response = match protocol {
+            Protocol::Http if own.is_some() => own.unwrap_or_default(),
+            Protocol::Http if self.plain_text => with_body(status, PLAIN_TEXT, message),
+            Protocol::Http => {
+                let title = status.canonical_reason().unwrap_or("Refused");
+                let problem = problem_of_status(status.as_u16(), title, &message);
+                with_body(status, PROBLEM_JSON, problem)
+            }
+            Protocol::Grpc { content_type } => {
+                grpc::trailers_only(content_type.clone(), grpc::code(status), &message)
+            }
+        };
+        response.map(ResponseBody::text)
+    }
 }
 
-/// The response to a request that the key's extractor refuses.
-pub(crate) fn refused<B>(refusal: Refusal, protocol: &Protocol) -> Response<ResponseBody<B>> {
-    let (status, message) = refusal.into_parts();
-    match protocol {
-        Protocol::Http => plain(status, message),
-        Protocol::Grpc { content_type } => {
-            grpc::trailers_only(content_type.clone(), grpc::code(status), &message)
-        }
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder")
+            .field("dialect", &self.dialect)
+            .field("plain_text", &self.plain_text)
+            .field("domain", &self.domain)
+            .field("origin", &self.origin)
+            .field("respond_with", &self.hook.is_some())
+            .finish()
     }
 }
 
-fn plain<B>(status: StatusCode, message: Cow<'static, str>) -> Response<ResponseBody<B>> {
-    let mut response = Response::new(match message {
-        Cow::Borrowed(text) => ResponseBody::text(text),
-        Cow::Owned(text) => ResponseBody::text(text),
+fn with_body(
+    status: StatusCode,
+    content_type: HeaderValue,
+    body: impl Into<Cow<'static, str>>,
+) -> Response<Bytes> {
+    let mut response = Response::new(match body.into() {
+        Cow::Borrowed(text) => Bytes::from(text),
+        Cow::Owned(text) => Bytes::from(text),
     });
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, PLAIN_TEXT);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }

@@ -8,11 +8,13 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
+use crate::afterwards::Afterwards;
 use crate::body::ResponseBody;
-use crate::decide::Limits;
+use crate::decide::{Limits, Question};
 use crate::future::ResponseFuture;
 use crate::key::{Answer, ExtractKey};
 use crate::respond::Protocol;
+use crate::wait;
 
 /// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).
 ///
@@ -59,26 +61,39 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.key.extract(&request) {
-            Answer::Key(key) => match self.limits.at_once(&key) {
-                Poll::Ready(Ok(decision)) if decision.is_allowed() => {
-                    let shown = self.limits.show(decision, &mut request);
-                    ResponseFuture::calling(self.inner.call(request), shown)
-                }
-                Poll::Ready(denied) => {
-                    // What it has reserved to be ready, others may need.
-                    drop(self.take_ready());
-                    ResponseFuture::rejected(self.limits.why(denied), Protocol::of(&request))
-                }
-                Poll::Pending => {
-                    let deciding = Arc::clone(&self.limits).decide(key.into_owned());
-                    ResponseFuture::deciding(deciding, self.take_ready(), request)
-                }
-            },
-            Answer::Skip => ResponseFuture::calling(self.inner.call(request), None),
+        let question = match self.key.extract(&request) {
+            Answer::Key(key) => Question::Key(key),
+            Answer::Terms(terms) => Question::Terms(terms),
+            Answer::Skip => return ResponseFuture::calling(self.inner.call(request), Afterwards::default()),
             Answer::Refuse(refusal) => {
                 drop(self.take_ready());
-                ResponseFuture::refused(refusal, Protocol::of(&request))
+                let limits = Arc::clone(&self.limits);
+                return ResponseFuture::refused(refusal, Protocol::of(&request), limits);
+            }
+            Answer::Later(later) => {
+                let limits = Arc::clone(&self.limits);
+                return ResponseFuture::extracting(later, limits, self.take_ready(), request);
+            }
+        };
+        if self.limits.passes(&question) {
+            return ResponseFuture::calling(self.inner.call(request), Afterwards::default());
+        }
+        let mut settling = None;
+        match self.limits.at_once(&question, &mut settling) {
+            Poll::Ready(Ok(decision)) if decision.is_allowed() => {
+                let afterwards = self.limits.afterwards(decision, settling, &mut request);
+                ResponseFuture::calling(self.inner.call(request), afterwards)
+            }
+            Poll::Ready(denied) => {
+                // What it has reserved to be ready, others may need.
+                drop(self.take_ready());
+                let limits = Arc::clone(&self.limits);
+                ResponseFuture::rejected(limits.why(denied), Protocol::of(&request), limits)
+            }
+            Poll::Pending => {
+                let bound = wait::timeout(request.headers());
+                let deciding = Arc::clone(&self.limits).decide(question.into_owned(), bound);
+                ResponseFuture::deciding(deciding, self.take_ready(), request)
             }
         }
     }

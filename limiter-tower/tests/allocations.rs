@@ -1,4 +1,4 @@
-//! A layer that decides in process allocates nothing for a request that it allows.
+//! A layer that decides in process allocates nothing for a request that it allows, but for what it tells the client.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
 use std::convert::Infallible;
@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 use allocation_counter::measure;
 use http::{Request, Response};
 use limiter_core::{Limiter, Policy};
-use limiter_tower::{RateLimitLayer, key};
+use limiter_tower::key::{self, ExtractKey};
+use limiter_tower::{Dialect, RateLimitLayer};
 use tower::{Layer, Service, service_fn};
 
 fn answer(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
@@ -36,7 +37,9 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
         .rate("1/h")
         .build()
         .unwrap();
-    let layer = RateLimitLayer::new(&limits, policy).key(key::header("x-api-key"));
+    let layer = RateLimitLayer::new(&limits, policy)
+        .key(key::header("x-api-key"))
+        .headers(Dialect::None);
     let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
 
     for (layer, allocates) in [(layer.clone(), false), (layer.with_decisions(), true)] {
@@ -47,4 +50,57 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
         let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
         assert_eq!(counted.count_total > 0, allocates, "{counted:?}");
     }
+}
+
+/// A response whose headers have room for more, so that only the values are counted.
+fn answer_with_room(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
+    let mut response = Response::new(());
+    response.headers_mut().reserve(8);
+    ready(Ok(response))
+}
+
+#[test]
+fn headers_cost_a_buffer_and_what_shares_it_among_them() {
+    let limits = Limiter::in_process().build();
+    let policy = Policy::token_bucket("api")
+        .capacity(100)
+        .rate("1/h")
+        .build()
+        .unwrap();
+    let layer = RateLimitLayer::new(&limits, policy).key(key::header("x-api-key"));
+    let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
+
+    for (dialect, allocations) in [
+        (Dialect::None, 2),
+        (Dialect::Draft11, 4),
+        (Dialect::Draft10, 4),
+        (Dialect::Draft7, 4),
+        (Dialect::Legacy, 4),
+    ] {
+        let mut service = layer.clone().headers(dialect).layer(service_fn(answer_with_room));
+        assert_eq!(status(&mut service, request()), 200);
+        let asked = request();
+        let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
+        // The room takes two.
+        assert_eq!(counted.count_total, allocations, "{dialect:?}: {counted:?}");
+    }
+}
+
+/// A header's value, a path or an extension's text is a part of the request already.
+#[test]
+fn a_key_that_has_to_be_written_costs_one_allocation() {
+    let mut request = Request::get("/search").header("x-forwarded-for", "203.0.113.9, 192.0.2.1");
+    let headers = request.headers_mut().unwrap();
+    headers.insert("forwarded", "for=\"[2001:db8:1111:2222::1]:80\"".parse().unwrap());
+    headers.insert("x-api-key", "ann".parse().unwrap());
+    let request = request.body(()).unwrap();
+    let allocations = |extractor: &dyn ExtractKey<()>| {
+        let counted = measure(|| drop(extractor.extract(&request)));
+        counted.count_total
+    };
+    assert_eq!(allocations(&key::header("x-api-key")), 0);
+    assert_eq!(allocations(&key::path()), 0);
+    assert_eq!(allocations(&key::client_ip(key::hops(1))), 1);
+    assert_eq!(allocations(&key::client_ip(key::hops(1)).forwarded()), 1);
+    assert_eq!(allocations(&(key::header("x-api-key"), key::path())), 1);
 }

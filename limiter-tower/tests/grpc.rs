@@ -1,6 +1,11 @@
 //! What gRPC clients see: on the wire, and through tonic's server and client.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
+#[path = "grpc/details.rs"]
+mod details;
+#[cfg(feature = "tonic")]
+#[path = "grpc/keys.rs"]
+mod keys;
 mod support;
 
 use std::time::Duration;
@@ -16,6 +21,7 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
+use tonic_types::StatusExt;
 use tower::{Layer, ServiceExt};
 
 fn grpc_request(content_type: &str, api_key: Option<&str>) -> Request<String> {
@@ -48,7 +54,9 @@ async fn a_denial_is_trailers_only() {
             denied.headers()["grpc-message"],
             "rate limit reached, retry after 60 seconds"
         );
-        assert!(!denied.headers().contains_key("retry-after"));
+        for http in ["retry-after", "ratelimit", "ratelimit-policy"] {
+            assert!(!denied.headers().contains_key(http), "{http}");
+        }
         assert!(denied.body().is_end_stream(), "no body, not even an empty frame");
     }
     let http = answer("application/json").await;
@@ -124,6 +132,9 @@ async fn a_tonic_client_sees_resource_exhausted_from_a_tonic_server() {
     let denied = call(&channel, "ann").await;
     assert_eq!(denied.code(), Code::ResourceExhausted);
     assert_eq!(denied.message(), "rate limit reached, retry after 60 seconds");
+    let retry = denied.get_details_retry_info().unwrap();
+    assert_eq!(retry.retry_delay, Some(Duration::from_secs(60)));
+    assert_eq!(denied.metadata().get("grpc-retry-pushback-ms").unwrap(), "60000");
     assert_eq!(call(&channel, "bob").await.code(), Code::Unimplemented);
     clock.advance(Duration::from_secs(60));
     assert_eq!(call(&channel, "ann").await.code(), Code::Unimplemented);

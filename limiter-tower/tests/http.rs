@@ -1,6 +1,11 @@
 //! What HTTP clients, handlers and outer layers see, on axum's routers and bare services.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
+#[path = "http/answers.rs"]
+mod answers;
+#[cfg(feature = "axum")]
+#[path = "http/keys.rs"]
+mod keys;
 mod support;
 
 use std::pin::{Pin, pin};
@@ -65,10 +70,11 @@ async fn retry_after_is_rounded_up_and_never_zero() {
 }
 
 #[tokio::test]
-async fn a_denial_is_a_sentence_of_plain_text() {
+async fn a_denial_is_a_sentence_of_plain_text_where_that_is_asked_for() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(key::shared())
+        .plain_text()
         .with_decisions()
         .layer(Strict::default());
 
@@ -237,16 +243,24 @@ async fn an_extension_that_an_outer_layer_sets_is_the_key() {
 #[tokio::test]
 async fn a_request_without_its_header_is_refused_and_says_why() {
     let (limits, _clock) = limiter();
-    let service = RateLimitLayer::new(&limits, one_a_minute())
-        .key(key::header("x-api-key"))
-        .layer(Strict::default());
-    let refused = service
-        .clone()
-        .oneshot(axum::http::Request::new(String::new()))
-        .await
-        .unwrap();
-    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
-    assert_eq!(text(refused).await, "header `x-api-key` is required");
+    let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key"));
+    let refused = async |layer: RateLimitLayer<_>| {
+        let service = layer.layer(Strict::default());
+        service
+            .oneshot(axum::http::Request::new(String::new()))
+            .await
+            .unwrap()
+    };
+    let problem = refused(layer.clone()).await;
+    assert_eq!(problem.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(problem.headers()["content-type"], "application/problem+json");
+    assert_eq!(
+        text(problem).await,
+        r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"header `x-api-key` is required"}"#
+    );
+    let plain = refused(layer.plain_text()).await;
+    assert_eq!(plain.headers()["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(text(plain).await, "header `x-api-key` is required");
 }
 
 #[tokio::test]
@@ -319,7 +333,7 @@ async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
     );
     let unusable = response(-1).await;
     assert_eq!(unusable.status(), 500);
-    assert_eq!(text(unusable).await, "the rate limiter is misconfigured");
+    assert!(text(unusable).await.contains("the rate limiter is misconfigured"));
 }
 
 #[tokio::test]
@@ -348,7 +362,10 @@ async fn a_store_that_is_out_is_answered_as_the_policy_says() {
             .get::<Rejection>()
             .is_some_and(Rejection::is_unavailable)
     );
-    assert_eq!(text(unavailable).await, "the rate limiter is unavailable");
+    assert_eq!(
+        text(unavailable).await,
+        r#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the rate limiter is unavailable"}"#
+    );
 
     let allowed = response(OnStoreFailure::Allow).await;
     assert_eq!(allowed.status(), 200);

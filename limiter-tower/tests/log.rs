@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use limiter_core::{Rejection, token_limiter, with_limiter};
-use limiter_tower::{RateLimitLayer, key};
+use limiter_tower::RateLimitLayer;
+use limiter_tower::key::{self, ExtractKey};
 use tower::{Layer, ServiceExt};
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -15,13 +16,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use support::{Strict, limiter, one_a_minute, request};
 
-/// Keeps the errors that are logged.
+/// Keeps the errors and warnings that are logged.
 #[derive(Clone, Default)]
 struct Errors(Arc<Mutex<Vec<String>>>);
 
 impl Subscriber for Errors {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::ERROR
+        *metadata.level() <= Level::WARN
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -108,4 +109,52 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
     let of_the_function = errors.about("log::costly");
     assert_eq!(of_the_function.len(), 1, "{of_the_function:?}");
     assert_eq!(errors.about("").len(), 2, "a limit that is reached is none");
+
+    keys_that_cannot_be_found_are_logged_with_what_mends_it(&errors);
+}
+
+fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
+    let lists = |list: &str| {
+        let mut request = request("ann");
+        request
+            .headers_mut()
+            .insert("x-forwarded-for", list.parse().unwrap());
+        request
+    };
+    for _ in 0..3 {
+        let _ = key::peer().extract(&request("ann"));
+        let _ = key::client_ip(key::hops(0)).extract(&lists("192.0.2.1"));
+    }
+    let of_peers = errors.about("without its peer's address");
+    assert_eq!(of_peers.len(), 1, "{of_peers:?}");
+    assert!(
+        of_peers
+            .concat()
+            .contains("into_make_service_with_connect_info::<SocketAddr>()"),
+        "{of_peers:?}"
+    );
+
+    let mut forwarded = lists("192.0.2.1");
+    forwarded
+        .extensions_mut()
+        .insert(std::net::SocketAddr::from(([10, 0, 7, 1], 80)));
+    for _ in 0..3 {
+        let _ = key::peer().extract(&forwarded);
+        let _ = key::client_ip(key::hops(1)).extract(&forwarded);
+    }
+    let of_proxies = errors.about("`key::client_ip` tells them apart");
+    assert_eq!(of_proxies.len(), 1, "{of_proxies:?}");
+
+    for _ in 0..3 {
+        let _ = key::client_ip(key::hops(2)).extract(&forwarded);
+    }
+    let of_clients = errors.about("without its client's address");
+    assert_eq!(of_clients.len(), 1, "{of_clients:?}");
+    assert!(of_clients.concat().contains("Hops(2)"), "{of_clients:?}");
+
+    for _ in 0..3 {
+        let _ = key::extension(|name: &String| name).extract(&forwarded);
+    }
+    assert_eq!(errors.about("without the extension").len(), 1);
+    assert_eq!(errors.about("").len(), 6, "nothing else");
 }

@@ -121,3 +121,31 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
     let left = limits.peek(&policy, Key::shared()).await.unwrap();
     assert_eq!(left.remaining(), 5);
 }
+
+#[tokio::test]
+async fn a_key_that_comes_later_is_asked_of_redis_then() {
+    let server = RedisServer::start();
+    let limits = replica(&server);
+    limits.ready().await.unwrap();
+    let by_api_key = key::from_async(async |head: http::request::Parts| {
+        tokio::task::yield_now().await;
+        let api_key = head.headers.get("x-api-key")?;
+        Some(Key::from(api_key.as_bytes()).into_owned())
+    });
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = RateLimitLayer::new(&limits, policy(2, OnStoreFailure::Error))
+        .key(by_api_key)
+        .layer(inner);
+    for (api_key, expected) in [("ann", 200), ("ann", 200), ("ann", 429), ("bob", 200)] {
+        let response = service
+            .ready()
+            .await
+            .unwrap()
+            .call(request(api_key))
+            .await
+            .unwrap();
+        assert_eq!(response.status(), expected, "{api_key}");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+}

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use crate::steps::{Strictness, cargo, root, target_dir};
 use crate::{compiler, steps};
 
-pub(crate) const TARGETS: [&str; 6] = ["resp", "reply", "name", "policy", "trace", "book"];
+pub(crate) const TARGETS: [&str; 7] = ["resp", "reply", "name", "policy", "trace", "book", "forwarded"];
 
 const SECONDS: u32 = 60;
 const SECONDS_IN_CI: u32 = 4;

@@ -1,4 +1,5 @@
-//! A client that keeps to the quota of a third party: it waits for a permit before each call, so that not one is refused.
+//! A client that keeps to the quota of a third party: its requests wait until they may be sent, so that not one is refused. Another
+//! knows nothing of the quota, and keeps to what the third party answers.
 //!
 //! ```sh
 //! cargo run -p examples --bin outbound_client                                 # one process
@@ -6,73 +7,68 @@
 //! ```
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode, Uri};
 use axum::routing::get;
 use examples::Failure;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use limiter_core::{Limiter, Policy};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use limiter_tower::{RateLimitLayer, key};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tower::{Service, ServiceBuilder, ServiceExt};
 
 const CALLS: usize = 30;
 
-/// Ten at once, and twenty a second: what the third party says of itself.
-async fn answer(State((limits, quota)): State<(Limiter, Policy)>) -> StatusCode {
-    match limits.check(&quota, "us").await {
-        Ok(decision) if decision.is_allowed() => StatusCode::OK,
-        _ => StatusCode::TOO_MANY_REQUESTS,
-    }
-}
-
-async fn third_party() -> Result<SocketAddr, Failure> {
+/// Ten at once, and twenty a second: what the third party says of itself. To whom it refuses it says when to come again.
+async fn third_party() -> Result<Uri, Failure> {
     let quota = Policy::token_bucket("quota").capacity(10).rate("20/s").build()?;
+    let limits = Limiter::in_process().build();
     let app = Router::new()
-        .route("/", get(answer))
-        .with_state((Limiter::in_process().build(), quota));
+        .route("/", get(async || "hello"))
+        .layer(RateLimitLayer::new(&limits, quota).key(key::shared()));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let address = listener.local_addr()?;
+    let uri = format!("http://{}/", listener.local_addr()?).parse()?;
     tokio::spawn(async move { axum::serve(listener, app).await });
-    Ok(address)
+    Ok(uri)
 }
 
 /// Whether the third party took the call.
-async fn call(address: SocketAddr) -> Result<bool, Failure> {
-    let mut socket = TcpStream::connect(address).await?;
-    socket
-        .write_all(b"GET / HTTP/1.1\r\nhost: them\r\nconnection: close\r\n\r\n")
-        .await?;
-    let mut response = String::new();
-    socket.read_to_string(&mut response).await?;
-    if response.starts_with("HTTP/1.1 200") {
-        Ok(true)
-    } else if response.starts_with("HTTP/1.1 429") {
-        Ok(false)
-    } else {
-        Err(format!("they answered {response:?}").into())
+async fn call<S, B>(client: S, uri: Uri) -> Result<bool, Failure>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error: Into<Failure>>,
+{
+    let request = Request::get(uri).body(Body::empty())?;
+    let response = client.oneshot(request).await.map_err(Into::into)?;
+    match response.status() {
+        StatusCode::OK => Ok(true),
+        StatusCode::TOO_MANY_REQUESTS => Ok(false),
+        status => Err(format!("they answered {status}").into()),
     }
 }
 
-/// The client. Its limit stays a little below the quota: calls take different times on their way, and arrive closer together
-/// than they left.
-struct Client {
-    limits: Limiter,
-    policy: Policy,
-    address: SocketAddr,
-}
-
-impl Client {
-    async fn call(&self) -> Result<bool, Failure> {
-        let permit = self.limits.acquire(&self.policy, "them");
-        permit.up_to(Duration::from_secs(30)).await?;
-        call(self.address).await
+/// Of many calls at once, how many were refused, and how long all of them took.
+async fn refused<S, B>(client: &S, uri: &Uri) -> Result<(usize, Duration), Failure>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error: Into<Failure>, Future: Send>,
+    S: Clone + Send + 'static,
+    B: Send + 'static,
+{
+    let (mut calls, started) = (JoinSet::new(), Instant::now());
+    for _ in 0..CALLS {
+        calls.spawn(call(client.clone(), uri.clone()));
     }
+    let mut refused = 0;
+    while let Some(taken) = calls.join_next().await {
+        refused += usize::from(!taken??);
+    }
+    Ok((refused, started.elapsed()))
 }
 
 #[tokio::main]
@@ -87,41 +83,42 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failure> {
-    let mut careless = JoinSet::new();
-    let address = third_party().await?;
-    for _ in 0..CALLS {
-        careless.spawn(call(address));
-    }
-    println!(
-        "{CALLS} calls at once, without a limiter: {} refused",
-        refused(careless).await?
-    );
+    let http = Client::builder(TokioExecutor::new()).build_http::<Body>();
+    let (careless, _) = refused(&http, &third_party().await?).await?;
+    println!("{CALLS} calls at once, without a limiter: {careless} refused");
 
-    let client = Arc::new(Client {
-        limits: examples::limiter(&examples::store(), "outbound").await?,
-        policy: Policy::token_bucket("them").capacity(5).rate("15/s").build()?,
-        address: third_party().await?,
-    });
-    let (mut careful, started) = (JoinSet::new(), Instant::now());
-    for _ in 0..CALLS {
-        let client = Arc::clone(&client);
-        careful.spawn(async move { client.call().await });
-    }
-    let refused = refused(careful).await?;
-    println!(
-        "{CALLS} calls behind `acquire`: {refused} refused, in {:.1?}",
-        started.elapsed()
-    );
-    if refused > 0 {
+    // A little below the quota: calls take different times on their way, and arrive closer together than they left.
+    let policy = Policy::token_bucket("them").capacity(5).rate("15/s").build()?;
+    let limits = examples::limiter(&examples::store(), "outbound").await?;
+    let careful = ServiceBuilder::new()
+        .layer(RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(30)))
+        .service(http.clone());
+    let (careful, took) = refused(&careful, &third_party().await?).await?;
+    println!("{CALLS} calls behind the layer: {careful} refused, in {took:.1?}");
+    if careful > 0 {
         return Err("a call was refused".into());
     }
-    Ok(())
-}
 
-async fn refused(mut calls: JoinSet<Result<bool, Failure>>) -> Result<usize, Failure> {
-    let mut refused = 0;
-    while let Some(taken) = calls.join_next().await {
-        refused += usize::from(!taken??);
+    // By far more than they take.
+    let guessed = Policy::token_bucket("guessed")
+        .capacity(1_000)
+        .rate("1000/s")
+        .build()?;
+    let obedient = ServiceBuilder::new()
+        .layer(RateLimitLayer::outbound(&limits, guessed).wait_up_to(Duration::from_secs(30)))
+        .service(http);
+    let (them, started) = (third_party().await?, Instant::now());
+    let (mut obedient_refused, mut taken) = (0, 0);
+    while taken < CALLS {
+        if call(obedient.clone(), them.clone()).await? {
+            taken += 1;
+        } else {
+            obedient_refused += 1;
+        }
     }
-    Ok(refused)
+    println!(
+        "{CALLS} calls one after the other by a client that knows no quota: {obedient_refused} refused, in {:.1?}",
+        started.elapsed()
+    );
+    Ok(())
 }

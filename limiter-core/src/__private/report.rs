@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::decision::Rejection;
 use crate::error::StoreErrorKind;
+use crate::observe;
 
 /// Logs misconfigurations, at most one in ten seconds, so that a busy function does not flood the log.
 #[derive(Debug)]
@@ -61,6 +62,44 @@ impl Reporter {
             );
         }
     }
+
+    /// Logs that what a call came to could not be settled: it stays charged at its estimate.
+    pub(super) fn not_settled(&self, error: &Rejection) {
+        if is_due(&self.next_kept, START.elapsed()) {
+            tracing::warn!(
+                place = self.place,
+                %error,
+                "a call stays charged at its estimate, since what it came to could not be settled; said once in ten seconds \
+                 at most"
+            );
+        }
+    }
+}
+
+/// What is to be logged once in ten seconds at most.
+#[derive(Debug)]
+pub struct Seldom(AtomicU64);
+
+impl Seldom {
+    /// For one event.
+    #[expect(
+        clippy::new_without_default,
+        reason = "it stands in a static, for which it is const"
+    )]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Whether it may be logged now. It counts as logged then.
+    pub fn is_due(&self) -> bool {
+        is_due(&self.0, START.elapsed())
+    }
+}
+
+/// Counts a request that says it was forwarded, and is limited by the peer's address.
+pub fn forwarded_unread() {
+    observe::forwarded_unread();
 }
 
 fn is_due(next: &AtomicU64, now: Duration) -> bool {

@@ -196,11 +196,16 @@ pub(super) fn step(limit: &CounterWindow, state: &mut State, cost: u64, now: u64
     if charged || mended {
         *state = State::CounterWindow(counters);
     }
+    let next_after = match used.min(limit.limit) {
+        0 => 0,
+        counts => counters.rolled(now).moment_of(counts - 1).saturating_sub(now),
+    };
     Outcome {
         fits,
         remaining: limit.limit.saturating_sub(used),
         retry_after,
         reset_after: counters.end().saturating_sub(now),
+        next_after,
         expires_after: match state {
             State::CounterWindow(counters) => counters.end().saturating_sub(now),
             _ => 0,

@@ -88,11 +88,14 @@ pub(super) fn step(limit: &FixedWindow, state: &mut State, cost: u64, now: u64, 
         *state = State::FixedWindow(count);
     }
     let left = count.until - now;
+    let reset_after = if count.used > 0 { left } else { 0 };
     Outcome {
         fits,
         remaining: limit.limit.saturating_sub(count.used),
         retry_after: if fits { 0 } else { left },
-        reset_after: if count.used > 0 { left } else { 0 },
+        reset_after,
+        // All of them come back together.
+        next_after: reset_after,
         expires_after: match state {
             State::FixedWindow(count) => count.until.saturating_sub(now),
             _ => 0,

@@ -5,7 +5,7 @@
 
 #[cfg(feature = "redis")]
 use super::State;
-use super::{Mode, Outcome};
+use super::{Mode, Outcome, next_permit};
 #[cfg(feature = "redis")]
 use crate::policy::Algorithm;
 use crate::policy::Rate;
@@ -174,11 +174,14 @@ pub(super) fn step(
     if written {
         level.keep_until = keep_until;
     }
+    let remaining = meter.remaining(level.amount);
+    let next = meter.missing(level.amount, next_permit(remaining));
     let outcome = Outcome {
         fits: missing == 0,
-        remaining: meter.remaining(level.amount),
+        remaining,
         retry_after,
         reset_after,
+        next_after: meter.rate().time_for(next, level.remainder).min(reset_after),
         expires_after: level.keep_until.saturating_sub(now),
         delay: 0,
     };

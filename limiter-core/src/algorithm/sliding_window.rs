@@ -154,11 +154,17 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
     if mode != Mode::Peek {
         ring.keep_until = ring.keep_until.max(ring_now + reset_after);
     }
+    // The oldest leaves next. Where more is used than this policy gives, it takes more than that, and at most until all has left.
+    let next_after = match ring.newest(used) {
+        Some(oldest) if used as u64 <= limit.limit => (oldest + limit.window).saturating_sub(ring_now),
+        _ => reset_after,
+    };
     Outcome {
         fits,
         remaining: limit.limit.saturating_sub(used as u64),
         retry_after,
         reset_after,
+        next_after,
         expires_after: ring.keep_until.saturating_sub(ring_now),
         delay: 0,
     }

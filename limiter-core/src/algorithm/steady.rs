@@ -5,8 +5,8 @@
 //! bucket and a funnel are the same thing. Whatever is unlike that (another policy, a clock that stepped back, a refund, a loan)
 //! is done to the [`Level`] that it stands for, and this is made of it again where it can be.
 
-use super::Outcome;
 use super::level::{Level, signed};
+use super::{Outcome, next_permit};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::units::MAX_EXACT;
 
@@ -151,11 +151,16 @@ impl Left {
         };
         let used = quota.saturating_mul(rate.micros).saturating_sub(self.left);
         let reset_after = rate.time_for_parts(used);
+        let remaining = rate.thousandths_of(self.left);
+        let next = next_permit(remaining).saturating_mul(rate.micros);
         Outcome {
             fits: self.fits(),
-            remaining: rate.thousandths_of(self.left),
+            remaining,
             retry_after: rate.time_for_parts(self.missing),
             reset_after,
+            next_after: rate
+                .time_for_parts(next.saturating_sub(self.left))
+                .min(reset_after),
             expires_after: reset_after,
             delay: 0,
         }

@@ -34,6 +34,12 @@ pub enum Rejection {
         /// The time that the caller would wait at most.
         limit: Duration,
     },
+    /// Whoever is called asked for a pause that the caller would not wait for. Nothing was asked of the store, and nothing
+    /// charged. Only layers for clients say this, which listen to what their peers answer. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
+    Paused {
+        /// How long the pause lasts still.
+        retry_after: Duration,
+    },
     /// No policy of this name is configured, or not for this app.
     NotConfigured {
         /// The name.
@@ -56,7 +62,10 @@ impl Rejection {
     /// can tell.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.decision().and_then(Decision::retry_after)
+        match self {
+            Self::Paused { retry_after } => Some(*retry_after),
+            _ => self.decision().and_then(Decision::retry_after),
+        }
     }
 
     /// The denial behind this rejection, where there is one.
@@ -69,10 +78,13 @@ impl Rejection {
         }
     }
 
-    /// Whether the caller was limited: a denial, or a wait that was not long enough.
+    /// Whether the caller was limited: a denial, a wait that was not long enough, or a pause that whoever is called asked for.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        matches!(self, Self::Limited(_) | Self::TimedOut { .. })
+        matches!(
+            self,
+            Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. }
+        )
     }
 
     /// Whether the store gave no answer.
@@ -107,6 +119,9 @@ impl fmt::Display for Rejection {
                 )
             }
             Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
+            Self::Paused { retry_after } => {
+                write!(f, "the peer asked for a pause, retry after {retry_after:?}")
+            }
             Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
             Self::Forbidden { policy } => write!(f, "policy `{policy}` denies the key"),
             Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 pub use deciding::Deciding;
+use smallvec::smallvec;
 
 use super::{Backend, Limiter, Mode};
 use crate::algorithm::Standing;
@@ -63,11 +64,51 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, collected or moved.
+    /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, and a question about one
+    /// limit is neither collected nor moved.
     #[inline]
     pub(crate) fn at_once(&self) -> Poll<Result<Decision, Rejection>> {
         match self.alone_in_memory() {
             Some((store, ask)) if self.is_plain() => self.decide_alone(store, ask),
+            Some(_) => Poll::Pending,
+            None => self.several_at_once(),
+        }
+    }
+
+    #[inline(never)]
+    fn several_at_once(&self) -> Poll<Result<Decision, Rejection>> {
+        match &self.limiter.inner.backend {
+            Backend::Memory(_) if self.is_plain() => self.decide_collected(),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// The same for a call that would wait: the permit, where it takes no waiting and nobody waits for it before. A denial is no
+    /// answer yet; it has charged nothing, and is not counted.
+    pub(crate) fn at_once_or_wait(&self) -> Poll<Result<Decision, Rejection>> {
+        let Some((store, ask)) = self.alone_in_memory() else {
+            return Poll::Pending;
+        };
+        if !self.is_plain() || ask.policy().is_scaled() {
+            return Poll::Pending;
+        }
+        self.limiter.open()?;
+        // What cannot be asked is said by whoever would wait.
+        let Ok((identity, cost)) = ask.charge() else {
+            return Poll::Pending;
+        };
+        if self.limiter.inner.queues.is_waited_for(&smallvec![identity]) {
+            return Poll::Pending;
+        }
+        match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
+            Ok((decided_at, outcome)) if outcome.fits => {
+                observe::decided(ask.policy(), self.mode, true, Origin::Memory);
+                Poll::Ready(Ok(ask.decision(
+                    decided_at,
+                    Standing::Told(outcome),
+                    Origin::Memory,
+                )))
+            }
             _ => Poll::Pending,
         }
     }
@@ -78,6 +119,38 @@ impl<'a> Check<'a> {
             (Poll::Ready(answer), _) | (Poll::Pending, Looked::Answered(answer)) => Some(answer),
             _ => None,
         }
+    }
+
+    /// Whether the call may go on, for who asks no more than that: it is charged then, and no decision is written that nobody
+    /// reads. `false` has charged nothing and is not counted; why, is to be asked.
+    #[inline]
+    pub(crate) fn passes(&self) -> bool {
+        match self.alone_in_memory() {
+            Some((store, ask)) if self.is_plain() => self.passes_alone(store, ask),
+            _ => false,
+        }
+    }
+
+    #[inline(never)]
+    fn passes_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> bool {
+        let policy = ask.policy();
+        let Ok((identity, cost)) = ask.charge() else {
+            return false;
+        };
+        if policy.is_scaled() || self.limiter.open().is_err() {
+            return false;
+        }
+        let fits = match store.decide_steadily(identity, policy.algorithm(), cost, self.mode) {
+            Some((_, left)) => Standing::Left(left).fits(),
+            None => {
+                let answer = store.decide_one(identity, policy.algorithm(), cost, self.mode);
+                answer.is_ok_and(|(_, outcome)| outcome.fits)
+            }
+        };
+        if fits {
+            observe::decided(policy, self.mode, true, Origin::Memory);
+        }
+        fits
     }
 
     #[inline]
@@ -99,7 +172,7 @@ impl<'a> Check<'a> {
             Err(refused) => return self.refused(refused),
         };
         if ask.policy().is_scaled() {
-            return self.decide_inheriting();
+            return self.decide_collected();
         }
         let algorithm = ask.policy().algorithm();
         if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
@@ -129,9 +202,9 @@ impl<'a> Check<'a> {
         )
     }
 
-    /// Under a policy that was another one not long ago.
-    #[cold]
-    fn decide_inheriting(&self) -> Poll<Result<Decision, Rejection>> {
+    /// About several limits, or under a policy that was another one not long ago.
+    #[inline(never)]
+    fn decide_collected(&self) -> Poll<Result<Decision, Rejection>> {
         let request = self.clone().request()?;
         let answer = self.limiter.decide_now(&request);
         Poll::Ready(match answer {

@@ -2,12 +2,15 @@
 
 mod acquire;
 mod queue;
+mod rest;
+mod room;
 mod round;
 mod turn;
 mod wanted;
 
 pub use acquire::Acquire;
 pub(super) use queue::Queues;
+pub use room::WaitingRoom;
 #[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
 

@@ -33,6 +33,9 @@ impl Waiting {
 #[inline]
 pub(crate) fn not_configured() {}
 
+#[inline]
+pub(crate) fn forwarded_unread() {}
+
 #[cfg(all(feature = "book", feature = "redis"))]
 #[inline]
 pub(crate) fn book_revision(_: u64) {}

@@ -196,7 +196,7 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         return;
     }
     let outcome = match rejection {
-        Rejection::Limited(_) | Rejection::Forbidden { .. } => Outcome::Denied,
+        Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => Outcome::Denied,
         Rejection::TimedOut { .. } => Outcome::TimedOut,
         Rejection::NeverFits { .. } | Rejection::Config(_) => Outcome::Invalid,
         Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => Outcome::Error,
@@ -244,6 +244,18 @@ pub(crate) fn not_configured() {
     let counter = COUNTER.get(|recorder| {
         describe_counter(recorder, names::NOT_CONFIGURED);
         recorder.register_counter(&Key::from_static_name(names::NOT_CONFIGURED), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(1);
+    }
+}
+
+/// Counts a request that says it was forwarded, and is limited by the peer's address.
+pub(crate) fn forwarded_unread() {
+    static COUNTER: Late<Counter> = Late::new();
+    let counter = COUNTER.get(|recorder| {
+        describe_counter(recorder, names::FORWARDED_UNREAD);
+        recorder.register_counter(&Key::from_static_name(names::FORWARDED_UNREAD), &METADATA)
     });
     if let Some(counter) = counter {
         counter.increment(1);

@@ -11,6 +11,8 @@ pub(super) const SECONDS: &str = "limiter_decision_seconds";
 pub(super) const STORE_ERRORS: &str = "limiter_store_errors_total";
 /// Counter: calls that asked for a policy that is not configured.
 pub(super) const NOT_CONFIGURED: &str = "limiter_not_configured_total";
+/// Counter: requests whose forwarding headers the key does not read.
+pub(super) const FORWARDED_UNREAD: &str = "limiter_forwarded_unread_total";
 /// Gauge: calls that wait for a permit.
 pub(super) const WAITING: &str = "limiter_waiting_calls";
 /// Gauge: the revision of the policy book in Redis.
@@ -55,6 +57,7 @@ fn help(name: &str) -> &'static str {
         STORE_ERRORS => "Questions to the store without an answer, by kind",
         WAITING => "Calls that wait for a permit",
         NOT_CONFIGURED => "Calls that asked for a policy that is not configured, or not for their app",
+        FORWARDED_UNREAD => "Requests limited by the peer's address though they say that they were forwarded",
         #[cfg(all(feature = "book", feature = "redis"))]
         BOOK_REVISION => "Revision of the policy book of Redis in use",
         #[cfg(feature = "redis")]

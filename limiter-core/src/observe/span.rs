@@ -72,7 +72,7 @@ fn told<'a, T: AsDecision + 'a>(
 
 fn outcome(rejection: &Rejection) -> &'static str {
     match rejection {
-        Rejection::Limited(_) | Rejection::Forbidden { .. } => "denied",
+        Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => "denied",
         Rejection::TimedOut { .. } => "timed_out",
         Rejection::NeverFits { .. } | Rejection::Config(_) => "invalid",
         Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => "error",

@@ -91,6 +91,7 @@ impl Outcome {
             // None where the limit itself has room.
             retry_after: self.retry_after.max(micros),
             reset_after: self.reset_after.max(micros),
+            next_after: self.next_after.max(micros),
             expires_after: self.expires_after.max(micros),
             delay: 0,
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::algorithm::{Mode, Outcome, missing_until};
+use crate::algorithm::{Mode, Outcome, missing_until, next_permit};
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin};
 use crate::error::{StoreError, StoreErrorKind};
@@ -212,18 +212,26 @@ impl<L: Lends> Leases<L> {
 fn standing(limit: &Limit<'_>, remaining: u64) -> Outcome {
     let algorithm = limit.policy.algorithm();
     let remaining = remaining.min(algorithm.quota());
-    let back = |rate: &Rate| rate.time_for(algorithm.quota() - remaining, 0);
-    let reset_after = match algorithm {
+    let quota = algorithm.quota();
+    let next = next_permit(remaining).min(quota);
+    let back = |rate: &Rate| {
+        (
+            rate.time_for(quota - remaining, 0),
+            rate.time_for(next - remaining, 0),
+        )
+    };
+    let (reset_after, next_after) = match algorithm {
         Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
             back(rate)
         }
-        _ => 0,
+        _ => (0, 0),
     };
     Outcome {
         fits: true,
         remaining,
         retry_after: 0,
         reset_after,
+        next_after,
         expires_after: reset_after,
         delay: 0,
     }

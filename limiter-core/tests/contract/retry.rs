@@ -159,6 +159,33 @@ pub(crate) async fn reset_after_is_exact(subject: Subject) {
     }
 }
 
+/// At `next_after` a permit more remains, and one microsecond earlier none does, after charges at several moments too.
+pub(crate) async fn next_after_is_exact(subject: Subject) {
+    for policy in uneven().into_iter().chain(one_of_each()) {
+        for costs in [&[1][..], &[3, 2], &[1, 4, 5]] {
+            for (place, cost) in costs.iter().enumerate() {
+                subject
+                    .clock
+                    .advance(micros(if place == 0 { 0 } else { 700_001 }));
+                let _ = subject.call_of(&policy, *cost).await;
+            }
+            let used = subject.peek(&policy).await;
+            let (remaining, next) = (used.remaining(), only(&used).next_after());
+            assert!(!next.is_zero() && next <= used.reset_after(), "{policy}");
+            subject.clock.advance(next - micros(1));
+            assert_eq!(subject.peek(&policy).await.remaining(), remaining, "{policy}");
+            subject.clock.advance(micros(1));
+            let later = subject.peek(&policy).await;
+            assert!(later.remaining() > remaining, "{policy}");
+            subject.clock.advance(later.reset_after());
+            assert!(
+                only(&subject.peek(&policy).await).next_after().is_zero(),
+                "{policy}"
+            );
+        }
+    }
+}
+
 pub(crate) async fn reset_after_of_several_limits_is_the_last(subject: Subject) {
     let quick = bucket("quick", 10, "10/s");
     let slow = window("slow", 10, "1m");

@@ -3,22 +3,43 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::StatusCode;
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header};
 use limiter_core::Key;
 
+use super::later::Later;
+use crate::terms::Terms;
+
 /// What an extractor says about a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Answer<'a> {
     /// The request takes the permits of this key, which may be a part of it.
     Key(Key<'a>),
+    /// The request takes what these say, whatever the layer limits by.
+    Terms(Terms<'a>),
     /// The request is not limited, and not counted.
     Skip,
     /// The request is answered at once, and reaches neither the limiter nor the inner service.
     Refuse(Refusal),
+    /// The answer is still to come.
+    Later(Later),
 }
 
-/// The response to a request that has no key: a status, and a sentence for the client.
+/// What is still to come equals nothing.
+impl PartialEq<Answer<'_>> for Answer<'_> {
+    fn eq(&self, other: &Answer<'_>) -> bool {
+        match (self, other) {
+            (Self::Key(key), Answer::Key(other)) => key == other,
+            (Self::Skip, Answer::Skip) => true,
+            (Self::Refuse(refusal), Answer::Refuse(other)) => refusal == other,
+            _ => false,
+        }
+    }
+}
+
+/// The response to a request that has no key: a status, and a sentence for the client; or a whole response, which HTTP
+/// clients get as it is.
 ///
 /// A gRPC client gets the code that is paired with the status: 400 INVALID_ARGUMENT, 401 UNAUTHENTICATED,
 /// 403 PERMISSION_DENIED, 500 INTERNAL, …
@@ -26,6 +47,8 @@ pub enum Answer<'a> {
 pub struct Refusal {
     status: StatusCode,
     message: Cow<'static, str>,
+    /// What HTTP clients get in place of the message.
+    response: Option<Box<(HeaderMap, Bytes)>>,
 }
 
 impl Refusal {
@@ -34,6 +57,7 @@ impl Refusal {
         Self {
             status,
             message: message.into(),
+            response: None,
         }
     }
 
@@ -43,14 +67,64 @@ impl Refusal {
         self.status
     }
 
-    /// The text of the response.
+    /// The text of the response; of a whole one, what a gRPC client is told.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
+    pub(crate) fn lacks_key() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "the request lacks what it is limited by")
+    }
+
     pub(crate) fn into_parts(self) -> (StatusCode, Cow<'static, str>) {
         (self.status, self.message)
+    }
+
+    /// The whole response, where there is one.
+    pub(crate) fn take_response(&mut self) -> Option<Response<Bytes>> {
+        let (headers, body) = *self.response.take()?;
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = headers;
+        Some(response)
+    }
+}
+
+/// A whole response: HTTP clients get its status, headers and body. A gRPC client gets the code that is paired with the
+/// status, and the body if that is plain text.
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use limiter_tower::key::Refusal;
+///
+/// let response = Response::builder()
+///     .status(StatusCode::UNAUTHORIZED)
+///     .header("www-authenticate", "Bearer")
+///     .body("who are you?".into());
+/// let refusal = Refusal::from(response?);
+/// assert_eq!(refusal.status(), StatusCode::UNAUTHORIZED);
+/// # Ok::<(), http::Error>(())
+/// ```
+impl From<Response<Bytes>> for Refusal {
+    fn from(response: Response<Bytes>) -> Self {
+        let (mut head, body) = response.into_parts();
+        let kind = head.headers.get(header::CONTENT_TYPE);
+        let is_text = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+        let text = std::str::from_utf8(&body)
+            .ok()
+            .filter(|text| is_text && !text.is_empty());
+        let refusal = match text {
+            Some(text) => Self::new(head.status, text.to_owned()),
+            None => Self::from(head.status),
+        };
+        // The server says how the body is framed.
+        head.headers.remove(header::CONTENT_LENGTH);
+        head.headers.remove(header::TRANSFER_ENCODING);
+        Self {
+            response: Some(Box::new((head.headers, body))),
+            ..refusal
+        }
     }
 }
 
@@ -90,14 +164,17 @@ impl IntoAnswer for Answer<'static> {
     }
 }
 
+impl IntoAnswer for Later {
+    fn into_answer(self) -> Answer<'static> {
+        Answer::Later(self)
+    }
+}
+
 impl<K: Into<Key<'static>>> IntoAnswer for Option<K> {
     fn into_answer(self) -> Answer<'static> {
         match self {
             Some(key) => Answer::Key(key.into()),
-            None => Answer::Refuse(Refusal::new(
-                StatusCode::BAD_REQUEST,
-                "the request lacks what it is limited by",
-            )),
+            None => Answer::Refuse(Refusal::lacks_key()),
         }
     }
 }

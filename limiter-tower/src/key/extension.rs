@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use http::{Request, StatusCode};
+use limiter_core::__private::Seldom;
 use limiter_core::Key;
 
 use super::ExtractKey;
@@ -94,10 +95,14 @@ where
         match request.extensions().get::<T>() {
             Some(extension) => Answer::Key((self.part)(extension).into()),
             None => self.missing.answer(|| {
-                tracing::error!(
-                    extension = type_name::<T>(),
-                    "a request reached its rate limit without the extension that it is limited by"
-                );
+                static LOGGED: Seldom = Seldom::new();
+                if LOGGED.is_due() {
+                    tracing::error!(
+                        extension = type_name::<T>(),
+                        "a request reached its rate limit without the extension that it is limited by; said once in ten \
+                         seconds at most"
+                    );
+                }
                 Refusal::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "the server cannot tell whose request this is",

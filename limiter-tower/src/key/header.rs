@@ -28,11 +28,41 @@ use super::answer::{Answer, Missing, Refusal};
 /// When `name` cannot be the name of a header: it is written in the program, so the first start shows it.
 #[track_caller]
 pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
+    Header {
+        name: named(name),
+        missing: Missing::default(),
+    }
+}
+
+/// Limits by the value of a metadata entry: [`header`] under the name that gRPC has for it.
+///
+/// ```
+/// use http::StatusCode;
+/// use limiter_tower::key;
+///
+/// let by_api_key = key::metadata("x-api-key").or_refuse(StatusCode::UNAUTHORIZED);
+/// ```
+///
+/// # Panics
+///
+/// When `name` cannot be the name of an entry, or ends with `-bin`: a binary value can be written in several ways, each of
+/// which would be another key.
+#[track_caller]
+pub fn metadata(name: impl TryInto<HeaderName, Error: Display>) -> Header {
+    let header = header(name);
+    assert!(
+        !header.name.as_str().ends_with("-bin"),
+        "the metadata `{}` is binary: one value has several texts, and so several keys",
+        header.name
+    );
+    header
+}
+
+/// A header's name that is written in the program.
+#[track_caller]
+pub(super) fn named(name: impl TryInto<HeaderName, Error: Display>) -> HeaderName {
     match name.try_into() {
-        Ok(name) => Header {
-            name,
-            missing: Missing::default(),
-        },
+        Ok(name) => name,
         #[expect(
             clippy::panic,
             reason = "documented: the name is a literal, and the layer is built at start-up"
@@ -93,8 +123,10 @@ mod tests {
         });
         match extractor.extract(&request.body(()).expect("valid values")) {
             Answer::Key(key) => Answer::Key(key.into_owned()),
+            Answer::Terms(terms) => Answer::Terms(terms.into_owned()),
             Answer::Skip => Answer::Skip,
             Answer::Refuse(refusal) => Answer::Refuse(refusal),
+            Answer::Later(later) => Answer::Later(later),
         }
     }
 
@@ -126,6 +158,12 @@ mod tests {
             matches!(answer(&lenient, &["ann", "bob"]), Answer::Refuse(_)),
             "a repeated one is never skipped"
         );
+    }
+
+    #[test]
+    #[should_panic(expected = "the metadata `trace-bin` is binary")]
+    fn metadata_that_is_binary_is_no_key() {
+        let _ = metadata("Trace-Bin");
     }
 
     #[test]

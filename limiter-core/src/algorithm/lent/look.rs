@@ -4,7 +4,7 @@
 use super::{Borrowing, Loan, PERMIT};
 use super::{Lent, Loans};
 use crate::algorithm::level::{self, Meter};
-use crate::algorithm::{Mode, Outcome, State};
+use crate::algorithm::{Mode, Outcome, State, next_permit};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
@@ -80,11 +80,14 @@ impl Look {
             self.lent.level.keep_until = keep_until;
             *state = self.lent.into_state(algorithm);
         }
+        let remaining = self.lent.remaining(meter);
+        let next_after = self.lent.retry_after(meter, next_permit(remaining));
         Outcome {
             fits: true,
-            remaining: self.lent.remaining(meter),
+            remaining,
             retry_after: 0,
             reset_after,
+            next_after: next_after.min(reset_after),
             expires_after: self.lent.level.keep_until.saturating_sub(now),
             delay: 0,
         }

@@ -8,7 +8,7 @@ use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Part, Part
 use crate::error::StoreError;
 use crate::few::Few;
 use crate::limiter::settling::{Held, Reservation};
-use crate::limiter::{Check, Limiter};
+use crate::limiter::{Check, Limiter, WaitingRoom};
 use crate::observe;
 use crate::policy::{Enforcement, Policy};
 use crate::request::{Ask, Request};
@@ -129,7 +129,11 @@ impl<'a> Sorted<'a> {
     /// # Cancel safety
     ///
     /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
-    pub(in crate::limiter) async fn acquire(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
+    pub(in crate::limiter) async fn acquire(
+        mut self,
+        up_to: Duration,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
@@ -147,7 +151,7 @@ impl<'a> Sorted<'a> {
         };
         let mut request = Request::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
         request.add_blocks();
-        let mut answer = limiter.wait(&request, up_to).await;
+        let mut answer = limiter.wait(&request, up_to, room).await;
         if let Err(
             Rejection::TimedOut {
                 decision: Some(denied),

@@ -7,8 +7,10 @@ use tokio::runtime::Handle;
 
 use super::LATE_TIMER;
 use super::queue::{Place, Turn};
+use super::room::{Seat, WaitingRoom};
 use super::turn::Patience;
 use super::wanted::Wanted;
+use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::beyond::Sorted;
@@ -25,17 +27,26 @@ use crate::units::{Amount, Timestamp};
 pub struct Acquire<'a> {
     check: Check<'a>,
     up_to: Duration,
+    /// In which it waits, where that is bounded.
+    room: Option<&'a WaitingRoom>,
 }
 
 impl<'a> Acquire<'a> {
     /// How long a call waits at most, unless it says otherwise: a minute.
     pub const DEFAULT_UP_TO: Duration = Duration::from_secs(60);
 
-    pub(in crate::limiter) fn new(check: Check<'a>) -> Self {
+    pub(crate) fn new(check: Check<'a>) -> Self {
         Self {
             check,
             up_to: Self::DEFAULT_UP_TO,
+            room: None,
         }
+    }
+
+    /// Waits only if there is a seat; else it is denied at once.
+    pub(crate) fn within(self, room: &'a WaitingRoom) -> Self {
+        let room = Some(room);
+        Self { room, ..self }
     }
 
     /// What the call costs, as [`Check::cost`].
@@ -63,11 +74,11 @@ impl<'a> IntoFuture for Acquire<'a> {
     fn into_future(self) -> Self::IntoFuture {
         observe::acquiring(self.check.first_policy(), async move {
             if !self.check.is_plain() {
-                return Sorted::new(self.check).acquire(self.up_to).await;
+                return Sorted::new(self.check).acquire(self.up_to, self.room).await;
             }
             let limiter = self.check.limiter;
             let request = self.check.request()?;
-            limiter.wait(&request, self.up_to).await
+            limiter.wait(&request, self.up_to, self.room).await
         })
     }
 }
@@ -82,6 +93,7 @@ impl Limiter {
         &self,
         request: &Request<'_>,
         up_to: Duration,
+        room: Option<&WaitingRoom>,
     ) -> Result<Allowed, Rejection> {
         let answer = if request.is_free() {
             let decision = self.decide(request, request.deadline()).await;
@@ -91,7 +103,7 @@ impl Limiter {
             let mut closing = self.inner.closing.subscribe();
             let ends = self.inner.clock.now().after(up_to);
             let granted = async {
-                let grant = self.wait_in_line(request, ends, up_to).await?;
+                let grant = self.wait_in_line(request, ends, up_to, Seat::new(room)).await?;
                 let delay = grant.delay();
                 if delay.is_zero() {
                     return Ok(grant);
@@ -116,6 +128,7 @@ impl Limiter {
         request: &Request<'_>,
         ends: Timestamp,
         up_to: Duration,
+        mut seat: Seat<'_>,
     ) -> Result<Allowed, Rejection> {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
         let timed_out = |denied| Rejection::TimedOut {
@@ -143,6 +156,14 @@ impl Limiter {
             match place.place.look(queues, now) {
                 Turn::Over(answer) => return answer,
                 Turn::Behind => {
+                    if !seat.take() {
+                        let ahead = place.place.ahead(queues);
+                        if let Some(denied) = self.turned_away(request, ahead).await? {
+                            return Err(Rejection::Limited(denied));
+                        }
+                        // There is one for each of them, and for this call.
+                        seat = Seat::Unneeded;
+                    }
                     let look_again = now.after(place.place.patience());
                     tokio::select! {
                         biased;
@@ -159,6 +180,9 @@ impl Limiter {
                     // Nobody waits for what comes too late for him.
                     if due > ends {
                         return Err(timed_out(Some(decision)));
+                    }
+                    if !seat.take() {
+                        return Err(Rejection::Limited(decision));
                     }
                     last = Some(decision);
                     tokio::select! {
@@ -212,6 +236,23 @@ impl Limiter {
                 }
             }
         }
+    }
+
+    /// What a call is told that finds no seat: when there would be a permit for it after those for all who wait for the same and have
+    /// come before. `None` where there is one now.
+    async fn turned_away(
+        &self,
+        request: &Request<'_>,
+        ahead: usize,
+    ) -> Result<Option<Box<Decision>>, Rejection> {
+        let mut request = request.clone();
+        request.mode = Mode::Peek;
+        request.repeat(ahead.saturating_add(1));
+        let decision = match self.decide_now(&request) {
+            Some(answer) => answer?,
+            None => self.decide(&request, request.deadline()).await?,
+        };
+        Ok((!decision.is_allowed()).then(|| Box::new(decision)))
     }
 
     /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the

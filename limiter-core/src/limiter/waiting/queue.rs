@@ -48,7 +48,7 @@ pub(in crate::limiter) struct Queues {
 struct Waiting {
     lines: HashMap<Name, Line>,
     together: Together,
-    /// In all lines, those included who have their answer and have not taken it.
+    /// In all lines and beside them, those included who have their answer and have not taken it.
     count: usize,
     /// How many have ever come, or been asked for.
     tickets: u64,
@@ -95,6 +95,16 @@ pub(in crate::limiter) struct ComingBack<'a> {
     name: &'a Name,
 }
 
+/// A place beside the lines, which is left when this is dropped.
+#[derive(Debug)]
+pub(super) struct Resting<'a>(&'a Queues);
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().count -= 1;
+    }
+}
+
 impl Drop for ComingBack<'_> {
     fn drop(&mut self) {
         self.queues.came_back(self.name);
@@ -108,7 +118,7 @@ impl Queues {
     }
 
     /// Whether anybody waits for this.
-    pub(super) fn is_waited_for(&self, name: &Name) -> bool {
+    pub(in crate::limiter) fn is_waited_for(&self, name: &Name) -> bool {
         self.lock().lines.contains_key(name)
     }
 
@@ -122,11 +132,7 @@ impl Queues {
             called: Arc::clone(&called),
         };
         let mut waiting = self.lock();
-        if waiting.count >= self.max {
-            let detail = format!("{} calls wait for permits already", self.max);
-            return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
-        }
-        waiting.count += 1;
+        waiting.come(self.max)?;
         waiting.tickets += 1;
         let ticket = waiting.tickets;
         let line = waiting.line(&name);
@@ -140,6 +146,12 @@ impl Queues {
             called,
             behind,
         })
+    }
+
+    /// Counts one who waits for something else than permits.
+    pub(super) fn rest(&self) -> Result<Resting<'_>, StoreError> {
+        self.lock().come(self.max)?;
+        Ok(Resting(self))
     }
 
     /// Permits of each of these limits came back: whoever is first in a line for one of them, alone or beside others, asks anew.
@@ -171,6 +183,16 @@ impl Queues {
 }
 
 impl Waiting {
+    /// One more, where no more than these wait already.
+    fn come(&mut self, max: usize) -> Result<(), StoreError> {
+        if self.count >= max {
+            let detail = format!("{max} calls wait for permits already");
+            return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
+        }
+        self.count += 1;
+        Ok(())
+    }
+
     fn line(&mut self, name: &Name) -> &mut Line {
         match self.lines.entry(name.clone()) {
             Entry::Occupied(line) => line.into_mut(),

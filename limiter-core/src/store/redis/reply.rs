@@ -131,6 +131,7 @@ pub(super) enum Told {
         retry_after: u64,
         reset_after: u64,
         expires_after: u64,
+        next_after: u64,
     },
 }
 
@@ -138,8 +139,8 @@ impl Told {
     pub(super) fn read(mut reader: Reader<'_>, algorithm: &Algorithm) -> Result<Self, StoreError> {
         let told = match algorithm {
             Algorithm::SlidingWindow(_) => {
-                let [used, retry_after, reset_after, expires_after] = reader.numbers()?;
-                let numbers = [used, retry_after, reset_after, expires_after];
+                let numbers: [u64; 5] = reader.numbers()?;
+                let [used, retry_after, reset_after, expires_after, next_after] = numbers;
                 if numbers.iter().any(|number| *number > 2 * MAX_EXACT) {
                     return Err(malformed());
                 }
@@ -148,6 +149,7 @@ impl Told {
                     retry_after,
                     reset_after,
                     expires_after,
+                    next_after,
                 }
             }
             _ if reader.0.is_empty() => Self::Stored(State::Absent),
@@ -214,6 +216,7 @@ impl Told {
                     retry_after,
                     reset_after,
                     expires_after,
+                    next_after,
                 },
                 Algorithm::SlidingWindow(SlidingWindow { limit, .. }),
             ) => {
@@ -224,6 +227,7 @@ impl Told {
                     remaining: limit.saturating_sub(used.saturating_add(granted.saturating_mul(cost))),
                     retry_after,
                     reset_after: *reset_after,
+                    next_after: *next_after,
                     expires_after: *expires_after,
                     delay: 0,
                 }

@@ -175,6 +175,8 @@ impl Denied {
             remaining: self.remaining.max(self.remains_of(reset_after)).max(least),
             retry_after,
             reset_after,
+            // When the first of it comes back is not kept.
+            next_after: reset_after,
             expires_after: left(self.expires_after),
             delay: 0,
         })

@@ -72,6 +72,13 @@ impl Place {
         }
     }
 
+    /// How many wait for the same, and have come before.
+    pub(in crate::limiter::waiting) fn ahead(&self, queues: &Queues) -> usize {
+        let waiting = queues.lock();
+        let line = waiting.lines.get(&self.name);
+        line.map_or(0, |line| line.waiters.range(..self.ticket).count())
+    }
+
     /// Waits until there may be something new to see.
     ///
     /// # Cancel safety

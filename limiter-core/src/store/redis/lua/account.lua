@@ -174,7 +174,8 @@ elseif algorithm == SLIDING_WINDOW then
   end
   if found == READABLE then
     local ring = limit.ring
-    told = pack('<I8I8I8I8', limit.used, 0, window_left(ring, second), max(0, ring.keep_until - ring.now))
+    local rest = max(0, ring.keep_until - ring.now)
+    told = pack('<I8I8I8I8I8', limit.used, 0, window_left(ring, second), rest, next_left(limit, ring))
   end
 elseif algorithm > SLIDING_WINDOW then
   local is_fixed = algorithm == FIXED_WINDOW

@@ -82,5 +82,5 @@ return function(name, times, cost, limit, window)
       call('PEXPIRE', name, format('%d', max(least_ttl, life)))
     end
   end
-  return granted, pack('<I8I8I8I8', used, retry, reset, keep_until - at)
+  return granted, pack('<I8I8I8I8I8', used, retry, reset, keep_until - at, oldest + window - at)
 end

@@ -199,6 +199,14 @@ local function window_left(ring, window)
   return ring.newest > 0 and max(0, ring.newest + window - ring.now) or 0
 end
 
+-- Time until a permit more fits: the oldest leaves next. Where more is used than the limit gives, until all has left.
+local function next_left(limit, ring)
+  if ring.live == 0 or ring.live > limit.limit then
+    return window_left(ring, limit.window)
+  end
+  return max(0, ring.oldest + limit.window - ring.now)
+end
+
 -- Charges what was granted, and stores the ring where it is to be stored: a denial writes only what has to be mended.
 -- Returns what its outcomes follow from.
 local function settle_ring(limit, granted, times, keep)
@@ -212,5 +220,5 @@ local function settle_ring(limit, granted, times, keep)
     ring.keep_until = max(ring.keep_until, ring.now + reset)
     write_header(ring)
   end
-  return pack('<I8I8I8I8', limit.used, retry, reset, ring.keep_until - ring.now)
+  return pack('<I8I8I8I8I8', limit.used, retry, reset, ring.keep_until - ring.now, next_left(limit, ring))
 end

@@ -15,7 +15,7 @@
 --   follow from, the length first (1):
 --     of a level, a counter window and a fixed window the value as it was stored, of no bytes if there was none;
 --     of a sliding window numbers of 8 bytes: the permits in it before, microseconds until the cost fits after what was granted,
---     until nothing is used any more, and until the state equals absence.
+--     until nothing is used any more, until the state equals absence, and until a permit more fits.
 
 local CHECK, RESET = 0, 2
 local TOKEN_BUCKET, SLIDING_WINDOW, COUNTER_WINDOW, FIXED_WINDOW = 1, 3, 4, 5

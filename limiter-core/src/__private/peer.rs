@@ -1,0 +1,42 @@
+//! What a client's layer needs of a limiter, to keep to what the peer says.
+
+use crate::decision::{Decision, Rejection};
+use crate::key::Key;
+use crate::limiter::{Limiter, Reservation};
+use crate::policy::Policy;
+use crate::request::Ask;
+use crate::units::{Amount, Timestamp};
+
+/// The moment by the limiter's clock.
+#[must_use]
+pub fn now(limiter: &Limiter) -> Timestamp {
+    limiter.now()
+}
+
+/// Waits for a moment of the limiter's clock, as one of its waiters.
+///
+/// # Errors
+///
+/// Too many calls wait already, or the limiter was shut down.
+pub async fn rest_until(limiter: &Limiter, moment: Timestamp) -> Result<(), Rejection> {
+    limiter.rest_until(moment).await
+}
+
+/// Gives back what a call that came to nothing was charged by this decision; nothing, where it was charged nothing.
+///
+/// # Errors
+///
+/// It could not be given back.
+pub async fn give_back(
+    limiter: &Limiter,
+    policy: &Policy,
+    key: &Key<'_>,
+    cost: Amount,
+    charged: &Decision,
+) -> Result<(), Rejection> {
+    let Ok(charged) = charged.clone().require() else {
+        return Ok(());
+    };
+    let ask = Ask::new(policy, key).cost(cost);
+    Reservation::of_asks(limiter, [ask], charged).cancel().await
+}

@@ -1,0 +1,78 @@
+//! What a limit tells a client that wants never to be denied.
+
+use std::time::Duration;
+
+use super::LimitOutcome;
+use crate::policy::{Algorithm, Funnel, TokenBucket};
+
+impl LimitOutcome {
+    /// Time until a whole permit more than [`remaining`](Self::remaining) could be admitted, with nobody asking before; zero when
+    /// nothing is used.
+    ///
+    /// It is exact to the microsecond, or longer where that is not known: where more is used than the limit gives, where an answer
+    /// comes from the deny cache, or where a level has room for less than a whole permit more. So it is never too short.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let policy = Policy::sliding_window("send").limit(2).window("1m").build()?;
+    /// let _ = limits.check(&policy, "ann").await?;
+    /// clock.advance(Duration::from_secs(20));
+    /// let decision = limits.check(&policy, "ann").await?;
+    ///
+    /// let limit = &decision.limits()[0];
+    /// assert_eq!(limit.remaining().whole(), 0);
+    /// // The first permit leaves the window, and then the second.
+    /// assert_eq!(limit.next_after(), Duration::from_secs(40));
+    /// assert_eq!(limit.reset_after(), Duration::from_secs(60));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn next_after(&self) -> Duration {
+        Duration::from_micros(self.outcome().next_after)
+    }
+
+    /// The time in which a client may use what [remains](Self::remaining), and no more: whoever keeps to that, and asks for one
+    /// permit thereafter, is not denied by this limit while nobody else takes its permits. (Draft 11 of the IETF's `RateLimit`
+    /// header calls it the effective window.)
+    ///
+    /// Of a bucket or a funnel it is the time in which as much comes back as remains, so that a client that spreads its calls over
+    /// it keeps to the rate; of a window the time until the oldest permits leave it. Where nothing remains it is the
+    /// [`next_after`](Self::next_after), and of a limit that denies its [`retry_after`](Self::retry_after). `None` for a limit of
+    /// what is in flight: its permits come back when their holders give them back.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let decision = limits.check(&policy, "ann").cost(5).await?;
+    /// assert_eq!(decision.remaining(), 15);
+    /// assert_eq!(decision.limits()[0].effective_window(), Some(Duration::from_millis(1_500)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn effective_window(&self) -> Option<Duration> {
+        let outcome = self.outcome();
+        let micros = match self.policy().algorithm() {
+            Algorithm::Concurrency(_) => return None,
+            _ if !outcome.fits => outcome.retry_after,
+            _ if outcome.reset_after == 0 => return Some(self.policy().window()),
+            Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+                // The next permit takes no longer than one, so where any remain it comes within this time.
+                let whole = outcome.remaining - outcome.remaining % 1_000;
+                rate.time_for(whole, 0).max(outcome.next_after)
+            }
+            _ => outcome.next_after,
+        };
+        Some(Duration::from_micros(micros))
+    }
+}

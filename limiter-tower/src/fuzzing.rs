@@ -1,0 +1,31 @@
+//! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under `cfg(fuzzing)` alone.
+
+use std::net::IpAddr;
+
+use crate::key::{Syntax, Trust};
+
+/// The lines of `X-Forwarded-For`, or of `Forwarded`.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a> {
+    /// Whether they are those of `Forwarded`.
+    pub is_rfc_7239: bool,
+    /// In their order.
+    pub lines: &'a [Vec<u8>],
+}
+
+impl Lines<'_> {
+    /// The addresses that they name, the nearest first.
+    pub fn addresses(self) -> impl Iterator<Item = Option<IpAddr>> {
+        let syntax = if self.is_rfc_7239 {
+            Syntax::Forwarded
+        } else {
+            Syntax::List
+        };
+        crate::key::nearest_first(syntax, self.lines.iter().map(Vec::as_slice))
+    }
+
+    /// The client's address.
+    pub fn client(self, trust: &Trust, peer: Option<IpAddr>) -> Option<IpAddr> {
+        trust.client(|| peer, self.addresses()).ok()
+    }
+}

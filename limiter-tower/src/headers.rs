@@ -1,0 +1,176 @@
+//! What a client is told of its limits in headers. Pure: a decision in, header values out.
+//!
+//! A dialect is a set of headers. All of them say the same of a limit: how much is left, and the time in which the client may use
+//! that and no more ([`LimitOutcome::effective_window`]). So a client that keeps to what it is told, has its key for itself, and
+//! whose requests cost a permit each, is never denied.
+
+mod expiring;
+mod lists;
+mod text;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use limiter_core::{Decision, Enforcement, LimitOutcome};
+
+use text::Text;
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// The headers in which HTTP clients are told of their limits, on responses to allowed and to denied requests
+/// ([`RateLimitLayer::headers`](crate::RateLimitLayer::headers)).
+///
+/// For a bucket of 100 that fills in a minute, of which 70 are left:
+///
+/// | | |
+/// |---|---|
+/// | [`Draft11`](Self::Draft11) | `RateLimit-Policy: "burst";q=100;w=60` |
+/// | | `RateLimit: "burst";r=70;t=42` |
+/// | [`Draft10`](Self::Draft10) | `RateLimit-Policy: "burst";q=100;w=60` |
+/// | | `RateLimit: "burst";r=70;t=1` |
+/// | [`Draft7`](Self::Draft7) | `RateLimit-Policy: 100;w=60` |
+/// | | `RateLimit: limit=100, remaining=70, reset=42` |
+/// | [`Legacy`](Self::Legacy) | `X-RateLimit-Limit: 100` |
+/// | | `X-RateLimit-Remaining: 70` |
+/// | | `X-RateLimit-Reset: 42` |
+///
+/// What remains is counted in whole permits, rounded down, and is 0 where the limit denies: a request that costs more than one
+/// permit takes as many. Times are whole seconds, rounded up. Quotas are rounded down. No number is larger than structured fields
+/// allow (15 digits).
+///
+/// Limits that are in shadow are not told of: they deny nobody. Nor is it told who decided, unless
+/// [that is asked for](crate::RateLimitLayer::with_origin_header).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). The default.
+    ///
+    /// Each limit of a decision is an item: `q` is its quota, `w` the time after which nothing remains of a fully used quota
+    /// (a window's length; the time in which a bucket fills), left out where it is less than a second. `r` is what remains, and `t`
+    /// the effective window, in which the client may use no more than `r`. A limit of what is in flight has neither `w` nor `t`, and
+    /// says `qu="concurrent-requests"`.
+    ///
+    /// The name of a policy is printable ASCII there; what else it contains, and the percent sign, is percent-encoded.
+    #[default]
+    Draft11,
+    /// The same two headers as draft 10 has them: `t` is the time until more is available than `r`.
+    Draft10,
+    /// The headers of draft 7, of the same names, whose `RateLimit` tells of one limit alone: the one of which the least remains.
+    /// `reset` is what `t` is in draft 11. In `RateLimit-Policy` no two policies may have the same quota, so the first of them
+    /// stands for both; a window below a second is told as one. Limits of what is in flight cannot be told.
+    Draft7,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, of the limit of which the least remains. The reset is
+    /// in seconds from now on, and not a moment: what `t` is in draft 11.
+    Legacy,
+    /// No headers about limits. `Retry-After` stays.
+    None,
+}
+
+/// What a response tells its client, ready to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    dialect: Dialect,
+    /// The values, one after the other.
+    values: Bytes,
+    /// Where the first and the second of them end.
+    ends: [usize; 2],
+}
+
+impl Told {
+    /// What is to be told of a decision, if anything.
+    pub(crate) fn of(decision: &Decision, dialect: Dialect) -> Option<Self> {
+        let mut text = Text::default();
+        let ends = match dialect {
+            Dialect::Draft11 | Dialect::Draft10 => lists::write(decision, dialect, &mut text),
+            Dialect::Draft7 => expiring::write_draft7(decision, &mut text),
+            Dialect::Legacy => expiring::write_legacy(decision, &mut text),
+            Dialect::None => None,
+        };
+        ends.map(|ends| Self {
+            dialect,
+            values: text.into_bytes(),
+            ends,
+        })
+    }
+
+    /// Writes it, beside what is there already.
+    ///
+    /// Where a layer further in has told of its limits, lists become longer, and of two that tell of one limit alone the one of
+    /// which less remains is told. What is in another form, a handler's own, stays as it is.
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        match self.dialect {
+            Dialect::Draft11 | Dialect::Draft10 => {
+                for name in [RATELIMIT, RATELIMIT_POLICY] {
+                    let others = headers.get(&name).is_none_or(lists::is_list);
+                    if let Some(value) = self.value(&name).filter(|_| others) {
+                        // A map that is full, of the inner service's headers, stays as it is.
+                        drop(headers.try_append(name, value));
+                    }
+                }
+            }
+            Dialect::Draft7 => self.replace(headers, &RATELIMIT, &[RATELIMIT_POLICY, RATELIMIT]),
+            Dialect::Legacy => self.replace(
+                headers,
+                &X_RATELIMIT_REMAINING,
+                &[X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET],
+            ),
+            Dialect::None => {}
+        }
+    }
+
+    /// Replaces what is told of another limit, if less remains of this one by what the header `telling` says.
+    fn replace(&self, headers: &mut HeaderMap, telling: &HeaderName, names: &[HeaderName]) {
+        let own = self.value(telling);
+        let remaining = own.as_ref().and_then(expiring::remaining_in);
+        let keeps = headers.get(telling).is_some_and(|other| {
+            let others = expiring::remaining_in(other);
+            others.is_none() || others <= remaining
+        });
+        if keeps {
+            return;
+        }
+        for name in names {
+            if let Some(value) = self.value(name) {
+                drop(headers.try_insert(name, value));
+            }
+        }
+    }
+
+    /// The value of one of the headers.
+    fn value(&self, name: &HeaderName) -> Option<HeaderValue> {
+        let [first, second] = self.ends;
+        let range = if *name == RATELIMIT_POLICY || *name == X_RATELIMIT_LIMIT {
+            0..first
+        } else if *name == X_RATELIMIT_RESET {
+            second..self.values.len()
+        } else {
+            first..second
+        };
+        // What is written is ASCII and printable, and the ends lie within it.
+        HeaderValue::from_maybe_shared(self.values.slice(range)).ok()
+    }
+}
+
+/// The limits that are told of: those that would deny a request, if they do not.
+fn told_of(decision: &Decision) -> impl Iterator<Item = &LimitOutcome> {
+    let in_shadow = decision.is_allowed() && !decision.is_degraded();
+    decision.limits().iter().filter(move |limit| {
+        limit.policy().enforcement() == Enforcement::Enforce && (limit.is_allowed() || !in_shadow)
+    })
+}
+
+/// What remains, in whole permits.
+fn remaining(limit: &LimitOutcome) -> u64 {
+    if limit.is_allowed() {
+        limit.remaining().whole()
+    } else {
+        // Something may remain, but less than this request costs.
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests;

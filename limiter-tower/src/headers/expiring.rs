@@ -1,0 +1,70 @@
+//! Draft 7 and the headers before it, which tell of one limit: the one that is reached first.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use http::HeaderValue;
+use limiter_core::{Decision, LimitOutcome};
+
+use super::text::Text;
+use super::{remaining, told_of};
+
+/// The limit of which the least remains; of several of these the one that the client has to wait for longest.
+fn expiring(decision: &Decision) -> Option<(&LimitOutcome, Duration)> {
+    told_of(decision)
+        .filter_map(|limit| Some((limit, limit.effective_window()?)))
+        .min_by_key(|(limit, window)| (remaining(limit), Reverse(*window)))
+}
+
+pub(super) fn write_draft7(decision: &Decision, text: &mut Text) -> Option<[usize; 2]> {
+    let (limit, window) = expiring(decision)?;
+    for (place, policy) in policies(decision) {
+        let quota = policy.quota().whole();
+        // Two policies must not have the same quota.
+        if policies(decision).any(|(other, policy)| other < place && policy.quota().whole() == quota) {
+            continue;
+        }
+        if text.len() > 0 {
+            text.push(", ");
+        }
+        text.integer(quota);
+        text.push(";w=");
+        text.seconds(policy.window());
+    }
+    let first = text.len();
+    text.push("limit=");
+    text.integer(limit.policy().quota().whole());
+    text.push(", remaining=");
+    text.integer(remaining(limit));
+    text.push(", reset=");
+    text.seconds(window);
+    Some([first, text.len()])
+}
+
+pub(super) fn write_legacy(decision: &Decision, text: &mut Text) -> Option<[usize; 2]> {
+    let (limit, window) = expiring(decision)?;
+    text.integer(limit.policy().quota().whole());
+    let first = text.len();
+    text.integer(remaining(limit));
+    let second = text.len();
+    text.seconds(window);
+    Some([first, second])
+}
+
+/// The policies that have a window, and their places.
+fn policies(decision: &Decision) -> impl Iterator<Item = (usize, &limiter_core::Policy)> {
+    told_of(decision)
+        .filter(|limit| limit.effective_window().is_some())
+        .map(LimitOutcome::policy)
+        .enumerate()
+}
+
+/// What remains by a value of `RateLimit` in draft 7, or of `X-RateLimit-Remaining`.
+pub(super) fn remaining_in(value: &HeaderValue) -> Option<u64> {
+    let value = value.to_str().ok()?;
+    let number = match value.split_once("remaining=") {
+        Some((_, rest)) => rest.split([',', ';']).next()?,
+        None => value,
+    };
+    number.trim().parse().ok()
+}

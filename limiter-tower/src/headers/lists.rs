@@ -1,0 +1,62 @@
+//! Drafts 10 and 11: two lists, with an item for each limit.
+
+use http::HeaderValue;
+use limiter_core::{Decision, LimitOutcome};
+
+use super::text::Text;
+use super::{Dialect, remaining, told_of};
+
+/// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if there is anything to tell.
+pub(super) fn write(decision: &Decision, dialect: Dialect, text: &mut Text) -> Option<[usize; 2]> {
+    for limit in told_of(decision) {
+        separate(text, 0);
+        policy(limit, text);
+    }
+    let first = text.len();
+    for limit in told_of(decision) {
+        separate(text, first);
+        service_limit(limit, dialect, text);
+    }
+    (first > 0).then(|| [first, text.len()])
+}
+
+fn policy(limit: &LimitOutcome, text: &mut Text) {
+    let policy = limit.policy();
+    text.string(policy.name());
+    text.push(";q=");
+    text.integer(policy.quota().whole());
+    if limit.effective_window().is_none() {
+        text.push(";qu=\"concurrent-requests\"");
+    } else if policy.window().as_secs() > 0 {
+        text.push(";w=");
+        text.seconds(policy.window());
+    }
+}
+
+fn service_limit(limit: &LimitOutcome, dialect: Dialect, text: &mut Text) {
+    text.string(limit.policy().name());
+    text.push(";r=");
+    text.integer(remaining(limit));
+    let Some(window) = limit.effective_window() else {
+        return;
+    };
+    let until_more = match dialect {
+        Dialect::Draft10 if limit.is_allowed() => Some(limit.next_after()),
+        _ => None,
+    };
+    text.push(";t=");
+    // Where nothing is used, nothing comes back.
+    text.seconds(until_more.filter(|more| !more.is_zero()).unwrap_or(window));
+}
+
+/// Begins another item of the list that starts at `start`.
+fn separate(text: &mut Text, start: usize) {
+    if text.len() > start {
+        text.push(", ");
+    }
+}
+
+/// Whether a field is a list of strings, to which items may be added.
+pub(super) fn is_list(value: &HeaderValue) -> bool {
+    value.as_bytes().trim_ascii_start().first() == Some(&b'"')
+}

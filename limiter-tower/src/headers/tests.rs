@@ -1,0 +1,110 @@
+//! Every dialect as an independent parser reads it, and as a client that obeys it fares.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test ends that way"
+)]
+
+mod obedient;
+mod syntax;
+
+use http::HeaderMap;
+use limiter_core::{Ask, Decision, Limiter, ManualClock, Policy};
+use sfv::{Dictionary, Item, List, ListEntry, Parser};
+
+use super::{Dialect, Told};
+
+const DIALECTS: [Dialect; 4] = [
+    Dialect::Draft11,
+    Dialect::Draft10,
+    Dialect::Draft7,
+    Dialect::Legacy,
+];
+
+/// What a client reads of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Read {
+    remaining: u64,
+    /// In seconds, where it is told.
+    window: Option<u64>,
+}
+
+fn headers(decision: &Decision, dialect: Dialect) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(told) = Told::of(decision, dialect) {
+        told.write(&mut headers);
+    }
+    headers
+}
+
+/// The limits that a response tells of, read by a parser that is not ours.
+fn read(headers: &HeaderMap, dialect: Dialect) -> Vec<Read> {
+    match dialect {
+        Dialect::Draft11 | Dialect::Draft10 => list(headers, "ratelimit")
+            .iter()
+            .map(|item| Read {
+                remaining: integer(item, "r").unwrap(),
+                window: integer(item, "t"),
+            })
+            .collect(),
+        Dialect::Draft7 => {
+            let text = headers["ratelimit"].as_bytes();
+            let parsed: Dictionary = Parser::new(text).parse().unwrap();
+            let number = |key: &str| match &parsed[key] {
+                ListEntry::Item(item) => number(item),
+                ListEntry::InnerList(_) => panic!("{key} is a list"),
+            };
+            assert_eq!(parsed.len(), 3);
+            assert!(number("limit") >= number("remaining"));
+            vec![Read {
+                remaining: number("remaining"),
+                window: Some(number("reset")),
+            }]
+        }
+        _ => {
+            let number = |name: &str| headers[name].to_str().unwrap().parse().unwrap();
+            vec![Read {
+                remaining: number("x-ratelimit-remaining"),
+                window: Some(number("x-ratelimit-reset")),
+            }]
+        }
+    }
+}
+
+/// The items of a list, over all lines of the header.
+fn list(headers: &HeaderMap, name: &str) -> Vec<Item> {
+    let lines: Vec<_> = headers.get_all(name).iter().map(|line| line.as_bytes()).collect();
+    let parsed: List = Parser::new(&lines.join(&b", "[..])).parse().unwrap();
+    let items = parsed.into_iter().map(|entry| match entry {
+        ListEntry::Item(item) => item,
+        ListEntry::InnerList(_) => panic!("{name} contains a list"),
+    });
+    items.collect()
+}
+
+fn number(item: &Item) -> u64 {
+    i64::from(item.bare_item.as_integer().unwrap())
+        .try_into()
+        .unwrap()
+}
+
+fn integer(item: &Item, parameter: &str) -> Option<u64> {
+    let value = item.params.get(parameter)?.as_integer().unwrap();
+    Some(i64::from(value).try_into().unwrap())
+}
+
+fn string(item: &Item) -> &str {
+    item.bare_item.as_string().unwrap().as_str()
+}
+
+fn limiter() -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (Limiter::in_process().clock(&clock).build(), clock)
+}
+
+/// One call for all of these policies.
+async fn call(limits: &Limiter, policies: &[Policy]) -> Decision {
+    let asks = policies.iter().map(|policy| Ask::new(policy, "ann"));
+    limits.check_all(asks).await.unwrap()
+}

@@ -1,0 +1,166 @@
+//! A client that is alone with its key and obeys what it is told is never denied, whatever the algorithm, the dialect, and what it
+//! makes of its freedom.
+
+use super::*;
+use std::cell::Cell;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Where more fit in an hour, a history ends after so many calls.
+const MOST: u32 = 600;
+
+/// What a client does with `r` permits in `t` seconds.
+#[derive(Clone, Copy, Debug)]
+enum Habit {
+    /// Uses all at once, listens to each answer, and waits where nothing remains.
+    Greedy,
+    /// Spreads what remains over the time, listening to each answer.
+    Even,
+    /// Uses all at once, does not listen, and asks for one when the time is over.
+    DeafAtFirst,
+    /// Uses all in the last microsecond, does not listen, and asks for one when the time is over.
+    DeafAtLast,
+    /// Spreads them over the time, does not listen, and asks for one when it is over.
+    DeafEven,
+}
+
+const HABITS: [Habit; 5] = [
+    Habit::Greedy,
+    Habit::Even,
+    Habit::DeafAtFirst,
+    Habit::DeafAtLast,
+    Habit::DeafEven,
+];
+
+/// The limit that a client keeps to, of those that it is told: which has the least left, and of several the slowest. With more
+/// than that it does not come into conflict sooner.
+fn tightest(read: &[Read]) -> (u32, Duration) {
+    let limit = read
+        .iter()
+        .min_by_key(|limit| (limit.remaining, std::cmp::Reverse(limit.window)))
+        .unwrap();
+    (
+        limit.remaining.try_into().unwrap(),
+        Duration::from_secs(limit.window.unwrap()),
+    )
+}
+
+/// Calls for an hour, and says how many calls that were, or would have been.
+async fn calls_in_an_hour(policies: &[Policy], dialect: Dialect, habit: Habit) -> u32 {
+    let (limits, clock) = limiter();
+    let start = clock.now();
+    let calls = Cell::new(0);
+    let call = async || {
+        let decision = call(&limits, policies).await;
+        calls.set(calls.get() + 1);
+        assert!(
+            decision.is_allowed(),
+            "{dialect:?}, {habit:?}, call {}: {decision:?}",
+            calls.get()
+        );
+        tightest(&read(&headers(&decision, dialect), dialect))
+    };
+    let mut told = call().await;
+    while clock.now().since(start) < HOUR && calls.get() < MOST {
+        let (remaining, window) = told;
+        match habit {
+            _ if remaining == 0 => clock.advance(window),
+            Habit::Greedy => {}
+            Habit::Even => clock.advance(window / remaining),
+            Habit::DeafAtFirst => {
+                for _ in 0..remaining {
+                    call().await;
+                }
+                clock.advance(window);
+            }
+            Habit::DeafAtLast => {
+                clock.advance(window - Duration::from_micros(1));
+                for _ in 0..remaining {
+                    call().await;
+                }
+                clock.advance(Duration::from_micros(1));
+            }
+            Habit::DeafEven => {
+                let end = clock.now().after(window);
+                for _ in 0..remaining {
+                    clock.advance(window / (remaining + 1));
+                    call().await;
+                }
+                clock.advance(end.since(clock.now()));
+            }
+        }
+        told = call().await;
+    }
+    let passed = clock.now().since(start).max(Duration::from_secs(1));
+    calls.get() * 3_600 / u32::try_from(passed.as_secs()).unwrap()
+}
+
+fn policies() -> Vec<(Vec<Policy>, u32)> {
+    let bucket = |name: &str, capacity: f64, rate: &str| {
+        let policy = Policy::token_bucket(name).capacity(capacity).rate(rate);
+        policy.build().unwrap()
+    };
+    let sliding = |name: &str, limit: u32, window: &str| {
+        let policy = Policy::sliding_window(name).limit(limit).window(window);
+        policy.build().unwrap()
+    };
+    let funnel = Policy::funnel("funnel")
+        .capacity(3)
+        .rate("7/min")
+        .build()
+        .unwrap();
+    let counter = Policy::counter_window("counter").limit(10).window("1m");
+    let fixed = |name: &str, limit: u32, window: &str| Policy::fixed_window(name).limit(limit).window(window);
+    // With the calls that each admits in an hour.
+    vec![
+        (vec![bucket("bucket", 10.0, "10/min")], 600),
+        (vec![bucket("one", 1.0, "7/min")], 420),
+        (vec![bucket("fraction", 2.7, "1/7s")], 514),
+        (vec![bucket("quick", 2.0, "3/s")], 3_600),
+        (vec![funnel], 420),
+        (vec![sliding("window", 10, "1m")], 600),
+        (vec![sliding("odd", 3, "13001ms")], 830),
+        (vec![sliding("short", 1, "700ms")], 3_600),
+        (vec![counter.build().unwrap()], 600),
+        (vec![fixed("fixed", 10, "1m").build().unwrap()], 600),
+        (
+            vec![fixed("aligned", 25, "5m").aligned("+05:30").build().unwrap()],
+            300,
+        ),
+        (
+            vec![bucket("burst", 3.0, "20/min"), sliding("hourly", 120, "1h")],
+            120,
+        ),
+        (
+            vec![
+                sliding("first", 5, "10s"),
+                bucket("second", 5.0, "6/min"),
+                fixed("third", 40, "10m").build().unwrap(),
+            ],
+            240,
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_client_that_obeys_is_never_denied_in_an_hour() {
+    for (policies, admitted) in policies() {
+        for dialect in DIALECTS {
+            // In all but draft 10 a client reads the same of one limit.
+            let alike = matches!(dialect, Dialect::Draft7 | Dialect::Legacy) && policies.len() == 1;
+            for habit in HABITS.into_iter().take(if alike { 1 } else { 5 }) {
+                let calls = calls_in_an_hour(&policies, dialect, habit).await;
+                // Nor is it told to wait for longer than it must, but for what whole seconds round up.
+                let least = match habit {
+                    Habit::Greedy | Habit::Even => admitted * 3 / 5,
+                    _ => admitted / 3,
+                };
+                assert!(
+                    calls >= least,
+                    "{dialect:?}, {habit:?}: {calls} of {admitted}, {policies:?}"
+                );
+            }
+        }
+    }
+}

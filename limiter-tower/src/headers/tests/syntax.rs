@@ -1,0 +1,265 @@
+use super::*;
+use crate::headers::text::Text;
+use limiter_core::Enforcement;
+use std::time::Duration;
+
+fn bucket(name: &str, capacity: f64, rate: &str) -> Policy {
+    Policy::token_bucket(name)
+        .capacity(capacity)
+        .rate(rate)
+        .build()
+        .unwrap()
+}
+
+fn window(name: &str, limit: u32, window: &str) -> Policy {
+    Policy::sliding_window(name)
+        .limit(limit)
+        .window(window)
+        .build()
+        .unwrap()
+}
+
+fn value<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers[name].to_str().unwrap()
+}
+
+#[tokio::test]
+async fn each_dialect_tells_the_same_in_its_own_words() {
+    let (limits, _clock) = limiter();
+    let policies = [bucket("burst", 100.5, "100/min"), window("daily", 1_000, "1d")];
+    let asks = policies.iter().map(|policy| Ask::new(policy, "ann").cost(30));
+    let decision = limits.check_all(asks).await.unwrap();
+    let told = |dialect| headers(&decision, dialect);
+
+    let eleven = told(Dialect::Draft11);
+    assert_eq!(eleven.len(), 2);
+    assert_eq!(
+        value(&eleven, "ratelimit-policy"),
+        r#""burst";q=100;w=61, "daily";q=1000;w=86400"#
+    );
+    assert_eq!(
+        value(&eleven, "ratelimit"),
+        r#""burst";r=70;t=42, "daily";r=970;t=86400"#
+    );
+    let ten = told(Dialect::Draft10);
+    assert_eq!(ten["ratelimit-policy"], eleven["ratelimit-policy"]);
+    assert_eq!(
+        value(&ten, "ratelimit"),
+        r#""burst";r=70;t=1, "daily";r=970;t=86400"#
+    );
+    let seven = told(Dialect::Draft7);
+    assert_eq!(seven.len(), 2);
+    assert_eq!(value(&seven, "ratelimit-policy"), "100;w=61, 1000;w=86400");
+    assert_eq!(value(&seven, "ratelimit"), "limit=100, remaining=70, reset=42");
+    let legacy = told(Dialect::Legacy);
+    assert_eq!(legacy.len(), 3);
+    assert_eq!(value(&legacy, "x-ratelimit-limit"), "100");
+    assert_eq!(value(&legacy, "x-ratelimit-remaining"), "70");
+    assert_eq!(value(&legacy, "x-ratelimit-reset"), "42");
+    assert!(told(Dialect::None).is_empty());
+}
+
+#[tokio::test]
+async fn a_denial_says_that_nothing_remains_and_when_it_fits() {
+    let (limits, _clock) = limiter();
+    let policies = [window("burst", 5, "1m"), window("daily", 100, "1d")];
+    for (cost, fits) in [(3, true), (3, false)] {
+        let asks = policies.iter().map(|policy| Ask::new(policy, "ann").cost(cost));
+        let decision = limits.check_all(asks).await.unwrap();
+        assert_eq!(decision.is_allowed(), fits);
+        for dialect in DIALECTS.into_iter().filter(|_| !fits) {
+            let read = read(&headers(&decision, dialect), dialect);
+            let first = Read {
+                remaining: 0,
+                window: Some(60),
+            };
+            assert_eq!(read[0], first, "two are left, and three do not fit: {dialect:?}");
+        }
+    }
+}
+
+/// Whatever a policy is called, and however large or small it is.
+#[tokio::test]
+async fn every_list_is_one_of_structured_fields() {
+    let (limits, _clock) = limiter();
+    let long = "n\"\\".repeat(80);
+    let names = [
+        "a",
+        "with space",
+        "quo\"te",
+        "back\\slash",
+        "50%",
+        "café",
+        "tab\tlf\n",
+        "a,b;c=1",
+        "\u{7f}",
+        &long,
+    ];
+    for (place, name) in names.into_iter().enumerate() {
+        let policies = [
+            bucket(name, 0.5, "1/30d"),
+            bucket("large", 1e9, "1_000_000/s"),
+            window("short", 7, "20ms"),
+        ];
+        let asks = policies.iter().map(|policy| Ask::new(policy, place).cost(0));
+        let decision = limits.check_all(asks).await.unwrap();
+        for dialect in [Dialect::Draft11, Dialect::Draft10] {
+            let headers = headers(&decision, dialect);
+            let (policy, limit) = (list(&headers, "ratelimit-policy"), list(&headers, "ratelimit"));
+            assert_eq!((policy.len(), limit.len()), (3, 3), "{name}");
+            for (one, other) in policy.iter().zip(&limit) {
+                assert_eq!(string(one), string(other));
+                assert!(integer(other, "t").unwrap() > 0);
+            }
+            assert_eq!(decoded(string(&policy[0])), name, "it can be told apart");
+            let quotas: Vec<_> = policy.iter().map(|item| integer(item, "q").unwrap()).collect();
+            assert_eq!(quotas, [0, 1_000_000_000, 7]);
+            let windows: Vec<_> = policy.iter().map(|item| integer(item, "w")).collect();
+            assert_eq!(
+                windows,
+                [Some(1_296_000), Some(1_000), None],
+                "none below a second"
+            );
+        }
+        let seven = headers(&decision, Dialect::Draft7);
+        let quotas: Vec<_> = list(&seven, "ratelimit-policy").iter().map(number).collect();
+        assert_eq!(quotas, [0, 1_000_000_000, 7]);
+    }
+}
+
+fn decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap().as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(&part[..2], 16).unwrap());
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn numbers_stay_within_what_a_field_holds() {
+    for (number, written) in [
+        (0, "0"),
+        (9, "9"),
+        (10, "10"),
+        (999_999_999_999_999, "999999999999999"),
+        (u64::MAX, "999999999999999"),
+    ] {
+        let mut text = Text::default();
+        text.integer(number);
+        assert_eq!(text.into_bytes(), written);
+    }
+    let mut text = Text::default();
+    text.seconds(Duration::from_micros(1));
+    text.seconds(Duration::from_micros(1_000_001));
+    assert_eq!(text.into_bytes(), "12", "rounded up");
+}
+
+#[tokio::test]
+async fn of_two_policies_of_one_quota_draft_7_names_one() {
+    let (limits, _clock) = limiter();
+    let policies = [
+        window("second", 10, "1s"),
+        window("minute", 10, "1m"),
+        window("hour", 20, "1h"),
+    ];
+    let headers = headers(&call(&limits, &policies).await, Dialect::Draft7);
+    assert_eq!(value(&headers, "ratelimit-policy"), "10;w=1, 20;w=3600");
+    assert_eq!(
+        value(&headers, "ratelimit"),
+        "limit=10, remaining=9, reset=60",
+        "of two with as much the slower one"
+    );
+}
+
+#[tokio::test]
+async fn what_is_in_flight_has_no_window() {
+    let (limits, _clock) = limiter();
+    let policy = Policy::concurrency("slots").max(3).build().unwrap();
+    let permit = limits.enter(&policy, "ann").await.unwrap();
+    let headers_in = |dialect| headers(permit.decision(), dialect);
+    let eleven = headers_in(Dialect::Draft11);
+    assert_eq!(
+        value(&eleven, "ratelimit-policy"),
+        r#""slots";q=3;qu="concurrent-requests""#
+    );
+    assert_eq!(value(&eleven, "ratelimit"), r#""slots";r=2"#);
+    assert!(headers_in(Dialect::Draft7).is_empty() && headers_in(Dialect::Legacy).is_empty());
+}
+
+#[tokio::test]
+async fn limits_in_shadow_are_not_told_of() {
+    let (limits, _clock) = limiter();
+    let shadow = Policy::sliding_window("shadow").limit(1).window("1m");
+    let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
+    let policies = [shadow, window("burst", 5, "1m")];
+    for remaining in [4, 3] {
+        let headers = headers(&call(&limits, &policies).await, Dialect::Draft11);
+        assert_eq!(
+            value(&headers, "ratelimit"),
+            format!(r#""burst";r={remaining};t=60"#)
+        );
+        assert_eq!(value(&headers, "ratelimit-policy"), r#""burst";q=5;w=60"#);
+    }
+    let alone = call(&limits, &policies[..1]).await;
+    assert!(
+        DIALECTS
+            .iter()
+            .all(|dialect| headers(&alone, *dialect).is_empty())
+    );
+}
+
+/// The headers of a layer further in, of another form, or of nobody.
+#[tokio::test]
+async fn what_is_there_already_is_respected() {
+    let (limits, _clock) = limiter();
+    let policies = [window("outer", 5, "1m")];
+    let decision = call(&limits, &policies).await;
+    let write = |dialect, lines: &[(&'static str, &'static str)]| {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, value.parse().unwrap());
+        }
+        Told::of(&decision, dialect).unwrap().write(&mut headers);
+        headers
+    };
+    let inner = [
+        ("ratelimit-policy", r#""inner";q=9;w=1"#),
+        ("ratelimit", r#""inner";r=1;t=1"#),
+    ];
+    let both = write(Dialect::Draft11, &inner);
+    let names: Vec<_> = list(&both, "ratelimit")
+        .iter()
+        .map(|item| string(item).to_owned())
+        .collect();
+    assert_eq!(names, ["inner", "outer"]);
+    assert_eq!(list(&both, "ratelimit-policy").len(), 2);
+
+    let other = write(
+        Dialect::Draft11,
+        &[("ratelimit", "limit=9, remaining=1, reset=1")],
+    );
+    assert_eq!(
+        other.get_all("ratelimit").iter().count(),
+        1,
+        "a list and a dictionary do not mix"
+    );
+
+    for (line, kept) in [
+        ("limit=9, remaining=3, reset=1", true),
+        ("limit=9, remaining=5, reset=1", false),
+        ("\"inner\";r=9", true),
+    ] {
+        let headers = write(Dialect::Draft7, &[("ratelimit", line)]);
+        assert_eq!(value(&headers, "ratelimit") == line, kept, "{line}");
+    }
+    for (remaining, kept) in [("3", true), ("5", false), ("many", true)] {
+        let headers = write(Dialect::Legacy, &[("x-ratelimit-remaining", remaining)]);
+        assert_eq!(
+            value(&headers, "x-ratelimit-remaining") == remaining,
+            kept,
+            "{remaining}"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! An address as a key: the network within which a client may choose.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use limiter_core::Key;
+
+/// How many leading bits of an address tell clients apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prefixes {
+    /// 1 to 32.
+    v4: u8,
+    /// 1 to 128.
+    v6: u8,
+}
+
+/// An IPv6 subscriber is given a /64 at least, and takes a new address from it whenever it likes.
+impl Default for Prefixes {
+    fn default() -> Self {
+        Self { v4: 32, v6: 64 }
+    }
+}
+
+impl Prefixes {
+    #[track_caller]
+    pub(super) fn with_v4(self, bits: u8) -> Self {
+        assert!(
+            (1..=32).contains(&bits),
+            "an IPv4 prefix has 1 to 32 bits, not {bits}"
+        );
+        Self { v4: bits, ..self }
+    }
+
+    #[track_caller]
+    pub(super) fn with_v6(self, bits: u8) -> Self {
+        assert!(
+            (1..=128).contains(&bits),
+            "an IPv6 prefix has 1 to 128 bits, not {bits}"
+        );
+        Self { v6: bits, ..self }
+    }
+
+    /// `192.0.2.1`, `192.0.2.0/24`, `2001:db8::/64`: one text for each network, whichever of its addresses was seen.
+    pub(super) fn key(self, address: IpAddr) -> Key<'static> {
+        let (network, bits, all) = match address.to_canonical() {
+            IpAddr::V4(address) => (IpAddr::V4(within_v4(address, self.v4)), self.v4, 32),
+            IpAddr::V6(address) => (IpAddr::V6(within_v6(address, self.v6)), self.v6, 128),
+        };
+        // The longest: eight groups of four digits, seven colons, and the bits.
+        let mut text = [0; 48];
+        let mut free = text.as_mut_slice();
+        // What does not fit would be cut off; nothing is longer.
+        let _ = write!(free, "{network}");
+        if bits < all {
+            let _ = write!(free, "/{bits}");
+        }
+        let length = 48 - free.len();
+        Key::from(text.get(..length).unwrap_or(&text)).into_owned()
+    }
+}
+
+fn within_v4(address: Ipv4Addr, bits: u8) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+    Ipv4Addr::from_bits(address.to_bits() & mask)
+}
+
+fn within_v6(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
+    let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+    Ipv6Addr::from_bits(address.to_bits() & mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_cut_to_its_prefix_and_written_in_one_way() {
+        let default = Prefixes::default();
+        for (prefixes, address, key) in [
+            (default, "192.0.2.1", "192.0.2.1"),
+            (default, "::ffff:192.0.2.1", "192.0.2.1"),
+            (default, "2001:db8::1", "2001:db8::/64"),
+            (default, "2001:0DB8:0:0:ffff:ffff:ffff:ffff", "2001:db8::/64"),
+            (default, "2001:db8:0:1::1", "2001:db8:0:1::/64"),
+            (default.with_v6(56), "2001:db8:0:1ff::1", "2001:db8:0:100::/56"),
+            (default.with_v6(1), "2001:db8::1", "::/1"),
+            (default.with_v6(128), "2001:db8::1", "2001:db8::1"),
+            (
+                default.with_v6(127),
+                "1111:2222:3333:4444:5555:6666:7777:8889",
+                "1111:2222:3333:4444:5555:6666:7777:8888/127",
+            ),
+            (default.with_v4(24), "192.0.2.255", "192.0.2.0/24"),
+            (default.with_v4(24), "::ffff:192.0.2.255", "192.0.2.0/24"),
+            (default.with_v4(1), "192.0.2.255", "128.0.0.0/1"),
+        ] {
+            let address = address.parse();
+            assert_eq!(address.map(|address| prefixes.key(address)), Ok(Key::from(key)));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "an IPv6 prefix has 1 to 128 bits, not 0")]
+    fn a_prefix_of_no_bits_would_be_one_budget_for_all() {
+        let _ = Prefixes::default().with_v6(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "an IPv4 prefix has 1 to 32 bits, not 33")]
+    fn a_prefix_that_is_longer_than_the_address_is_a_mistake() {
+        let _ = Prefixes::default().with_v4(33);
+    }
+}

@@ -1,0 +1,244 @@
+//! The client's address behind proxies as the key.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use http::{Extensions, HeaderName, Request, StatusCode, header};
+use limiter_core::__private::Seldom;
+
+use super::ExtractKey;
+use super::address::Prefixes;
+use super::answer::{Answer, Missing, Refusal};
+use super::connection::{Connection, unknown_peer};
+use super::forwarded::{Syntax, nearest_first};
+use super::header::named;
+use super::peer::X_FORWARDED_FOR;
+use super::trust::{Trust, Unknown};
+
+/// Limits by the address of the client, as trusted proxies name it in a header: `X-Forwarded-For`, unless
+/// [`forwarded`](ClientIp::forwarded) or [`named_in`](ClientIp::named_in) chooses another.
+///
+/// Each proxy writes whom it got the request from at the end of the list, so a list is read from its end, and no further than
+/// `trust` reaches: [`hops`](super::hops) counts proxies, [`trusted`](super::trusted) knows their networks. Nothing that the
+/// client writes is read, and so no client chooses its key, or another's.
+///
+/// | what arrives | what becomes of it |
+/// |---|---|
+/// | elements to the left of those of trusted proxies | not read, whatever they are, and however many |
+/// | the other header | not read: whoever wants both has two kinds of proxies, and two layers |
+/// | several lines of the header | one list, in their order |
+/// | fewer elements than [`hops`](super::hops) says | refused: the request came around a proxy, or there are fewer |
+/// | no header, with [`trusted`](super::trusted) | the peer is the client |
+/// | a peer outside of the networks | the peer is the client, its header is not read |
+/// | all addresses are those of proxies | the farthest is the client; of more than 64, refused |
+/// | no peer's address, where it is needed | refused with 500, as by [`peer`](super::peer()) |
+/// | an element where a trusted proxy should have named an address: empty, `unknown`, `_hidden`, a name, not ASCII, malformed | refused, never passed over: what stands to its left nobody vouches for |
+/// | `for` missing or repeated in an element of `Forwarded` | the same |
+/// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and left out of the key |
+/// | an IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) | the IPv4 address |
+///
+/// What is refused is answered with 400 (INVALID_ARGUMENT), and warned of in the log at most once in ten seconds, unless
+/// [`or_peer`](ClientIp::or_peer), [`or_refuse`](ClientIp::or_refuse) or [`or_skip`](ClientIp::or_skip) says otherwise.
+///
+/// Of an IPv6 address the first 64 bits count, since a client may choose the others. The key is the address, or its network:
+/// `192.0.2.1`, `2001:db8::/64`.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use std::convert::Infallible;
+/// # use http::{Request, Response};
+/// # use limiter_core::{Limiter, ManualClock, Policy};
+/// # use limiter_tower::{RateLimitLayer, key};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+/// let policy = Policy::sliding_window("api").limit(1).window("1m").build()?;
+/// let layer = RateLimitLayer::new(&limits, policy).key(key::client_ip(key::hops(1)));
+/// let service = layer.layer(service_fn(
+///     async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())),
+/// ));
+///
+/// let forwarded = async |list: &str| {
+///     let request = Request::builder().header("x-forwarded-for", list).body(()).unwrap();
+///     service.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(forwarded("192.0.2.1").await, 200);
+/// assert_eq!(forwarded("192.0.2.2").await, 200);
+/// assert_eq!(forwarded("203.0.113.9, 192.0.2.1").await, 429, "whatever the client says of itself");
+/// assert_eq!(forwarded("192.0.2.3, unknown").await, 400);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// # }).unwrap();
+/// ```
+pub fn client_ip(trust: Trust) -> ClientIp {
+    ClientIp {
+        trust,
+        header: X_FORWARDED_FOR,
+        syntax: Syntax::List,
+        connection: Connection::default(),
+        prefixes: Prefixes::default(),
+        unknown: Fallback::Missing(Missing::default()),
+    }
+}
+
+/// Finds the key in what proxies say. Made by [`client_ip`].
+#[derive(Clone, Debug)]
+#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+pub struct ClientIp {
+    trust: Trust,
+    header: HeaderName,
+    syntax: Syntax,
+    connection: Connection,
+    prefixes: Prefixes,
+    unknown: Fallback,
+}
+
+/// What becomes of a request of which nobody knows the client.
+#[derive(Clone, Debug)]
+enum Fallback {
+    Missing(Missing),
+    Peer,
+}
+
+impl ClientIp {
+    /// Reads `Forwarded` of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239). Default: `X-Forwarded-For`.
+    ///
+    /// ```
+    /// # use http::Request;
+    /// # use limiter_core::Key;
+    /// # use limiter_tower::key::{self, Answer, ExtractKey};
+    /// let by_client = key::client_ip(key::hops(1)).forwarded();
+    /// let list = r#"for=unknown, for="[2001:db8::17]:4711";proto=https"#;
+    /// let request = Request::builder().header("forwarded", list).body(()).unwrap();
+    /// assert_eq!(by_client.extract(&request), Answer::Key(Key::from("2001:db8::/64")));
+    /// ```
+    pub fn forwarded(self) -> Self {
+        Self {
+            header: header::FORWARDED,
+            syntax: Syntax::Forwarded,
+            ..self
+        }
+    }
+
+    /// Reads another header that lists addresses as `X-Forwarded-For` does, or has only one: with
+    /// [`hops(1)`](super::hops), one that the nearest proxy always sets anew, such as `X-Real-IP` or `CF-Connecting-IP`.
+    /// Default: `X-Forwarded-For`.
+    ///
+    /// # Panics
+    ///
+    /// When `name` cannot be the name of a header.
+    #[track_caller]
+    pub fn named_in(self, name: impl TryInto<HeaderName, Error: Display>) -> Self {
+        Self {
+            header: named(name),
+            syntax: Syntax::List,
+            ..self
+        }
+    }
+
+    /// As [`Peer::ipv6_prefix`](super::Peer::ipv6_prefix). Default: 64.
+    ///
+    /// # Panics
+    ///
+    /// When there are no bits, or more than 128.
+    #[track_caller]
+    pub fn ipv6_prefix(self, bits: u8) -> Self {
+        Self {
+            prefixes: self.prefixes.with_v6(bits),
+            ..self
+        }
+    }
+
+    /// As [`Peer::ipv4_prefix`](super::Peer::ipv4_prefix). Default: 32, all.
+    ///
+    /// # Panics
+    ///
+    /// When there are no bits, or more than 32.
+    #[track_caller]
+    pub fn ipv4_prefix(self, bits: u8) -> Self {
+        Self {
+            prefixes: self.prefixes.with_v4(bits),
+            ..self
+        }
+    }
+
+    /// Where the peer's address is, as [`Peer::told_by`](super::Peer::told_by) says.
+    pub fn told_by(self, find: fn(&Extensions) -> Option<IpAddr>) -> Self {
+        Self {
+            connection: Connection::told_by(find),
+            ..self
+        }
+    }
+
+    /// Answers a request whose client nobody knows with this status or refusal. Default: 400, and 500 where the server does
+    /// not tell the peer.
+    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+        Self {
+            unknown: Fallback::Missing(Missing::Refuse(refusal.into())),
+            ..self
+        }
+    }
+
+    /// Lets a request whose client nobody knows pass, unlimited and uncounted. Default: it is refused.
+    pub fn or_skip(self) -> Self {
+        Self {
+            unknown: Fallback::Missing(Missing::Skip),
+            ..self
+        }
+    }
+
+    /// Limits a request whose client nobody knows by the peer's address: all of them that come through one proxy share a
+    /// budget, as those of which it says `unknown`. Default: it is refused.
+    pub fn or_peer(self) -> Self {
+        Self {
+            unknown: Fallback::Peer,
+            ..self
+        }
+    }
+}
+
+impl<B> ExtractKey<B> for ClientIp {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        let peer = || self.connection.peer(request.extensions());
+        let lines = request.headers().get_all(&self.header).iter();
+        let named = nearest_first(self.syntax, lines.map(|line| line.as_bytes()));
+        match self.trust.client(peer, named) {
+            Ok(client) => Answer::Key(self.prefixes.key(client)),
+            Err(unknown) => self.unknown(unknown, peer),
+        }
+    }
+}
+
+impl ClientIp {
+    #[cold]
+    fn unknown(&self, unknown: Unknown, peer: impl FnOnce() -> Option<IpAddr>) -> Answer<'static> {
+        match &self.unknown {
+            Fallback::Missing(missing) => missing.answer(|| match unknown {
+                Unknown::Peer => unknown_peer(),
+                _ => self.unknown_client(unknown),
+            }),
+            Fallback::Peer => match peer() {
+                Some(peer) => Answer::Key(self.prefixes.key(peer)),
+                None => Answer::Refuse(unknown_peer()),
+            },
+        }
+    }
+
+    fn unknown_client(&self, unknown: Unknown) -> Refusal {
+        static LOGGED: Seldom = Seldom::new();
+        if LOGGED.is_due() {
+            tracing::warn!(
+                header = %self.header,
+                trust = ?self.trust,
+                reason = %unknown,
+                "a request reached its rate limit without its client's address: it came around a proxy, or the proxies are \
+                 others than those that are trusted; said once in ten seconds at most"
+            );
+        }
+        Refusal::new(
+            StatusCode::BAD_REQUEST,
+            "the proxies do not tell whose request this is",
+        )
+    }
+}
+
+#[cfg(test)]
+mod forged;

@@ -1,0 +1,223 @@
+//! Several keys as one.
+
+use http::Request;
+use limiter_core::Key;
+
+use super::ExtractKey;
+use super::answer::Answer;
+use super::later::Later;
+
+/// The key that all together make. Keys that differ in one part differ, whatever stands in the parts.
+#[derive(Default)]
+struct Composed {
+    key: Option<Key<'static>>,
+    /// What is still to come, and what comes after that.
+    rest: Vec<Answer<'static>>,
+}
+
+impl Composed {
+    /// Adds the next one; gives back what ends the matter.
+    fn add(&mut self, answer: Answer<'_>) -> Result<(), Answer<'static>> {
+        match answer {
+            Answer::Key(key) if self.rest.is_empty() => self.key = Some(joined(self.key.take(), &key)),
+            Answer::Key(key) => self.rest.push(Answer::Key(key.into_owned())),
+            Answer::Later(later) => self.rest.push(Answer::Later(later)),
+            Answer::Skip => return Err(Answer::Skip),
+            Answer::Terms(terms) => return Err(Answer::Terms(terms.into_owned())),
+            Answer::Refuse(refusal) => return Err(Answer::Refuse(refusal)),
+        }
+        Ok(())
+    }
+
+    fn answer(self) -> Answer<'static> {
+        if self.rest.is_empty() {
+            return Answer::Key(self.key.unwrap_or(Key::shared()));
+        }
+        Answer::Later(Later::new(self.complete()))
+    }
+
+    async fn complete(self) -> Answer<'static> {
+        let mut composed = self.key;
+        for mut answer in self.rest {
+            while let Answer::Later(later) = answer {
+                answer = later.await;
+            }
+            match answer {
+                Answer::Key(key) => composed = Some(joined(composed, &key)),
+                end => return end,
+            }
+        }
+        Answer::Key(composed.unwrap_or(Key::shared()))
+    }
+}
+
+fn joined(before: Option<Key<'static>>, key: &Key<'_>) -> Key<'static> {
+    match before {
+        Some(before) => before.text(":").key(key),
+        None => Key::shared().key(key),
+    }
+}
+
+/// One key of all, which keeps them apart: `(key::client_ip(key::hops(1)), key::path())` gives each client a budget for each
+/// path. The first that skips, refuses or answers terms decides, and those after it are not asked.
+///
+/// ```
+/// # use http::Request;
+/// # use limiter_tower::key::{self, Answer, ExtractKey};
+/// let by_client_and_path = (key::header("x-api-key"), key::path());
+/// let key = |api_key: &str, path: &str| {
+///     let request = Request::get(path).header("x-api-key", api_key).body(()).unwrap();
+///     match by_client_and_path.extract(&request) {
+///         Answer::Key(key) => key.into_owned(),
+///         other => panic!("{other:?}"),
+///     }
+/// };
+/// assert_eq!(key("ann", "/search"), key("ann", "/search"));
+/// assert_ne!(key("ann", "/search"), key("bob", "/search"));
+/// assert_ne!(key("ann:/a", "/b"), key("ann", "/a:/b"));
+/// ```
+impl<B, E1, E2> ExtractKey<B> for (E1, E2)
+where
+    E1: ExtractKey<B>,
+    E2: ExtractKey<B>,
+{
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        compose(request, [&self.0, &self.1])
+    }
+}
+
+/// As of two.
+impl<B, E1, E2, E3> ExtractKey<B> for (E1, E2, E3)
+where
+    E1: ExtractKey<B>,
+    E2: ExtractKey<B>,
+    E3: ExtractKey<B>,
+{
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        compose(request, [&self.0, &self.1, &self.2])
+    }
+}
+
+/// As of two.
+impl<B, E1, E2, E3, E4> ExtractKey<B> for (E1, E2, E3, E4)
+where
+    E1: ExtractKey<B>,
+    E2: ExtractKey<B>,
+    E3: ExtractKey<B>,
+    E4: ExtractKey<B>,
+{
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        compose(request, [&self.0, &self.1, &self.2, &self.3])
+    }
+}
+
+fn compose<B, const N: usize>(request: &Request<B>, extractors: [&dyn ExtractKey<B>; N]) -> Answer<'static> {
+    let mut composed = Composed::default();
+    for extractor in extractors {
+        if let Err(end) = composed.add(extractor.extract(request)) {
+            return end;
+        }
+    }
+    composed.answer()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::panic, reason = "a test ends that way")]
+
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use http::StatusCode;
+
+    use super::super::{from_async, header, path, shared};
+    use super::*;
+
+    fn request() -> Request<()> {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.uri = http::Uri::from_static("/a:b");
+        Request::from_parts(head, ())
+    }
+
+    /// An answer that has to be waited for.
+    fn later<A: super::super::IntoAnswer + Clone + Send + 'static>(answer: A) -> impl ExtractKey<()> {
+        from_async(move |_| std::future::ready(answer.clone()))
+    }
+
+    fn answer(extractor: &impl ExtractKey<()>) -> Answer<'static> {
+        match extractor.extract(&request()) {
+            Answer::Key(key) => Answer::Key(key.into_owned()),
+            Answer::Later(later) => match pin!(later).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => panic!("nothing here has to be waited for"),
+            },
+            Answer::Skip => Answer::Skip,
+            Answer::Terms(terms) => Answer::Terms(terms.into_owned()),
+            Answer::Refuse(refusal) => Answer::Refuse(refusal),
+        }
+    }
+
+    #[test]
+    fn what_comes_later_stands_where_it_would_have_stood() {
+        let at_once = answer(&(path(), |_: &Request<()>| "b", shared()));
+        assert_eq!(at_once, Answer::Key(Key::shared().part("/a:b").text(":b:")));
+        for extractor in [
+            &(path(), later("b"), shared()) as &dyn ExtractKey<()>,
+            &(later("/a:b"), later("b"), later("")),
+            &(later("/a:b"), |_: &Request<()>| "b", shared()),
+        ] {
+            assert_eq!(
+                answer(&|request: &Request<()>| match extractor.extract(request) {
+                    Answer::Later(later) => Answer::Later(later),
+                    other => panic!("{other:?}"),
+                }),
+                at_once
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_that_skips_or_refuses_decides() {
+        let never = |_: &Request<()>| -> &'static str { panic!("it is not asked") };
+        let skip = |_: &Request<()>| Answer::Skip;
+        let refusal = Answer::Refuse(StatusCode::FORBIDDEN.into());
+        assert_eq!(answer(&(path(), skip, never)), Answer::Skip);
+        assert_eq!(
+            answer(&(path(), header("x-api-key").or_refuse(403), never)),
+            refusal
+        );
+        assert_eq!(answer(&(later("a"), skip, never)), Answer::Skip);
+        assert_eq!(
+            answer(&(later("a"), later(Err::<u64, _>(StatusCode::FORBIDDEN)))),
+            refusal
+        );
+    }
+
+    #[test]
+    fn parts_stay_apart_and_so_do_their_groups() {
+        let key = |text: &'static str, group: Option<&'static str>| {
+            move |_: &Request<()>| match group {
+                Some(group) => Key::from(text).in_group(group),
+                None => Key::from(text),
+            }
+        };
+        let pairs = [
+            answer(&(key("a:b", None), key("c", None))),
+            answer(&(key("a", None), key("b:c", None))),
+            answer(&(key("a%3Ab", None), key("c", None))),
+            answer(&(key("a", Some("g")), key("b", None))),
+            answer(&(key("a", None), key("b", Some("g")))),
+            answer(&(key("a", Some("g")), key("b", Some("g")))),
+            answer(&(key("a", Some("g")), key("b", Some("h")))),
+            answer(&(key("g|a", None), key("b", None))),
+            answer(&(key("", None), key("", None))),
+            answer(&(key("", None), key("", None), key("", None))),
+        ];
+        for (place, pair) in pairs.iter().enumerate() {
+            assert!(
+                !pairs.iter().skip(place + 1).any(|other| other == pair),
+                "{pair:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What axum's extractors find as the key.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use http::Request;
+
+use super::ExtractKey;
+use super::answer::{Answer, IntoAnswer, Refusal};
+use super::later::{Later, head_of};
+
+/// Limits by what an axum extractor finds, or a tuple of them: anything that is `FromRequestParts` with this state, such as
+/// verified claims, a session, path parameters. The closure makes a key of it ([`IntoAnswer`]).
+///
+/// A request that the extractor rejects is answered with the extractor's own response, status, headers and body; a gRPC
+/// client gets the code that is paired with the status. The extractor works on a copy of the request's head, so a handler
+/// that wants the same extracts again.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use axum::{Router, body::Body, extract::{FromRequestParts, Request}, routing::get};
+/// # use http::{Method, StatusCode, request::Parts};
+/// # use limiter_core::{Key, Limiter, ManualClock, Policy};
+/// # use limiter_tower::{RateLimitLayer, key};
+/// # use tower::ServiceExt;
+/// #[derive(Clone)]
+/// struct App {
+///     secret: &'static str,
+/// }
+///
+/// struct Claims {
+///     sub: String,
+/// }
+///
+/// impl FromRequestParts<App> for Claims {
+///     type Rejection = (StatusCode, &'static str);
+///
+///     async fn from_request_parts(head: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+///         let token = head.headers.get("authorization").and_then(|token| token.to_str().ok());
+///         let sub = token.and_then(|token| token.strip_suffix(app.secret));
+///         let sub = sub.ok_or((StatusCode::UNAUTHORIZED, "who are you?"))?;
+///         Ok(Self { sub: sub.to_owned() })
+///     }
+/// }
+///
+/// let app = App { secret: ".signed" };
+/// let by_user_and_method = key::from_parts(app, |(method, claims): (Method, Claims)| {
+///     Key::from("user:").part(claims.sub).text(":").part(method)
+/// });
+///
+/// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+/// let policy = Policy::sliding_window("api").limit(1).window("1m").build()?;
+/// let app: Router = Router::new()
+///     .route("/", get(async || "hello"))
+///     .layer(RateLimitLayer::new(&limits, policy).key(by_user_and_method));
+/// let ask = async |token: &str| {
+///     let request = Request::get("/").header("authorization", token).body(Body::empty()).unwrap();
+///     app.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(ask("ann.signed").await, 200);
+/// assert_eq!(ask("ann.signed").await, 429);
+/// assert_eq!(ask("bob.signed").await, 200);
+/// assert_eq!(ask("eve").await, 401);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropped while the extractor runs, the request is not charged.
+pub fn from_parts<T, S, F, A>(state: S, key: F) -> FromParts<T, S, F>
+where
+    T: FromRequestParts<S> + 'static,
+    S: Send + Sync + 'static,
+    F: Fn(T) -> A + Send + Sync + 'static,
+    A: IntoAnswer,
+{
+    FromParts {
+        given: Arc::new((state, key)),
+        extracted: PhantomData,
+    }
+}
+
+/// Finds the key by axum's extractor `T`. Made by [`from_parts`].
+#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+pub struct FromParts<T, S, F> {
+    given: Arc<(S, F)>,
+    extracted: PhantomData<fn() -> T>,
+}
+
+impl<B, T, S, F, A> ExtractKey<B> for FromParts<T, S, F>
+where
+    T: FromRequestParts<S> + 'static,
+    S: Send + Sync + 'static,
+    F: Fn(T) -> A + Send + Sync + 'static,
+    A: IntoAnswer,
+{
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        let given = Arc::clone(&self.given);
+        let mut head = head_of(request);
+        Answer::Later(Later::new(async move {
+            let (state, key) = &*given;
+            let response = match T::from_request_parts(&mut head, state).await {
+                Ok(extracted) => return key(extracted).into_answer(),
+                Err(rejection) => rejection.into_response(),
+            };
+            Answer::Refuse(refusal(response).await)
+        }))
+    }
+}
+
+/// The longest body of a rejection that is passed on.
+const MOST_BYTES: usize = 64 * 1024;
+
+/// A body that is longer, or that fails, is left out.
+async fn refusal(rejection: Response) -> Refusal {
+    let (head, body) = rejection.into_parts();
+    match axum::body::to_bytes(body, MOST_BYTES).await {
+        Ok(body) => Response::from_parts(head, body).into(),
+        Err(_) => head.status.into(),
+    }
+}
+
+impl<T, S, F> Clone for FromParts<T, S, F> {
+    fn clone(&self) -> Self {
+        Self {
+            given: Arc::clone(&self.given),
+            extracted: PhantomData,
+        }
+    }
+}
+
+impl<T, S, F> fmt::Debug for FromParts<T, S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromParts")
+            .field("extracted", &std::any::type_name::<T>())
+            .finish_non_exhaustive()
+    }
+}

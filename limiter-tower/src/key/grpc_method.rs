@@ -1,0 +1,94 @@
+//! The method that a gRPC client calls as the key.
+
+use http::{Request, StatusCode};
+use limiter_core::Key;
+
+use super::ExtractKey;
+use super::answer::{Answer, Missing, Refusal};
+
+/// Limits each gRPC method by itself, for all callers together: the key is `package.Service/Method`.
+///
+/// A request whose path names no method is refused with 501 (UNIMPLEMENTED), as servers answer it, unless
+/// [`or_refuse`](GrpcMethod::or_refuse) or [`or_skip`](GrpcMethod::or_skip) says otherwise. Whether the server has the method
+/// is not known here: one that it does not have gets a budget of its own.
+///
+/// ```
+/// # use http::Request;
+/// # use limiter_core::Key;
+/// # use limiter_tower::key::{self, Answer, ExtractKey};
+/// let request = Request::post("http://[::1]:50051/helloworld.Greeter/SayHello").body(()).unwrap();
+/// assert_eq!(
+///     key::grpc_method().extract(&request),
+///     Answer::Key(Key::from("helloworld.Greeter/SayHello")),
+/// );
+/// ```
+pub fn grpc_method() -> GrpcMethod {
+    GrpcMethod {
+        missing: Missing::default(),
+    }
+}
+
+/// Takes the gRPC method as the key. Made by [`grpc_method`].
+#[derive(Clone, Debug)]
+#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+pub struct GrpcMethod {
+    missing: Missing,
+}
+
+impl GrpcMethod {
+    /// Answers a request that names no method with this status or refusal. Default: 501.
+    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+        Self {
+            missing: Missing::Refuse(refusal.into()),
+        }
+    }
+
+    /// Lets a request that names no method pass, unlimited and uncounted. Default: it is refused.
+    pub fn or_skip(self) -> Self {
+        Self {
+            missing: Missing::Skip,
+        }
+    }
+}
+
+impl<B> ExtractKey<B> for GrpcMethod {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        match method(request.uri().path()) {
+            Some(method) => Answer::Key(Key::from(method)),
+            None => self
+                .missing
+                .answer(|| Refusal::new(StatusCode::NOT_IMPLEMENTED, "the path names no gRPC method")),
+        }
+    }
+}
+
+/// `Service/Method` of a path `/Service/Method`.
+fn method(path: &str) -> Option<&str> {
+    let path = path.strip_prefix('/')?;
+    let (service, method) = path.split_once('/')?;
+    let names_both = !service.is_empty() && !method.is_empty() && !method.contains('/');
+    names_both.then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_a_service_and_a_name() {
+        assert_eq!(method("/a.b.Greeter/Greet"), Some("a.b.Greeter/Greet"));
+        for other in [
+            "",
+            "/",
+            "*",
+            "/greet",
+            "//Greet",
+            "/Greeter/",
+            "/a/b/c",
+            "/a//b",
+            "a/b",
+        ] {
+            assert_eq!(method(other), None, "{other}");
+        }
+    }
+}

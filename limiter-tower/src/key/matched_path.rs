@@ -1,0 +1,88 @@
+//! The template of the route that axum has chosen as the key.
+
+use axum::extract::MatchedPath;
+use http::{Request, StatusCode};
+use limiter_core::__private::Seldom;
+use limiter_core::Key;
+
+use super::ExtractKey;
+use super::answer::{Answer, Missing, Refusal};
+
+/// Limits each route of an axum router by itself: `/users/1` and `/users/2` share the budget of `/users/{id}`.
+///
+/// A request that no route matches is refused with 404 (NOT_FOUND), unless [`or_refuse`](Matched::or_refuse) or
+/// [`or_skip`](Matched::or_skip) says otherwise: a router with a fallback wants the latter. So is every request where the
+/// layer stands around the router instead of in it, and a warning in the log says so, at most once in ten seconds.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use axum::{Router, body::Body, extract::Request, routing::get};
+/// # use limiter_core::{Limiter, ManualClock, Policy};
+/// # use limiter_tower::{RateLimitLayer, key};
+/// # use tower::ServiceExt;
+/// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+/// let policy = Policy::sliding_window("routes").limit(1).window("1m").build()?;
+/// let app: Router = Router::new()
+///     .route("/users/{id}", get(async || "a user"))
+///     .route("/search", get(async || "found"))
+///     .layer(RateLimitLayer::new(&limits, policy).key(key::matched_path()));
+///
+/// let ask = async |path: &str| {
+///     let request = Request::get(path).body(Body::empty()).unwrap();
+///     app.clone().oneshot(request).await.unwrap().status()
+/// };
+/// assert_eq!(ask("/users/1").await, 200);
+/// assert_eq!(ask("/users/2").await, 429);
+/// assert_eq!(ask("/search").await, 200);
+/// assert_eq!(ask("/nowhere").await, 404);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// # }).unwrap();
+/// ```
+pub fn matched_path() -> Matched {
+    Matched {
+        missing: Missing::default(),
+    }
+}
+
+/// Takes the template of the matched route as the key. Made by [`matched_path`].
+#[derive(Clone, Debug)]
+#[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
+pub struct Matched {
+    missing: Missing,
+}
+
+impl Matched {
+    /// Answers a request that no route matches with this status or refusal. Default: 404.
+    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+        Self {
+            missing: Missing::Refuse(refusal.into()),
+        }
+    }
+
+    /// Lets a request that no route matches pass, unlimited and uncounted. Default: it is refused.
+    pub fn or_skip(self) -> Self {
+        Self {
+            missing: Missing::Skip,
+        }
+    }
+}
+
+impl<B> ExtractKey<B> for Matched {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        match request.extensions().get::<MatchedPath>() {
+            Some(path) => Answer::Key(Key::from(path.as_str())),
+            None => self.missing.answer(unmatched),
+        }
+    }
+}
+
+fn unmatched() -> Refusal {
+    static LOGGED: Seldom = Seldom::new();
+    if LOGGED.is_due() {
+        tracing::warn!(
+            "a request reached its rate limit without a matched path: no route matches it, or the layer stands around the \
+             router instead of in it; said once in ten seconds at most"
+        );
+    }
+    Refusal::from(StatusCode::NOT_FOUND)
+}

@@ -1,0 +1,122 @@
+//! Which proxies are believed, and so whose address a client's is. Pure.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::{IpNet, Ipv4Net};
+
+/// Which proxies are believed: made by [`hops`] or [`trusted`], for [`client_ip`](super::client_ip()).
+#[derive(Clone, Debug)]
+#[must_use = "it is to be given to `key::client_ip`"]
+pub struct Trust(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Hops(u8),
+    Networks(Arc<[IpNet]>),
+}
+
+/// Believes so many proxies, all of which every request passes: 1 for a load balancer in front of the server, 2 for a
+/// content network in front of that.
+///
+/// The client is whom the farthest of them names: the element at this place, counted from the right. With 0 it is the
+/// peer, and the header is not read.
+///
+/// The server must be reached through these proxies only: who gets around one of them names itself what it likes. Where the
+/// proxies' addresses are known, [`trusted`] also asks who the peer is.
+pub fn hops(proxies: u8) -> Trust {
+    Trust(Kind::Hops(proxies))
+}
+
+/// Believes the proxies in these networks.
+///
+/// The client is the first address that is not one of theirs, read from the peer and then from the right. A peer that is no
+/// proxy is the client itself, whatever its headers say. Where all are proxies, the farthest is the client: it asks on its
+/// own account, as load balancers do that look after health.
+///
+/// Name the proxies, and no network in which there are clients as well: they would be taken for proxies, and so could name
+/// themselves what they like.
+///
+/// ```
+/// use limiter_tower::key;
+///
+/// let proxies = ["10.0.7.0/24".parse()?, "2001:db8:7::/48".parse()?];
+/// let by_client = key::client_ip(key::trusted(proxies));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn trusted(networks: impl IntoIterator<Item = IpNet>) -> Trust {
+    Trust(Kind::Networks(networks.into_iter().map(folded).collect()))
+}
+
+/// A network of IPv4 addresses that are mapped into IPv6 as the IPv4 network: addresses are folded so before they are compared.
+fn folded(network: IpNet) -> IpNet {
+    const MAPPED_BITS: u8 = 96;
+    let (IpAddr::V4(address), Some(bits)) = (
+        network.addr().to_canonical(),
+        network.prefix_len().checked_sub(MAPPED_BITS),
+    ) else {
+        return network;
+    };
+    Ipv4Net::new(address, bits).map_or(network, IpNet::V4)
+}
+
+/// Why nobody knows who the client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// The server does not tell who has connected.
+    Peer,
+    /// Fewer proxies have named somebody than the request should have passed.
+    TooFew,
+    /// The proxy whose word counts has named nobody.
+    Unnamed,
+    /// More proxies than anybody has.
+    TooMany,
+}
+
+/// A request passes no more proxies than this.
+const MOST_PROXIES: usize = 64;
+
+impl Trust {
+    /// The client's address, by the peer's, and those that the proxies name, the nearest first.
+    pub(crate) fn client(
+        &self,
+        peer: impl FnOnce() -> Option<IpAddr>,
+        mut named: impl Iterator<Item = Option<IpAddr>>,
+    ) -> Result<IpAddr, Unknown> {
+        match &self.0 {
+            Kind::Hops(proxies) => match proxies.checked_sub(1) {
+                None => peer().ok_or(Unknown::Peer),
+                Some(nearer) => {
+                    let farthest = named.nth(usize::from(nearer)).ok_or(Unknown::TooFew)?;
+                    farthest.ok_or(Unknown::Unnamed)
+                }
+            },
+            Kind::Networks(networks) => {
+                let is_proxy = |address: &IpAddr| networks.iter().any(|network| network.contains(address));
+                let mut client = peer().ok_or(Unknown::Peer)?;
+                for _ in 0..=MOST_PROXIES {
+                    if !is_proxy(&client) {
+                        return Ok(client);
+                    }
+                    client = match named.next() {
+                        Some(next) => next.ok_or(Unknown::Unnamed)?,
+                        None => return Ok(client),
+                    };
+                }
+                Err(Unknown::TooMany)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Peer => "the server does not tell the peer's address",
+            Self::TooFew => "the header names fewer addresses than there should be proxies",
+            Self::Unnamed => "a trusted proxy names no address",
+            Self::TooMany => "the header names more proxies than are followed",
+        })
+    }
+}

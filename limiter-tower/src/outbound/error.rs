@@ -1,0 +1,90 @@
+//! How a request fails that is not sent.
+
+use std::error::Error;
+use std::fmt;
+
+use http::Request;
+use limiter_core::Rejection;
+
+use crate::key::Refusal;
+
+/// The error of an outbound service: the inner service's, or why a request was not sent. As tower's `BoxError`.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Finds in an error why a request was not sent: the [`Rejection`] itself, or the one behind it, in a `tonic::Status`, say, or
+/// in what another layer has made of it.
+///
+/// ```
+/// use limiter_core::{ConfigError, Rejection};
+/// use limiter_tower::outbound;
+///
+/// let error: outbound::BoxError = Rejection::Config(ConfigError::AlreadyInstalled).into();
+/// assert!(matches!(outbound::rejection(&*error), Some(Rejection::Config(_))));
+/// assert!(outbound::rejection(&std::io::Error::other("connection reset")).is_none());
+/// ```
+#[must_use]
+pub fn rejection<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Rejection> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(rejection) = error.downcast_ref() {
+            return Some(rejection);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl Error for Refusal {}
+
+/// Why a request was not sent.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    Rejected(Rejection),
+    Refused(Refusal),
+}
+
+impl Unsent {
+    /// A hook's terms name policies of their own, and a client is held to one.
+    #[cold]
+    pub(super) fn terms() -> Self {
+        Self::Refused(Refusal::new(
+            http::StatusCode::INTERNAL_SERVER_ERROR,
+            "an outbound layer is given a key, and no terms: its policy is that of the peer",
+        ))
+    }
+
+    /// A client of tonic makes a status of every error, and the right one of those that are a status already.
+    #[cfg_attr(
+        not(feature = "tonic"),
+        expect(unused_variables, reason = "they all fail alike")
+    )]
+    pub(super) fn error_of<B>(self, request: &Request<B>) -> BoxError {
+        #[cfg(feature = "tonic")]
+        if let crate::respond::Protocol::Grpc { .. } = crate::respond::Protocol::of(request) {
+            return self.into_status().into();
+        }
+        match self {
+            Self::Rejected(rejection) => rejection.into(),
+            Self::Refused(refusal) => refusal.into(),
+        }
+    }
+
+    #[cfg(feature = "tonic")]
+    fn into_status(self) -> tonic::Status {
+        match self {
+            Self::Rejected(rejection) => rejection.into(),
+            Self::Refused(refusal) => {
+                let code = tonic::Code::from_i32(crate::grpc::code(refusal.status()));
+                let mut status = tonic::Status::new(code, refusal.message());
+                status.set_source(std::sync::Arc::new(refusal));
+                status
+            }
+        }
+    }
+}

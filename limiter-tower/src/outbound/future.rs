@@ -1,0 +1,194 @@
+//! The future of a request that is sent, or is not.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use limiter_core::{Decision, Key};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::error::{BoxError, Unsent};
+use super::peer::Peer;
+use crate::key::{Answer, Later};
+
+pin_project! {
+    /// The future of [`Outbound`](crate::outbound::Outbound).
+    ///
+    /// While the request waits, or Redis is asked, the future holds the client that was found ready; one that is not sent gives
+    /// it back uncalled.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that is dropped while it waits for a permit or for the end of a pause leaves, and is charged nothing. One that
+    /// does not wait, dropped while Redis is asked, may have been charged.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct OutboundFuture<S: Service<Request<B>>, B> {
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S: Service<Request<B>>, B> {
+        Asking { asked: Option<Box<Asked<S, B>>> },
+        Calling { #[pin] inner: S::Future, listening: Option<Listening> },
+        Unsent { error: Option<BoxError> },
+    }
+}
+
+/// A question on its way, and the request that waits for its answer.
+struct Asked<S, B> {
+    asking: Asking,
+    ready: S,
+    request: Request<B>,
+}
+
+/// The limiter's own future borrows what a `Service::Future` cannot: hence the box.
+type Asking = Pin<Box<dyn Future<Output = Result<Option<Listening>, Unsent>> + Send>>;
+
+/// What is to be done with a response.
+pub(super) struct Listening {
+    peer: Arc<Peer>,
+    key: Key<'static>,
+    shown: Option<Box<Decision>>,
+}
+
+impl Listening {
+    /// The decision is shown where the store did not make it, or it is not what it would be in earnest.
+    pub(super) fn new(peer: &Arc<Peer>, key: Key<'static>, decision: Decision) -> Self {
+        let is_special = decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
+        Self {
+            peer: Arc::clone(peer),
+            key,
+            shown: is_special.then(|| Box::new(decision)),
+        }
+    }
+
+    fn to<B>(self, response: &mut Response<B>) {
+        self.peer.hear(&self.key, response);
+        if let Some(decision) = self.shown {
+            response.extensions_mut().insert(*decision);
+        }
+    }
+}
+
+async fn ask(peer: Arc<Peer>, key: Key<'static>) -> Result<Option<Listening>, Unsent> {
+    let decision = peer.ask(&key).await.map_err(Unsent::Rejected)?;
+    Ok(Some(Listening::new(&peer, key, decision)))
+}
+
+impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
+    pub(super) fn asking(peer: Arc<Peer>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
+        Self::waiting(Box::pin(ask(peer, key)), ready, request)
+    }
+
+    /// Asks for the key that is found then.
+    pub(super) fn extracting(peer: Arc<Peer>, later: Later, ready: S, request: Request<B>) -> Self {
+        let asking = Box::pin(async move {
+            let mut later = later;
+            loop {
+                later = match later.await {
+                    Answer::Key(key) => return ask(peer, key).await,
+                    Answer::Skip => return Ok(None),
+                    Answer::Refuse(refusal) => return Err(Unsent::Refused(refusal)),
+                    Answer::Terms(_) => return Err(Unsent::terms()),
+                    Answer::Later(later) => later,
+                };
+            }
+        });
+        Self::waiting(asking, ready, request)
+    }
+
+    fn waiting(asking: Asking, ready: S, request: Request<B>) -> Self {
+        let asked = Asked {
+            asking,
+            ready,
+            request,
+        };
+        let asked = Some(Box::new(asked));
+        Self {
+            state: State::Asking { asked },
+        }
+    }
+
+    pub(super) fn calling(inner: S::Future, listening: Option<Listening>) -> Self {
+        Self {
+            state: State::Calling { inner, listening },
+        }
+    }
+
+    pub(super) fn unsent(error: BoxError) -> Self {
+        Self {
+            state: State::Unsent { error: Some(error) },
+        }
+    }
+}
+
+impl<S, B, ResBody> Future for OutboundFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>, Error: Into<BoxError>>,
+{
+    type Output = Result<Response<ResBody>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Calling { inner, listening } => {
+                    let mut response = ready!(inner.poll(context)).map_err(Into::into)?;
+                    if let Some(listening) = listening.take() {
+                        listening.to(&mut response);
+                    }
+                    return Poll::Ready(Ok(response));
+                }
+                StateProj::Asking { asked } => {
+                    let Some(waiting) = asked else { ended() };
+                    let answer = ready!(waiting.asking.as_mut().poll(context));
+                    let Some(waiting) = asked.take() else { ended() };
+                    let Asked {
+                        mut ready, request, ..
+                    } = *waiting;
+                    match answer {
+                        Ok(listening) => State::Calling {
+                            inner: ready.call(request),
+                            listening,
+                        },
+                        Err(unsent) => State::Unsent {
+                            error: Some(unsent.error_of(&request)),
+                        },
+                    }
+                }
+                StateProj::Unsent { error } => {
+                    let Some(error) = error.take() else { ended() };
+                    return Poll::Ready(Err(error));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+#[cold]
+fn ended() -> ! {
+    #[expect(clippy::panic, reason = "as every future, this one ends once")]
+    {
+        panic!("a response polled for again after it was given")
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for OutboundFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Asking { .. } => "Asking",
+            State::Calling { .. } => "Calling",
+            State::Unsent { .. } => "Unsent",
+        };
+        f.debug_struct("OutboundFuture")
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}

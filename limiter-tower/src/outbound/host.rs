@@ -1,0 +1,56 @@
+//! The host as the key.
+
+use http::header::HOST;
+use http::uri::Authority;
+use http::{Request, StatusCode};
+use limiter_core::Key;
+
+use crate::key::{Answer, ExtractKey, Refusal};
+
+/// Gives each host that a client calls a budget of its own: the host of the request's URI, else that of its `Host` header, in
+/// lower case and without the port.
+///
+/// A request that names none is not sent: its error is a [`Refusal`] with 400.
+///
+/// ```
+/// use http::Request;
+/// use limiter_core::Key;
+/// use limiter_tower::key::{Answer, ExtractKey};
+/// use limiter_tower::outbound;
+///
+/// let request = Request::get("https://API.example.com:8443/v1").body(()).unwrap();
+/// assert_eq!(outbound::host().extract(&request), Answer::Key(Key::from("api.example.com")));
+/// ```
+pub fn host() -> Host {
+    Host(())
+}
+
+/// Finds the key in the host that is called. Made by [`host`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "an extractor is to be given to `OutboundLayer::key`"]
+pub struct Host(());
+
+impl<B> ExtractKey<B> for Host {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+        if let Some(host) = request.uri().host() {
+            return Answer::Key(in_lower_case(host));
+        }
+        let header = request.headers().get(HOST).map(|host| host.as_bytes());
+        match header.map(Authority::try_from) {
+            Some(Ok(authority)) => Answer::Key(in_lower_case(authority.host()).into_owned()),
+            _ => Answer::Refuse(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                "the request does not say which host it is for",
+            )),
+        }
+    }
+}
+
+/// Clients write a host as they like, and it is the same.
+fn in_lower_case(host: &str) -> Key<'_> {
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Key::from(host.to_ascii_lowercase())
+    } else {
+        Key::from(host)
+    }
+}

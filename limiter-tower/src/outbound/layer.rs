@@ -1,0 +1,197 @@
+//! The layer: by what, and by whose budget, requests to a peer are held back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use limiter_core::{Amount, ConfigError, Limiter, Policy};
+use tower_layer::Layer;
+
+use super::peer::{Limit, Peer};
+use super::service::Outbound;
+use crate::key::{self, Shared};
+use crate::layer::RateLimitLayer;
+
+/// Holds requests to a peer back, so that a client keeps to the peer's quota, and to what the peer says of it. Made by
+/// [`RateLimitLayer::outbound`]; the module [`outbound`](crate::outbound) tells how to use it.
+pub struct OutboundLayer<E = Shared> {
+    peer: Arc<Peer>,
+    key: Arc<E>,
+}
+
+impl RateLimitLayer {
+    /// Limits the requests that a client sends: they are held to `policy`, and to the pauses for which the peer asks.
+    ///
+    /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says otherwise. Clones of the layer, and
+    /// the services that it wraps, share the limiter and what they heard of the peer.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use http::{Request, Response};
+    /// use limiter_core::{Limiter, ManualClock, Policy, Rejection};
+    /// use limiter_tower::{RateLimitLayer, outbound};
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{ServiceBuilder, ServiceExt};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let stripe = Policy::token_bucket("stripe").capacity(1).rate("1/s").build()?;
+    /// let client = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::outbound(&limits, stripe))
+    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("paid")));
+    ///
+    /// assert_eq!(client.clone().oneshot(Request::new(())).await.unwrap().into_body(), "paid");
+    /// let error = client.clone().oneshot(Request::new(())).await.unwrap_err();
+    /// assert!(matches!(outbound::rejection(&*error), Some(Rejection::Limited(_))));
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(client.oneshot(Request::new(())).await.is_ok());
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn outbound(limiter: &Limiter, policy: Policy) -> OutboundLayer {
+        OutboundLayer::new(limiter, Limit::Given(policy))
+    }
+
+    /// Limits the requests that a client sends by the policy that stands under this name in the limiter's book when they are
+    /// sent. Where there is none, the limiter says what becomes of them ([`OnNotConfigured`](limiter_core::OnNotConfigured));
+    /// the peer's pauses count all the same.
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    /// use limiter_tower::RateLimitLayer;
+    ///
+    /// let book = PolicyBook::new().with(Policy::token_bucket("stripe").capacity(20).rate("10/s").build()?);
+    /// let limits = Limiter::in_process().book(&book).build();
+    /// let layer = RateLimitLayer::outbound_named(&limits, "stripe");
+    /// # let _ = layer;
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn outbound_named(limiter: &Limiter, policy: impl Into<String>) -> OutboundLayer {
+        OutboundLayer::new(limiter, Limit::Named(policy.into().into()))
+    }
+}
+
+impl OutboundLayer {
+    /// How long a pause lasts at most, whatever the peer asks for, unless the layer says otherwise: five minutes.
+    pub const DEFAULT_AT_MOST_PAUSED: Duration = Duration::from_secs(300);
+
+    fn new(limiter: &Limiter, limit: Limit) -> Self {
+        let peer = Peer::new(limiter.clone(), limit, Self::DEFAULT_AT_MOST_PAUSED);
+        Self {
+            peer: Arc::new(peer),
+            key: Arc::new(key::shared()),
+        }
+    }
+}
+
+impl<E> OutboundLayer<E> {
+    /// Whose permits a request takes, and which requests pause together: one of the extractors in [`key`](crate::key), such as
+    /// `key::header("authorization")`, [`outbound::host()`](crate::outbound::host), or a closure over the request. Default: all
+    /// share one budget.
+    ///
+    /// What the peer counts apart needs keys apart: a pause for one of its quotas would hold up the others.
+    ///
+    /// A request for which the extractor has no key is not sent; its error is the [`Refusal`](key::Refusal). One that is
+    /// skipped is sent without a look at limit and pauses, and its response is not listened to.
+    pub fn key<K>(self, extractor: K) -> OutboundLayer<K> {
+        OutboundLayer {
+            peer: self.peer,
+            key: Arc::new(extractor),
+        }
+    }
+
+    /// How many permits a request takes. Default: 1. A cost of 0 is held to the peer's pauses alone.
+    pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        Arc::make_mut(&mut self.peer).cost = cost.try_into().map_err(Into::into);
+        self
+    }
+
+    /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a pause, and then for its
+    /// permit, first come, first served, as [`Limiter::acquire`]. It fails at once when it is certain that the time does not
+    /// suffice. Default: zero, so it does not wait, but for what the policy says of a denial
+    /// ([`OnDenial`](limiter_core::OnDenial)), which this replaces.
+    ///
+    /// So many requests wait at a time as the limiter lets wait
+    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)), those that wait for a pause to end
+    /// included.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # use http::{Request, Response};
+    /// # use limiter_core::{Limiter, ManualClock, Policy};
+    /// # use limiter_tower::RateLimitLayer;
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tower::{ServiceBuilder, ServiceExt};
+    /// # let clock = ManualClock::new();
+    /// # let limits = Limiter::in_process().clock(&clock).build();
+    /// # let policy = Policy::token_bucket("them").capacity(1).rate("1/s").build()?;
+    /// let client = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2)))
+    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    ///
+    /// assert!(client.clone().oneshot(Request::new(())).await.is_ok());
+    /// let second = client.oneshot(Request::new(()));
+    /// let (second, ()) = tokio::join!(second, async { clock.advance(Duration::from_secs(1)) });
+    /// assert!(second.is_ok());
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn wait_up_to(mut self, wait: Duration) -> Self {
+        Arc::make_mut(&mut self.peer).wait = wait;
+        self
+    }
+
+    /// How long a pause lasts at most, counted from the response that asked for it; a broken or hostile peer must not stop a
+    /// client for ever. Default: [`DEFAULT_AT_MOST_PAUSED`](OutboundLayer::DEFAULT_AT_MOST_PAUSED). Zero: what the peer says is
+    /// not listened to.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # use http::{Request, Response};
+    /// # use limiter_core::{Limiter, ManualClock, Policy};
+    /// # use limiter_tower::{RateLimitLayer, outbound};
+    /// # use std::time::Duration;
+    /// # use tower::{ServiceBuilder, ServiceExt};
+    /// # let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// # let policy = Policy::token_bucket("them").capacity(10).rate("1/s").build()?;
+    /// let client = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::outbound(&limits, policy).at_most_paused(Duration::from_secs(60)))
+    ///     .service_fn(async |_: Request<()>| Response::builder().status(429).header("retry-after", "86400").body(()));
+    ///
+    /// assert_eq!(client.clone().oneshot(Request::new(())).await.unwrap().status(), 429);
+    /// let error = client.oneshot(Request::new(())).await.unwrap_err();
+    /// assert_eq!(outbound::rejection(&*error).unwrap().retry_after(), Some(Duration::from_secs(60)));
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn at_most_paused(mut self, longest: Duration) -> Self {
+        Arc::make_mut(&mut self.peer).longest_pause = longest;
+        self
+    }
+}
+
+impl<S, E> Layer<S> for OutboundLayer<E> {
+    type Service = Outbound<S, E>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Outbound::new(inner, Arc::clone(&self.peer), Arc::clone(&self.key))
+    }
+}
+
+impl<E> Clone for OutboundLayer<E> {
+    fn clone(&self) -> Self {
+        Self {
+            peer: Arc::clone(&self.peer),
+            key: Arc::clone(&self.key),
+        }
+    }
+}
+
+impl<E> fmt::Debug for OutboundLayer<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutboundLayer")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}

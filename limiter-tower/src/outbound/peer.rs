@@ -1,0 +1,221 @@
+//! What requests to a peer are held to: the client's own limit, and the peer's word.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::Response;
+use limiter_core::__private::{
+    Reporter, Resolved, admit, at_once, give_back, is_answered_at_once, named, now, rest_until,
+};
+use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
+
+use super::heard;
+use super::pauses::Pauses;
+
+/// What a layer holds requests to.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    limiter: Limiter,
+    limit: Limit,
+    pub(super) cost: Result<Amount, ConfigError>,
+    /// In total; zero where nobody waits.
+    pub(super) wait: Duration,
+    pub(super) longest_pause: Duration,
+    pauses: Arc<Pauses>,
+    reporter: Arc<Reporter>,
+}
+
+/// By which policy.
+#[derive(Clone, Debug)]
+pub(super) enum Limit {
+    Given(Policy),
+    /// The one that stands under this name in the limiter's book.
+    Named(Box<str>),
+}
+
+/// A request that may be sent, and by which policy; `None` where none is configured, and that is allowed.
+struct Allowed {
+    decision: Decision,
+    policy: Option<Policy>,
+}
+
+impl Peer {
+    pub(super) fn new(limiter: Limiter, limit: Limit, longest_pause: Duration) -> Self {
+        Self {
+            limiter,
+            limit,
+            cost: Ok(Amount::ONE),
+            wait: Duration::ZERO,
+            longest_pause,
+            pauses: Arc::default(),
+            reporter: Arc::new(Reporter::new("OutboundLayer")),
+        }
+    }
+
+    /// The answer, if it takes no waiting: whether a request may be sent.
+    pub(super) fn at_once(&self, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
+        if let Some(end) = self.pause_end(key) {
+            let retry_after = end.since(now(&self.limiter));
+            return if retry_after > self.wait {
+                Poll::Ready(Err(Rejection::Paused { retry_after }))
+            } else {
+                Poll::Pending
+            };
+        }
+        // A request that may wait does not overtake those that do.
+        if !self.wait.is_zero() {
+            return Poll::Pending;
+        }
+        let answer = match self.policy(key) {
+            Ok(Resolved::Policy(policy)) if is_answered_at_once(&policy) => self
+                .check(&policy, key)
+                .map_or_else(|rejection| Poll::Ready(Err(rejection)), |check| at_once(&check)),
+            Ok(Resolved::Policy(_)) => Poll::Pending,
+            Ok(Resolved::Allowed(decision)) => Poll::Ready(Ok(decision)),
+            Err(rejection) => Poll::Ready(Err(rejection)),
+        };
+        answer.map(|decided| answered(decided).inspect_err(|rejection| self.reporter.report(rejection)))
+    }
+
+    /// The answer, however long it takes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Where it waits, cancel safe; else it may be charged.
+    pub(super) async fn ask(&self, key: &Key<'_>) -> Result<Decision, Rejection> {
+        let ends = now(&self.limiter).after(self.wait);
+        loop {
+            self.wait_out(key, ends).await?;
+            let allowed = if self.wait.is_zero() {
+                self.decide(key).await
+            } else {
+                tokio::select! {
+                    biased;
+                    // Whoever leaves the queue is not charged.
+                    () = self.longer_pause(key, None) => continue,
+                    allowed = self.wait_for_permit(key, ends) => allowed,
+                }
+            };
+            let Allowed { decision, policy } =
+                allowed.inspect_err(|rejection| self.reporter.report(rejection))?;
+            if self.pause_end(key).is_none() {
+                return Ok(decision);
+            }
+            // The peer asked for it while the store was asked. What cannot be given back stays charged: the peer is spared a
+            // request, and the client is told why.
+            if let (Some(policy), Ok(cost)) = (policy, &self.cost) {
+                drop(give_back(&self.limiter, &policy, key, *cost, &decision).await);
+            }
+        }
+    }
+
+    /// Waits until the key is not paused, unless that takes too long.
+    async fn wait_out(&self, key: &Key<'_>, ends: Timestamp) -> Result<(), Rejection> {
+        while let Some(end) = self.pause_end(key) {
+            if end > ends {
+                let retry_after = end.since(now(&self.limiter));
+                return Err(Rejection::Paused { retry_after });
+            }
+            tokio::select! {
+                biased;
+                () = self.longer_pause(key, Some(end)) => {}
+                rested = rest_until(&self.limiter, end) => rested?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the key is paused, for longer than it was known to be.
+    async fn longer_pause(&self, key: &Key<'_>, known: Option<Timestamp>) {
+        loop {
+            let mut begun = pin!(self.pauses.begun());
+            // From here on it hears of what begins, also before it is polled.
+            begun.as_mut().enable();
+            if self.pause_end(key) > known {
+                return;
+            }
+            begun.await;
+        }
+    }
+
+    async fn decide(&self, key: &Key<'_>) -> Result<Allowed, Rejection> {
+        match self.policy(key)? {
+            Resolved::Policy(policy) => Ok(Allowed {
+                decision: admit(self.check(&policy, key)?).await?,
+                policy: Some(policy),
+            }),
+            Resolved::Allowed(decision) => Ok(Allowed {
+                decision,
+                policy: None,
+            }),
+        }
+    }
+
+    async fn wait_for_permit(&self, key: &Key<'_>, ends: Timestamp) -> Result<Allowed, Rejection> {
+        let policy = match self.policy(key)? {
+            Resolved::Policy(policy) => policy,
+            Resolved::Allowed(decision) => {
+                return Ok(Allowed {
+                    decision,
+                    policy: None,
+                });
+            }
+        };
+        let left = ends.since(now(&self.limiter));
+        let permit = self.limiter.acquire(&policy, key).cost(self.cost.clone()?);
+        match permit.up_to(left).await {
+            Ok(allowed) => Ok(Allowed {
+                decision: allowed.into_decision(),
+                policy: Some(policy),
+            }),
+            // A part of the time may have gone by in a pause.
+            Err(Rejection::TimedOut { decision, .. }) => Err(Rejection::TimedOut {
+                decision,
+                limit: self.wait,
+            }),
+            Err(rejection) => Err(rejection),
+        }
+    }
+
+    /// Takes note of the pause that a response asks for.
+    pub(super) fn hear<B>(&self, key: &Key<'static>, response: &Response<B>) {
+        if self.longest_pause.is_zero() {
+            return;
+        }
+        let own_time = || now(&self.limiter).into();
+        let Some(asked) = heard::pause(response.status(), response.headers(), &own_time) else {
+            return;
+        };
+        let pause = asked.min(self.longest_pause);
+        let now = now(&self.limiter);
+        if self.pauses.begin(key.clone(), now.after(pause), now) {
+            let policy = match &self.limit {
+                Limit::Given(policy) => policy.name(),
+                Limit::Named(name) => name,
+            };
+            tracing::debug!(policy, ?asked, ?pause, "a peer asked for a pause");
+        }
+    }
+
+    fn pause_end(&self, key: &Key<'_>) -> Option<Timestamp> {
+        self.pauses.end(key, || now(&self.limiter))
+    }
+
+    fn policy(&self, key: &Key<'_>) -> Result<Resolved, Rejection> {
+        match &self.limit {
+            Limit::Given(policy) => Ok(Resolved::Policy(policy.clone())),
+            Limit::Named(name) => named(&self.limiter, name, key),
+        }
+    }
+
+    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
+        Ok(self.limiter.check(policy, key).cost(self.cost.clone()?))
+    }
+}
+
+/// A denial is an error of the service.
+fn answered(decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
+    decided?.require().map(limiter_core::Allowed::into_decision)
+}

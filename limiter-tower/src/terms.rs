@@ -1,0 +1,200 @@
+//! What one request is limited by: policies, whose permits, and how many.
+
+mod hook;
+mod policies;
+mod tier;
+
+use std::fmt;
+
+use limiter_core::__private::Few;
+use limiter_core::{Amount, ConfigError, Key};
+
+use crate::key::{Answer, Refusal};
+
+pub use hook::{Costed, Hook, Tiered};
+pub use policies::{Fixed, PerRequest, Policies};
+pub use tier::Tier;
+pub(crate) use tier::Which;
+
+/// What one request takes: permits of a policy for a key, or of several, all of which are charged, or none.
+///
+/// The answer of a hook ([`RateLimitLayer::by`](crate::RateLimitLayer::by)), which sees the whole request:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use http::{Method, Request, Response};
+/// use limiter_core::{Limiter, ManualClock, Policy};
+/// use limiter_tower::{RateLimitLayer, Terms};
+/// use std::convert::Infallible;
+/// use tower::{ServiceBuilder, ServiceExt};
+///
+/// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+/// let reads = Policy::token_bucket("reads").capacity(100).rate("50/s").build()?;
+/// let writes = Policy::sliding_window("writes").limit(2).window("1m").build()?;
+/// let daily = Policy::fixed_window("daily").limit(10_000).window("1d").build()?;
+///
+/// let hook = move |request: &Request<String>| {
+///     let user = request.headers().get("x-user")?.to_str().ok()?.to_owned();
+///     let writing = request.method() != Method::GET;
+///     let by_method = Terms::new(if writing { &writes } else { &reads }, user.clone());
+///     Some(by_method.and(Terms::new(&daily, user).cost(if writing { 10 } else { 1 })))
+/// };
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::by(&limits, hook))
+///     .service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+///
+/// let ask = async |method: Method| {
+///     let request = Request::builder().method(method).header("x-user", "ann").body(String::new());
+///     service.clone().oneshot(request.unwrap()).await.unwrap().status()
+/// };
+/// assert_eq!(ask(Method::POST).await, 200);
+/// assert_eq!(ask(Method::POST).await, 200);
+/// assert_eq!(ask(Method::POST).await, 429);
+/// assert_eq!(ask(Method::GET).await, 200);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// # }).unwrap();
+/// ```
+///
+/// Keys of limits that are decided together must share a group, as those of
+/// [`Limiter::check_all`](limiter_core::Limiter::check_all): the same key, or [`Key::in_group`].
+#[derive(Clone, PartialEq, Eq)]
+#[must_use = "terms limit nothing unless a hook answers them"]
+pub struct Terms<'a> {
+    pub(crate) limits: Few<Term<'a>>,
+}
+
+/// One limit of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Term<'a> {
+    pub(crate) which: Which,
+    pub(crate) key: Key<'a>,
+    /// `None`: what the layer says.
+    pub(crate) cost: Option<Result<Amount, ConfigError>>,
+    /// Whether it keeps its cost, whatever the response comes to.
+    pub(crate) keeps_cost: bool,
+}
+
+impl<'a> Terms<'a> {
+    /// Takes permits of `policy` for `key`. The policy is a [`Policy`](limiter_core::Policy), or a reference to one; the name of one
+    /// in the limiter's book; or several of these, in an array or a [`Vec`].
+    pub fn new(policy: impl Into<Tier>, key: impl Into<Key<'a>>) -> Self {
+        Self::of(policy.into(), key.into(), None)
+    }
+
+    /// Takes nothing: the request is not limited, and not counted.
+    pub fn unlimited() -> Self {
+        Self {
+            limits: Few::default(),
+        }
+    }
+
+    /// How many permits the request takes, of each limit so far. Default: what the layer says
+    /// ([`RateLimitLayer::cost`](crate::RateLimitLayer::cost)), 1 where it says nothing.
+    pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        let cost = cost.try_into().map_err(Into::into);
+        self.limits
+            .iter_mut()
+            .for_each(|limit| limit.cost = Some(cost.clone()));
+        self
+    }
+
+    /// Takes what others say besides: all of it, or nothing.
+    pub fn and(self, others: Terms<'a>) -> Self {
+        Self {
+            limits: self.limits.into_iter().chain(others.limits).collect(),
+        }
+    }
+
+    /// Of the limits so far, what a response comes to changes nothing: what is [settled](crate::RateLimitLayer::settle_by) are the
+    /// others. So a limit on requests stands beside one on tokens. A response that does not
+    /// [count](crate::RateLimitLayer::count_if) gives back all of it.
+    pub fn unsettled(mut self) -> Self {
+        self.limits.iter_mut().for_each(|limit| limit.keeps_cost = true);
+        self
+    }
+
+    /// The terms with nothing borrowed.
+    pub fn into_owned(self) -> Terms<'static> {
+        let owned = |limit: Term<'a>| Term {
+            which: limit.which,
+            key: limit.key.into_owned(),
+            cost: limit.cost,
+            keeps_cost: limit.keeps_cost,
+        };
+        Terms {
+            limits: self.limits.into_iter().map(owned).collect(),
+        }
+    }
+
+    pub(crate) fn of(tier: Tier, key: Key<'a>, cost: Option<Result<Amount, ConfigError>>) -> Self {
+        let term = |which, key| Term {
+            which,
+            key,
+            cost: cost.clone(),
+            keeps_cost: false,
+        };
+        let limits = match tier.policies {
+            Few::One(which) => Few::One(term(which, key)),
+            Few::Several(all) => all.into_iter().map(|which| term(which, key.clone())).collect(),
+        };
+        Self { limits }
+    }
+
+    /// The answer for this key of a layer whose policies are given, at this cost.
+    pub(crate) fn of_layer(key: Key<'a>) -> Self {
+        Self {
+            limits: Few::One(Term {
+                which: Which::Layers,
+                key,
+                cost: None,
+                keeps_cost: false,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Terms<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.limits.iter()).finish()
+    }
+}
+
+/// What a hook may return for a request: [`Terms`]; `None`, which refuses the request with 400; or `Err` with a
+/// [`Refusal`] or a status, which refuses it so.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say what a request is limited by",
+    note = "return `Terms`, an `Option<Terms>` or a `Result<Terms, StatusCode>`",
+    note = "to say by which key alone, give the layer its policy: `RateLimitLayer::new(&limits, policy).key(…)`"
+)]
+pub trait IntoTerms {
+    /// The answer.
+    fn into_terms(self) -> Answer<'static>;
+}
+
+impl IntoTerms for Terms<'static> {
+    fn into_terms(self) -> Answer<'static> {
+        self.into()
+    }
+}
+
+impl IntoTerms for Option<Terms<'static>> {
+    fn into_terms(self) -> Answer<'static> {
+        self.map_or_else(|| Answer::Refuse(Refusal::lacks_key()), Answer::from)
+    }
+}
+
+impl<R: Into<Refusal>> IntoTerms for Result<Terms<'static>, R> {
+    fn into_terms(self) -> Answer<'static> {
+        self.map_or_else(|refusal| Answer::Refuse(refusal.into()), Answer::from)
+    }
+}
+
+impl<'a> From<Terms<'a>> for Answer<'a> {
+    fn from(terms: Terms<'a>) -> Self {
+        if terms.limits.is_empty() {
+            Self::Skip
+        } else {
+            Self::Terms(terms)
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Policies, keys and costs for each request.
+
+use http::{Method, Request, StatusCode};
+use limiter_core::{Enforcement, Key, Limiter, ManualClock, OnDenial, OnNotConfigured, Policy, PolicyBook};
+use limiter_tower::key::{self, Answer};
+use limiter_tower::{RateLimitLayer, Terms, Tier};
+use tower::{Layer, ServiceExt};
+
+use super::support::{Strict, limiter, request};
+use super::{bucket, left};
+
+async fn status<S, B>(service: &S, request: Request<String>) -> u16
+where
+    S: tower::Service<Request<String>, Response = http::Response<B>> + Clone,
+    S::Error: std::fmt::Debug,
+{
+    service.clone().oneshot(request).await.unwrap().status().as_u16()
+}
+
+fn at(path: &str) -> Request<String> {
+    Request::get(path)
+        .header("x-api-key", "ann")
+        .body(String::new())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn several_policies_are_charged_together_or_not_at_all() {
+    let (limits, clock) = limiter();
+    let (burst, daily) = (bucket("burst", 2), bucket("daily", 3));
+    let service = RateLimitLayer::new(&limits, [&burst, &daily])
+        .key(key::header("x-api-key"))
+        .layer(Strict::default());
+
+    assert_eq!(status(&service, at("/")).await, 200);
+    assert_eq!(status(&service, at("/")).await, 200);
+    assert_eq!(status(&service, at("/")).await, 429);
+    assert_eq!(
+        (
+            left(&limits, &burst, "ann").await,
+            left(&limits, &daily, "ann").await
+        ),
+        (0, 1),
+        "a denial charges nothing"
+    );
+    clock.advance(std::time::Duration::from_secs(1));
+    assert_eq!(status(&service, at("/")).await, 200);
+}
+
+#[tokio::test]
+async fn a_decision_about_several_is_made_as_the_service_is_called() {
+    let (limits, _clock) = limiter();
+    let (burst, daily) = (bucket("burst", 5), bucket("daily", 5));
+    let mut service = RateLimitLayer::new(&limits, vec![burst.clone(), daily])
+        .key(key::shared())
+        .layer(Strict::default());
+    drop(tower::Service::call(
+        service.ready().await.unwrap(),
+        request("ann"),
+    ));
+    let left = limits.peek(&burst, Key::shared()).await.unwrap().remaining();
+    assert_eq!(left, 4);
+}
+
+#[tokio::test]
+async fn a_closure_finds_the_tier_of_each_request_once_its_key_is_known() {
+    let (limits, _clock) = limiter();
+    let (free, pro) = (bucket("free", 1), bucket("pro", 3));
+    let (ours, theirs) = (free.clone(), pro.clone());
+    let tiers = move |request: &Request<String>| match request.uri().path() {
+        "/pro" => Tier::from(&theirs),
+        "/internal" => Tier::unlimited(),
+        "/both" => Tier::from([&ours, &theirs]),
+        "/none" => Tier::from(Vec::<Policy>::new()),
+        _ => Tier::from(&ours),
+    };
+    let service = RateLimitLayer::new(&limits, tiers)
+        .key(key::header("x-api-key").or_refuse(401))
+        .layer(Strict::default());
+
+    assert_eq!(status(&service, Request::new(String::new())).await, 401);
+    assert_eq!(status(&service, at("/")).await, 200);
+    assert_eq!(status(&service, at("/")).await, 429);
+    for _ in 0..10 {
+        assert_eq!(status(&service, at("/internal")).await, 200);
+    }
+    assert_eq!(status(&service, at("/both")).await, 429);
+    assert_eq!(status(&service, at("/pro")).await, 200);
+    assert_eq!(left(&limits, &pro, "ann").await, 2);
+    assert_eq!(
+        status(&service, at("/none")).await,
+        500,
+        "an empty list is a mistake"
+    );
+}
+
+#[tokio::test]
+async fn a_tier_may_be_named_and_a_name_that_is_missing_is_as_the_limiter_says() {
+    let book = PolicyBook::new().with(bucket("free", 1));
+    for (on_not_configured, expected) in [(OnNotConfigured::Allow, 200), (OnNotConfigured::Deny, 500)] {
+        let limits = Limiter::in_process()
+            .clock(&ManualClock::new())
+            .book(&book)
+            .on_not_configured(on_not_configured)
+            .build();
+        let tiers = |request: &Request<String>| request.uri().path()[1..].to_owned();
+        let service = RateLimitLayer::new(&limits, tiers)
+            .key(key::header("x-api-key"))
+            .layer(Strict::default());
+        assert_eq!(status(&service, at("/free")).await, 200);
+        assert_eq!(status(&service, at("/free")).await, 429);
+        assert_eq!(status(&service, at("/pro")).await, expected);
+        let both = RateLimitLayer::new(&limits, ["pro", "free"])
+            .key(key::header("x-api-key"))
+            .layer(Strict::default());
+        let expected = if expected == 200 { 429 } else { 500 };
+        assert_eq!(
+            status(&both, at("/")).await,
+            expected,
+            "the one that is there holds"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_hook_says_policies_keys_and_costs_skips_and_refuses() {
+    let (limits, _clock) = limiter();
+    let (reads, writes) = (bucket("reads", 10), bucket("writes", 10));
+    let (r, w) = (reads.clone(), writes.clone());
+    let hook = move |request: &Request<String>| {
+        let key = request
+            .headers()
+            .get("x-api-key")
+            .ok_or(StatusCode::UNAUTHORIZED)?;
+        let key = Key::from(key.as_bytes()).into_owned();
+        Ok::<_, StatusCode>(match (request.method(), request.uri().path()) {
+            (_, "/health") => Terms::unlimited(),
+            (&Method::GET, _) => Terms::new(&r, key),
+            _ => Terms::new(&w, key.clone()).cost(6).and(Terms::new(&r, key)),
+        })
+    };
+    let service = RateLimitLayer::by(&limits, hook).cost(2).layer(Strict::default());
+    let post = || {
+        Request::post("/")
+            .header("x-api-key", "ann")
+            .body(String::new())
+            .unwrap()
+    };
+
+    assert_eq!(status(&service, Request::new(String::new())).await, 401);
+    assert_eq!(status(&service, at("/health")).await, 200);
+    assert_eq!(status(&service, at("/")).await, 200);
+    assert_eq!(status(&service, post()).await, 200);
+    let both = (
+        left(&limits, &reads, "ann").await,
+        left(&limits, &writes, "ann").await,
+    );
+    assert_eq!(
+        both,
+        (6, 4),
+        "what terms say nothing of costs what the layer says"
+    );
+    assert_eq!(status(&service, post()).await, 429);
+    assert_eq!(left(&limits, &reads, "ann").await, 6);
+}
+
+#[tokio::test]
+async fn keys_of_several_limits_must_share_a_group() {
+    let (limits, _clock) = limiter();
+    let (user, tenant) = (bucket("user", 1), bucket("tenant", 10));
+    let (u, t) = (user.clone(), tenant.clone());
+    let hook = move |request: &Request<String>| {
+        let apart = request.uri().path() == "/apart";
+        let key = Key::from("ann");
+        let key = if apart { key } else { key.in_group("acme") };
+        Terms::new(&u, key).and(Terms::new(&t, Key::from("acme").in_group("acme")))
+    };
+    let service = RateLimitLayer::by(&limits, hook).layer(Strict::default());
+    assert_eq!(status(&service, at("/apart")).await, 500);
+    assert_eq!(status(&service, at("/")).await, 200);
+    assert_eq!(status(&service, at("/")).await, 429);
+    let left = limits.peek(&tenant, Key::from("acme").in_group("acme")).await;
+    assert_eq!(left.unwrap().remaining(), 9);
+}
+
+#[tokio::test]
+async fn the_cost_is_found_for_each_request() {
+    let (limits, _clock) = limiter();
+    let policy = bucket("rows", 10);
+    let by_path = |request: &Request<String>| request.uri().path()[1..].parse::<i32>().unwrap();
+    let layer = RateLimitLayer::new(&limits, &policy)
+        .cost(100)
+        .key(key::header("x-api-key"))
+        .cost_by(by_path);
+    let service = layer.layer(Strict::default());
+
+    assert_eq!(status(&service, at("/7")).await, 200);
+    assert_eq!(status(&service, at("/4")).await, 429);
+    assert_eq!(status(&service, at("/0")).await, 200);
+    assert_eq!(status(&service, at("/3")).await, 200);
+    assert_eq!(status(&service, at("/-1")).await, 500);
+    assert_eq!(status(&service, at("/11")).await, 429, "it never fits");
+    assert_eq!(left(&limits, &policy, "ann").await, 0);
+
+    // What terms say holds.
+    let terms = bucket("terms", 10);
+    let of_terms = terms.clone();
+    let service = RateLimitLayer::by(&limits, move |_: &Request<String>| {
+        Terms::new(&of_terms, "ann")
+            .cost(2)
+            .and(Terms::new("other", "ann"))
+    })
+    .cost_by(by_path)
+    .layer(Strict::default());
+    assert_eq!(status(&service, at("/9")).await, 200);
+    assert_eq!(left(&limits, &terms, "ann").await, 8);
+}
+
+#[tokio::test]
+async fn an_extractor_may_answer_terms_of_its_own() {
+    let (limits, _clock) = limiter();
+    let (usual, special) = (bucket("usual", 5), bucket("special", 1));
+    let of_special = special.clone();
+    let extractor = move |request: &Request<String>| match request.uri().path() {
+        "/special" => Answer::from(Terms::new(&of_special, "ann")),
+        _ => Answer::Key("ann".into()),
+    };
+    let service = RateLimitLayer::new(&limits, &usual)
+        .key(extractor)
+        .layer(Strict::default());
+    assert_eq!(status(&service, at("/special")).await, 200);
+    assert_eq!(status(&service, at("/special")).await, 429);
+    assert_eq!(status(&service, at("/")).await, 200);
+    assert_eq!(left(&limits, &usual, "ann").await, 4);
+}
+
+#[tokio::test]
+async fn of_several_policies_the_strictest_says_what_becomes_of_a_denial() {
+    let (limits, _clock) = limiter();
+    let degrades = Policy::token_bucket("degrades")
+        .capacity(1)
+        .rate("1/h")
+        .on_denial(OnDenial::Degrade)
+        .build()
+        .unwrap();
+    let service = RateLimitLayer::new(&limits, [&degrades])
+        .key(key::shared())
+        .layer(Strict::default());
+    assert_eq!(status(&service, at("/")).await, 200);
+    assert_eq!(status(&service, at("/")).await, 200, "for something cheaper");
+    let service = RateLimitLayer::new(&limits, [&degrades, &bucket("rejects", 5)])
+        .key(key::shared())
+        .layer(Strict::default());
+    assert_eq!(status(&service, at("/")).await, 429);
+}
+
+#[tokio::test]
+async fn shadow_shows_in_the_response_what_would_be_denied() {
+    let (limits, _clock) = limiter();
+    limits.set_enforcement(Enforcement::Shadow);
+    let service = RateLimitLayer::new(&limits, [bucket("a", 1), bucket("b", 1)])
+        .key(key::shared())
+        .layer(Strict::default());
+    let shown = async || {
+        let response = service.clone().oneshot(at("/")).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response
+            .extensions()
+            .get::<limiter_core::Decision>()
+            .map(limiter_core::Decision::would_deny)
+    };
+    assert_eq!(shown().await, None);
+    assert_eq!(shown().await, Some(true));
+}

@@ -1,0 +1,295 @@
+//! Waiting instead of refusing.
+
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response};
+use limiter_core::{Decision, OnDenial, Policy, Rejection};
+use limiter_tower::{RateLimitLayer, key};
+use tower::{Layer, Service, ServiceExt};
+
+use super::support::{Strict, limiter, request};
+use super::{begin, bucket, left, retry_after};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Lets tasks that were woken go on.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn requests_wait_in_the_order_of_their_arrival() {
+    let (limits, clock) = limiter();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let service = RateLimitLayer::new(&limits, bucket("p", 1))
+        .key(key::header("x-api-key"))
+        .wait_up_to(10 * SECOND)
+        .layer(inner);
+    let (sender, mut answered) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..5 {
+        let (service, sender) = (service.clone(), sender.clone());
+        tokio::spawn(async move {
+            let response = service.oneshot(request("ann")).await.unwrap();
+            sender.send((number, response.status().as_u16())).unwrap();
+        });
+        settle().await;
+    }
+    for number in 0..5 {
+        assert_eq!(answered.recv().await, Some((number, 200)));
+        assert_eq!(calls.load(Ordering::SeqCst), number + 1);
+        settle().await;
+        assert!(answered.is_empty());
+        clock.advance(SECOND);
+        settle().await;
+    }
+    assert_eq!(
+        service.oneshot(request("bob")).await.unwrap().status(),
+        200,
+        "others need not wait"
+    );
+}
+
+#[tokio::test]
+async fn who_is_admitted_at_once_does_not_wait_and_nobody_overtakes_who_does() {
+    let (limits, clock) = limiter();
+    let policy = bucket("p", 2);
+    let mut service = RateLimitLayer::new(&limits, &policy)
+        .key(key::header("x-api-key"))
+        .wait_up_to(10 * SECOND)
+        .layer(Strict::default());
+    for _ in 0..2 {
+        assert!(begin(&mut service, request("ann")).1.is_ready());
+    }
+    let (mut first, pending) = begin(&mut service, request("ann"));
+    assert!(pending.is_pending());
+    clock.advance(SECOND);
+    let (second, pending) = begin(&mut service, request("ann"));
+    assert!(pending.is_pending(), "the permit belongs to who came first");
+    assert_eq!((&mut first).await.unwrap().status(), 200);
+    assert_eq!(left(&limits, &policy, "ann").await, 0);
+    drop(second);
+}
+
+#[tokio::test]
+async fn one_more_than_may_wait_is_told_when_there_will_be_a_permit_for_it() {
+    let (limits, clock) = limiter();
+    let mut service = RateLimitLayer::new(&limits, bucket("p", 5))
+        .key(key::header("x-api-key"))
+        .cost(2)
+        .wait_up_to(60 * SECOND)
+        .at_most_waiting(2)
+        .layer(Strict::default());
+    for _ in 0..2 {
+        assert!(begin(&mut service, request("ann")).1.is_ready());
+    }
+    // One is left, and each of them takes two.
+    let waiting = [(); 2].map(|()| begin(&mut service, request("ann")));
+    assert!(waiting.iter().all(|(_, polled)| polled.is_pending()));
+
+    let refused = |service: &mut _, who| {
+        let (_, polled) = begin(service, request(who));
+        let Poll::Ready(response) = polled else {
+            unreachable!("it must not wait")
+        };
+        response
+    };
+    let denied = refused(&mut service, "ann");
+    assert_eq!(denied.status(), 429);
+    assert_eq!(
+        retry_after(&denied),
+        "4",
+        "of five that fit at most, one is there"
+    );
+    let exact = denied
+        .extensions()
+        .get::<Rejection>()
+        .and_then(Rejection::retry_after);
+    assert_eq!(exact, Some(4 * SECOND));
+
+    // Of another key nobody waits; the first is denied for itself.
+    for _ in 0..2 {
+        assert_eq!(refused(&mut service, "bob").status(), 200);
+    }
+    let denied = refused(&mut service, "bob");
+    assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "1"));
+
+    let [(first, _), (second, _)] = waiting;
+    drop(second);
+    let (third, polled) = begin(&mut service, request("ann"));
+    assert!(polled.is_pending(), "a place has become free");
+    clock.advance(SECOND);
+    assert_eq!(first.await.unwrap().status(), 200);
+    drop(third);
+}
+
+/// Where twice the cost and more still fits, it is counted out.
+#[tokio::test]
+async fn who_finds_no_place_is_told_of_those_before_it() {
+    let (limits, _clock) = limiter();
+    let mut service = RateLimitLayer::new(&limits, bucket("p", 100))
+        .key(key::header("x-api-key"))
+        .cost(10)
+        .wait_up_to(600 * SECOND)
+        .at_most_waiting(3)
+        .layer(Strict::default());
+    for _ in 0..10 {
+        assert!(begin(&mut service, request("ann")).1.is_ready());
+    }
+    let _waiting = [(); 3].map(|()| begin(&mut service, request("ann")));
+    let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
+        unreachable!("it must not wait")
+    };
+    assert_eq!(retry_after(&denied), "40");
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_cannot_come_in_time() {
+    let (limits, _clock) = limiter();
+    let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
+        .key(key::header("x-api-key"))
+        .cost_by(|request: &Request<String>| if request.method() == "PUT" { 2 } else { 1 })
+        .wait_up_to(SECOND / 2)
+        .layer(Strict::default());
+    assert!(begin(&mut service, request("ann")).1.is_ready());
+    let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
+        unreachable!("it must not wait")
+    };
+    assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "1"));
+    let never_fits = Request::put("/").header("x-api-key", "ann").body(String::new());
+    let (_, Poll::Ready(denied)) = begin(&mut service, never_fits.unwrap()) else {
+        unreachable!("it must not wait")
+    };
+    assert_eq!(denied.status(), 429);
+    assert!(!denied.headers().contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn a_request_waits_no_longer_than_its_client() {
+    let (limits, clock) = limiter();
+    let waits = Policy::token_bucket("waits")
+        .capacity(1)
+        .rate("1/s")
+        .on_denial(OnDenial::Wait(60 * SECOND))
+        .build()
+        .unwrap();
+    let layers = [
+        RateLimitLayer::new(&limits, bucket("p", 1)).wait_up_to(60 * SECOND),
+        RateLimitLayer::new(&limits, waits),
+    ];
+    for layer in layers {
+        let mut service = layer.key(key::header("x-api-key")).layer(Strict::default());
+        let with_timeout = |timeout: &str| {
+            let request = Request::builder()
+                .header("x-api-key", "ann")
+                .header("content-type", "application/grpc")
+                .header("grpc-timeout", timeout);
+            request.body(String::new()).unwrap()
+        };
+        drop(service.ready().await.unwrap().call(request("ann")).await.unwrap());
+        let (_, polled) = begin(&mut service, with_timeout("900m"));
+        let Poll::Ready(denied) = polled else {
+            unreachable!("it cannot come in time")
+        };
+        assert_eq!(denied.headers()["grpc-status"], "8");
+        for patient in ["2S", "2000m", "2 S"] {
+            let (response, polled) = begin(&mut service, with_timeout(patient));
+            assert!(polled.is_pending(), "{patient}");
+            clock.advance(SECOND);
+            let response = response.await.unwrap();
+            assert!(!response.headers().contains_key("grpc-status"), "{patient}");
+        }
+        clock.advance(10 * SECOND);
+    }
+}
+
+#[tokio::test]
+async fn who_leaves_is_not_charged_and_the_next_takes_its_place() {
+    let (limits, clock) = limiter();
+    let policy = bucket("p", 1);
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = RateLimitLayer::new(&limits, &policy)
+        .key(key::header("x-api-key"))
+        .wait_up_to(10 * SECOND)
+        .at_most_waiting(3)
+        .layer(inner);
+    assert!(begin(&mut service, request("ann")).1.is_ready());
+    let [(first, _), (second, _), (third, _)] = [(); 3].map(|()| begin(&mut service, request("ann")));
+    drop(first);
+    drop(second);
+    clock.advance(SECOND);
+    assert_eq!(third.await.unwrap().status(), 200);
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    clock.advance(SECOND);
+    assert_eq!(left(&limits, &policy, "ann").await, 1);
+}
+
+#[tokio::test]
+async fn a_wait_is_for_several_limits_at_once() {
+    let (limits, clock) = limiter();
+    let (a, b) = (bucket("a", 1), bucket("b", 5));
+    let mut service = RateLimitLayer::new(&limits, [&a, &b])
+        .key(key::header("x-api-key"))
+        .wait_up_to(10 * SECOND)
+        .with_decisions()
+        .layer(Strict::default());
+    drop(begin(&mut service, request("ann")));
+    let (response, polled) = begin(&mut service, request("ann"));
+    assert!(polled.is_pending());
+    clock.advance(SECOND);
+    let response: Response<_> = response.await.unwrap();
+    let decision = response.extensions().get::<Decision>().unwrap();
+    assert_eq!(decision.limits().len(), 2);
+    assert!(decision.is_allowed());
+}
+
+#[tokio::test]
+async fn shutting_down_ends_waits_with_unavailable() {
+    let (limits, _clock) = limiter();
+    let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
+        .key(key::header("x-api-key"))
+        .wait_up_to(60 * SECOND)
+        .layer(Strict::default());
+    drop(begin(&mut service, request("ann")));
+    let (response, polled) = begin(&mut service, request("ann"));
+    assert!(polled.is_pending());
+    let response = tokio::spawn(response);
+    limits.shutdown(10 * SECOND).await;
+    assert_eq!(response.await.unwrap().unwrap().status(), 503);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn replicas_have_their_requests_wait_for_one_limit() {
+    let server = limiter_testing::RedisServer::start();
+    let policy = Policy::token_bucket("p")
+        .capacity(5)
+        .rate("50/s")
+        .deadline(5 * SECOND)
+        .build()
+        .unwrap();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut waiting = Vec::new();
+    let begun = std::time::Instant::now();
+    for _ in 0..2 {
+        let limits = limiter_core::Limiter::redis(server.url())
+            .namespace("waiting")
+            .build()
+            .unwrap();
+        limits.ready().await.unwrap();
+        let layer = RateLimitLayer::new(&limits, &policy).key(key::header("x-api-key"));
+        let service = layer.wait_up_to(30 * SECOND).layer(inner.clone());
+        waiting.extend((0..15).map(|_| tokio::spawn(service.clone().oneshot(request("ann")))));
+    }
+    for response in waiting {
+        assert_eq!(response.await.unwrap().unwrap().status(), 200);
+    }
+    assert!(begun.elapsed() >= SECOND / 2, "{:?}", begun.elapsed());
+    assert_eq!(calls.load(Ordering::SeqCst), 30);
+}

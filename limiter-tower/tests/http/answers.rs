@@ -1,0 +1,263 @@
+//! What an HTTP client is told, on responses to allowed and to denied requests.
+#![expect(clippy::indexing_slicing, reason = "a test ends that way")]
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Response};
+use limiter_core::{Decision, Enforcement, Origin, Penalty, Policy, Rejection};
+use limiter_tower::{By, Dialect, RateLimitLayer, key};
+use serde_json::{Value, json};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{Strict, at_most, limiter, one_a_minute, request, text};
+
+async fn headers<K>(layer: &RateLimitLayer<K>) -> (u16, HeaderMap)
+where
+    K: limiter_tower::Chosen + Clone,
+    K::Extractor: key::ExtractKey<String>,
+{
+    let service = layer.clone().layer(Strict::default());
+    let response = service.oneshot(request("ann")).await.unwrap();
+    (response.status().as_u16(), response.headers().clone())
+}
+
+fn by_key(policy: Policy, limits: &limiter_core::Limiter) -> RateLimitLayer<By<key::Header>> {
+    RateLimitLayer::new(limits, policy).key(key::header("x-api-key"))
+}
+
+#[tokio::test]
+async fn responses_to_allowed_and_to_denied_requests_tell_of_the_limit() {
+    let (limits, clock) = limiter();
+    let layer = by_key(at_most(2), &limits);
+    for (status, told) in [
+        (200, r#""at-most";r=1;t=60"#),
+        (200, r#""at-most";r=0;t=40"#),
+        (429, r#""at-most";r=0;t=20"#),
+    ] {
+        let (got, headers) = headers(&layer).await;
+        assert_eq!(got, status);
+        assert_eq!(headers["ratelimit"], told);
+        assert_eq!(headers["ratelimit-policy"], r#""at-most";q=2;w=60"#);
+        assert_eq!(headers.contains_key("retry-after"), status == 429);
+        clock.advance(Duration::from_secs(20));
+    }
+}
+
+#[tokio::test]
+async fn without_headers_only_a_denial_says_when_to_come_back() {
+    let (limits, _clock) = limiter();
+    let layer = by_key(one_a_minute(), &limits).headers(Dialect::None);
+    assert!(headers(&layer).await.1.is_empty());
+    let (status, denied) = headers(&layer).await;
+    assert_eq!((status, denied["retry-after"].to_str().unwrap()), (429, "60"));
+    assert_eq!(denied.len(), 2, "and the body's type: {denied:?}");
+}
+
+/// Nested layers: each tells of its limits, whoever denies.
+#[tokio::test]
+async fn each_layer_adds_its_limits() {
+    let (limits, _clock) = limiter();
+    let (inner, outer) = (by_key(one_a_minute(), &limits), by_key(at_most(5), &limits));
+    let service = outer.layer(inner.layer(Strict::default()));
+    for (status, expected) in [
+        (200, [r#""one-a-minute";r=0;t=60"#, r#""at-most";r=4;t=60"#]),
+        (429, [r#""one-a-minute";r=0;t=60"#, r#""at-most";r=3;t=60"#]),
+    ] {
+        let response = service.clone().oneshot(request("ann")).await.unwrap();
+        assert_eq!(response.status(), status);
+        let told: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+        assert_eq!(told, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_denial_is_a_problem_that_names_the_policies() {
+    let (limits, _clock) = limiter();
+    let service = by_key(one_a_minute(), &limits).layer(Strict::default());
+    let _ = service.clone().oneshot(request("ann")).await.unwrap();
+    let denied = service.oneshot(request("ann")).await.unwrap();
+    assert_eq!(denied.headers()["content-type"], "application/problem+json");
+    let problem: Value = serde_json::from_str(&text(denied).await).unwrap();
+    assert_eq!(
+        problem,
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "detail": "rate limit reached, retry after 60 seconds",
+            "violated-policies": ["one-a-minute"],
+        })
+    );
+}
+
+#[tokio::test]
+async fn an_own_response_has_the_headers_and_shows_the_rejection() {
+    let (limits, _clock) = limiter();
+    let layer =
+        by_key(one_a_minute(), &limits).respond_with(|rejection: &Rejection, response: Response<Bytes>| {
+            assert_eq!(response.status(), rejection.http_status());
+            response.map(|_problem| format!("own: {}", rejection.client_message()))
+        });
+    let service = layer.layer(Strict::default());
+    let allowed = service.clone().oneshot(request("ann")).await.unwrap();
+    assert_eq!(text(allowed).await, "None", "not for what is allowed");
+    let denied = service.oneshot(request("ann")).await.unwrap();
+    assert_eq!(denied.status(), 429);
+    assert_eq!(denied.headers()["retry-after"], "60");
+    assert_eq!(denied.headers()["ratelimit"], r#""one-a-minute";r=0;t=60"#);
+    assert!(
+        denied
+            .extensions()
+            .get::<Rejection>()
+            .is_some_and(Rejection::is_limited)
+    );
+    assert!(denied.extensions().get::<Decision>().is_some());
+    assert_eq!(
+        text(denied).await,
+        "own: rate limit reached, retry after 60 seconds"
+    );
+}
+
+/// Neither the store's state nor shadow mode shows in a header, unless it is asked for.
+#[tokio::test]
+async fn who_decided_is_told_only_where_that_is_asked_for() {
+    let (limits, _clock) = limiter();
+    let layer = by_key(one_a_minute(), &limits);
+    let asked = layer
+        .clone()
+        .with_origin_header(HeaderName::from_static("x-limiter"));
+    let origin = |headers: &HeaderMap| headers["x-limiter"].to_str().unwrap().to_owned();
+    assert_eq!(origin(&headers(&asked).await.1), "memory");
+    let (status, denied) = headers(&asked).await;
+    assert_eq!((status, &*origin(&denied)), (429, "memory"));
+
+    limits.set_enforcement(Enforcement::Shadow);
+    let (status, told) = headers(&asked).await;
+    assert_eq!((status, &*origin(&told)), (200, "memory;would-deny"));
+    assert!(!told.contains_key("ratelimit"), "it limits nobody");
+    assert!(headers(&layer).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn an_outage_shows_in_the_extensions_alone() {
+    let full = limiter_core::Limiter::in_process().max_keys(0).build();
+    let policy = Policy::token_bucket("api").capacity(1).rate(1);
+    let policy = policy
+        .on_store_failure(limiter_core::OnStoreFailure::Allow)
+        .build()
+        .unwrap();
+    let service = by_key(policy, &full).layer(Strict::default());
+    let allowed = service.oneshot(request("ann")).await.unwrap();
+    assert_eq!(allowed.status(), 200);
+    assert!(allowed.headers().is_empty());
+    let decision = allowed.extensions().get::<Decision>().unwrap();
+    assert_eq!(decision.origin(), Origin::FailedOpen);
+}
+
+#[tokio::test]
+async fn who_is_blocked_is_told_of_abnormal_usage() {
+    let (limits, _clock) = limiter();
+    let penalty = Penalty::after(2, "1m").block_for("10m").unwrap();
+    let policy = Policy::sliding_window("login").limit(1).window("1m");
+    let layer = by_key(policy.penalty(penalty).build().unwrap(), &limits);
+    let mut service = layer.layer(Strict::default());
+    let mut kinds = HashMap::new();
+    for call in 0..5 {
+        let response = service.ready().await.unwrap().call(request("ann")).await.unwrap();
+        let retry_after = response.headers().get("retry-after").cloned();
+        if response.status() == 429 {
+            let problem: Value = serde_json::from_str(&text(response).await).unwrap();
+            kinds.insert(
+                call,
+                (problem["type"].as_str().unwrap().to_owned(), retry_after.unwrap()),
+            );
+        }
+    }
+    assert!(kinds[&1].0.ends_with("#quota-exceeded"));
+    assert!(kinds[&4].0.ends_with("#abnormal-usage-detected"));
+    assert_eq!(kinds[&4].1, "600");
+}
+
+/// Of layers in a dialect that tells of one limit, the one that is reached first is told.
+#[tokio::test]
+async fn one_limit_alone_is_the_one_that_is_reached_first() {
+    let (limits, _clock) = limiter();
+    for dialect in [Dialect::Legacy, Dialect::Draft7] {
+        for swapped in [false, true] {
+            let (strict, loose) = if swapped {
+                (at_most(5), one_a_minute())
+            } else {
+                (one_a_minute(), at_most(5))
+            };
+            limits.reset(&strict, "ann").await.unwrap();
+            limits.reset(&loose, "ann").await.unwrap();
+            let (inner, outer) = (by_key(strict, &limits), by_key(loose, &limits));
+            let echo = service_fn(async |_: http::Request<String>| {
+                Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+            });
+            let service = outer.headers(dialect).layer(inner.headers(dialect).layer(echo));
+            let response = service.oneshot(request("ann")).await.unwrap();
+            let (name, value) = match dialect {
+                Dialect::Legacy => ("x-ratelimit-remaining", "0"),
+                _ => ("ratelimit", "limit=1, remaining=0, reset=60"),
+            };
+            let told: Vec<_> = response.headers().get_all(name).iter().collect();
+            assert_eq!(told, [value], "{dialect:?} {swapped}");
+        }
+    }
+}
+
+/// Through the layer: a client that comes while nothing is left, and then heeds Retry-After and RateLimit, is denied once.
+#[tokio::test]
+async fn a_client_that_heeds_its_headers_is_never_denied_again() {
+    let policies = [
+        Policy::token_bucket("api")
+            .capacity(3)
+            .rate("7/min")
+            .build()
+            .unwrap(),
+        Policy::sliding_window("api")
+            .limit(7)
+            .window("90s")
+            .build()
+            .unwrap(),
+        Policy::counter_window("api")
+            .limit(7)
+            .window("90s")
+            .build()
+            .unwrap(),
+        Policy::fixed_window("api")
+            .limit(7)
+            .window("90s")
+            .build()
+            .unwrap(),
+    ];
+    for policy in policies {
+        let (limits, clock) = limiter();
+        let layer = by_key(policy.clone(), &limits).headers(Dialect::Legacy);
+        let start = clock.now();
+        while limits.check(&policy, "ann").await.unwrap().is_allowed() {
+            clock.advance(Duration::from_micros(123_457));
+        }
+        let (mut denied, mut allowed) = (0, 0);
+        while clock.now().since(start) < Duration::from_secs(3_600) {
+            let (status, headers) = headers(&layer).await;
+            let seconds = |name: &str| {
+                let value = headers.get(name)?.to_str().unwrap();
+                Some(Duration::from_secs(value.parse().unwrap()))
+            };
+            let wait = seconds("x-ratelimit-reset").filter(|_| headers["x-ratelimit-remaining"] == "0");
+            if status == 429 {
+                assert_eq!(seconds("retry-after"), wait, "both say the same: {policy}");
+                denied += 1;
+            } else {
+                allowed += 1;
+            }
+            clock.advance(wait.unwrap_or_default());
+        }
+        assert_eq!(denied, 1, "{policy}: {allowed} were allowed");
+        assert!(allowed > 230, "{policy}: {allowed}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Requests of a client: held to its own limit and to what the peer says.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
+
+#[path = "outbound/clients.rs"]
+mod clients;
+#[path = "outbound/contract.rs"]
+mod contract;
+#[path = "outbound/pauses.rs"]
+mod pauses;
+#[cfg(unix)]
+#[path = "outbound/redis.rs"]
+mod redis;
+mod support;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use http::{Request, Response, StatusCode};
+use limiter_core::ManualClock;
+use limiter_core::{Rejection, Timestamp};
+use limiter_tower::outbound::{self, BoxError};
+use tokio::sync::Semaphore;
+use tower::Service;
+
+/// Why a request was not sent.
+fn rejection(answer: Result<Response<impl Sized>, BoxError>) -> Rejection {
+    let Err(error) = answer else { panic!("it was sent") };
+    outbound::rejection(&*error).unwrap().clone()
+}
+
+/// A peer that answers each request as it was told to, and notes when it came.
+#[derive(Clone, Debug)]
+struct Peer {
+    clock: ManualClock,
+    told: Arc<Mutex<Told>>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    status: StatusCode,
+    fields: Vec<(&'static str, String)>,
+    asked: Vec<Timestamp>,
+}
+
+impl Peer {
+    fn new(clock: &ManualClock) -> Self {
+        Self {
+            clock: clock.clone(),
+            told: Arc::default(),
+        }
+    }
+
+    /// What it answers from now on.
+    fn answers<const N: usize>(&self, status: u16, fields: [(&'static str, &str); N]) {
+        let mut told = self.told.lock().unwrap();
+        told.status = StatusCode::from_u16(status).unwrap();
+        told.fields = fields.map(|(name, value)| (name, value.to_owned())).into();
+    }
+
+    /// When it was asked.
+    fn asked(&self) -> Vec<Timestamp> {
+        self.told.lock().unwrap().asked.clone()
+    }
+}
+
+impl Service<Request<String>> for Peer {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<String>) -> Self::Future {
+        let mut told = self.told.lock().unwrap();
+        told.asked.push(self.clock.now());
+        let mut response = Response::new(request.into_body());
+        *response.status_mut() = told.status;
+        for (name, value) in &told.fields {
+            response.headers_mut().append(*name, value.parse().unwrap());
+        }
+        std::future::ready(Ok(response))
+    }
+}
+
+/// A peer whose answers are on their way until they are let through, in the order in which they are waited for.
+#[derive(Clone)]
+struct Slow(Peer, Arc<Semaphore>);
+
+impl Slow {
+    fn new(peer: &Peer) -> Self {
+        Self(peer.clone(), Arc::new(Semaphore::new(0)))
+    }
+
+    fn let_through(&self) {
+        self.1.add_permits(1);
+    }
+}
+
+impl Service<Request<String>> for Slow {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<String>) -> Self::Future {
+        let (answer, gate) = (self.0.call(request), Arc::clone(&self.1));
+        Box::pin(async move {
+            gate.acquire().await.unwrap().forget();
+            answer.await
+        })
+    }
+}

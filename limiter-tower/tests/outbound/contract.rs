@@ -1,0 +1,287 @@
+//! What the service owes to tower: readiness, cancellation, clones, errors.
+
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use limiter_core::{Decision, Enforcement, Key, Policy, Rejection};
+use limiter_tower::RateLimitLayer;
+use limiter_tower::key::{self, Answer, Header, Refusal};
+use limiter_tower::outbound::{self, Outbound, OutboundFuture, OutboundLayer};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+
+use crate::rejection;
+use crate::support::{Strict, at_most, limiter, one_a_minute, request};
+
+const fn is_send<T: Send>() {}
+const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+
+const _: () = {
+    is_handed_around::<OutboundLayer>();
+    is_handed_around::<OutboundLayer<Header>>();
+    is_handed_around::<Outbound<Strict, Header>>();
+    is_send::<OutboundFuture<Strict, String>>();
+};
+
+#[tokio::test]
+async fn the_readied_instance_is_called_and_a_rejection_calls_none() {
+    let (limits, clock) = limiter();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = RateLimitLayer::outbound(&limits, at_most(3)).layer(inner);
+
+    for sent in [true, true, true, false, false] {
+        let answer = service.ready().await.unwrap().call(request("ann")).await;
+        assert_eq!(answer.is_ok(), sent);
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    let denied = rejection(service.clone().oneshot(request("ann")).await);
+    assert!(matches!(&denied, Rejection::Limited(_)));
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(60)));
+    clock.advance(Duration::from_secs(60));
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+}
+
+#[tokio::test]
+async fn one_that_waited_is_called_ready_too() {
+    let (limits, clock) = limiter();
+    let layer = RateLimitLayer::outbound(&limits, one_a_minute()).wait_up_to(Duration::from_secs(60));
+    let mut service = layer.layer(Strict::default());
+
+    assert!(service.ready().await.unwrap().call(request("ann")).await.is_ok());
+    let mut waiting = pin!(service.ready().await.unwrap().call(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+    clock.advance(Duration::from_secs(60));
+    assert!(waiting.await.is_ok());
+}
+
+#[tokio::test]
+async fn keys_and_costs_are_the_layers() {
+    let (limits, _clock) = limiter();
+    let service = RateLimitLayer::outbound(&limits, at_most(3))
+        .key(key::header("x-api-key"))
+        .cost(2)
+        .layer(Strict::default());
+
+    for (key, sent) in [("ann", true), ("ann", false), ("bob", true), ("bob", false)] {
+        assert_eq!(service.clone().oneshot(request(key)).await.is_ok(), sent, "{key}");
+    }
+    assert_eq!(limits.peek(&at_most(3), "ann").await.unwrap().remaining(), 1);
+    let misconfigured = RateLimitLayer::outbound(&limits, at_most(3)).cost(-1);
+    let told = misconfigured
+        .layer(Strict::default())
+        .oneshot(request("ann"))
+        .await;
+    assert!(matches!(rejection(told), Rejection::Config(_)));
+}
+
+#[tokio::test]
+async fn skipping_and_refusing_are_the_extractors() {
+    let (limits, _clock) = limiter();
+    let extractor = |request: &Request<String>| match request.uri().path() {
+        "/health" => Answer::Skip,
+        "/closed" => Answer::Refuse(Refusal::new(StatusCode::FORBIDDEN, "closed")),
+        path => Answer::Key(path.to_owned().into()),
+    };
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = RateLimitLayer::outbound(&limits, one_a_minute())
+        .key(extractor)
+        .layer(inner);
+
+    let mut ask = async |path: &str| {
+        let request = Request::builder().uri(path).body(String::new()).unwrap();
+        service.ready().await.unwrap().call(request).await
+    };
+    for _ in 0..3 {
+        assert!(ask("/health").await.is_ok());
+        let refused = ask("/closed").await.unwrap_err();
+        assert_eq!(refused.downcast_ref::<Refusal>().unwrap().status(), 403);
+        assert_eq!(refused.to_string(), "closed");
+    }
+    assert!(ask("/").await.is_ok());
+    assert!(rejection(ask("/").await).is_limited());
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn each_host_has_a_budget_of_its_own() {
+    let (limits, _clock) = limiter();
+    let service = RateLimitLayer::outbound(&limits, one_a_minute())
+        .key(outbound::host())
+        .layer(Strict::default());
+    let ask = async |uri: &str, host: Option<&str>| {
+        let request = Request::builder().uri(uri);
+        let request = host
+            .into_iter()
+            .fold(request, |request, host| request.header("host", host));
+        let request = request.body(String::new()).unwrap();
+        service.clone().oneshot(request).await
+    };
+
+    assert!(ask("http://a.example/", None).await.is_ok());
+    for (uri, host) in [
+        ("http://A.example:80/x", None),
+        ("https://user@a.example/", Some("b.example")),
+        ("/x", Some("a.EXAMPLE:8080")),
+    ] {
+        assert!(rejection(ask(uri, host).await).is_limited(), "{uri} {host:?}");
+    }
+    assert!(ask("/", Some("b.example")).await.is_ok());
+    assert!(ask("http://[::1]:8080/", None).await.is_ok());
+    assert!(rejection(ask("/", Some("[::1]")).await).is_limited());
+    for host in [None, Some("a b"), Some("")] {
+        let refused = ask("/", host).await.unwrap_err();
+        assert_eq!(
+            refused.downcast_ref::<Refusal>().unwrap().status(),
+            400,
+            "{host:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_sent_gives_the_readied_slot_back() {
+    let (limits, _clock) = limiter();
+    let service = ServiceBuilder::new()
+        .layer(RateLimitLayer::outbound(&limits, one_a_minute()))
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(Strict::default());
+
+    let mut connections = vec![service; 3];
+    let mut sent = Vec::new();
+    for connection in &mut connections {
+        let ready = tokio::time::timeout(Duration::from_secs(5), connection.ready());
+        sent.push(ready.await.unwrap().unwrap().call(request("ann")).await.is_ok());
+    }
+    assert_eq!(sent, [true, false, false]);
+}
+
+#[tokio::test]
+async fn whoever_leaves_the_queue_is_not_charged() {
+    let (limits, clock) = limiter();
+    let policy = Policy::token_bucket("slow")
+        .capacity(1)
+        .rate("1/s")
+        .build()
+        .unwrap();
+    let service = ServiceBuilder::new()
+        .layer(RateLimitLayer::outbound(&limits, policy.clone()).wait_up_to(Duration::from_secs(3_600)))
+        .layer(ConcurrencyLimitLayer::new(1_000))
+        .service(Strict::default());
+
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    for _ in 0..1_000 {
+        let mut service = service.clone();
+        let waiting = service.ready().await.unwrap().call(request("ann"));
+        assert!(tokio::time::timeout(Duration::ZERO, waiting).await.is_err());
+    }
+    clock.advance(Duration::from_secs(1));
+    let left = limits.peek(&policy, Key::shared()).await.unwrap();
+    assert_eq!(left.remaining(), 1);
+    let sent = tokio::time::timeout(Duration::from_secs(5), service.oneshot(request("ann")));
+    assert!(sent.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn requests_are_sent_in_the_order_in_which_they_came() {
+    let (limits, clock) = limiter();
+    let policy = Policy::token_bucket("slow")
+        .capacity(1)
+        .rate("1/s")
+        .build()
+        .unwrap();
+    let peer = crate::Peer::new(&clock);
+    let service = RateLimitLayer::outbound(&limits, policy)
+        .wait_up_to(Duration::from_secs(60))
+        .layer(peer.clone());
+    let mut waiting: Vec<_> = (0..5)
+        .map(|number| {
+            let request = Request::new(format!("{number}"));
+            Box::pin(service.clone().oneshot(request))
+        })
+        .collect();
+    for request in &mut waiting {
+        let _ = tokio::time::timeout(Duration::ZERO, request).await;
+    }
+    let start = clock.now();
+    for _ in 1..5 {
+        clock.advance(Duration::from_secs(1));
+        for request in waiting.iter_mut().skip(peer.asked().len()) {
+            if tokio::time::timeout(Duration::from_millis(50), request)
+                .await
+                .is_err()
+            {
+                break;
+            }
+        }
+    }
+    let at: Vec<_> = peer.asked().iter().map(|at| at.since(start).as_secs()).collect();
+    assert_eq!(at, [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn one_that_comes_too_late_fails_at_once_and_says_how_long_it_would_have_waited() {
+    let (limits, _clock) = limiter();
+    let wait = Duration::from_secs(2);
+    let service = RateLimitLayer::outbound(&limits, one_a_minute())
+        .wait_up_to(wait)
+        .layer(Strict::default());
+
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    let late = rejection(service.oneshot(request("ann")).await);
+    assert!(matches!(late, Rejection::TimedOut { limit, .. } if limit == wait));
+    assert_eq!(late.retry_after(), Some(Duration::from_secs(60)));
+}
+
+#[tokio::test]
+async fn backpressure_and_errors_are_the_clients() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::outbound(&limits, at_most(10));
+    let (mut service, mut inner) =
+        tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
+
+    inner.allow(0);
+    assert!(service.poll_ready().is_pending());
+    inner.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    let response = tokio::spawn(service.call(request("ann")));
+    let next_request = tokio::time::timeout(Duration::from_secs(5), inner.next_request());
+    let (_, answer) = next_request.await.unwrap().unwrap();
+    answer.send_error("broken");
+    let error = response.await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "broken");
+    assert!(outbound::rejection(&*error).is_none());
+}
+
+#[tokio::test]
+async fn what_would_be_denied_in_earnest_is_shown() {
+    let (limits, _clock) = limiter();
+    let shadow = Policy::sliding_window("shadow")
+        .limit(1)
+        .window("1m")
+        .enforcement(Enforcement::Shadow)
+        .build()
+        .unwrap();
+    let service = RateLimitLayer::outbound(&limits, shadow).layer(Strict::default());
+    for shown in [None, Some(true)] {
+        let response = service.clone().oneshot(request("ann")).await.unwrap();
+        let decision = response.extensions().get::<Decision>();
+        assert_eq!(decision.map(Decision::would_deny), shown);
+    }
+}
+
+#[tokio::test]
+async fn shutting_the_limiter_down_ends_the_waits() {
+    let (limits, _clock) = limiter();
+    let service = RateLimitLayer::outbound(&limits, one_a_minute())
+        .wait_up_to(Duration::from_secs(60))
+        .layer(Strict::default());
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    let waiting = service.oneshot(request("ann"));
+    let (told, ()) = tokio::join!(waiting, limits.shutdown(Duration::from_secs(5)));
+    assert!(rejection(told).is_unavailable());
+}

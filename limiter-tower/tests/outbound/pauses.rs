@@ -1,0 +1,290 @@
+//! What the peer asks for is done, and no more than that.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use limiter_core::{Key, Limiter, ManualClock, OnDenial, Policy, Rejection};
+use limiter_tower::outbound::{Outbound, OutboundLayer};
+use limiter_tower::{RateLimitLayer, key};
+use tower::{Layer, ServiceExt};
+
+use crate::support::{at_most, limiter, request};
+use crate::{Peer, Slow, rejection};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A client that keeps to a hundred a minute, its peer, and their clock.
+fn client(layer: impl Fn(OutboundLayer) -> OutboundLayer) -> (Outbound<Peer>, Peer, Limiter, ManualClock) {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    let service = layer(RateLimitLayer::outbound(&limits, at_most(100))).layer(peer.clone());
+    (service, peer, limits, clock)
+}
+
+async fn remaining(limits: &Limiter) -> u64 {
+    limits
+        .peek(&at_most(100), Key::shared())
+        .await
+        .unwrap()
+        .remaining()
+}
+
+/// How long the client is to wait, as it is told.
+async fn told(service: &Outbound<Peer>) -> Option<Duration> {
+    match service.clone().oneshot(request("ann")).await {
+        Ok(_) => None,
+        Err(error) => match rejection(Err::<http::Response<()>, _>(error)) {
+            Rejection::Paused { retry_after } => Some(retry_after),
+            other => panic!("{other}"),
+        },
+    }
+}
+
+#[tokio::test]
+async fn a_pause_is_never_cut_short_and_charges_nothing() {
+    for (status, fields) in [
+        (429, ("retry-after", "5")),
+        (503, ("retry-after", "5")),
+        (200, ("ratelimit", r#""burst";r=0;t=5"#)),
+    ] {
+        let (service, peer, limits, clock) = client(|layer| layer);
+        peer.answers(status, [fields]);
+        assert_eq!(told(&service).await, None);
+        peer.answers(200, []);
+        assert_eq!(told(&service).await, Some(5 * SECOND));
+        clock.advance(5 * SECOND - Duration::from_micros(1));
+        assert_eq!(told(&service).await, Some(Duration::from_micros(1)));
+        assert_eq!((remaining(&limits).await, peer.asked().len()), (99, 1));
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(told(&service).await, None);
+        assert_eq!((remaining(&limits).await, peer.asked().len()), (98, 2));
+    }
+}
+
+#[tokio::test]
+async fn what_means_nothing_pauses_nothing() {
+    let (service, peer, _limits, _clock) = client(|layer| layer);
+    for fields in [
+        ("retry-after", "soon"),
+        ("retry-after", "0"),
+        ("ratelimit", r#""burst";r=0;t=-5"#),
+        ("ratelimit", "\"burst"),
+        ("x-ratelimit-reset", "5"),
+    ] {
+        peer.answers(429, [fields]);
+        assert_eq!(told(&service).await, None, "{fields:?}");
+        assert_eq!(told(&service).await, None, "{fields:?}");
+    }
+}
+
+#[tokio::test]
+async fn keys_do_not_pause_each_other_and_clones_hear_the_same() {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    let layer = RateLimitLayer::outbound(&limits, at_most(100)).key(key::header("x-api-key"));
+    let (one, other) = (layer.layer(peer.clone()), layer.clone().layer(peer.clone()));
+
+    peer.answers(429, [("retry-after", "5")]);
+    assert!(one.clone().oneshot(request("ann")).await.is_ok());
+    assert!(rejection(one.clone().oneshot(request("ann")).await).is_limited());
+    assert!(rejection(other.clone().oneshot(request("ann")).await).is_limited());
+    assert!(one.clone().oneshot(request("bob")).await.is_ok());
+    clock.advance(5 * SECOND);
+    assert!(other.oneshot(request("ann")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_hostile_peer_stops_nobody_for_ever() {
+    let (service, peer, _limits, clock) = client(|layer| layer);
+    peer.answers(429, [("retry-after", "99999999999999")]);
+    assert_eq!(told(&service).await, None);
+    assert_eq!(told(&service).await, Some(OutboundLayer::DEFAULT_AT_MOST_PAUSED));
+    clock.advance(OutboundLayer::DEFAULT_AT_MOST_PAUSED);
+    assert_eq!(told(&service).await, None);
+
+    let (service, peer, _limits, _clock) = client(|layer| layer.at_most_paused(2 * SECOND));
+    peer.answers(429, [("retry-after", "60")]);
+    assert_eq!(told(&service).await, None);
+    assert_eq!(told(&service).await, Some(2 * SECOND));
+
+    let (service, peer, _limits, _clock) = client(|layer| layer.at_most_paused(Duration::ZERO));
+    peer.answers(429, [("retry-after", "60")]);
+    assert_eq!(told(&service).await, None);
+    assert_eq!(told(&service).await, None, "it does not listen");
+}
+
+#[tokio::test]
+async fn what_is_said_later_prolongs_a_pause_and_shortens_none() {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    let slow = Slow::new(&peer);
+    let service = RateLimitLayer::outbound(&limits, at_most(100)).layer(slow.clone());
+    // All of them are on their way before the first is answered.
+    let mut sent = Vec::new();
+    for seconds in ["5", "2", "9"] {
+        peer.answers(429, [("retry-after", seconds)]);
+        let mut request = Box::pin(service.clone().oneshot(request("ann")));
+        assert!(tokio::time::timeout(Duration::ZERO, &mut request).await.is_err());
+        sent.push(request);
+    }
+    for (response, left) in sent.into_iter().zip([5, 5, 9]) {
+        slow.let_through();
+        assert!(response.await.is_ok());
+        let denied = rejection(service.clone().oneshot(request("ann")).await);
+        assert_eq!(denied.retry_after(), Some(left * SECOND));
+    }
+}
+
+#[tokio::test]
+async fn a_request_waits_for_the_end_of_a_pause_if_there_is_time() {
+    let (service, peer, limits, clock) = client(|layer| layer.wait_up_to(5 * SECOND));
+    peer.answers(429, [("retry-after", "5")]);
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    peer.answers(200, []);
+    let start = clock.now();
+
+    let mut waiting = pin!(service.clone().oneshot(request("ann")));
+    for _ in 0..5 {
+        assert!(
+            tokio::time::timeout(Duration::from_millis(5), &mut waiting)
+                .await
+                .is_err()
+        );
+        assert_eq!(remaining(&limits).await, 99, "it is charged when it is sent");
+        clock.advance(SECOND);
+    }
+    assert_eq!(waiting.await.unwrap().status(), 200);
+    assert_eq!(peer.asked(), [start, start.after(5 * SECOND)]);
+
+    peer.answers(429, [("retry-after", "6")]);
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    assert_eq!(
+        told(&service).await,
+        Some(6 * SECOND),
+        "too long, which it says at once"
+    );
+}
+
+#[tokio::test]
+async fn a_pause_that_grows_is_told_to_those_who_wait_for_its_end() {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    let layer = RateLimitLayer::outbound(&limits, at_most(100));
+    let (patient, brisk) = (layer.clone().wait_up_to(5 * SECOND), layer);
+    let slow = Slow::new(&peer);
+    let (patient, brisk) = (patient.layer(peer.clone()), brisk.layer(slow.clone()));
+    // On its way before the pause.
+    peer.answers(429, [("retry-after", "9")]);
+    let mut late = pin!(brisk.oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut late).await.is_err());
+
+    peer.answers(429, [("retry-after", "5")]);
+    assert!(patient.clone().oneshot(request("ann")).await.is_ok());
+    let mut waiting = pin!(patient.oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+    slow.let_through();
+    assert!(late.await.is_ok());
+    let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert!(matches!(rejection(told), Rejection::Paused { retry_after } if retry_after == 9 * SECOND));
+}
+
+#[tokio::test]
+async fn a_pause_takes_those_out_of_the_queue_who_wait_for_a_permit() {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    let policy = Policy::token_bucket("two")
+        .capacity(2)
+        .rate("1/s")
+        .build()
+        .unwrap();
+    let layer = RateLimitLayer::outbound(&limits, policy.clone()).wait_up_to(5 * SECOND);
+    let slow = Slow::new(&peer);
+    let (service, late) = (layer.layer(peer.clone()), layer.layer(slow.clone()));
+
+    peer.answers(429, [("retry-after", "60")]);
+    let mut late = pin!(late.oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut late).await.is_err());
+    peer.answers(200, []);
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    let mut waiting = pin!(service.oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+    slow.let_through();
+    assert!(late.await.is_ok());
+    let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert!(matches!(rejection(told), Rejection::Paused { .. }));
+    clock.advance(SECOND);
+    assert_eq!(limits.peek(&policy, Key::shared()).await.unwrap().remaining(), 1);
+}
+
+#[tokio::test]
+async fn what_was_taken_while_a_pause_began_is_given_back() {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    let policy = Policy::token_bucket("two").capacity(2).rate("1/s");
+    let policy = policy.on_denial(OnDenial::Wait(5 * SECOND)).build().unwrap();
+    let layer = RateLimitLayer::outbound(&limits, policy.clone());
+    let slow = Slow::new(&peer);
+    let (service, late) = (layer.layer(peer.clone()), layer.layer(slow.clone()));
+
+    peer.answers(429, [("retry-after", "60")]);
+    let mut late = pin!(late.oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut late).await.is_err());
+    peer.answers(200, []);
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    // By the policy's own patience, which the layer does not look into.
+    let mut waiting = pin!(service.oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+    slow.let_through();
+    assert!(late.await.is_ok());
+    clock.advance(SECOND);
+    let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert!(matches!(rejection(told), Rejection::Paused { retry_after } if retry_after == 59 * SECOND));
+    assert_eq!(limits.peek(&policy, Key::shared()).await.unwrap().remaining(), 1);
+}
+
+#[tokio::test]
+async fn those_who_wait_for_the_end_of_a_pause_are_bounded_and_leave_with_the_limiter() {
+    let clock = ManualClock::new();
+    let limits = Limiter::in_process().clock(&clock).max_waiting(1).build();
+    let peer = Peer::new(&clock);
+    let service = RateLimitLayer::outbound(&limits, at_most(100))
+        .wait_up_to(10 * SECOND)
+        .layer(peer.clone());
+    peer.answers(429, [("retry-after", "5")]);
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+
+    let mut waiting = pin!(service.clone().oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+    assert!(rejection(service.oneshot(request("ann")).await).is_unavailable());
+    let (told, ()) = tokio::join!(waiting, limits.shutdown(5 * SECOND));
+    assert!(rejection(told).is_unavailable());
+    assert_eq!(peer.asked().len(), 1);
+}
+
+/// A client alone on its key, with a limit of its own far above the peer's, that does as it is told.
+#[tokio::test]
+async fn an_obedient_client_is_refused_no_request_twice() {
+    let (limits, clock) = limiter();
+    let quota = Policy::sliding_window("quota")
+        .limit(7)
+        .window("10s")
+        .build()
+        .unwrap();
+    let server = RateLimitLayer::new(&limits, quota).key(key::shared());
+    let client = RateLimitLayer::outbound(&limits, at_most(100_000));
+    let service = client.layer(server.layer(Peer::new(&clock)));
+
+    let (start, mut answers) = (clock.now(), Vec::new());
+    while clock.now().since(start) < 3_600 * SECOND {
+        match service.clone().oneshot(request("us")).await {
+            Ok(response) => answers.push(response.status().as_u16()),
+            Err(error) => {
+                let denied = rejection(Err::<http::Response<()>, _>(error));
+                clock.advance(denied.retry_after().unwrap());
+            }
+        }
+        clock.advance(Duration::from_millis(100));
+    }
+    assert!(answers.iter().filter(|status| **status == 200).count() > 2_000);
+    assert!(!answers.windows(2).any(|two| two == [429, 429]));
+}
