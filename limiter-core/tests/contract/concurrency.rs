@@ -340,6 +340,29 @@ pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject
     comes_to_remain(&subject, &small, 1).await;
 }
 
+/// Who waits under an old maximum holds up nobody under a new one, and is told if that never admits as much.
+pub(crate) async fn a_changed_maximum_counts_for_those_who_wait_too(subject: Subject) {
+    let (order, mut served) = mpsc::unbounded_channel();
+    let [small, large] = [concurrency(1), concurrency(4)];
+    let held = enter(&subject, &small, 1).await.unwrap();
+    let first = waiter(&subject, &small, (1, 1), &order);
+    settle(&subject, &small).await;
+    assert!(served.try_recv().is_err(), "there is no room under the old one");
+    let second = waiter(&subject, &large, (2, 2), &order);
+    let (one, two) = (next_of(&mut served).await, next_of(&mut served).await);
+    assert_eq!((one.0, two.0), (1, 2), "in order of arrival");
+    let third = waiter(&subject, &large, (3, 3), &order);
+    settle(&subject, &large).await;
+    let fourth = waiter(&subject, &concurrency(2), (4, 1), &order);
+    assert!(matches!(third.await.unwrap(), Err(Rejection::NeverFits { .. })));
+    drop((held, one, two));
+    let last = next_of(&mut served).await;
+    assert_eq!(last.0, 4);
+    for waiter in [first, second, fourth] {
+        waiter.await.unwrap().unwrap();
+    }
+}
+
 pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
     let policy = concurrency(2);
     let held = enter(&subject, &policy, 1).await.unwrap();

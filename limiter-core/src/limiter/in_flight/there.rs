@@ -8,10 +8,10 @@ use super::permit::{Permit, Stand};
 use super::wait::Wait;
 use crate::algorithm::Outcome;
 use crate::decision::{Decision, Origin, Rejection};
+use crate::jitter::varied;
 use crate::limiter::waiting::LATE_TIMER;
 use crate::request::InFlight;
 use crate::store::holders::Held;
-use crate::store::redis::varied;
 use crate::tier::Guard;
 use crate::tier::holding::Lease;
 use crate::units::Timestamp;
@@ -31,7 +31,8 @@ pub(super) async fn wait_there(
     let mut asks = waiter.asks();
     loop {
         if asks {
-            last = match ask_in_time(guard, asked, wait, last).await {
+            let asked = asked.under(waiter.wanted())?;
+            last = match ask_in_time(guard, &asked, wait, last).await {
                 Err(Rejection::Limited(denied)) => Some(denied),
                 answer => return answer,
             };

@@ -9,6 +9,7 @@ use super::LATE_TIMER;
 use super::queue::{Place, Turn};
 use super::turn::Patience;
 use super::wanted::Wanted;
+use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::beyond::Sorted;
@@ -153,34 +154,36 @@ impl Limiter {
                         }
                     }
                 }
-                Turn::Denied(decision, due) => {
-                    // Nobody waits for what comes too late for him.
-                    if due > ends {
+                Turn::Denied(decision, ask_again) => {
+                    // Permits that were due too late may come back all the same, and a block does not end before its time.
+                    if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
                     }
                     last = Some(decision);
                     tokio::select! {
                         biased;
                         () = place.place.called() => {}
-                        () = clock.sleep_until(due) => {}
+                        () = clock.sleep_until(ask_again.min(ends)) => {}
                     }
                 }
                 Turn::Own(returns) => {
-                    if let Some(answer) = self.decide_now(request) {
+                    // By whichever policy who came last wants it.
+                    let wanted = place.place.wanted();
+                    let request = wanted.request(Mode::Charge);
+                    if let Some(answer) = self.decide_now(&request) {
                         match answer?.require() {
                             Err(Rejection::Limited(decision)) => {
-                                let Some(retry_after) = decision.retry_after() else {
+                                let Some(ask_again) = self.asks_again_at(&decision) else {
                                     return Err(timed_out(Some(decision)));
                                 };
-                                let due = clock.due(decision.decided_at(), retry_after);
-                                place.place.denied(queues, decision, due, returns);
+                                place.place.denied(queues, decision, ask_again, returns);
                                 continue;
                             }
                             // Allowed, or denied because the store is out: nobody knows when that ends.
                             answer => return answer,
                         }
                     }
-                    self.ask_for(&place.place, request);
+                    self.ask_for(&place.place, &request);
                     continue;
                 }
                 Turn::Asked(until) => {
