@@ -29,6 +29,8 @@ pub(in crate::limiter) struct Sorted<'a> {
     would_forbid: bool,
     /// Whether some policy allows its key by a list.
     listed: bool,
+    /// Policies that have no part in the decision: who excuses the call, and whether they would deny it.
+    excused: Vec<(&'a Policy, Origin, bool)>,
 }
 
 /// Limits that are decided together, and the numbers under which they were asked for.
@@ -50,6 +52,7 @@ impl<'a> Sorted<'a> {
             forbidden: None,
             would_forbid: false,
             listed: false,
+            excused: Vec::new(),
         };
         let whole = limiter.enforcement();
         for (place, ask) in asks.into_iter().enumerate() {
@@ -62,6 +65,7 @@ impl<'a> Sorted<'a> {
         let policy = ask.policy();
         let enforcement = policy.enforcement().max(whole);
         if enforcement == Enforcement::Off {
+            self.excused.push((policy, Origin::Off, false));
             return;
         }
         let is_enforced = enforcement == Enforcement::Enforce;
@@ -71,9 +75,11 @@ impl<'a> Sorted<'a> {
                 self.forbidden.get_or_insert(policy);
             } else {
                 self.would_forbid = true;
+                self.excused.push((policy, Origin::KeyList, true));
             }
         } else if policy.allow_keys().is_some_and(|list| list.has(ask.key())) {
             self.listed = true;
+            self.excused.push((policy, Origin::KeyList, false));
         } else {
             let part = if is_enforced {
                 &mut self.enforced
@@ -86,16 +92,35 @@ impl<'a> Sorted<'a> {
     }
 
     /// The decision that all of this comes to.
-    pub(in crate::limiter) async fn decide(self) -> Result<Decision, Rejection> {
+    pub(in crate::limiter) async fn decide(mut self) -> Result<Decision, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
         let answer = self.decide_all().await;
         observe::answered(policies.iter().copied(), mode, &answer);
+        if answer.as_ref().is_ok_and(Decision::is_allowed) {
+            count_excused(mode, &excused);
+        }
+        answer
+    }
+
+    /// The same for a call that waits for those of its limits that are enforced.
+    pub(in crate::limiter) async fn acquire(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
+        let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
+        let in_shadow = self.shadow.asks.len();
+        let answer = self.acquire_all(up_to).await;
+        // Those in shadow come first in these, and are not asked where the others deny.
+        let skipped = if answer.is_ok() { 0 } else { in_shadow };
+        observe::waited(policies.iter().copied().skip(skipped), mode, &answer);
+        if answer.is_ok() {
+            count_excused(mode, &excused);
+        }
         answer
     }
 
     /// Of all that is asked, or, where nothing is, the one that forbids it.
     fn policies(&self) -> Vec<&'a Policy> {
-        let asked = self.enforced.asks.iter().chain(&self.shadow.asks);
+        let asked = self.shadow.asks.iter().chain(&self.enforced.asks);
         asked.map(Ask::policy).chain(self.forbidden).collect()
     }
 
@@ -116,8 +141,7 @@ impl<'a> Sorted<'a> {
         Ok(self.with_shadow(enforced).await)
     }
 
-    /// The same for a call that waits for those of its limits that are enforced.
-    pub(in crate::limiter) async fn acquire(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
+    async fn acquire_all(mut self, up_to: Duration) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
@@ -127,7 +151,7 @@ impl<'a> Sorted<'a> {
         } else {
             let mut request = Request::new(asks.iter().cloned(), self.mode, self.limiter.inner.any_groups)?;
             request.add_blocks();
-            let mut answer = self.limiter.wait(&request, up_to).await;
+            let mut answer = self.limiter.wait_uncounted(&request, up_to).await;
             if let Err(
                 Rejection::TimedOut {
                     decision: Some(denied),
@@ -224,6 +248,15 @@ impl<'a> Sorted<'a> {
             decision.marks = decision.marks.and(Marks::WOULD_DENY);
         }
         decision
+    }
+}
+
+/// Of a call that was allowed.
+fn count_excused(mode: Mode, excused: &[(&Policy, Origin, bool)]) {
+    if mode == Mode::Charge {
+        for (policy, origin, would_deny) in excused {
+            observe::excused(policy, *origin, *would_deny);
+        }
     }
 }
 

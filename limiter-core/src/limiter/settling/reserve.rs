@@ -58,7 +58,9 @@ impl<'a> IntoFuture for Reserve<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let (first, limiter) = (self.check.first_policy(), self.check.limiter);
+        let asks_at_once = limiter.is_in_process() && self.up_to.is_none();
+        let reserved = async move {
             if !self.check.is_plain() {
                 return reserve_sorted(self.check, self.up_to).await;
             }
@@ -81,7 +83,12 @@ impl<'a> IntoFuture for Reserve<'a> {
                 decided: smallvec![true; request.limits.len()],
                 allowed,
             })
-        })
+        };
+        if asks_at_once {
+            Box::pin(reserved)
+        } else {
+            observe::reserving(first, reserved)
+        }
     }
 }
 

@@ -83,7 +83,18 @@ impl Limiter {
         request: &Request<'_>,
         up_to: Duration,
     ) -> Result<Allowed, Rejection> {
-        let answer = if request.is_free() {
+        let answer = self.wait_uncounted(request, up_to).await;
+        observe::waited(request.policies(), request.mode, &answer);
+        answer
+    }
+
+    /// The same where it is a part of what is counted.
+    pub(in crate::limiter) async fn wait_uncounted(
+        &self,
+        request: &Request<'_>,
+        up_to: Duration,
+    ) -> Result<Allowed, Rejection> {
+        if request.is_free() {
             let decision = self.decide(request, request.deadline()).await;
             decision.and_then(Decision::require)
         } else {
@@ -105,9 +116,7 @@ impl Limiter {
                 _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
                 answer = granted => answer,
             }
-        };
-        observe::waited(request.policies(), request.mode, &answer);
-        answer
+        }
     }
 
     async fn wait_in_line(
