@@ -5,7 +5,7 @@ mod counter;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
@@ -105,10 +105,7 @@ struct System {
 impl System {
     fn get() -> Self {
         static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
-        let (start, instant) = START.get_or_init(|| {
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            (Timestamp::from_micros(micros_ceil(since_epoch)), Instant::now())
-        });
+        let (start, instant) = START.get_or_init(|| (Timestamp::from(SystemTime::now()), Instant::now()));
         Self {
             start: *start,
             elapsed: instant.elapsed(),

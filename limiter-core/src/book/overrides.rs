@@ -33,11 +33,12 @@ impl Override {
         }
     }
 
-    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's.
+    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. A
+    /// [`SystemTime`](std::time::SystemTime) serves as well.
     #[must_use]
-    pub fn until(self, end: Timestamp) -> Self {
+    pub fn until(self, end: impl Into<Timestamp>) -> Self {
         Self {
-            until: Some(end),
+            until: Some(end.into()),
             ..self
         }
     }

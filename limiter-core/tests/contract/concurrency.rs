@@ -85,7 +85,9 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
     let Rejection::Limited(denied) = denied else {
         unreachable!("{denied:?}")
     };
-    assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(LEASE)));
+    assert_eq!((denied.remaining(), denied.retry_after()), (0, None));
+    let outcome = denied.limits()[0].clone();
+    assert_eq!(outcome.retry_after(), LEASE, "should its holder be gone");
     assert_eq!(denied.reset_after(), LEASE);
     assert!(subject.limits.enter(&policy, "other").await.is_ok());
     permits.pop().unwrap().leave().await.unwrap();

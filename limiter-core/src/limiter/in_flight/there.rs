@@ -42,7 +42,7 @@ pub(super) async fn wait_there(
             return Err(wait.timed_out(last));
         }
         let until_asked = if waiter.is_first() {
-            let first_lease_ends = last.as_ref().and_then(|denied| denied.retry_after());
+            let first_lease_ends = last.as_ref().and_then(|denied| denied.first_lease_ends_after());
             varied(pause).min(first_lease_ends.unwrap_or(left)).min(left)
         } else {
             left

@@ -114,7 +114,11 @@ fn told(request: &Request<'_>, standing: &Standing, terms: Terms, fits: bool) ->
         fits,
         remaining: terms.max.saturating_sub(standing.held),
         retry_after: if fits { 0 } else { standing.first_ends.max(1) },
-        reset_after: standing.last_ends,
+        // As in process; holders may have longer leases than this policy gives.
+        reset_after: match standing.held {
+            0 => 0,
+            _ => standing.last_ends.max(u64::from(terms.lease_ms) * 1_000),
+        },
         expires_after: standing.last_ends,
         ..Outcome::default()
     };
