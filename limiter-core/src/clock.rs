@@ -139,6 +139,15 @@ impl Clock {
         }
     }
 
+    /// The moment by the calendar, for what ends at a date that a person gave: the system's as it is set now, which may have been
+    /// stepped, or have gone on while the machine was suspended, since the process first read it.
+    pub(crate) fn calendar(&self) -> Timestamp {
+        match self {
+            Self::System => Timestamp::from(SystemTime::now()),
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+
     /// The moment at a third of the price, where the processor has a counter that serves: to two microseconds, by which
     /// different threads may also disagree. Whoever needs their readings in order uses [`in_order`](Self::in_order).
     #[inline]

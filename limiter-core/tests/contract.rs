@@ -310,6 +310,7 @@ on_every_store! {
         keys_in_groups_are_in_flight_apart
         a_changed_maximum_counts_from_the_next_call
         a_changed_maximum_counts_for_those_who_wait_too
+        random_traces_are_answered_as_by_a_count
         a_reset_takes_nothing_from_this_process
         ten_thousand_cycles_never_exceed_and_end_at_none
         modes_and_lists_of_keys_hold_for_what_is_in_flight

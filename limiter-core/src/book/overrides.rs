@@ -132,7 +132,7 @@ impl PolicyBook {
             return Err(ConfigError::invalid("override", own, expected));
         }
         if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
-            let over = pages.code().forget_overrides_until(Clock::System.now());
+            let over = pages.code().forget_overrides_until(Clock::System.calendar());
             over.iter().for_each(|name| self.renew(&pages, name));
             if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
                 let expected = format!("at most {}", Self::MAX_OVERRIDES);

@@ -375,6 +375,57 @@ pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
     comes_to_remain(&subject, &policy, 2).await;
 }
 
+/// On every store the same as a count: who is admitted, and every number that the answers tell.
+pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let policies = [concurrency(3), concurrency(6)];
+    let mut held: Vec<Permit> = Vec::new();
+    let mut costs: Vec<u64> = Vec::new();
+    for step in 0..300 {
+        let told = format!("step {step} of seed {seed}");
+        subject.clock.advance(millis(random.u64(0..1_500)));
+        let policy = &policies[random.usize(..2)];
+        let (max, before) = (policy.quota().whole(), costs.iter().sum::<u64>());
+        let (cost, action) = (random.u32(0..=3), random.u32(0..10));
+        if action < 4 && !held.is_empty() {
+            let place = random.usize(..held.len());
+            costs.swap_remove(place);
+            held.swap_remove(place).leave().await.unwrap();
+            continue;
+        }
+        let fits = cost == 0 || before + u64::from(cost) <= max;
+        let (decision, after) = if action < 6 {
+            let peeked = subject.limits.peek(policy, KEY).cost(cost).await.unwrap();
+            (peeked, before)
+        } else {
+            match enter(&subject, policy, cost).await {
+                Ok(permit) => {
+                    let decision = permit.decision().clone();
+                    held.push(permit);
+                    costs.push(cost.into());
+                    (decision, before + u64::from(cost))
+                }
+                Err(Rejection::Limited(denied)) => (*denied, before),
+                Err(other) => unreachable!("{told}: {other:?}"),
+            }
+        };
+        let reset_after = if after == 0 { Duration::ZERO } else { LEASE };
+        assert_eq!(
+            (
+                decision.is_allowed(),
+                decision.remaining(),
+                decision.retry_after(),
+                decision.reset_after()
+            ),
+            (fits, max.saturating_sub(after), None, reset_after),
+            "{told}: {cost} of {max} where {before} are held"
+        );
+        assert_eq!(decision.decided_at(), subject.clock.now(), "{told}");
+    }
+    assert!(held.iter().all(Permit::is_held));
+}
+
 /// Sixty-four tasks come and go, and some of them give up on the way.
 pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Subject) {
     use std::sync::Arc;
