@@ -97,7 +97,7 @@ pub enum Resolved {
 ///
 /// [`Rejection::NotConfigured`] where the limiter was told to deny such calls.
 pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
-    limiter.resolve(name, key)
+    limiter.resolve_call(name, key)
 }
 
 /// Whether the answer to a check is all that becomes of it: its policy has nobody wait.

@@ -122,18 +122,27 @@ impl Decision {
     }
 
     /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the largest among the limits
-    /// that deny. Half a second for a cost above the share of [`Origin::Insurance`], since nobody knows. `None` when the call is allowed, and when nobody can tell because the store is out.
+    /// that deny. Half a second for a cost above the share of [`Origin::Insurance`], since nobody knows. `None` when the call is allowed, and when
+    /// nobody can tell: because the store is out, or because it is up to those who are in flight
+    /// ([`LimitOutcome::retry_after`] then says when the first of their leases ends, should its holder be gone).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         // What is allowed in shadow or degraded waits for nothing, and what a list denies never gets better.
         if self.allowed || self.origin == Origin::KeyList {
             return None;
         }
-        self.limits
-            .iter()
-            .filter(|limit| !limit.is_allowed())
-            .map(LimitOutcome::retry_after)
-            .max()
+        let denying = || self.limits.iter().filter(|limit| !limit.is_allowed());
+        if denying().any(|limit| limit.policy().is_of_concurrency()) {
+            return None;
+        }
+        denying().map(LimitOutcome::retry_after).max()
+    }
+
+    /// When a denial says nothing new any more of what is in flight: the first lease ends, or the store may be back.
+    #[cfg(feature = "redis")]
+    pub(crate) fn first_lease_ends_after(&self) -> Option<std::time::Duration> {
+        let denying = self.limits.iter().filter(|limit| !limit.is_allowed());
+        denying.map(LimitOutcome::retry_after).max()
     }
 
     /// How long an allowed call waits before it goes on, so that calls leave evenly: the longest among its limits. Zero

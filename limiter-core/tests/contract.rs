@@ -211,12 +211,15 @@ on_every_store! {
         several_limits_are_waited_for_as_one
         a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave
         a_refund_wakes_who_waits
+        who_comes_under_another_policy_is_not_held_up_by_those_before
+        who_wants_more_than_a_new_policy_ever_admits_is_told_so
         a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_only
         what_a_waiter_was_given_that_is_not_polled_goes_to_the_next
         what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_others
     ;
     giving_up:
-        a_wait_that_cannot_succeed_ends_at_once
+        a_wait_that_is_too_short_lasts_as_long_as_was_said
+        who_waits_for_what_is_due_too_late_is_served_if_it_comes_back
         the_time_in_the_queue_counts
         the_deadline_is_for_all_tries_together
         who_never_reaches_the_head_times_out_too
@@ -310,6 +313,8 @@ on_every_store! {
         a_policy_of_concurrency_is_entered_and_no_other
         keys_in_groups_are_in_flight_apart
         a_changed_maximum_counts_from_the_next_call
+        a_changed_maximum_counts_for_those_who_wait_too
+        random_traces_are_answered_as_by_a_count
         a_reset_takes_nothing_from_this_process
         ten_thousand_cycles_never_exceed_and_end_at_none
         modes_and_lists_of_keys_hold_for_what_is_in_flight

@@ -69,7 +69,7 @@ impl Entry {
     /// Looks a policy up that is only named.
     pub(super) fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
         if let EntryPolicy::Named(name) = self.policy {
-            self.policy = match limiter.resolve(name, &self.key)? {
+            self.policy = match limiter.resolve_call(name, &self.key)? {
                 Resolved::Policy(policy) => EntryPolicy::Built(Ok(policy)),
                 Resolved::Allowed(_) => EntryPolicy::Nothing,
             };

@@ -15,6 +15,7 @@ use crate::decision::{Decision, Origin, Rejection};
 #[cfg(all(feature = "book", feature = "redis"))]
 use crate::error::ConfigError;
 use crate::key::Key;
+use crate::observe;
 use crate::policy::Policy;
 use crate::units::Amount;
 use question::Question;
@@ -148,8 +149,19 @@ impl Limiter {
             .ok()
     }
 
-    /// What a call that names its policy is to be decided by.
-    pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+    /// What a call that names its policy is to be decided by. Where nothing decides it, its answer is counted here.
+    pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+        let resolved = self.resolve(name, key);
+        match &resolved {
+            Ok(Resolved::Allowed(_)) => observe::unconfigured(true),
+            Err(Rejection::NotConfigured { .. }) => observe::unconfigured(false),
+            _ => {}
+        }
+        resolved
+    }
+
+    /// The same without counting an answer, for what is no call.
+    pub(super) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
         self.open()?;
         match (self.find(name, key), self.inner.names.on_not_configured) {
             (Some(policy), _) => Ok(Resolved::Policy(policy)),

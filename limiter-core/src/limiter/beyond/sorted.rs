@@ -32,6 +32,8 @@ pub(in crate::limiter) struct Sorted<'a> {
     would_forbid: bool,
     /// Whether some policy allows its key by a list.
     listed: bool,
+    /// Policies that have no part in the decision: who excuses the call, and whether they would deny it.
+    excused: Vec<(&'a Policy, Origin, bool)>,
 }
 
 /// Limits that are decided together, and the numbers under which they were asked for.
@@ -54,6 +56,7 @@ impl<'a> Sorted<'a> {
             forbidden: None,
             would_forbid: false,
             listed: false,
+            excused: Vec::new(),
         };
         let whole = limiter.enforcement();
         for (place, ask) in asks.into_iter().enumerate() {
@@ -66,6 +69,7 @@ impl<'a> Sorted<'a> {
         let policy = ask.policy();
         let enforcement = policy.enforcement().max(whole);
         if enforcement == Enforcement::Off {
+            self.excused.push((policy, Origin::Off, false));
             return;
         }
         let is_enforced = enforcement == Enforcement::Enforce;
@@ -75,9 +79,11 @@ impl<'a> Sorted<'a> {
                 self.forbidden.get_or_insert(policy);
             } else {
                 self.would_forbid = true;
+                self.excused.push((policy, Origin::KeyList, true));
             }
         } else if policy.allow_keys().is_some_and(|list| list.has(ask.key())) {
             self.listed = true;
+            self.excused.push((policy, Origin::KeyList, false));
         } else {
             let part = if is_enforced {
                 &mut self.enforced
@@ -90,16 +96,43 @@ impl<'a> Sorted<'a> {
     }
 
     /// The decision that all of this comes to.
-    pub(in crate::limiter) async fn decide(self) -> Result<Decision, Rejection> {
+    pub(in crate::limiter) async fn decide(mut self) -> Result<Decision, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
         let answer = self.decide_all().await;
         observe::answered(policies.iter().copied(), mode, &answer);
+        if answer.as_ref().is_ok_and(Decision::is_allowed) {
+            count_excused(mode, &excused);
+        }
+        answer
+    }
+
+    /// The same for a call that waits for those of its limits that are enforced.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
+    pub(in crate::limiter) async fn acquire(
+        mut self,
+        up_to: Duration,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
+        let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
+        let in_shadow = self.shadow.asks.len();
+        let answer = self.acquire_all(up_to, room).await;
+        // Those in shadow come first in these, and are not asked where the others deny.
+        let skipped = if answer.is_ok() { 0 } else { in_shadow };
+        observe::waited(policies.iter().copied().skip(skipped), mode, &answer);
+        if answer.is_ok() {
+            count_excused(mode, &excused);
+        }
         answer
     }
 
     /// Of all that is asked, or, where nothing is, the one that forbids it.
     fn policies(&self) -> Vec<&'a Policy> {
-        let asked = self.enforced.asks.iter().chain(&self.shadow.asks);
+        let asked = self.shadow.asks.iter().chain(&self.enforced.asks);
         asked.map(Ask::policy).chain(self.forbidden).collect()
     }
 
@@ -124,12 +157,7 @@ impl<'a> Sorted<'a> {
         Ok(self.both(enforced, shadow))
     }
 
-    /// The same for a call that waits for those of its limits that are enforced.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
-    pub(in crate::limiter) async fn acquire(
+    async fn acquire_all(
         mut self,
         up_to: Duration,
         room: Option<&WaitingRoom>,
@@ -151,7 +179,7 @@ impl<'a> Sorted<'a> {
         };
         let mut request = Request::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
         request.add_blocks();
-        let mut answer = limiter.wait(&request, up_to, room).await;
+        let mut answer = limiter.wait_uncounted(&request, up_to, room).await;
         if let Err(
             Rejection::TimedOut {
                 decision: Some(denied),
@@ -295,6 +323,15 @@ impl<'a> Sorted<'a> {
 fn deadline(asks: &[Ask<'_>]) -> Duration {
     let deadlines = asks.iter().map(|ask| ask.policy().deadline());
     deadlines.min().unwrap_or(Policy::DEFAULT_DEADLINE)
+}
+
+/// Of a call that was allowed.
+fn count_excused(mode: Mode, excused: &[(&Policy, Origin, bool)]) {
+    if mode == Mode::Charge {
+        for (policy, origin, would_deny) in excused {
+            observe::excused(policy, *origin, *would_deny);
+        }
+    }
 }
 
 impl Limiter {

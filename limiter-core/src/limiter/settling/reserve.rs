@@ -15,6 +15,7 @@ use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
 use crate::limiter::{Acquire, Backend, Check, Limiter};
+use crate::observe;
 use crate::request::{Ask, Limit, Request};
 use crate::units::Amount;
 
@@ -57,14 +58,21 @@ impl<'a> IntoFuture for Reserve<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        let (first, limiter) = (self.check.first_policy(), self.check.limiter);
+        let asks_at_once = limiter.is_in_process() && self.up_to.is_none();
+        let reserved = async move {
             let asked = self.check.clone();
             let allowed = match self.up_to {
                 Some(up_to) => Acquire::new(self.check).up_to(up_to).await?,
                 None => self.check.await?.require()?,
             };
             Ok(Reservation::of(&asked, allowed))
-        })
+        };
+        if asks_at_once {
+            Box::pin(reserved)
+        } else {
+            observe::reserving(first, reserved)
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::Mode;
+use crate::decision::Rejection;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
@@ -46,6 +47,40 @@ impl Wanted {
             limits: limits.collect(),
             mode,
         }
+    }
+
+    /// Whether it is wanted by the same policies, however much of it.
+    pub(super) fn is_under_policies_of(&self, other: &Self) -> bool {
+        let (own, others) = (self.limits.iter(), other.limits.iter());
+        own.map(|limit| &limit.policy)
+            .eq(others.map(|limit| &limit.policy))
+    }
+
+    /// As much of the same limits, by the policies of a call that came later.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NeverFits`] where that is more than these ever admit.
+    pub(super) fn under_policies_of(&self, later: &Self) -> Result<Self, Rejection> {
+        let mut converted = later.clone();
+        let limits = converted.limits.iter_mut().filter(|limit| limit.blocks.is_none());
+        let before = self.limits.iter().filter(|limit| limit.blocks.is_none());
+        for (limit, before) in limits.zip(before) {
+            limit.cost = before.cost;
+            if limit.cost > limit.policy.algorithm().quota() {
+                return Err(Rejection::NeverFits {
+                    cost: limit.policy.amount(limit.cost),
+                    quota: limit.policy.quota(),
+                    policy: limit.policy.clone(),
+                });
+            }
+        }
+        Ok(converted)
+    }
+
+    /// How many limits it has.
+    pub(in crate::limiter) fn len(&self) -> usize {
+        self.limits.len()
     }
 
     /// The line in which it is waited for.
