@@ -25,7 +25,7 @@ pub use fallback::{Fallback, ResolveValue};
 pub use hold::{Permits, concurrency, hold};
 pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
-    token_bucket,
+    token_bucket, unspelled_window,
 };
 pub use report::Reporter;
 

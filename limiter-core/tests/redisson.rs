@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use limiter_core::redisson::{Client, RateLimiter, RateType};
-use limiter_core::{Limiter, ManualClock, Rejection};
+use limiter_core::{BookEntry, Limiter, ManualClock, Rejection};
 #[cfg(feature = "book")]
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{Kind, micros, millis, secs};
@@ -91,7 +91,9 @@ async fn hears_of(limits: &Limiter, rate: Option<u64>) {
     let heard = async {
         loop {
             let revision = book.revision();
-            if book.get("p").map(|entry| entry.policy().quota().whole()) == rate {
+            // What is deleted stays as what has ended.
+            let configured = book.get("p").filter(|entry| entry.end().is_none());
+            if configured.map(|entry| entry.policy().quota().whole()) == rate {
                 return;
             }
             book.changed(revision).await;
@@ -142,6 +144,10 @@ on_every_store! {
     what_is_available_is_the_rate_without_what_was_used_in_the_last_interval
     what_can_never_be_is_refused_at_once
     what_is_deleted_is_gone_with_what_was_used
+    what_was_used_before_a_reset_never_comes_back
+    an_end_touches_nothing_that_was_used
+    what_is_for_other_apps_is_left_to_them
+    there_is_no_room_for_a_limiter_for_each_user
 }
 
 async fn a_rate_is_set_once_for_all_clients(world: World) {
@@ -325,7 +331,7 @@ async fn an_end_stays_when_the_rate_changes(world: World) {
     limiter.update_rate(RateType::Overall, 6, "1d").await.unwrap();
     limiter.set_rate(RateType::Overall, 7, "1d").await.unwrap();
     assert_eq!(limiter.remaining_ttl().await.unwrap(), Some(secs(60)));
-    // One that ended long ago is taken out of the book by the next change.
+    // One that ended is configured afresh, without an end.
     world.clock.advance(secs(3 * 3_600));
     let client = world.client();
     client
@@ -502,5 +508,160 @@ async fn what_is_deleted_is_gone_with_what_was_used(world: World) {
         assert!(!limiter.delete().await.unwrap() && !limiter.exists().await.unwrap());
         assert!(limiter.try_set_rate(of, 5, "1h").await.unwrap());
         assert_eq!(limiter.available_permits().await.unwrap(), 5);
+    }
+}
+
+async fn what_was_used_before_a_reset_never_comes_back(world: World) {
+    let limiter = world.configured(RateType::Overall, 10, "1d").await;
+    assert!(limiter.try_acquire(10).await.unwrap());
+    limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
+    assert!(limiter.delete().await.unwrap());
+    // Nor when what was deleted is not remembered by name any more.
+    for wait in [secs(0), secs(3 * 3_600)] {
+        world.clock.advance(wait);
+        let other = world.client().rate_limiter("q");
+        other.set_rate(RateType::Overall, 1, "1s").await.unwrap();
+        assert!(limiter.try_set_rate(RateType::Overall, 10, "1d").await.unwrap());
+        assert_eq!(limiter.available_permits().await.unwrap(), 10);
+        assert!(limiter.try_acquire(4).await.unwrap());
+        assert!(limiter.delete().await.unwrap());
+    }
+}
+
+async fn an_end_touches_nothing_that_was_used(world: World) {
+    let limiter = world.configured(RateType::Overall, 10, "1d").await;
+    limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
+    assert!(limiter.try_acquire(6).await.unwrap());
+    for _ in 0..2 {
+        limiter.expire(secs(60)).await.unwrap();
+        world.clock.advance(secs(2 * 3_600));
+        let other = world.client().rate_limiter("q");
+        other.set_rate(RateType::Overall, 1, "1s").await.unwrap();
+        assert!(!limiter.exists().await.unwrap());
+        assert!(limiter.try_set_rate(RateType::Overall, 10, "1d").await.unwrap());
+        assert_eq!(limiter.available_permits().await.unwrap(), 4);
+    }
+    limiter.expire(secs(60)).await.unwrap();
+    world.clock.advance(secs(60));
+    limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 10);
+}
+
+async fn what_is_for_other_apps_is_left_to_them(world: World) {
+    let limits = (world.make)();
+    let theirs = BookEntry::new(support::window("p", 3, "1h"))
+        .for_apps(["billing"])
+        .unwrap();
+    #[cfg(feature = "book")]
+    match limits.book_in_redis() {
+        Ok(shelf) => drop(shelf.edit(|draft| Ok(draft.set(theirs.clone()))).await.unwrap()),
+        Err(_) => limits.book().set(theirs.clone()),
+    }
+    #[cfg(not(feature = "book"))]
+    limits.book().set(theirs.clone());
+    let limiter = Client::new(&limits).rate_limiter("p");
+    assert!(!limiter.exists().await.unwrap());
+    assert!(!limiter.delete().await.unwrap() && !limiter.expire(secs(1)).await.unwrap());
+    for refused in [
+        limiter.try_set_rate(RateType::Overall, 9, "1h").await.map(|_| ()),
+        limiter.set_rate(RateType::Overall, 9, "1h").await,
+        limiter.update_rate(RateType::Overall, 9, "1h").await,
+    ] {
+        let told = refused.unwrap_err().to_string();
+        assert!(
+            told.contains("expected one that is not configured for other apps alone"),
+            "{told}"
+        );
+    }
+    assert_eq!(*limits.book().get("p").unwrap(), theirs);
+}
+
+async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
+    let limits = (world.make)();
+    let fill = |book: &limiter_core::PolicyBook| {
+        for number in 0..Client::MAX_NAMES {
+            book.set(support::window(&format!("user {number}"), 1, "1s"));
+        }
+    };
+    #[cfg(feature = "book")]
+    match limits.book_in_redis() {
+        Ok(shelf) => drop(shelf.edit(|draft| Ok(fill(draft))).await.unwrap()),
+        Err(_) => fill(limits.book()),
+    }
+    #[cfg(not(feature = "book"))]
+    fill(limits.book());
+    let client = Client::new(&limits);
+    let refused = client
+        .rate_limiter("user 1000")
+        .try_set_rate(RateType::Overall, 1, "1s")
+        .await;
+    let told = refused.unwrap_err().to_string();
+    assert!(
+        told.contains("expected one of at most 1000 names in the book: limits of users are keys"),
+        "{told}"
+    );
+    let known = client.rate_limiter("user 999");
+    known.set_rate(RateType::Overall, 2, "1s").await.unwrap();
+    assert!(known.delete().await.unwrap());
+}
+
+/// The same calls, one after the other, in process and on Redis, under one clock.
+#[cfg(feature = "book")]
+#[tokio::test]
+async fn both_stores_answer_the_same_to_random_calls() {
+    let seed = std::env::var("LIMITER_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for trace in 0..8 {
+        let worlds = [World::new(Kind::Memory), World::new(Kind::Standalone)];
+        let limits = worlds.each_ref().map(|world| (world.make)());
+        let [memory, redis] = limits
+            .each_ref()
+            .map(|limits| [1, 2].map(|id| Client::with_id(limits, format!("c{id}")).rate_limiter("p")));
+        for step in 0..40 {
+            let (who, call) = (rng.usize(..2), rng.u32(..14));
+            let (count, wait) = (rng.u64(1..6), millis(rng.u64(..4_000)));
+            let mut told = Vec::new();
+            for limiter in [&memory[who], &redis[who]] {
+                told.push(answer(limiter, call, count, wait).await);
+            }
+            assert_eq!(
+                told[0], told[1],
+                "seed {seed}, trace {trace}, step {step}: call {call} of {count}"
+            );
+            be_patient(&limits[1]).await;
+            if call == 13 {
+                worlds.iter().for_each(|world| world.clock.advance(wait));
+            }
+        }
+    }
+}
+
+/// Has "p" wait for a busy machine, however it was configured.
+#[cfg(feature = "book")]
+async fn be_patient(limits: &Limiter) {
+    let shelf = limits.book_in_redis().unwrap();
+    let (revision, text) = shelf.read().await.unwrap().unwrap_or_default();
+    if text.contains("[policy.p]") && !text.contains("deadline") {
+        let patient = text.replacen("[policy.p]\n", "[policy.p]\ndeadline = \"30s\"\n", 1);
+        shelf.publish(&patient, revision).await.unwrap();
+    }
+}
+
+#[cfg(feature = "book")]
+async fn answer(limiter: &RateLimiter, call: u32, count: u64, wait: Duration) -> String {
+    let of = [RateType::Overall, RateType::PerClient][usize::from(count > 3)];
+    let (rate, interval) = (count + 4, ["2s", "10s"][usize::from(count.is_multiple_of(2))]);
+    match call {
+        0 => format!("{:?}", limiter.try_set_rate(of, rate, interval).await),
+        1 => format!("{:?}", limiter.set_rate(of, rate, interval).await),
+        2 => format!("{:?}", limiter.update_rate(of, rate, interval).await),
+        3 => format!("{:?}", limiter.release(count).await),
+        4 => format!("{:?}", limiter.expire(wait).await),
+        5 => format!("{:?}", limiter.clear_expire().await),
+        6 if count == 1 => format!("{:?}", limiter.delete().await),
+        7 => format!("{:?} {:?}", limiter.exists().await, limiter.remaining_ttl().await),
+        8 => format!("{:?}", limiter.config().await),
+        9 | 10 => format!("{:?}", limiter.available_permits().await),
+        _ => format!("{:?}", limiter.try_acquire(count).await),
     }
 }

@@ -33,6 +33,10 @@ impl Waiting {
 #[inline]
 pub(crate) fn not_configured() {}
 
+#[cfg(feature = "book")]
+#[inline]
+pub(crate) fn book_refused(_: &'static str) {}
+
 #[cfg(all(feature = "book", feature = "redis"))]
 #[inline]
 pub(crate) fn book_revision(_: u64) {}
