@@ -13,6 +13,7 @@ fn listed() -> Policy {
         .allow_keys(["10.0.0.0/8", "2001:db8::/32", "probe:*", "bob"])
         .deny_keys(["10.6.0.0/16", "probe:evil", "eve"])
         .on_denial(OnDenial::Degrade)
+        .deadline(PATIENT)
         .build()
         .unwrap()
 }

@@ -198,7 +198,8 @@ impl<'a> Named<'a> {
             Box::pin(async move {
                 match question.resolve()? {
                     Resolved::Policy(policy) => {
-                        Charge::new(question.named.limiter, question.ask(&policy)).await
+                        let charge = Charge::new(question.named.limiter, question.ask(&policy));
+                        charge.cost(question.cost.clone()?).await
                     }
                     Resolved::Allowed(_) => Ok(()),
                 }
