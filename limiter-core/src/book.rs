@@ -130,8 +130,8 @@ impl PolicyBook {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
         let mut pages = self.pages();
-        if let Some(told) = self.turned(&entry) {
-            tracing::warn!("{told}");
+        if let Some(reason) = self.turned(&entry) {
+            tracing::warn!(%reason, "a policy becomes one of another kind");
         }
         let entry = Arc::new(change::going_on(entry, pages.generation_in_code(&name)));
         if pages.code().set(entry) {
