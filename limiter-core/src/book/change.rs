@@ -13,10 +13,10 @@ impl PolicyBook {
     /// under its name before.
     ///
     /// - [`AsIs`](Inheritance::AsIs): as `set`.
-    /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's [generation](Policy::with_generation) is one
+    /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's [generation](crate::Policy::with_generation) is one
     ///   higher than before.
     /// - [`InProportion`](Inheritance::InProportion): what was used is the same part of the new quota as it was of the old one,
-    ///   as [`Policy::in_proportion_to`] tells in full. The moment of the change is now, by this machine's clock;
+    ///   as [`Policy::in_proportion_to`](crate::Policy::in_proportion_to) tells in full. The moment of the change is now, by this machine's clock;
     ///   [`change_at`](Self::change_at) names another. A limiter with a clock of its own, as tests have, is not there yet, and the old
     ///   numbers count: [`Limiter::change_policy`](crate::Limiter::change_policy) takes its moment.
     ///
@@ -50,7 +50,7 @@ impl PolicyBook {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] as [`Policy::in_proportion_to`], for a reset of the last generation that has a number, and for a policy
+    /// [`ConfigError::Invalid`] as [`Policy::in_proportion_to`](crate::Policy::in_proportion_to), for a reset of the last generation that has a number, and for a policy
     /// of concurrency in place of one of a rate, or the other way round. The book is as before then.
     pub fn change(&self, entry: impl Into<BookEntry>, inheritance: Inheritance) -> Result<(), ConfigError> {
         self.change_at(entry, inheritance, Clock::System.now())

@@ -90,9 +90,11 @@ impl Limiter {
     ///
     /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
     /// let book = PolicyBook::new().with(sized(10)?);
-    /// let limits = Limiter::in_process().clock(&ManualClock::new()).book(&book).build();
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
     /// limits.named("search").check("ann").cost(5).await?.require()?;
     ///
+    /// clock.advance(std::time::Duration::from_secs(1));
     /// limits.change_policy(sized(100)?, Inheritance::InProportion)?;
     /// assert_eq!(limits.named("search").peek("ann").await?.remaining(), 50);
     /// # Ok::<(), limiter_core::Rejection>(())
