@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use limiter_core::{
-    Limiter, ManualClock, OnDenial, OnNotConfigured, Policy, PolicyBook, Rejection, concurrency_limiter, token_limiter,
-    window_limiter, with_limiter,
+    Limiter, ManualClock, OnDenial, OnNotConfigured, Policy, PolicyBook, Rejection, concurrency_limiter,
+    token_limiter, window_limiter, with_limiter,
 };
 
 fn slow() -> Result<&'static str, Rejection> {
