@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::Request;
 use limiter_core::__private::{
     Few, Reporter, Resolved, admit_waiting, at_once, at_once_or_wait, is_answered_at_once, named, passes,
+    unlimited,
 };
 use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
@@ -51,7 +52,7 @@ struct Asked<'a> {
 /// What a question comes to.
 enum Found<'a> {
     Asked(SmallVec<[Asked<'a>; 1]>),
-    /// Nothing is configured for it, and that is allowed.
+    /// Nothing is configured for it, and that is allowed; or it is to be unlimited.
     Nothing(Decision),
 }
 
@@ -216,7 +217,7 @@ impl Limits {
     /// The policies of a question, those looked up that are only named.
     fn find<'a>(&'a self, question: &'a Question<'_>) -> Result<Found<'a>, Rejection> {
         let mut asked = SmallVec::new();
-        let mut nothing = None;
+        let (mut nothing, mut mistaken) = (None, false);
         let mut add = |which: &'a Which, key: &'a Key<'_>, cost: Option<&Result<_, _>>, keeps_cost| {
             let policy = match which {
                 Which::Given(policy) => Cow::Borrowed(policy),
@@ -227,7 +228,11 @@ impl Limits {
                         return Ok(());
                     }
                 },
-                Which::Layers | Which::Missing => return Ok(()),
+                Which::Layers => return Ok(()),
+                Which::Missing => {
+                    mistaken = true;
+                    return Ok(());
+                }
             };
             let cost = cost.unwrap_or(&self.cost);
             asked.push(Asked {
@@ -256,10 +261,11 @@ impl Limits {
                 }
             }
         }
-        Ok(match nothing {
-            Some(decision) if asked.is_empty() => Found::Nothing(decision),
-            // Without any it is a mistake, which the limiter says.
-            _ => Found::Asked(asked),
+        // An empty list is a mistake, which the limiter says.
+        Ok(if asked.is_empty() && !mistaken {
+            Found::Nothing(nothing.unwrap_or_else(|| unlimited(&self.limiter)))
+        } else {
+            Found::Asked(asked)
         })
     }
 
