@@ -1,5 +1,7 @@
 //! The question that a request asks of the limiter.
 
+mod costs;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
@@ -15,6 +17,7 @@ use limiter_core::__private::{
 use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
 
+use crate::headers::Costs;
 use crate::respond::Responder;
 use crate::settle::{Settle, Settling};
 use crate::terms::{Terms, Tier, Which};
@@ -120,6 +123,7 @@ impl Limits {
     /// most for the time that it says itself.
     pub(crate) fn decide(self: Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Deciding {
         Deciding {
+            costs: self.costs(&question),
             answer: Box::pin(Arc::clone(&self).ask(question, bound)),
             limits: self,
         }
@@ -342,6 +346,7 @@ type Admitted = Result<(Decision, Option<Box<Settling>>), Rejection>;
 /// An owned decision that becomes a rejection when it denies.
 pub(crate) struct Deciding {
     limits: Arc<Limits>,
+    costs: Costs,
     /// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence
     /// the box.
     answer: Pin<Box<dyn Future<Output = Admitted> + Send>>,
@@ -350,6 +355,10 @@ pub(crate) struct Deciding {
 impl Deciding {
     pub(crate) fn limits(&self) -> &Arc<Limits> {
         &self.limits
+    }
+
+    pub(crate) fn costs(&self) -> &Costs {
+        &self.costs
     }
 }
 
