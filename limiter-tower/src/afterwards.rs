@@ -5,6 +5,7 @@ use limiter_core::Decision;
 
 use crate::body::ResponseBody;
 use crate::decide::Limits;
+use crate::headers::Costs;
 use crate::respond::Told;
 use crate::settle::Settling;
 
@@ -26,10 +27,11 @@ impl Limits {
         &self,
         decision: Decision,
         settling: Option<Box<Settling>>,
+        costs: &Costs,
         request: &mut Request<B>,
     ) -> Afterwards {
         Afterwards {
-            told: self.told(&decision, request),
+            told: self.told(&decision, costs, request),
             shown: self.show(decision, request),
             settling,
         }

@@ -1,5 +1,7 @@
 //! The question that a request asks of the limiter.
 
+mod costs;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
@@ -10,10 +12,12 @@ use std::time::Duration;
 use http::Request;
 use limiter_core::__private::{
     Few, Reporter, Resolved, admit_waiting, at_once, at_once_or_wait, is_answered_at_once, named, passes,
+    unlimited,
 };
 use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
 
+use crate::headers::Costs;
 use crate::respond::Responder;
 use crate::settle::{Settle, Settling};
 use crate::terms::{Terms, Tier, Which};
@@ -51,7 +55,7 @@ struct Asked<'a> {
 /// What a question comes to.
 enum Found<'a> {
     Asked(SmallVec<[Asked<'a>; 1]>),
-    /// Nothing is configured for it, and that is allowed.
+    /// Nothing is configured for it, and that is allowed; or it is to be unlimited.
     Nothing(Decision),
 }
 
@@ -119,6 +123,7 @@ impl Limits {
     /// most for the time that it says itself.
     pub(crate) fn decide(self: Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Deciding {
         Deciding {
+            costs: self.costs(&question),
             answer: Box::pin(Arc::clone(&self).ask(question, bound)),
             limits: self,
         }
@@ -216,7 +221,7 @@ impl Limits {
     /// The policies of a question, those looked up that are only named.
     fn find<'a>(&'a self, question: &'a Question<'_>) -> Result<Found<'a>, Rejection> {
         let mut asked = SmallVec::new();
-        let mut nothing = None;
+        let (mut nothing, mut mistaken) = (None, false);
         let mut add = |which: &'a Which, key: &'a Key<'_>, cost: Option<&Result<_, _>>, keeps_cost| {
             let policy = match which {
                 Which::Given(policy) => Cow::Borrowed(policy),
@@ -227,7 +232,11 @@ impl Limits {
                         return Ok(());
                     }
                 },
-                Which::Layers | Which::Missing => return Ok(()),
+                Which::Layers => return Ok(()),
+                Which::Missing => {
+                    mistaken = true;
+                    return Ok(());
+                }
             };
             let cost = cost.unwrap_or(&self.cost);
             asked.push(Asked {
@@ -256,10 +265,11 @@ impl Limits {
                 }
             }
         }
-        Ok(match nothing {
-            Some(decision) if asked.is_empty() => Found::Nothing(decision),
-            // Without any it is a mistake, which the limiter says.
-            _ => Found::Asked(asked),
+        // An empty list is a mistake, which the limiter says.
+        Ok(if asked.is_empty() && !mistaken {
+            Found::Nothing(nothing.unwrap_or_else(|| unlimited(&self.limiter)))
+        } else {
+            Found::Asked(asked)
         })
     }
 
@@ -336,6 +346,7 @@ type Admitted = Result<(Decision, Option<Box<Settling>>), Rejection>;
 /// An owned decision that becomes a rejection when it denies.
 pub(crate) struct Deciding {
     limits: Arc<Limits>,
+    costs: Costs,
     /// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence
     /// the box.
     answer: Pin<Box<dyn Future<Output = Admitted> + Send>>,
@@ -344,6 +355,10 @@ pub(crate) struct Deciding {
 impl Deciding {
     pub(crate) fn limits(&self) -> &Arc<Limits> {
         &self.limits
+    }
+
+    pub(crate) fn costs(&self) -> &Costs {
+        &self.costs
     }
 }
 

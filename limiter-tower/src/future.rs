@@ -171,7 +171,8 @@ impl<S: Service<Request<B>>, B> Extracting<S, B> {
         let mut settling = None;
         match limits.at_once(&question, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => {
-                let afterwards = limits.afterwards(decision, settling, &mut request);
+                let costs = limits.costs(&question);
+                let afterwards = limits.afterwards(decision, settling, &costs, &mut request);
                 State::Calling {
                     inner: ready.call(request),
                     afterwards,
@@ -228,7 +229,8 @@ where
                     match answer {
                         Ok((decision, settling)) => {
                             let limits = deciding.limits();
-                            let afterwards = limits.afterwards(decision, settling, &mut request);
+                            let afterwards =
+                                limits.afterwards(decision, settling, deciding.costs(), &mut request);
                             State::Calling {
                                 inner: ready.call(request),
                                 afterwards,

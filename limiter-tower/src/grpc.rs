@@ -13,20 +13,21 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const GRPC: &str = "application/grpc";
+const GRPC_WEB: [&str; 2] = ["application/grpc-web-text", "application/grpc-web"];
 
 /// The content type of the response, if that of the request is one of gRPC's.
 ///
-/// gRPC-Web's is repeated: its clients take a trailers-only answer, but under their own type.
+/// gRPC-Web's clients take a trailers-only answer, but under their own type. Nothing is repeated of what follows that: whoever sends
+/// a request does not choose what stands in its answer.
 pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
-    let (kind, rest) = request.as_bytes().split_at_checked(GRPC.len())?;
-    if !kind.eq_ignore_ascii_case(GRPC.as_bytes()) {
-        return None;
-    }
-    match rest.first() {
-        None | Some(b'+' | b';' | b' ') => Some(HeaderValue::from_static(GRPC)),
-        Some(b'-') => Some(request.clone()),
-        Some(_) => None,
-    }
+    let is = |kind: &&str| {
+        let Some((start, rest)) = request.as_bytes().split_at_checked(kind.len()) else {
+            return false;
+        };
+        start.eq_ignore_ascii_case(kind.as_bytes()) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
+    };
+    let kind = [GRPC].into_iter().chain(GRPC_WEB).find(is)?;
+    Some(HeaderValue::from_static(kind))
 }
 
 /// The answer to a call that the limiter rejects, with details for programs: `google.rpc.Status` in binary, and when a client
@@ -115,12 +116,24 @@ mod tests {
                 "{grpc}"
             );
         }
-        let web = "application/grpc-web+proto";
-        assert_eq!(answer(web), Some(HeaderValue::from_static(web)));
+        for (web, expected) in [
+            ("application/grpc-web", "application/grpc-web"),
+            ("Application/gRPC-Web+proto", "application/grpc-web"),
+            ("application/grpc-web-text", "application/grpc-web-text"),
+            (
+                "application/grpc-web-text+proto, text/html",
+                "application/grpc-web-text",
+            ),
+        ] {
+            assert_eq!(answer(web), Some(HeaderValue::from_static(expected)), "{web}");
+        }
         for other in [
             "",
             "application/json",
             "application/grpcs",
+            "application/grpc-else",
+            "application/grpc-website",
+            "application/grpc, text/html",
             "text/application/grpc",
         ] {
             assert_eq!(answer(other), None, "{other}");

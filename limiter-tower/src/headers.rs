@@ -2,16 +2,21 @@
 //!
 //! A dialect is a set of headers. All of them say the same of a limit: how much is left, and the time in which the client may use
 //! that and no more ([`LimitOutcome::effective_window`]). So a client that keeps to what it is told, has its key for itself, and
-//! whose requests cost a permit each, is never denied.
+//! whose requests cost a permit each, is never denied. Nor is one whose requests all cost the same, if it heeds each answer: where no
+//! more of them fit nothing is said to remain, until the next one does ([`LimitOutcome::available_after`]).
 
+mod costs;
 mod expiring;
 mod lists;
 mod text;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use limiter_core::{Decision, Enforcement, LimitOutcome};
 
+pub(crate) use costs::Costs;
 use text::Text;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -37,8 +42,8 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// | | `X-RateLimit-Remaining: 70` |
 /// | | `X-RateLimit-Reset: 42` |
 ///
-/// What remains is counted in whole permits, rounded down, and is 0 where the limit denies: a request that costs more than one
-/// permit takes as many. Times are whole seconds, rounded up. Quotas are rounded down. No number is larger than structured fields
+/// What remains is counted in whole permits, rounded down: a request that costs more than one permit takes as many. It is 0 where the
+/// limit denies, and where less is left than the request has cost: then the window ends when another such request has room. Times are whole seconds, rounded up. Quotas are rounded down. No number is larger than structured fields
 /// allow (15 digits).
 ///
 /// Limits that are in shadow are not told of: they deny nobody. Nor is it told who decided, unless
@@ -81,12 +86,12 @@ pub(crate) struct Told {
 
 impl Told {
     /// What is to be told of a decision, if anything.
-    pub(crate) fn of(decision: &Decision, dialect: Dialect) -> Option<Self> {
+    pub(crate) fn of(decision: &Decision, dialect: Dialect, costs: &Costs) -> Option<Self> {
         let mut text = Text::default();
         let ends = match dialect {
-            Dialect::Draft11 | Dialect::Draft10 => lists::write(decision, dialect, &mut text),
-            Dialect::Draft7 => expiring::write_draft7(decision, &mut text),
-            Dialect::Legacy => expiring::write_legacy(decision, &mut text),
+            Dialect::Draft11 | Dialect::Draft10 => lists::write(decision, dialect, costs, &mut text),
+            Dialect::Draft7 => expiring::write_draft7(decision, costs, &mut text),
+            Dialect::Legacy => expiring::write_legacy(decision, costs, &mut text),
             Dialect::None => None,
         };
         ends.map(|ends| Self {
@@ -162,14 +167,25 @@ fn told_of(decision: &Decision) -> impl Iterator<Item = &LimitOutcome> {
     })
 }
 
-/// What remains, in whole permits.
-fn remaining(limit: &LimitOutcome) -> u64 {
-    if limit.is_allowed() {
+/// What remains for a client, in whole permits.
+fn remaining(limit: &LimitOutcome, costs: &Costs) -> u64 {
+    if limit.is_allowed() && costs.wanting(limit).is_none() {
         limit.remaining().whole()
     } else {
-        // Something may remain, but less than this request costs.
+        // Something may remain, but less than such a request costs.
         0
     }
+}
+
+/// The time in which a client may use that. `None` for a limit of what is in flight.
+fn window(limit: &LimitOutcome, costs: &Costs) -> Option<Duration> {
+    let window = limit.effective_window()?;
+    let wanting = costs.wanting(limit);
+    Some(
+        wanting
+            .and_then(|cost| limit.available_after(cost))
+            .unwrap_or(window),
+    )
 }
 
 #[cfg(test)]

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use limiter_core::__private::{DEFAULT_DOMAIN, problem_of_status};
-use limiter_core::{Decision, Enforcement, Rejection};
+use limiter_core::{Amount, Decision, Enforcement, Rejection};
 
 use crate::body::ResponseBody;
 use crate::decide::Limits;
 use crate::grpc;
-use crate::headers::{self, Dialect};
+use crate::headers::{self, Costs, Dialect};
 use crate::key::Refusal;
 pub(crate) use hook::Hook;
 
@@ -41,6 +41,9 @@ impl Protocol {
         content_type.map_or(Self::Http, |content_type| Self::Grpc { content_type })
     }
 }
+
+/// What is denied says for its cost when it fits, and of what is denied with it nothing was taken.
+const DENIED: Costs = Costs::Same(Amount::ONE);
 
 /// How a layer answers.
 #[derive(Clone)]
@@ -98,13 +101,13 @@ impl Limits {
     /// What the response to a request that this decision allows tells its client. Nothing where the limiter does not enforce its
     /// limits, but for who decided.
     #[inline]
-    pub(crate) fn told<B>(&self, decision: &Decision, request: &Request<B>) -> Option<Told> {
+    pub(crate) fn told<B>(&self, decision: &Decision, costs: &Costs, request: &Request<B>) -> Option<Told> {
         let responder = self.responder();
         if responder.is_silent() {
             return None;
         }
         if self.limiter().enforcement() == Enforcement::Enforce {
-            responder.told(decision, &Protocol::of(request))
+            responder.told(decision, costs, &Protocol::of(request))
         } else {
             Told::new(None, responder.told_origin(decision))
         }
@@ -119,9 +122,9 @@ impl Responder {
     }
 
     /// What is told of a decision. gRPC's clients hear of limits in the details of a status alone.
-    pub(crate) fn told(&self, decision: &Decision, protocol: &Protocol) -> Option<Told> {
+    fn told(&self, decision: &Decision, costs: &Costs, protocol: &Protocol) -> Option<Told> {
         let limits = match protocol {
-            Protocol::Http => headers::Told::of(decision, self.dialect),
+            Protocol::Http => headers::Told::of(decision, self.dialect, costs),
             Protocol::Grpc { .. } => None,
         };
         Told::new(limits, self.told_origin(decision))
@@ -142,7 +145,7 @@ impl Responder {
         };
         if let Some(told) = rejection
             .decision()
-            .and_then(|decision| self.told(decision, protocol))
+            .and_then(|decision| self.told(decision, &DENIED, protocol))
         {
             told.write(response.headers_mut());
         }

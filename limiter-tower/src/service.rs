@@ -81,7 +81,8 @@ where
         let mut settling = None;
         match self.limits.at_once(&question, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => {
-                let afterwards = self.limits.afterwards(decision, settling, &mut request);
+                let costs = self.limits.costs(&question);
+                let afterwards = self.limits.afterwards(decision, settling, &costs, &mut request);
                 ResponseFuture::calling(self.inner.call(request), afterwards)
             }
             Poll::Ready(denied) => {

@@ -1,7 +1,13 @@
 //! What the service owes to tower: readiness, cancellation, clones.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
+#[path = "contract/hostile.rs"]
+mod hostile;
+#[path = "contract/paths.rs"]
+mod paths;
 mod support;
+#[path = "contract/types.rs"]
+mod types;
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;

@@ -3,6 +3,8 @@
 
 #[path = "decisions/cancelled.rs"]
 mod cancelled;
+#[path = "decisions/later.rs"]
+mod later;
 #[path = "decisions/settling.rs"]
 mod settling;
 mod support;

@@ -149,3 +149,114 @@ async fn a_key_that_comes_later_is_asked_of_redis_then() {
     }
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
+
+/// Whatever a request is at as Redis goes away, it is answered, and its slot comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_may_go_away_while_requests_wait_are_settled_or_look_for_their_keys() {
+    let server = RedisServer::start();
+    let limits = replica(&server);
+    limits.ready().await.unwrap();
+    let (gone, told_gone) = tokio::sync::watch::channel(false);
+    let by_later = key::from_async(move |_| {
+        let mut told_gone = told_gone.clone();
+        async move {
+            told_gone.wait_for(|gone| *gone).await.unwrap();
+            "bob"
+        }
+    });
+    let one = policy(1, OnStoreFailure::Error);
+    let many = policy(1_000, OnStoreFailure::Error);
+    let by_header = |policy: &Policy| RateLimitLayer::new(&limits, policy).key(key::header("x-api-key"));
+    let slots = tower::limit::ConcurrencyLimitLayer::new(20);
+    let ask = |service, key| tokio::spawn(ServiceExt::oneshot(service, request(key)));
+
+    let waits = by_header(&one).wait_up_to(Duration::from_secs(120));
+    let waits = waits.layer(slots.layer(Strict::default()));
+    assert_eq!(ask(waits.clone(), "ann").await.unwrap().unwrap().status(), 200);
+    let waiting: Vec<_> = (0..10).map(|_| ask(waits.clone(), "ann")).collect();
+    let later = RateLimitLayer::new(&limits, &many)
+        .key(by_later)
+        .layer(slots.layer(Strict::default()));
+    let looking: Vec<_> = (0..10)
+        .map(|_| tokio::spawn(later.clone().oneshot(request("bob"))))
+        .collect();
+    let metered = by_header(&many).settle_bytes().layer(Strict::default());
+    let mut bodies = Vec::new();
+    for _ in 0..10 {
+        bodies.push(ask_one(&metered).await.into_body());
+    }
+    while limits.check(&one, "ann").await.unwrap().is_allowed() {}
+
+    server.kill();
+    gone.send(true).unwrap();
+    drop(bodies);
+    let ended = async {
+        for response in looking {
+            assert_eq!(response.await.unwrap().unwrap().status(), 503);
+        }
+        // Those that wait ask when their time has come, or are told as the limiter shuts down.
+        limits.shutdown(Duration::from_secs(2)).await;
+        for response in waiting {
+            let status = response.await.unwrap().unwrap().status();
+            assert!(matches!(status.as_u16(), 429 | 503), "{status}");
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), ended)
+        .await
+        .unwrap();
+    let mut service = later.clone();
+    let ready = tokio::time::timeout(Duration::from_secs(5), service.ready()).await;
+    assert!(ready.unwrap().is_ok());
+}
+
+async fn ask_one<S, B>(service: &S) -> http::Response<B>
+where
+    S: Service<http::Request<String>, Response = http::Response<B>, Error = std::convert::Infallible> + Clone,
+{
+    service.clone().oneshot(request("ann")).await.unwrap()
+}
+
+/// A body is dropped wherever its server lets go of it, also after its runtime has ended.
+#[test]
+fn what_outlives_its_runtime_does_no_harm() {
+    let server = RedisServer::start();
+    let policy = policy(1_000, OnStoreFailure::Error);
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let (limits, bodies, waiting) = first.block_on(async {
+        let limits = replica(&server);
+        limits.ready().await.unwrap();
+        let layer = RateLimitLayer::new(&limits, &policy).key(key::header("x-api-key"));
+        let service = layer.clone().settle_bytes().layer(Strict::default());
+        let mut bodies = Vec::new();
+        for _ in 0..3 {
+            bodies.push(ask_one(&service).await.into_body());
+        }
+        let one_second = Duration::from_secs(1);
+        let mut patient = layer
+            .cost(1_000)
+            .wait_up_to(60 * one_second)
+            .layer(Strict::default());
+        let mut waiting = Box::pin(patient.ready().await.unwrap().call(request("ann")));
+        let polled = tokio::time::timeout(one_second / 10, &mut waiting).await;
+        assert!(polled.is_err());
+        (limits, bodies, waiting)
+    });
+    let mut bodies = bodies.into_iter();
+    drop(bodies.next());
+    drop(first);
+    drop(bodies.next());
+    drop(waiting);
+    runtime().block_on(async {
+        drop(bodies.next());
+        let peek = limits.peek(&policy, "ann");
+        let peeked = tokio::time::timeout(Duration::from_secs(5), peek.into_future()).await;
+        assert!(peeked.unwrap().is_ok());
+        limits.shutdown(Duration::from_secs(2)).await;
+    });
+}

@@ -1,6 +1,6 @@
 //! What a client's layer needs of a limiter, to keep to what the peer says.
 
-use crate::decision::{Decision, Rejection};
+use crate::decision::{Decision, Origin, Rejection};
 use crate::key::Key;
 use crate::limiter::{Limiter, Reservation};
 use crate::policy::Policy;
@@ -11,6 +11,12 @@ use crate::units::{Amount, Timestamp};
 #[must_use]
 pub fn now(limiter: &Limiter) -> Timestamp {
     limiter.now()
+}
+
+/// The answer to a call that is limited by nothing: allowed, and nobody was asked.
+#[must_use]
+pub fn unlimited(limiter: &Limiter) -> Decision {
+    Decision::unasked(Origin::Off, limiter.now())
 }
 
 /// Waits for a moment of the limiter's clock, as one of its waiters.

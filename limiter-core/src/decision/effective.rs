@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::LimitOutcome;
+use crate::algorithm::next_permit;
 use crate::policy::{Algorithm, Funnel, TokenBucket};
+use crate::units::Amount;
 
 impl LimitOutcome {
     /// Time until a whole permit more than [`remaining`](Self::remaining) could be admitted, with nobody asking before; zero when
@@ -72,6 +74,48 @@ impl LimitOutcome {
                 rate.time_for(whole, 0).max(outcome.next_after)
             }
             _ => outcome.next_after,
+        };
+        Some(Duration::from_micros(micros))
+    }
+
+    /// Time until a call of this cost could be admitted, with nobody asking before; zero when it could be now, `None` where it never
+    /// fits, and for a limit of what is in flight.
+    ///
+    /// Of a bucket or a funnel it is exact but for what is less than a thousandth of a permit; of a window, of which more than one
+    /// permit has to come back, it is the time until all has. So it is never too short.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Amount, Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let decision = limits.check(&policy, "ann").cost(18).await?;
+    /// let after = |cost: u32| decision.limits()[0].available_after(Amount::from(cost));
+    /// assert_eq!(after(2), Some(Duration::ZERO));
+    /// assert_eq!(after(5), Some(Duration::from_millis(300)));
+    /// assert_eq!(after(21), None);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn available_after(&self, cost: Amount) -> Option<Duration> {
+        let (policy, remaining) = (self.policy(), self.remaining());
+        if cost > policy.quota() {
+            return None;
+        }
+        let outcome = self.outcome();
+        let micros = match policy.algorithm() {
+            Algorithm::Concurrency(_) => return None,
+            _ if cost <= remaining => 0,
+            Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+                let wanted = u64::try_from(cost.as_thousandths()).ok()?;
+                let more = wanted.saturating_sub(next_permit(outcome.remaining));
+                outcome.next_after.saturating_add(rate.time_for(more, 0))
+            }
+            _ if cost.whole() <= remaining.whole().saturating_add(1) => outcome.next_after,
+            _ => outcome.reset_after,
         };
         Some(Duration::from_micros(micros))
     }

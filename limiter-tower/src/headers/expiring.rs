@@ -7,17 +7,17 @@ use http::HeaderValue;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
-use super::{remaining, told_of};
+use super::{Costs, remaining, told_of, window};
 
 /// The limit of which the least remains; of several of these the one that the client has to wait for longest.
-fn expiring(decision: &Decision) -> Option<(&LimitOutcome, Duration)> {
+fn expiring<'a>(decision: &'a Decision, costs: &Costs) -> Option<(&'a LimitOutcome, Duration)> {
     told_of(decision)
-        .filter_map(|limit| Some((limit, limit.effective_window()?)))
-        .min_by_key(|(limit, window)| (remaining(limit), Reverse(*window)))
+        .filter_map(|limit| Some((limit, window(limit, costs)?)))
+        .min_by_key(|(limit, window)| (remaining(limit, costs), Reverse(*window)))
 }
 
-pub(super) fn write_draft7(decision: &Decision, text: &mut Text) -> Option<[usize; 2]> {
-    let (limit, window) = expiring(decision)?;
+pub(super) fn write_draft7(decision: &Decision, costs: &Costs, text: &mut Text) -> Option<[usize; 2]> {
+    let (limit, window) = expiring(decision, costs)?;
     for (place, policy) in policies(decision) {
         let quota = policy.quota().whole();
         // Two policies must not have the same quota.
@@ -35,17 +35,17 @@ pub(super) fn write_draft7(decision: &Decision, text: &mut Text) -> Option<[usiz
     text.push("limit=");
     text.integer(limit.policy().quota().whole());
     text.push(", remaining=");
-    text.integer(remaining(limit));
+    text.integer(remaining(limit, costs));
     text.push(", reset=");
     text.seconds(window);
     Some([first, text.len()])
 }
 
-pub(super) fn write_legacy(decision: &Decision, text: &mut Text) -> Option<[usize; 2]> {
-    let (limit, window) = expiring(decision)?;
+pub(super) fn write_legacy(decision: &Decision, costs: &Costs, text: &mut Text) -> Option<[usize; 2]> {
+    let (limit, window) = expiring(decision, costs)?;
     text.integer(limit.policy().quota().whole());
     let first = text.len();
-    text.integer(remaining(limit));
+    text.integer(remaining(limit, costs));
     let second = text.len();
     text.seconds(window);
     Some([first, second])

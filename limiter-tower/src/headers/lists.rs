@@ -4,10 +4,15 @@ use http::HeaderValue;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
-use super::{Dialect, remaining, told_of};
+use super::{Costs, Dialect, remaining, told_of, window};
 
 /// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if there is anything to tell.
-pub(super) fn write(decision: &Decision, dialect: Dialect, text: &mut Text) -> Option<[usize; 2]> {
+pub(super) fn write(
+    decision: &Decision,
+    dialect: Dialect,
+    costs: &Costs,
+    text: &mut Text,
+) -> Option<[usize; 2]> {
     for limit in told_of(decision) {
         separate(text, 0);
         policy(limit, text);
@@ -15,7 +20,7 @@ pub(super) fn write(decision: &Decision, dialect: Dialect, text: &mut Text) -> O
     let first = text.len();
     for limit in told_of(decision) {
         separate(text, first);
-        service_limit(limit, dialect, text);
+        service_limit(limit, dialect, costs, text);
     }
     (first > 0).then(|| [first, text.len()])
 }
@@ -33,15 +38,15 @@ fn policy(limit: &LimitOutcome, text: &mut Text) {
     }
 }
 
-fn service_limit(limit: &LimitOutcome, dialect: Dialect, text: &mut Text) {
+fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &mut Text) {
     text.string(limit.policy().name());
     text.push(";r=");
-    text.integer(remaining(limit));
-    let Some(window) = limit.effective_window() else {
+    text.integer(remaining(limit, costs));
+    let Some(window) = window(limit, costs) else {
         return;
     };
     let until_more = match dialect {
-        Dialect::Draft10 if limit.is_allowed() => Some(limit.next_after()),
+        Dialect::Draft10 if limit.is_allowed() && costs.wanting(limit).is_none() => Some(limit.next_after()),
         _ => None,
     };
     text.push(";t=");

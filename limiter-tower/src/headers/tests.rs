@@ -10,10 +10,10 @@ mod obedient;
 mod syntax;
 
 use http::HeaderMap;
-use limiter_core::{Ask, Decision, Limiter, ManualClock, Policy};
+use limiter_core::{Amount, Ask, Decision, Limiter, ManualClock, Policy};
 use sfv::{Dictionary, Item, List, ListEntry, Parser};
 
-use super::{Dialect, Told};
+use super::{Costs, Dialect, Told};
 
 const DIALECTS: [Dialect; 4] = [
     Dialect::Draft11,
@@ -31,8 +31,12 @@ struct Read {
 }
 
 fn headers(decision: &Decision, dialect: Dialect) -> HeaderMap {
+    headers_at(decision, dialect, Amount::ONE)
+}
+
+fn headers_at(decision: &Decision, dialect: Dialect, cost: Amount) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(told) = Told::of(decision, dialect) {
+    if let Some(told) = Told::of(decision, dialect, &Costs::Same(cost)) {
         told.write(&mut headers);
     }
     headers
@@ -105,6 +109,10 @@ fn limiter() -> (Limiter, ManualClock) {
 
 /// One call for all of these policies.
 async fn call(limits: &Limiter, policies: &[Policy]) -> Decision {
-    let asks = policies.iter().map(|policy| Ask::new(policy, "ann"));
+    call_at(limits, policies, Amount::ONE).await
+}
+
+async fn call_at(limits: &Limiter, policies: &[Policy], cost: Amount) -> Decision {
+    let asks = policies.iter().map(|policy| Ask::new(policy, "ann").cost(cost));
     limits.check_all(asks).await.unwrap()
 }

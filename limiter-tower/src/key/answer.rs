@@ -31,6 +31,7 @@ impl PartialEq<Answer<'_>> for Answer<'_> {
     fn eq(&self, other: &Answer<'_>) -> bool {
         match (self, other) {
             (Self::Key(key), Answer::Key(other)) => key == other,
+            (Self::Terms(terms), Answer::Terms(other)) => terms == other,
             (Self::Skip, Answer::Skip) => true,
             (Self::Refuse(refusal), Answer::Refuse(other)) => refusal == other,
             _ => false,

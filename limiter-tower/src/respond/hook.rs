@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, header};
 use limiter_core::Rejection;
 
 use super::Protocol;
@@ -39,6 +39,9 @@ impl Hook {
         let mut answer = (self.0)(rejection, response);
         *answer.status_mut() = StatusCode::OK;
         answer.body_mut().clear();
+        // Of the body that is not sent.
+        answer.headers_mut().remove(header::CONTENT_LENGTH);
+        answer.headers_mut().remove(header::CONTENT_ENCODING);
         for (name, value) in &needed {
             if !answer.headers().contains_key(name) || grpc::is_essential(name) {
                 answer.headers_mut().insert(name, value.clone());

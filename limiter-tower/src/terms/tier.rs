@@ -37,6 +37,17 @@ pub(crate) enum Which {
     Named(Cow<'static, str>),
 }
 
+impl Which {
+    /// The policy's name, where this says one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Given(policy) => Some(policy.name()),
+            Self::Named(name) => Some(name),
+            Self::Layers | Self::Missing => None,
+        }
+    }
+}
+
 impl Tier {
     /// No policies: the request is not limited, and not counted.
     pub fn unlimited() -> Self {

@@ -272,3 +272,39 @@ async fn shadow_shows_in_the_response_what_would_be_denied() {
     assert_eq!(shown().await, None);
     assert_eq!(shown().await, Some(true));
 }
+
+#[tokio::test]
+async fn what_is_to_be_unlimited_passes_uncounted() {
+    let (limits, _clock) = limiter();
+    let policy = bucket("p", 1);
+    let unlimited = |_: &Request<String>| Answer::Terms(Terms::unlimited());
+    let by_nothing = RateLimitLayer::new(&limits, Tier::unlimited()).key(key::header("x-api-key"));
+    let at_a_cost = by_nothing.clone().cost_by(|_: &Request<String>| 3);
+    let waiting = by_nothing
+        .clone()
+        .wait_up_to(std::time::Duration::from_secs(1))
+        .count_if(|_| true);
+    for _ in 0..3 {
+        assert_eq!(status(&by_nothing.layer(Strict::default()), at("/")).await, 200);
+        assert_eq!(status(&at_a_cost.layer(Strict::default()), at("/")).await, 200);
+        assert_eq!(status(&waiting.layer(Strict::default()), at("/")).await, 200);
+        let answered = RateLimitLayer::new(&limits, &policy).key(unlimited);
+        assert_eq!(status(&answered.layer(Strict::default()), at("/")).await, 200);
+    }
+    assert_eq!(
+        status(&by_nothing.layer(Strict::default()), Request::new(String::new())).await,
+        400,
+        "the key is asked for nevertheless"
+    );
+    let by_mistake = RateLimitLayer::new(&limits, Vec::<Policy>::new()).key(key::header("x-api-key"));
+    assert_eq!(status(&by_mistake.layer(Strict::default()), at("/")).await, 500);
+    assert_eq!(limits.peek(&policy, "ann").await.unwrap().remaining(), 1);
+}
+
+#[test]
+fn terms_that_say_the_same_are_equal() {
+    let policy = bucket("p", 1);
+    let terms = |cost: u32| Answer::Terms(Terms::new(&policy, "ann").cost(cost));
+    assert_eq!(terms(2), terms(2));
+    assert_ne!(terms(2), terms(3));
+}

@@ -147,3 +147,20 @@ async fn a_rejection_as_a_status_has_the_same_details() {
     assert_eq!((own.code(), own.message()), (layers.code(), layers.message()));
     assert_eq!(own.metadata().get("grpc-retry-pushback-ms").unwrap(), "60000");
 }
+
+#[tokio::test]
+async fn an_own_answer_does_not_speak_of_the_body_that_it_lost() {
+    let (limits, _clock) = limiter();
+    let layer = layer(&limits, at_most(1)).respond_with(|_, _| {
+        let answer = Response::builder().header("content-length", "4");
+        let answer = answer.header("content-encoding", "br").header("x-own", "yes");
+        answer.body("body").unwrap()
+    });
+    drop(answer(&layer).await);
+    let headers = answer(&layer).await;
+    assert_eq!(headers["x-own"], "yes");
+    assert_eq!(headers["grpc-status"], "8");
+    for name in ["content-length", "content-encoding"] {
+        assert!(!headers.contains_key(name), "{name}");
+    }
+}

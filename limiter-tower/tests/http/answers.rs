@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Response};
 use limiter_core::{Decision, Enforcement, Origin, Penalty, Policy, Rejection};
-use limiter_tower::{By, Dialect, RateLimitLayer, key};
+use limiter_tower::{By, Dialect, RateLimitLayer, Terms, key};
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -260,4 +260,57 @@ async fn a_client_that_heeds_its_headers_is_never_denied_again() {
         assert_eq!(denied, 1, "{policy}: {allowed} were allowed");
         assert!(allowed > 230, "{policy}: {allowed}");
     }
+}
+
+/// Through the layer, in every way in which a request can be said to cost more than a permit.
+#[tokio::test]
+async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_is_never_denied() {
+    async fn heeds<K>(layer: &RateLimitLayer<K>, clock: &limiter_core::ManualClock)
+    where
+        K: limiter_tower::Chosen + Clone,
+        K::Extractor: key::ExtractKey<String>,
+    {
+        let (start, mut allowed) = (clock.now(), 0);
+        while clock.now().since(start) < Duration::from_secs(3_600) {
+            let (status, headers) = headers(layer).await;
+            assert_eq!(status, 200, "after {allowed}: {headers:?}");
+            allowed += 1;
+            let number = |name: &str| headers[name].to_str().unwrap().parse::<u64>().unwrap();
+            if number("x-ratelimit-remaining") == 0 {
+                clock.advance(Duration::from_secs(number("x-ratelimit-reset")));
+            }
+        }
+        assert!(allowed > 150, "{allowed}");
+    }
+    type Asked = http::Request<String>;
+
+    let bucket = |name: &str, capacity: u32| {
+        let policy = Policy::token_bucket(name).capacity(capacity).rate("11/min");
+        policy.build().unwrap()
+    };
+    let (policy, calls) = (bucket("permits", 10), bucket("calls", 4));
+    let (limits, clock) = limiter();
+    heeds(
+        &by_key(policy.clone(), &limits).cost(3).headers(Dialect::Legacy),
+        &clock,
+    )
+    .await;
+
+    let (limits, clock) = limiter();
+    let by_path = by_key(policy.clone(), &limits).cost_by(|_: &Asked| 3);
+    heeds(&by_path.headers(Dialect::Legacy), &clock).await;
+
+    // Each limit has a cost of its own, and four calls are left where three permits are.
+    let (limits, clock) = limiter();
+    let (by_hook, beside) = (policy.clone(), calls.clone());
+    let hook = move |_: &Asked| {
+        Terms::new(&by_hook, "ann")
+            .cost(3)
+            .and(Terms::new(&beside, "ann").cost(1))
+    };
+    heeds(
+        &RateLimitLayer::by(&limits, hook).headers(Dialect::Legacy),
+        &clock,
+    )
+    .await;
 }

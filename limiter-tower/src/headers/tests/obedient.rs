@@ -47,19 +47,19 @@ fn tightest(read: &[Read]) -> (u32, Duration) {
 }
 
 /// Calls for an hour, and says how many calls that were, or would have been.
-async fn calls_in_an_hour(policies: &[Policy], dialect: Dialect, habit: Habit) -> u32 {
+async fn calls_in_an_hour(policies: &[Policy], cost: Amount, dialect: Dialect, habit: Habit) -> u32 {
     let (limits, clock) = limiter();
     let start = clock.now();
     let calls = Cell::new(0);
     let call = async || {
-        let decision = call(&limits, policies).await;
+        let decision = call_at(&limits, policies, cost).await;
         calls.set(calls.get() + 1);
         assert!(
             decision.is_allowed(),
             "{dialect:?}, {habit:?}, call {}: {decision:?}",
             calls.get()
         );
-        tightest(&read(&headers(&decision, dialect), dialect))
+        tightest(&read(&headers_at(&decision, dialect, cost), dialect))
     };
     let mut told = call().await;
     while clock.now().since(start) < HOUR && calls.get() < MOST {
@@ -150,7 +150,7 @@ async fn a_client_that_obeys_is_never_denied_in_an_hour() {
             // In all but draft 10 a client reads the same of one limit.
             let alike = matches!(dialect, Dialect::Draft7 | Dialect::Legacy) && policies.len() == 1;
             for habit in HABITS.into_iter().take(if alike { 1 } else { 5 }) {
-                let calls = calls_in_an_hour(&policies, dialect, habit).await;
+                let calls = calls_in_an_hour(&policies, Amount::ONE, dialect, habit).await;
                 // Nor is it told to wait for longer than it must, but for what whole seconds round up.
                 let least = match habit {
                     Habit::Greedy | Habit::Even => admitted * 3 / 5,
@@ -163,4 +163,32 @@ async fn a_client_that_obeys_is_never_denied_in_an_hour() {
             }
         }
     }
+}
+
+/// It listens to each answer, since what remains is told in permits and not in requests.
+#[tokio::test]
+async fn nor_is_one_whose_requests_cost_more_than_one_permit() {
+    let mut tried = 0;
+    for (policies, admitted) in policies() {
+        for (cost, permits) in [(3_000, 3), (2_500, 3)] {
+            let cost = Amount::from_thousandths(cost);
+            let fits = |policy: &Policy| policy.quota() >= cost;
+            let takes_parts = |policy: &Policy| policy.name() == "bucket";
+            if !policies.iter().all(fits) || !(cost.is_whole() || policies.iter().all(takes_parts)) {
+                continue;
+            }
+            for dialect in DIALECTS {
+                for habit in [Habit::Greedy, Habit::Even] {
+                    let calls = calls_in_an_hour(&policies, cost, dialect, habit).await;
+                    // Two windows are waited for where one permit is left of a quota of ten.
+                    assert!(
+                        calls >= admitted / permits / 3,
+                        "{dialect:?}, {habit:?}: {calls} at {cost:?} of {admitted}, {policies:?}"
+                    );
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried >= 80, "{tried}");
 }

@@ -221,7 +221,9 @@ async fn what_is_there_already_is_respected() {
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
         }
-        Told::of(&decision, dialect).unwrap().write(&mut headers);
+        Told::of(&decision, dialect, &Costs::Same(Amount::ONE))
+            .unwrap()
+            .write(&mut headers);
         headers
     };
     let inner = [

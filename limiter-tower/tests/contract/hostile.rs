@@ -1,0 +1,271 @@
+//! Requests of those who want to break the layer, get around it, or have it work for long.
+
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, Method, Request, Uri, Version};
+use limiter_core::{Limiter, ManualClock, Policy};
+use limiter_tower::key::{self, ExtractKey};
+use limiter_tower::{Chosen, RateLimitLayer};
+use tower::{Layer, ServiceExt};
+
+use crate::support::{Strict, at_most, limiter, one_a_minute};
+
+async fn status<K>(layer: &RateLimitLayer<K>, request: Request<String>) -> u16
+where
+    K: Chosen,
+    K::Extractor: ExtractKey<String>,
+{
+    let service = layer.layer(Strict::default());
+    service.oneshot(request).await.unwrap().status().as_u16()
+}
+
+fn with(name: &'static str, values: &[&[u8]]) -> Request<String> {
+    let mut request = Request::new(String::new());
+    for value in values {
+        let value = HeaderValue::from_bytes(value).unwrap();
+        request.headers_mut().append(name, value);
+    }
+    request
+}
+
+#[tokio::test]
+async fn keys_that_are_huge_stay_apart() {
+    let (limits, _clock) = limiter();
+    let by_header = RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key"));
+    let by_both = RateLimitLayer::new(&limits, one_a_minute()).key((key::header("x-api-key"), key::path()));
+    let mut huge = vec![b'a'; 1 << 16];
+    for last in [b'a', b'b', b'\xff', b':', b'|'] {
+        *huge.last_mut().unwrap() = last;
+        for expected in [200, 429] {
+            assert_eq!(
+                status(&by_header, with("x-api-key", &[&huge])).await,
+                expected,
+                "{last}"
+            );
+            assert_eq!(
+                status(&by_both, with("x-api-key", &[&huge])).await,
+                expected,
+                "{last}"
+            );
+        }
+    }
+}
+
+/// What a client writes is read once at most, however it is written.
+#[tokio::test]
+async fn lists_of_forwarders_cost_little_however_they_are_written() {
+    let (limits, _clock) = limiter();
+    let policy = at_most(1_000);
+    let hops = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::hops(1)));
+    let many_hops = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::hops(200)));
+    let forwarded = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::hops(1)).forwarded());
+    let begun = Instant::now();
+    for pattern in [
+        "192.0.2.1, ",
+        "for=192.0.2.1, ",
+        "for=\"[::1]\", ",
+        "\"",
+        "\\\"",
+        "\\",
+        ",",
+        ";",
+        " ",
+        "; ;",
+        "for=",
+        "for=\"",
+        "a=\"\\\",",
+        "[",
+        "[::",
+        "::ffff:",
+        ":",
+        "%",
+        "_",
+        "for=_hidden;",
+        "\t",
+    ] {
+        let list = pattern.repeat(100_000 / pattern.len());
+        let ending = format!("{list}, for=192.0.2.1");
+        for layer in [&hops, &many_hops] {
+            let lines = with("x-forwarded-for", &[list.as_bytes(), b"192.0.2.1"]);
+            assert!(matches!(status(layer, lines).await, 200 | 400), "{pattern}");
+            let line = with("x-forwarded-for", &[list.as_bytes()]);
+            assert!(matches!(status(layer, line).await, 200 | 400), "{pattern}");
+        }
+        for list in [&list, &ending] {
+            let answer = status(&forwarded, with("forwarded", &[list.as_bytes()])).await;
+            assert!(matches!(answer, 200 | 400), "{pattern}");
+        }
+    }
+    let elements = vec![b"192.0.2.1".as_slice(); 10_000];
+    assert_eq!(status(&hops, with("x-forwarded-for", &elements)).await, 200);
+    // Some 15 MB, in a build that is not optimized: what grows with the square takes minutes.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_request_line_that_is_odd_gets_no_second_budget() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::new(&limits, one_a_minute())
+        .key(key::shared())
+        .skip(limiter_tower::skip::probes());
+    let request = |method: Method, uri: &'static str, version| {
+        let mut request = Request::new(String::new());
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_static(uri);
+        *request.version_mut() = version;
+        request
+    };
+    let unknown = Method::from_bytes(b"BREW").unwrap();
+    let mut expected = 200;
+    for (method, uri) in [
+        (Method::OPTIONS, "*"),
+        (Method::CONNECT, "health:443"),
+        (Method::CONNECT, "example.com:443"),
+        (Method::GET, "http://example.com"),
+        (Method::GET, "http://example.com/healthz/"),
+        (Method::GET, "/x?path=/healthz"),
+        (Method::GET, "//healthz"),
+        (Method::GET, "/x/../healthz"),
+        (Method::GET, "/%68ealthz"),
+        (Method::GET, "/healthz;x"),
+        (Method::POST, "/grpc.health.v1.Health"),
+        (Method::POST, "/x/grpc.health.v1.Health/Check"),
+        (Method::TRACE, "/healthz"),
+        (Method::OPTIONS, "/healthz"),
+        (unknown, "/healthz"),
+    ] {
+        for version in [
+            Version::HTTP_09,
+            Version::HTTP_10,
+            Version::HTTP_11,
+            Version::HTTP_2,
+        ] {
+            let answer = status(&layer, request(method.clone(), uri, version)).await;
+            assert_eq!(answer, expected, "{method} {uri} {version:?}");
+            expected = 429;
+        }
+    }
+    let absolute = request(
+        Method::GET,
+        "http://example.com/healthz?verbose",
+        Version::HTTP_10,
+    );
+    assert_eq!(status(&layer, absolute).await, 200, "proxies write it so");
+}
+
+#[tokio::test]
+async fn a_path_is_one_key_however_the_request_line_is_written() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::path());
+    let ask = async |uri: &'static str| {
+        let mut request = Request::new(String::new());
+        *request.uri_mut() = Uri::from_static(uri);
+        status(&layer, request).await
+    };
+    assert_eq!(ask("/search").await, 200);
+    for same in [
+        "/search?a",
+        "http://a/search",
+        "http://user@b:80/search?b",
+        "https://c/search",
+    ] {
+        assert_eq!(ask(same).await, 429, "{same}");
+    }
+}
+
+/// A time limit that cannot be read says nothing, and one that can only makes a wait shorter.
+#[tokio::test]
+async fn no_time_limit_of_a_client_makes_its_wait_longer() {
+    let (limits, clock) = limiter();
+    let policy = Policy::token_bucket("p")
+        .capacity(1)
+        .rate("1/min")
+        .build()
+        .unwrap();
+    let layer = RateLimitLayer::new(&limits, policy).key(key::shared());
+    let layer = layer.wait_up_to(Duration::from_secs(1));
+    assert_eq!(status(&layer, Request::new(String::new())).await, 200);
+    for timeout in [
+        b"99999999H".as_slice(),
+        b"",
+        b"H",
+        b"-1S",
+        b"1e9S",
+        b"\xff",
+        b"1S, 1H",
+        b"18446744073709551616n",
+        b"00000000n",
+    ] {
+        let answer = status(&layer, with("grpc-timeout", &[timeout, b"99999999H"])).await;
+        assert_eq!(answer, 429, "{timeout:?}");
+    }
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(
+        status(&layer, with("grpc-timeout", &[b"0n"])).await,
+        200,
+        "it need not wait"
+    );
+}
+
+#[tokio::test]
+async fn content_types_change_the_form_of_an_answer_alone() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::shared());
+    assert_eq!(status(&layer, Request::new(String::new())).await, 200);
+    let service = layer.layer(Strict::default());
+    for (types, content_type) in [
+        (
+            ["application/json", "application/grpc"],
+            "application/problem+json",
+        ),
+        (["application/grpc", "application/json"], "application/grpc"),
+        (
+            ["application/grpc-web-text", "text/html"],
+            "application/grpc-web-text",
+        ),
+        (
+            ["application/grpc-web+<script>", "text/html"],
+            "application/grpc-web",
+        ),
+        (
+            ["application/grpc-web;x, text/html", "text/html"],
+            "application/grpc-web",
+        ),
+        (["application/grpc-x, text/html", ""], "application/problem+json"),
+        (["\u{b5}", ""], "application/problem+json"),
+    ] {
+        let request = with("content-type", &types.map(str::as_bytes));
+        let response = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["content-type"], content_type, "{types:?}");
+        let is_grpc = content_type.starts_with("application/grpc");
+        assert_eq!(response.headers().contains_key("grpc-status"), is_grpc);
+        assert_eq!(response.status(), if is_grpc { 200 } else { 429 });
+    }
+}
+
+/// Who invents keys takes no more memory than was allowed, and nobody else's budget.
+#[tokio::test]
+async fn more_keys_than_there_is_room_for_are_answered_too() {
+    let clock = ManualClock::new();
+    let limits = Limiter::in_process().clock(&clock).max_keys(100).build();
+    let policy = one_a_minute();
+    let layer = RateLimitLayer::new(&limits, &policy).key(key::header("x-api-key"));
+    assert_eq!(status(&layer, crate::support::request("ann")).await, 200);
+    let mut answers = std::collections::BTreeMap::<u16, u32>::new();
+    for number in 0..10_000 {
+        let request = crate::support::request(&format!("invented-{number}"));
+        *answers.entry(status(&layer, request).await).or_default() += 1;
+    }
+    assert!(
+        answers.keys().all(|status| matches!(status, 200 | 503)),
+        "{answers:?}"
+    );
+    assert!(answers[&200] <= 99, "{answers:?}");
+    assert_eq!(
+        status(&layer, crate::support::request("ann")).await,
+        429,
+        "it is not forgotten"
+    );
+    clock.advance(Duration::from_secs(120));
+    assert_eq!(status(&layer, crate::support::request("bob")).await, 200);
+}
