@@ -6,7 +6,7 @@ pub(crate) mod problem;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::decision::Rejection;
+use crate::decision::{Decision, Rejection};
 
 /// The numbers that gRPC gives to its status codes.
 mod grpc {
@@ -21,7 +21,7 @@ mod grpc {
 ///
 /// | rejection | HTTP | gRPC | `Retry-After` |
 /// |---|---|---|---|
-/// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | where the decision knows it |
+/// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | where the decision knows it; not of what is in flight, whose holders nobody knows to be done |
 /// | [`TimedOut`](Rejection::TimedOut) | 429 | 8 RESOURCE_EXHAUSTED | where the last decision knows it |
 /// | [`Paused`](Rejection::Paused) | 429 | 8 RESOURCE_EXHAUSTED | what is left of the pause |
 /// | [`NeverFits`](Rejection::NeverFits) | 429 | 8 RESOURCE_EXHAUSTED | never: it would not help |
@@ -42,10 +42,22 @@ impl Rejection {
         self.statuses().1
     }
 
-    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds, rounded up, never 0.
+    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds, rounded up, never 0. `None` where a
+    /// limit of what is in flight denies: when its lease ends says nothing of a holder that lives.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.retry_after().map(whole_seconds)
+        self.told_retry_after().map(whole_seconds)
+    }
+
+    /// The time that a client is told.
+    pub(crate) fn told_retry_after(&self) -> Option<Duration> {
+        self.retry_after().filter(|_| !self.is_of_concurrency())
+    }
+
+    /// Whether a limit of what is in flight denies.
+    fn is_of_concurrency(&self) -> bool {
+        let denied_by = self.decision().and_then(Decision::denied_by);
+        denied_by.is_some_and(|limit| limit.policy().is_of_concurrency())
     }
 
     /// A sentence for the client. It tells neither how the limits are configured nor what is wrong inside; the
@@ -53,6 +65,7 @@ impl Rejection {
     #[must_use]
     pub fn client_message(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
+            _ if self.is_of_concurrency() => "too many requests at once",
             Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } => {
                 return match self.retry_after_seconds() {
                     Some(1) => Cow::Borrowed("rate limit reached, retry after 1 second"),
@@ -92,6 +105,8 @@ pub fn whole_seconds(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limiter::Limiter;
+    use crate::policy::Policy;
 
     #[test]
     fn seconds_are_rounded_up_and_never_zero() {
@@ -102,6 +117,23 @@ mod tests {
         assert_eq!(rounded(1_000_001), 2);
         assert_eq!(rounded(59_000_001), 60);
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+    }
+
+    /// A lease is renewed by who holds it: that it would end then is no moment to wait for.
+    #[tokio::test]
+    async fn what_is_in_flight_comes_back_nobody_knows_when() {
+        let limits = Limiter::in_process().build();
+        let export = Policy::concurrency("export").max(1).build().unwrap();
+        let held = limits.enter(&export, "ann").await.unwrap();
+        let denied = limits.enter(&export, "ann").await.unwrap_err();
+        assert_eq!(denied.retry_after(), Some(Policy::DEFAULT_LEASE));
+        assert_eq!(denied.retry_after_seconds(), None);
+        assert_eq!(denied.client_message(), "too many requests at once");
+        assert_eq!((denied.http_status(), denied.grpc_code()), (429, 8));
+        assert_eq!(details::retry_pushback_ms(&denied), None);
+        let details = details::grpc_status_details(&denied, "d");
+        assert!(!String::from_utf8_lossy(&details).contains("RetryInfo"));
+        drop(held);
     }
 
     #[test]

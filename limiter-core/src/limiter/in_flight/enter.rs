@@ -56,7 +56,7 @@ impl<'a> Enter<'a> {
     }
 
     /// The answer, where it takes no more than a look at the memory of this process.
-    fn at_once(&self) -> Option<Result<Permit, Rejection>> {
+    pub(crate) fn at_once(&self) -> Option<Result<Permit, Rejection>> {
         // Who waits has to wait for his turn first.
         match &self.limiter.inner.backend {
             Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.ask_here()),
