@@ -260,7 +260,7 @@ where
 }
 
 #[cold]
-fn ended() -> ! {
+pub(crate) fn ended() -> ! {
     #[expect(clippy::panic, reason = "as every future, this one ends once")]
     {
         panic!("a response polled for again after it was given")

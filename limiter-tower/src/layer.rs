@@ -212,7 +212,7 @@ impl<K> fmt::Debug for RateLimitLayer<K> {
 
 /// A [`RateLimitLayer`] whose key is still to be chosen. Its policies are the same for all requests, or found for each.
 #[derive(Clone, Copy, Debug)]
-pub struct NoKey<P = Fixed>(P);
+pub struct NoKey<P = Fixed>(pub(crate) P);
 
 impl NoKey {
     pub(crate) const fn fixed() -> Self {
@@ -227,7 +227,7 @@ impl<F> NoKey<PerRequest<F>> {
 }
 
 /// A [`RateLimitLayer`] whose key the extractor `E` finds.
-pub struct By<E>(Arc<E>);
+pub struct By<E>(pub(crate) Arc<E>);
 
 impl<E> Clone for By<E> {
     fn clone(&self) -> Self {
@@ -243,7 +243,7 @@ impl<E> fmt::Debug for By<E> {
 
 /// Implemented once a key is chosen.
 #[diagnostic::on_unimplemented(
-    message = "this `RateLimitLayer` has no key",
+    message = "this layer has no key",
     label = "whose permits does a request take?",
     note = "choose a key: `.key(key::header(\"x-api-key\"))`, `.key(key::extension(|user: &User| &user.id))`, …",
     note = "or say that everybody shares one budget: `.key(key::shared())`"

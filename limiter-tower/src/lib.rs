@@ -142,11 +142,14 @@ pub mod skip;
 mod terms;
 mod wait;
 
+mod in_flight;
+
 pub mod outbound;
 
 mod body;
 mod grpc;
 mod headers;
+mod held;
 mod respond;
 
 #[cfg(fuzzing)]
@@ -156,7 +159,10 @@ pub mod fuzzing;
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use headers::Dialect;
+pub use held::HeldBody;
+pub use in_flight::{Held, InFlight, InFlightFuture, InFlightLayer};
 pub use layer::{By, Chosen, NoKey, RateLimitLayer};
+pub use respond::Answers;
 pub use service::RateLimit;
 pub use settle::Spent;
 pub use terms::{Costed, Fixed, Hook, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
