@@ -3,8 +3,12 @@
 
 #[path = "load/bodies.rs"]
 mod bodies;
+#[path = "load/grpc.rs"]
+mod grpc;
 #[path = "load/in_flight.rs"]
 mod in_flight;
+#[path = "load/redis.rs"]
+mod redis;
 mod support;
 
 use std::convert::Infallible;
@@ -99,7 +103,7 @@ impl Streams {
     }
 }
 
-impl<B> Service<Request<B>> for Streams {
+impl Service<Request<String>> for Streams {
     type Response = Response<Sent>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Response<Sent>, Infallible>>;
@@ -108,7 +112,7 @@ impl<B> Service<Request<B>> for Streams {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Request<B>) -> Self::Future {
+    fn call(&mut self, _: Request<String>) -> Self::Future {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.0.lock().unwrap().push(sender);
         std::future::ready(Ok(Response::new(Sent(receiver))))
