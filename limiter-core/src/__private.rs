@@ -85,7 +85,7 @@ pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
 /// A permit of what is in flight, if the answer can be had without waiting, as [`at_once`].
 #[must_use = "a permit is given back when it is dropped"]
 pub fn enter_at_once(enter: &Enter<'_>) -> Poll<Result<Permit, Rejection>> {
-    enter.at_once().map_or(Poll::Pending, Poll::Ready)
+    enter.answered_at_once().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// What a call that names its policy is to be decided by.

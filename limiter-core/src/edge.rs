@@ -21,7 +21,7 @@ mod grpc {
 ///
 /// | rejection | HTTP | gRPC | `Retry-After` |
 /// |---|---|---|---|
-/// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | where the decision knows it; not of what is in flight, whose holders nobody knows to be done |
+/// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | where the decision knows it |
 /// | [`TimedOut`](Rejection::TimedOut) | 429 | 8 RESOURCE_EXHAUSTED | where the last decision knows it |
 /// | [`Paused`](Rejection::Paused) | 429 | 8 RESOURCE_EXHAUSTED | what is left of the pause |
 /// | [`NeverFits`](Rejection::NeverFits) | 429 | 8 RESOURCE_EXHAUSTED | never: it would not help |
@@ -42,16 +42,10 @@ impl Rejection {
         self.statuses().1
     }
 
-    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds, rounded up, never 0. `None` where a
-    /// limit of what is in flight denies: when its lease ends says nothing of a holder that lives.
+    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds, rounded up, never 0.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.told_retry_after().map(whole_seconds)
-    }
-
-    /// The time that a client is told.
-    pub(crate) fn told_retry_after(&self) -> Option<Duration> {
-        self.retry_after().filter(|_| !self.is_of_concurrency())
+        self.retry_after().map(whole_seconds)
     }
 
     /// Whether a limit of what is in flight denies.
@@ -119,14 +113,12 @@ mod tests {
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
     }
 
-    /// A lease is renewed by who holds it: that it would end then is no moment to wait for.
     #[tokio::test]
     async fn what_is_in_flight_comes_back_nobody_knows_when() {
         let limits = Limiter::in_process().build();
         let export = Policy::concurrency("export").max(1).build().unwrap();
         let held = limits.enter(&export, "ann").await.unwrap();
         let denied = limits.enter(&export, "ann").await.unwrap_err();
-        assert_eq!(denied.retry_after(), Some(Policy::DEFAULT_LEASE));
         assert_eq!(denied.retry_after_seconds(), None);
         assert_eq!(denied.client_message(), "too many requests at once");
         assert_eq!((denied.http_status(), denied.grpc_code()), (429, 8));

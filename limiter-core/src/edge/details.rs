@@ -35,7 +35,7 @@ pub fn grpc_status_details(rejection: &Rejection, domain: &str) -> Vec<u8> {
     if !violated.0.is_empty() {
         status.detail("google.rpc.QuotaFailure", violated);
     }
-    if let Some(after) = rejection.told_retry_after() {
+    if let Some(after) = rejection.retry_after() {
         let mut delay = Message::default();
         delay.number(1, i64::try_from(after.as_secs()).unwrap_or(i64::MAX));
         delay.number(2, i64::from(after.subsec_nanos()));
@@ -53,7 +53,7 @@ pub fn retry_pushback_ms(rejection: &Rejection) -> Option<i32> {
     match rejection {
         Rejection::NeverFits { .. } | Rejection::Forbidden { .. } => Some(-1),
         _ => rejection
-            .told_retry_after()
+            .retry_after()
             .map(|after| whole_millis(after).unwrap_or(-1)),
     }
 }

@@ -58,12 +58,19 @@ impl<'a> Enter<'a> {
     }
 
     /// The answer, where it takes no more than a look at the memory of this process.
-    pub(crate) fn at_once(&self) -> Option<Result<Permit, Rejection>> {
+    fn at_once(&self) -> Option<Result<Permit, Rejection>> {
         // Who waits has to wait for his turn first.
         match &self.limiter.inner.backend {
             Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.ask_here()),
             _ => None,
         }
+    }
+
+    /// The same for who awaits nothing.
+    pub(crate) fn answered_at_once(&self) -> Option<Result<Permit, Rejection>> {
+        let answer = self.at_once()?;
+        observe::entered(self.ask.policy(), &answer);
+        Some(answer)
     }
 
     fn ask_here(&self) -> Result<Permit, Rejection> {
