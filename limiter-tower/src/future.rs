@@ -1,5 +1,6 @@
 //! The future of a limited request: decides, then calls or answers.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -258,6 +259,9 @@ where
         }
     }
 }
+
+/// What is said in place of an inner service, whatever the type of its bodies.
+pub(crate) type Own = Box<Response<ResponseBody<Infallible>>>;
 
 #[cold]
 pub(crate) fn ended() -> ! {

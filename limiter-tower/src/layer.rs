@@ -61,6 +61,9 @@ impl RateLimitLayer {
     /// [`Tier`]; or a closure that answers one of these for each request, once its key is found. Clones of the layer, and the services
     /// that it wraps, share the limiter.
     ///
+    /// They are policies of rates. By one of [`concurrency`](limiter_core::Policy::concurrency) nothing is admitted here: a request
+    /// is answered with 500, and the log says that [`InFlightLayer`](crate::InFlightLayer) holds its permits.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use http::{Request, Response};

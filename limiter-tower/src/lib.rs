@@ -143,6 +143,7 @@ mod terms;
 mod wait;
 
 mod in_flight;
+mod shed;
 
 pub mod outbound;
 
@@ -165,6 +166,7 @@ pub use layer::{By, Chosen, NoKey, RateLimitLayer};
 pub use respond::Answers;
 pub use service::RateLimit;
 pub use settle::Spent;
+pub use shed::{Classify, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer};
 pub use terms::{Costed, Fixed, Hook, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
 
 /// The README's code compiles and runs with the doctests.

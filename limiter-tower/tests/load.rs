@@ -9,6 +9,8 @@ mod grpc;
 mod in_flight;
 #[path = "load/redis.rs"]
 mod redis;
+#[path = "load/shed.rs"]
+mod shed;
 mod support;
 
 use std::convert::Infallible;

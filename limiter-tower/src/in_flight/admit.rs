@@ -25,7 +25,6 @@ pub(super) struct Admission {
 }
 
 /// A request that may go on.
-#[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 pub(super) enum Admitted {
     By(Permit),
     /// Nothing is configured for it, and that is allowed.

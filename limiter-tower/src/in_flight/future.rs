@@ -1,6 +1,5 @@
 //! The future of a request that is to be in flight: is admitted, then calls, and leaves its permit to the body.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,15 +8,15 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use limiter_core::Rejection;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::admit::{Admission, Admitted, Admitting};
 use super::held::Held;
 use crate::afterwards::Afterwards;
-use crate::body::ResponseBody;
 use crate::decide::Question;
-use crate::future::ended;
+use crate::future::{Own, ended};
 use crate::held::HeldBody;
 use crate::key::{Answer, Later, Refusal};
 use crate::respond::Protocol;
@@ -47,9 +46,6 @@ pin_project! {
         Answered { response: Option<Own> },
     }
 }
-
-/// What is said in place of the inner service.
-pub(crate) type Own = Box<Response<ResponseBody<Infallible>>>;
 
 /// A call that is still to be made, of the service that was found ready.
 pub(super) struct Call<S, B> {
@@ -121,7 +117,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
         }
     }
 
-    fn answered(mut self, answer: Result<Admitted, limiter_core::Rejection>) -> State<S, B> {
+    fn answered(mut self, answer: Result<Admitted, Rejection>) -> State<S, B> {
         match answer {
             Ok(admitted) => {
                 let (afterwards, held) = self.admission.admitted(admitted, &mut self.request);

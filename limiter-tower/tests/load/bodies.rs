@@ -21,7 +21,9 @@ fn layer(limits: &Limiter) -> InFlightLayer<By<key::Header>> {
     InFlightLayer::new(limits, at_once(1)).key(key::header("x-api-key"))
 }
 
-fn next<B: Body + Unpin>(body: &mut B) -> Poll<Option<Result<http_body::Frame<B::Data>, B::Error>>> {
+type Next<B> = Option<Result<http_body::Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
+fn next<B: Body + Unpin>(body: &mut B) -> Poll<Next<B>> {
     Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
 }
 

@@ -66,7 +66,7 @@ async fn replicas_share_the_room() {
         }
     }
     assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
-    assert!(held[0].body().held().unwrap().permit().is_held());
+    assert!(held.first().unwrap().body().held().unwrap().permit().is_held());
     held.clear();
     comes_to_have_room(&replicas[0], 3).await;
     assert_eq!(ask(&mut services[1]).await.status(), 200);
