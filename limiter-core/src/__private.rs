@@ -43,7 +43,7 @@ use std::task::Poll;
 use crate::context::{self, Current};
 use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
-use crate::limiter::{Acquire, Check, Limiter};
+use crate::limiter::{Acquire, Check, Enter, Limiter, Permit};
 use crate::policy::OnDenial;
 use entry::EntryPolicy;
 
@@ -80,6 +80,12 @@ impl<const N: usize> Guard<N> {
 #[inline]
 pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.at_once()
+}
+
+/// A permit of what is in flight, if the answer can be had without waiting, as [`at_once`].
+#[must_use = "a permit is given back when it is dropped"]
+pub fn enter_at_once(enter: &Enter<'_>) -> Poll<Result<Permit, Rejection>> {
+    enter.answered_at_once().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// What a call that names its policy is to be decided by.

@@ -66,6 +66,13 @@ impl<'a> Enter<'a> {
         }
     }
 
+    /// The same for who awaits nothing.
+    pub(crate) fn answered_at_once(&self) -> Option<Result<Permit, Rejection>> {
+        let answer = self.at_once()?;
+        observe::entered(self.ask.policy(), &answer);
+        Some(answer)
+    }
+
     fn ask_here(&self) -> Result<Permit, Rejection> {
         self.limiter.open()?;
         let asked = InFlight::new(self.ask.clone(), Mode::Charge)?;
