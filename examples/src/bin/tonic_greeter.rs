@@ -18,7 +18,7 @@ use examples::greeter::GreetRequest;
 use examples::greeter::greeter_client::GreeterClient;
 use examples::greeter::greeter_server::GreeterServer;
 use limiter_core::{Limiter, Policy};
-use limiter_tower::{RateLimitLayer, key, skip};
+use limiter_tower::{RateLimitLayer, key};
 use tokio::time::sleep;
 use tonic::codegen::http::StatusCode;
 use tonic::metadata::MetadataValue;
@@ -39,7 +39,6 @@ async fn serve(limits: &Limiter, incoming: TcpIncoming) -> Result<(), Failure> {
         .layer(
             RateLimitLayer::new(limits, policy)
                 .key(by_caller)
-                .skip(skip::probes())
                 .grpc_domain("greeter.example.com"),
         )
         .add_service(GreeterServer::new(English))
