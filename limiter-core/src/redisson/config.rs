@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::book::BookEntry;
 use crate::error::ConfigError;
-use crate::policy::{Algorithm, Policy, Window};
+use crate::policy::{Algorithm, MAX_COUNTED, Policy, Window};
 
 /// The rate above which a window is estimated, unless an exact one is there already.
 const MOST_EXACT: u64 = 10_000;
@@ -72,6 +72,11 @@ impl Rate {
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let interval = interval.try_into().map_err(|error| renamed(error.into()))?;
+        if rate == 0 {
+            // A window that is exact would tell of its own bound, which is no bound of rates.
+            let expected = format!("whole permits from 1 to {MAX_COUNTED}");
+            return Err(ConfigError::invalid("rate", rate, expected));
+        }
         Ok(Self {
             rate_type,
             rate,
