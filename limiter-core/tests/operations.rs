@@ -7,6 +7,8 @@
     reason = "a test may panic"
 )]
 
+#[path = "operations/sizes.rs"]
+mod sizes;
 #[path = "operations/source.rs"]
 mod source;
 mod support;
