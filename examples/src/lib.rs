@@ -1,5 +1,6 @@
 //! What the examples share: the way to a limiter, and the code of a gRPC service.
 
+#[cfg(feature = "tonic")]
 pub mod greeter;
 
 use std::env;

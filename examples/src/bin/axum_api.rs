@@ -1,7 +1,7 @@
 //! An API whose clients are limited: each by its key, uploads more strictly, and a report by an attribute.
 //!
 //! ```sh
-//! cargo run -p examples --bin axum_api            # PORT=3000, and REDIS_URL where replicas shall share the limits
+//! cargo run -p examples --features axum --bin axum_api      # PORT=3000, and REDIS_URL where replicas shall share the limits
 //!
 //! curl -i 127.0.0.1:3000/search                                      # 401: no key, no client
 //! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/search           # 200, ten at once, then two a second
