@@ -97,7 +97,7 @@ pub enum Resolved {
 ///
 /// [`Rejection::NotConfigured`] where the limiter was told to deny such calls.
 pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
-    limiter.resolve(name, key)
+    limiter.resolve_call(name, key)
 }
 
 /// Whether the answer to a check is all that becomes of it: its policy has nobody wait.
@@ -246,8 +246,13 @@ async fn decide_resolved(
         None => {
             let check = limiter.check_few(asks);
             match check.on_denial() {
-                OnDenial::Reject if !check.is_paced() => check.await.and_then(Decision::require),
-                _ => Box::pin(check.admitted_in_turn()).await,
+                // The fallback serves something cheaper; where there is none, nothing would tell the function to.
+                OnDenial::Reject | OnDenial::Degrade if !check.is_paced() => {
+                    check.await.and_then(Decision::require)
+                }
+                _ => Box::pin(check.admitted_in_turn())
+                    .await
+                    .and_then(Allowed::or_denied),
             }
         }
     };

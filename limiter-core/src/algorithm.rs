@@ -39,7 +39,7 @@ pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use level::StoredLevel;
-pub(crate) use scale::{Scaling, scale};
+pub(crate) use scale::{Scaling, scale, scale_change};
 use sliding_window::Ring;
 pub(crate) use steady::Left;
 use steady::Steady;

@@ -188,7 +188,7 @@ impl PolicyBook {
         if !slot.entry.is_for(app) {
             return Err(Miss::NotForApp);
         }
-        if slot.entry.end().is_some() && !slot.entry.holds_at(clock.now()) {
+        if slot.entry.end().is_some() && !slot.entry.holds_at(clock.calendar()) {
             return Err(Miss::NotThere);
         }
         Ok(slot.policy_for(key, clock).clone())

@@ -5,7 +5,7 @@ mod counter;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
@@ -105,10 +105,7 @@ struct System {
 impl System {
     fn get() -> Self {
         static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
-        let (start, instant) = START.get_or_init(|| {
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            (Timestamp::from_micros(micros_ceil(since_epoch)), Instant::now())
-        });
+        let (start, instant) = START.get_or_init(|| (Timestamp::from(SystemTime::now()), Instant::now()));
         Self {
             start: *start,
             elapsed: instant.elapsed(),
@@ -138,6 +135,15 @@ impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Self::System => System::get().timestamp(),
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// The moment by the calendar, for what ends at a date that a person gave: the system's as it is set now, which may have been
+    /// stepped, or have gone on while the machine was suspended, since the process first read it.
+    pub(crate) fn calendar(&self) -> Timestamp {
+        match self {
+            Self::System => Timestamp::from(SystemTime::now()),
             Self::Manual(clock) => clock.now(),
         }
     }

@@ -103,6 +103,7 @@ mod key;
 mod policy;
 
 mod clock;
+mod jitter;
 mod units;
 
 mod algorithm;

@@ -1,4 +1,4 @@
-//! What compiles, and what people are told about what does not.
+//! What people are told about what does not compile. What does stands in `compiles/`.
 #![allow(clippy::expect_used, reason = "tests")]
 
 use std::path::PathBuf;
@@ -8,11 +8,6 @@ use std::process::Command;
 const PINNED: &str = "rustc 1.95.";
 /// Where the files are that must not compile, if not in `tests/ui/fail`.
 const ELSEWHERE: &str = "LIMITER_MACROS_UI_FAIL";
-
-#[test]
-fn what_compiles() {
-    trybuild::TestCases::new().pass("tests/ui/pass/*.rs");
-}
 
 #[test]
 fn every_mistake_is_explained_at_its_place() {

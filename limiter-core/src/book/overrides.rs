@@ -33,11 +33,12 @@ impl Override {
         }
     }
 
-    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's.
+    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. A
+    /// [`SystemTime`](std::time::SystemTime) serves as well.
     #[must_use]
-    pub fn until(self, end: Timestamp) -> Self {
+    pub fn until(self, end: impl Into<Timestamp>) -> Self {
         Self {
-            until: Some(end),
+            until: Some(end.into()),
             ..self
         }
     }
@@ -131,7 +132,7 @@ impl PolicyBook {
             return Err(ConfigError::invalid("override", own, expected));
         }
         if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
-            let over = pages.code().forget_overrides_until(Clock::System.now());
+            let over = pages.code().forget_overrides_until(Clock::System.calendar());
             over.iter().for_each(|name| self.renew(&pages, name));
             if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
                 let expected = format!("at most {}", Self::MAX_OVERRIDES);

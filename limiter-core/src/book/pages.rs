@@ -308,7 +308,7 @@ impl Own {
 impl Slot {
     /// Of those for one key the one that counts by the system's clock; the one that would if none was over.
     pub(super) fn overrides(&self) -> impl Iterator<Item = &Arc<Override>> {
-        let now = Clock::System.now();
+        let now = Clock::System.calendar();
         (self.own.values()).map(move |own| &own.at(now).unwrap_or(own).given)
     }
 
@@ -320,7 +320,7 @@ impl Slot {
         }
         match self.own.get(&identity(base, key)) {
             Some(own) if own.given.end().is_none() => &own.policy,
-            Some(own) => own.at(clock.now()).map_or(base, |own| &own.policy),
+            Some(own) => own.at(clock.calendar()).map_or(base, |own| &own.policy),
             None => base,
         }
     }

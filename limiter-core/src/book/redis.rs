@@ -12,7 +12,8 @@ use tokio::time::sleep;
 use super::follow::{Task, WeakBook};
 use super::text::{BookError, MOST_REVISION, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
-use crate::store::redis::{Published, Shelf, Stored, varied};
+use crate::jitter::varied;
+use crate::store::redis::{Published, Shelf, Stored};
 use following::{Following, follow};
 pub use source::RedisSource;
 

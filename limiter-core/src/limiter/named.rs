@@ -15,6 +15,7 @@ use crate::decision::{Decision, Origin, Rejection};
 #[cfg(all(feature = "book", feature = "redis"))]
 use crate::error::ConfigError;
 use crate::key::Key;
+use crate::observe;
 use crate::policy::Policy;
 use crate::units::Amount;
 use question::Question;
@@ -132,6 +133,12 @@ impl Limiter {
         (entry.is_for(app.as_deref()) && entry.holds_at(self.now())).then_some(entry)
     }
 
+    /// The policy that counts for a key now, if there is one; nothing is counted.
+    pub(super) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
+        let Names { book, app, .. } = &self.inner.names;
+        book.find(name, app.as_deref(), key, &self.inner.clock).ok()
+    }
+
     /// What is not found is counted.
     fn find(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
         let Names { book, app, .. } = &self.inner.names;
@@ -142,8 +149,19 @@ impl Limiter {
             .ok()
     }
 
-    /// What a call that names its policy is to be decided by.
-    pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+    /// What a call that names its policy is to be decided by. Where nothing decides it, its answer is counted here.
+    pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+        let resolved = self.resolve(name, key);
+        match &resolved {
+            Ok(Resolved::Allowed(_)) => observe::unconfigured(true),
+            Err(Rejection::NotConfigured { .. }) => observe::unconfigured(false),
+            _ => {}
+        }
+        resolved
+    }
+
+    /// The same without counting an answer, for what is no call.
+    pub(super) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
         self.open()?;
         match (self.find(name, key), self.inner.names.on_not_configured) {
             (Some(policy), _) => Ok(Resolved::Policy(policy)),

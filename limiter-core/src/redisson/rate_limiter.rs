@@ -108,8 +108,8 @@ impl RateLimiter {
         is_granted(decision.require())
     }
 
-    /// Waits for so many permits, up to `timeout` in all: whether they came. First come, first served in a process; where it is certain that
-    /// they do not come in time, the answer is there at once.
+    /// Waits for so many permits, up to `timeout` in all: whether they came. First come, first served in a process. As with Redisson the
+    /// time is waited for to its end, though the permits be due later.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -9,8 +9,9 @@ use tokio::time::sleep;
 use crate::book::{BookEntry, BookError, Edit, PolicyBook, RedisBook, RedisSource};
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::jitter::varied;
 use crate::limiter::Limiter;
-use crate::store::redis::{Shelf, varied};
+use crate::store::redis::Shelf;
 
 /// How often Redis is asked at most for names that are not known.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -11,8 +11,9 @@ use crate::book::follow::{Trouble, WeakBook, reason};
 use crate::book::text::parse;
 use crate::book::{BookError, PolicyBook};
 use crate::error::StoreErrorKind;
+use crate::jitter::varied;
 use crate::observe;
-use crate::store::redis::{Shelf, Stored, varied};
+use crate::store::redis::{Shelf, Stored};
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -22,8 +22,11 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    pub(super) fn resolve(&self) -> Result<Resolved, Rejection> {
-        self.named.limiter.resolve(self.named.name, &self.key)
+    pub(super) fn resolve(&self, mode: Mode) -> Result<Resolved, Rejection> {
+        match mode {
+            Mode::Charge => self.named.limiter.resolve_call(self.named.name, &self.key),
+            _ => self.named.limiter.resolve(self.named.name, &self.key),
+        }
     }
 
     pub(super) fn check<'b>(&'b self, policy: &'b Policy, mode: Mode) -> Check<'b> {
@@ -63,7 +66,7 @@ impl<'a> IntoFuture for NamedAcquire<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            match self.question.resolve()? {
+            match self.question.resolve(Mode::Charge)? {
                 Resolved::Policy(policy) => {
                     let check = self.question.check(&policy, Mode::Charge);
                     Acquire::new(check).up_to(self.up_to).await

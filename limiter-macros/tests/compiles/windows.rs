@@ -31,7 +31,8 @@ async fn paced() -> Result<(), Rejection> {
     Ok(())
 }
 
-fn main() {
+#[test]
+fn compiles() {
     drop((exact(), counter(), week(), month(5), paced()));
     assert_eq!(limiter_core::verify_sites(), Ok(()));
 }

@@ -90,7 +90,13 @@ async fn named(user: &User) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn main() {
+#[test]
+fn compiles() {
     let (user, limits) = (User { id: 1, guest: true }, Limiter::in_process().build());
-    drop((token(&user, &limits), funnel(&user, &limits), window(&user, &limits), named(&user)));
+    drop((
+        token(&user, &limits),
+        funnel(&user, &limits),
+        window(&user, &limits),
+        named(&user),
+    ));
 }
