@@ -167,3 +167,25 @@ fn renamed(error: ConfigError) -> ConfigError {
         error => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_is_out_of_range_is_told_which_rates_there_are() {
+        let told = |rate| {
+            let made =
+                Rate::new(RateType::Overall, rate, "1m").and_then(|rate| rate.replacing("search", None));
+            made.map(|entry| entry.policy().quota().whole())
+        };
+        for rate in [0, MAX_COUNTED + 1] {
+            let error = told(rate).unwrap_err().to_string();
+            assert!(
+                error.ends_with("expected whole permits from 1 to 4398046511104"),
+                "{error}"
+            );
+        }
+        assert_eq!(told(2_000_000), Ok(2_000_000));
+    }
+}

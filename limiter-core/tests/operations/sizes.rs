@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use limiter_core::{Limiter, Penalty, Policy};
+#[cfg(feature = "book")]
+use limiter_core::{Override, PolicyBook};
 use limiter_testing::{RedisServer, RespValue};
 
 use super::table;
@@ -95,4 +97,26 @@ async fn penalties_take_the_keys_and_the_bytes_that_are_told() {
     }
     limits.shutdown(PATIENCE).await;
     are_told([count, limit], "user:00000002");
+}
+
+#[cfg(feature = "book")]
+#[test]
+fn a_key_with_a_quota_of_its_own_takes_the_bytes_that_are_told() {
+    const KEYS: usize = 1_000;
+    let search = |capacity: u32| {
+        let policy = Policy::token_bucket("search").capacity(capacity).rate("100/s");
+        policy.build().unwrap()
+    };
+    let book = PolicyBook::new().with(search(20));
+    let before = book.to_toml().len();
+    for number in 0..KEYS {
+        let own = Override::new(search(200), format!("user:{number:08}"));
+        book.set_override(own).unwrap();
+    }
+    let each = (book.to_toml().len() - before) / KEYS;
+    let (_, told) = super::PAGE
+        .split_once("A key with a quota of its own takes some ")
+        .unwrap();
+    let (told, _) = told.split_once(" bytes").unwrap();
+    assert!(is_about(told, each.try_into().unwrap()), "{told}, but {each}");
 }
