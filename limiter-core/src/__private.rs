@@ -33,7 +33,7 @@ pub use hold::{Permits, concurrency, hold};
 pub use peer::{give_back, now, rest_until};
 pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
-    token_bucket,
+    token_bucket, unspelled_window,
 };
 pub use report::{Reporter, Seldom, forwarded_unread};
 pub use settle::Settlement;

@@ -39,6 +39,9 @@ const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
 #[derive(Clone)]
 pub struct ManualClock {
     now: Arc<watch::Sender<Timestamp>>,
+    /// By so many microseconds the calendar is ahead of what has passed.
+    #[cfg(test)]
+    ahead: Arc<std::sync::atomic::AtomicI64>,
 }
 
 impl ManualClock {
@@ -52,7 +55,23 @@ impl ManualClock {
     #[must_use]
     pub fn starting_at(moment: Timestamp) -> Self {
         let now = Arc::new(watch::Sender::new(within_reach(moment)));
-        Self { now }
+        Self {
+            now,
+            #[cfg(test)]
+            ahead: Arc::default(),
+        }
+    }
+
+    /// Sets the calendar ahead of what has passed, or back: as after a suspend, or a step of the system's clock.
+    #[cfg(test)]
+    pub(crate) fn set_calendar_ahead(&self, micros: i64) {
+        self.ahead.store(micros, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    #[cfg(test)]
+    fn calendar(&self) -> Timestamp {
+        let ahead = self.ahead.load(std::sync::atomic::Ordering::SeqCst);
+        Timestamp::from_micros(self.now().as_micros().saturating_add_signed(ahead))
     }
 
     /// The moment at which the clock stands.
@@ -139,12 +158,15 @@ impl Clock {
         }
     }
 
-    /// The moment by the calendar, for what ends at a date that a person gave: the system's as it is set now, which may have been
-    /// stepped, or have gone on while the machine was suspended, since the process first read it.
+    /// The moment by the calendar, for what ends at a date that a person gave and for periods of the calendar: the system's as it is
+    /// set now, which may have been stepped, or have gone on while the machine was suspended, since the process first read it.
     pub(crate) fn calendar(&self) -> Timestamp {
         match self {
             Self::System => Timestamp::from(SystemTime::now()),
+            #[cfg(not(test))]
             Self::Manual(clock) => clock.now(),
+            #[cfg(test)]
+            Self::Manual(clock) => clock.calendar(),
         }
     }
 

@@ -280,6 +280,9 @@ on_every_store! {
         a_name_and_its_policy_are_one_limit
         a_policy_that_changes_in_the_book_counts_for_the_next_call
         what_is_not_configured_is_allowed_and_counted
+        whatever_can_be_asked_of_a_policy_can_be_asked_by_its_name
+        a_quota_of_a_key_is_found_wherever_its_colons_came_from
+        a_quota_of_a_key_begins_its_periods_as_the_policy_does
         a_key_may_have_a_quota_of_its_own_for_a_time
         named_and_given_policies_are_decided_together
     ;
@@ -335,6 +338,7 @@ on_every_store! {
         a_list_speaks_for_its_own_limit
         a_refund_gives_nothing_back_where_nothing_is_charged
         lists_are_obeyed_as_far_as_decisions_are
+        no_colon_in_a_name_leads_out_of_a_list
         a_list_that_cannot_be_read_names_its_entry
     ;
     on_denial:

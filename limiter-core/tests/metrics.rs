@@ -426,3 +426,31 @@ async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
     };
     tokio::time::timeout(PATIENT, shown).await.unwrap();
 }
+
+#[cfg(feature = "book")]
+#[tokio::test(start_paused = true)]
+async fn a_book_that_is_refused_is_counted_as_long_as_it_is() {
+    recorded();
+    let path =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("refused-{}", std::process::id()));
+    let policy = "policy.p = { algorithm = 'concurrency', max = 3 }";
+    std::fs::write(&path, policy).unwrap();
+    let book = limiter_core::PolicyBook::new();
+    let source = limiter_core::FileSource::follow(&book, &path).unwrap();
+    let refused = || recorded().get("limiter_book_refused_total{source=file}");
+    std::fs::write(&path, "policy.p = 7").unwrap();
+    let shown = async {
+        while refused() < Some(3.0) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENT, shown).await.unwrap();
+    std::fs::write(&path, policy).unwrap();
+    while source.last_error().is_some() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let last = refused();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(refused(), last, "it is well again");
+    std::fs::remove_file(&path).unwrap();
+}

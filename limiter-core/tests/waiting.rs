@@ -208,7 +208,16 @@ async fn who_waits_hears_what_comes_back_elsewhere() {
                 go_on().await;
             }
             if lost {
-                server.command(&["DEL", server.command(&["KEYS", "*"]).items()[0].text().as_str()]);
+                server.command(&[
+                    "DEL",
+                    server
+                        .command(&["KEYS", "*"])
+                        .items()
+                        .first()
+                        .unwrap()
+                        .text()
+                        .as_str(),
+                ]);
             } else {
                 reserved.settle(10).await.unwrap();
             }

@@ -45,6 +45,9 @@ pub(crate) fn not_configured() {}
 
 #[inline]
 pub(crate) fn forwarded_unread() {}
+#[cfg(feature = "book")]
+#[inline]
+pub(crate) fn book_refused(_: &'static str) {}
 
 #[cfg(all(feature = "book", feature = "redis"))]
 #[inline]

@@ -334,6 +334,22 @@ impl Drop for Waiting {
     }
 }
 
+/// Counts a look at a book that is refused. As long as it is, so that its rate tells.
+#[cfg(feature = "book")]
+pub(crate) fn book_refused(source: &'static str) {
+    static FILE: Late<Counter> = Late::new();
+    static REDIS: Late<Counter> = Late::new();
+    let counter = if source == "file" { &FILE } else { &REDIS };
+    let counter = counter.get(|recorder| {
+        describe_counter(recorder, names::BOOK_REFUSED);
+        let labels = vec![Label::from_static_parts("source", source)];
+        recorder.register_counter(&Key::from_parts(names::BOOK_REFUSED, labels), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(1);
+    }
+}
+
 /// Says which revision of the policy book is in use. To be said again now and then: there may not have been a recorder.
 #[cfg(all(feature = "book", feature = "redis"))]
 pub(crate) fn book_revision(revision: u64) {

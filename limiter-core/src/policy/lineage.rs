@@ -104,6 +104,24 @@ impl Policy {
         Self(Arc::new(inner))
     }
 
+    /// The same as a policy that goes on with the states of this generation: in proportion still, if it is that.
+    pub(crate) fn going_on_in(self, generation: u32) -> Self {
+        if self.generation() == generation {
+            return self;
+        }
+        let scaled = self.0.scaled.clone();
+        let policy = self.with_generation(generation);
+        let Some(scaled) = scaled else { return policy };
+        let scaled = Scaled {
+            before: scaled.before.clone().with_generation(generation),
+            ..*scaled
+        };
+        Self(Arc::new(Inner {
+            scaled: Some(Arc::new(scaled)),
+            ..(*policy.0).clone()
+        }))
+    }
+
     /// Which states are its own; see [`with_generation`](Self::with_generation).
     #[must_use]
     pub fn generation(&self) -> u32 {

@@ -74,14 +74,14 @@ impl<'a> Sorted<'a> {
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         self.enforces |= is_enforced;
-        if policy.deny_keys().is_some_and(|list| list.has(ask.key())) {
+        if policy.deny_keys().is_some_and(|list| list.denies(ask.key())) {
             if is_enforced {
                 self.forbidden.get_or_insert(policy);
             } else {
                 self.would_forbid = true;
                 self.excused.push((policy, Origin::KeyList, true));
             }
-        } else if policy.allow_keys().is_some_and(|list| list.has(ask.key())) {
+        } else if policy.allow_keys().is_some_and(|list| list.allows(ask.key())) {
             self.listed = true;
             self.excused.push((policy, Origin::KeyList, false));
         } else {
@@ -338,9 +338,9 @@ impl Limiter {
     /// Whether a call is charged anything where it is allowed.
     pub(in crate::limiter) fn charges(&self, ask: &Ask<'_>) -> bool {
         let policy = ask.policy();
-        let mut lists = [policy.allow_keys(), policy.deny_keys()].into_iter().flatten();
         policy.enforcement().max(self.enforcement()) != Enforcement::Off
-            && !lists.any(|list| list.has(ask.key()))
+            && !policy.allow_keys().is_some_and(|list| list.allows(ask.key()))
+            && !policy.deny_keys().is_some_and(|list| list.denies(ask.key()))
     }
 
     /// The store's decision on these limits and on the blocks of their keys, waited for so long at most, and for their deadline.

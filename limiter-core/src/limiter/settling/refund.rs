@@ -18,7 +18,7 @@ pub struct Refund<'a> {
 }
 
 impl<'a> Refund<'a> {
-    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         Self { limiter, ask }
     }
 
@@ -63,7 +63,7 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         let used = Ok(Amount::ONE);
         Self { limiter, ask, used }
     }

@@ -28,7 +28,7 @@ pub struct Reserve<'a> {
 }
 
 impl<'a> Reserve<'a> {
-    pub(super) fn new(check: Check<'a>) -> Self {
+    pub(in crate::limiter) fn new(check: Check<'a>) -> Self {
         Self { check, up_to: None }
     }
 
@@ -88,6 +88,15 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// One by which nothing was taken, and nothing is settled.
+    pub(in crate::limiter) fn of_nothing(limiter: &Limiter, allowed: Allowed) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            limits: smallvec![None],
+            allowed,
+        }
+    }
+
     /// The decision by which it was granted.
     pub fn decision(&self) -> &Decision {
         &self.allowed

@@ -78,11 +78,6 @@ impl Wanted {
         Ok(converted)
     }
 
-    /// How many limits it has.
-    pub(in crate::limiter) fn len(&self) -> usize {
-        self.limits.len()
-    }
-
     /// The line in which it is waited for.
     pub(in crate::limiter) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
