@@ -1,6 +1,8 @@
 //! What the examples share: the way to a limiter, and the code of a gRPC service.
 
+#[cfg(feature = "tonic")]
 pub mod english;
+#[cfg(feature = "tonic")]
 pub mod greeter;
 
 use std::env;

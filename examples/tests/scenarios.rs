@@ -18,6 +18,7 @@ fn ends_well(command: &mut Command) -> String {
     text
 }
 
+#[cfg(feature = "axum")]
 #[test]
 fn an_outbound_client_is_refused_nothing() {
     let text = says(env!("CARGO_BIN_EXE_outbound_client"));

@@ -84,7 +84,8 @@ impl Decision {
         self.marks.has(Marks::WOULD_DENY)
     }
 
-    /// Whether a [`Penalty`](crate::Penalty) blocks the key: [`retry_after`](Self::retry_after) is then when that ends.
+    /// Whether a [`Penalty`](crate::Penalty) blocks the key: [`retry_after`](Self::retry_after) is then the time
+    /// until that ends, or until the limit has room, if that is later.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.marks.has(Marks::BLOCKED)

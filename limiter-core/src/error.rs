@@ -195,7 +195,11 @@ impl StoreError {
     pub(crate) fn with_causes(&self) -> impl fmt::Display {
         let (mut told, mut cause) = (self.detail.to_string(), self.source());
         while let Some(error) = cause {
-            told = format!("{told}: {error}");
+            let text = error.to_string();
+            // Some errors tell their cause themselves.
+            if !told.ends_with(&text) {
+                told = format!("{told}: {text}");
+            }
             cause = error.source();
         }
         told
@@ -239,6 +243,21 @@ impl Error for StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_cause_that_an_error_tells_itself_is_told_once() {
+        let refused = || std::io::Error::other("connection refused");
+        let told = |detail: &str| {
+            let error = StoreError::new(StoreErrorKind::Connection, detail).with_source(refused());
+            error.with_causes().to_string()
+        };
+        assert_eq!(told("cannot connect"), "cannot connect: connection refused");
+        assert_eq!(
+            told("cannot connect: connection refused"),
+            "cannot connect: connection refused"
+        );
+    }
 
     #[test]
     fn a_hostile_value_is_shown_in_part() {

@@ -62,9 +62,9 @@
 //! # Annotations
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]`, `#[window_limiter]` and `#[concurrency_limiter]` put a limit in front of an async
-//! function, or of each in an `impl` block; [`sites`] lists them. They use the
-//! limiter that they name, else that of [`with_limiter`], else the one that was [`install`]ed. [`verify_sites`] checks all
-//! of them at start-up, [`sites`] lists them, and [`Limiter::site`] finds what one of them has left for a key.
+//! function, or of each in an `impl` block. They use the limiter that they name, else that of [`with_limiter`], else the one
+//! that was [`install`]ed. [`verify_sites`] checks all of them at start-up, [`sites`] lists them, and [`Limiter::site`] finds
+//! what one of them has left for a key.
 //!
 //! # Features
 //!

@@ -107,11 +107,10 @@ impl Limiter {
     /// # besides, where policies of concurrency are entered
     /// ACL SETUSER user +zadd +zrem +zrange +zcount +zscore +zremrangebyscore
     /// # besides, to be told at once of changes of a book in Redis
-    /// ACL SETUSER user +publish +subscribe &namespace|book
+    /// ACL SETUSER user +publish +subscribe resetchannels &namespace|book
     /// ```
     ///
-    /// With `+publish +subscribe &namespace|book` besides, changes of a book in Redis (feature `book`) are told at once; without
-    /// them they are found out within a second.
+    /// Without the last line, changes of a book in Redis (feature `book`) are found out within a second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())

@@ -22,6 +22,8 @@ pub struct Registered {
     pub file: &'static str,
     /// Where it stands.
     pub line: u32,
+    /// Where the function's name stands, which all of its attributes have in common.
+    pub function_line: u32,
     /// The budget is meant to be shared with other functions that name it.
     pub shared: bool,
     /// The function names its limiter.

@@ -7,6 +7,8 @@
     reason = "a test may panic"
 )]
 
+#[path = "operations/sizes.rs"]
+mod sizes;
 #[path = "operations/source.rs"]
 mod source;
 mod support;
@@ -183,6 +185,48 @@ fn times_are_those_of_the_code() {
         );
     }
     assert_eq!(Policy::DEFAULT_DEADLINE.as_millis(), 50);
+}
+
+#[test]
+fn bounds_of_a_book_are_those_of_the_code() {
+    let rows = table("A book in Redis");
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let (file, name) = quoted(&row[2])[0].split_once(": ").unwrap();
+        let told: usize = row[1].split(' ').next().unwrap().parse().unwrap();
+        let text = read(Path::new(&format!("limiter-core/src/{file}")));
+        let (_, value) = text.split_once(&format!("const {name}: usize = ")).unwrap();
+        let value = value.split(';').next().unwrap().replace('_', "");
+        let value = match value.split_once(" << ") {
+            Some((number, by)) => number.parse::<usize>().unwrap() << by.parse::<u32>().unwrap(),
+            None => value.parse().unwrap(),
+        };
+        assert_eq!(value, told, "{row:?}");
+    }
+}
+
+/// Alerts ask for labels that there are: the values of each stand on the page, which another test compares with the code.
+#[test]
+fn alerts_ask_for_values_that_are_told() {
+    let (_, rules) = PAGE.split_once("```yaml\n").unwrap();
+    let (rules, _) = rules.split_once("```").unwrap();
+    let (_, told) = PAGE.split_once("\n`outcome`: ").unwrap();
+    let (told, _) = told.split_once("\n\n").unwrap();
+    let told = quoted(told);
+    let mut asked = 0;
+    for expr in rules
+        .lines()
+        .filter(|line| line.trim_start().starts_with("expr: "))
+    {
+        for values in expr.split("{").skip(1).filter_map(|rest| rest.split('}').next()) {
+            let values = values.split('"').nth(1).unwrap();
+            for value in values.split('|') {
+                assert!(told.contains(&value), "`{value}` of {expr}");
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 8, "{asked}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use syn::{Expr, Ident, Token, parenthesized, token};
 
 use crate::diagnostics::{Diagnostics, meant};
 use crate::literal::peel;
-use crate::words::{Kind, Row, TABLE, Word};
+use crate::words::{Kind, OF_POLICIES, Row, TABLE, Word};
 
 /// The arguments of one attribute.
 pub(crate) struct Args {
@@ -185,6 +185,10 @@ impl Args {
             .filter(|row| self.place(row.word).is_none());
         let elsewhere = TABLE.iter().any(|row| row.text == written);
         let message = match close {
+            _ if OF_POLICIES.contains(&written) => format!(
+                "`{written}` is said by a policy: put one into a book, and name it here, `policy = \"login\"`, in place of \
+                 what the attribute says about the limit"
+            ),
             Some(row) => {
                 // What is probably meant counts as given, so that it is not reported as missing as well.
                 self.given.push(Given {

@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Expr, Ident, Member};
+use syn::{Expr, ExprLit, Ident, Lit, Member};
 
 use crate::args::Args;
 use crate::diagnostics::Diagnostics;
@@ -104,6 +104,10 @@ fn callee(expr: &Expr, has_self: bool) -> syn::Result<Callee> {
         Expr::Call(_) | Expr::MethodCall(_) => refuse(
             "name the fallback without calling it, such as `fallback = on_limited`: `pass_args` gives it the \
              function's arguments, `pass_rejection` the reason",
+        ),
+        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => refuse(
+            "a fallback is a function or a method, without quotes, such as `fallback = on_limited` or \
+             `fallback = self.on_limited`",
         ),
         _ => refuse(
             "a fallback is a function or a method, such as `fallback = on_limited` or `fallback = self.on_limited`",

@@ -94,6 +94,7 @@ use crate::words::Kind;
 /// | `capacity = 20` | The tokens of a full bucket: what is let through at once. | required |
 /// | `rate = 10` | How fast tokens come back: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
 /// | `per = "1m"` | The time in which a `rate` that is a number comes back: text with a unit, or a `Duration`. | a second |
+/// | `lease = "1s"` | Permits of a busy key are borrowed for so long at most, and spent without asking Redis (`PolicyBuilder::lease`). | they are not |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]
 pub fn token_limiter(
@@ -134,6 +135,38 @@ pub fn token_limiter(
 /// with_limiter(Limiter::in_process().build(), async {
 ///     assert_eq!(Outbox.send("ann", "one".to_owned()).await, Receipt::Sent("one".to_owned()));
 ///     assert_eq!(Outbox.send("ann", "two".to_owned()).await, Receipt::Queued("two".to_owned()));
+/// })
+/// .await;
+/// # });
+/// ```
+///
+/// A quota of the calendar, such as a month of local time, and a limit so large that two counters are to hold it:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use limiter_core::{Limiter, ManualClock, Rejection, Timestamp, window_limiter, with_limiter};
+///
+/// #[window_limiter(name = "reports", limit = 2, window = "month", kind = fixed, align = "+02:00", key = "{tenant}")]
+/// async fn report(tenant: &str) -> Result<String, Rejection> {
+///     Ok(format!("all of {tenant}"))
+/// }
+///
+/// #[window_limiter(name = "events", limit = 1_000_000, window = "1m", kind = counter)]
+/// async fn event() -> Result<(), Rejection> {
+///     Ok(())
+/// }
+///
+/// // 2025-11-22, 02:00 UTC.
+/// let clock = ManualClock::starting_at(Timestamp::from_micros(1_763_776_800_000_000));
+/// with_limiter(Limiter::in_process().clock(&clock).build(), async {
+///     assert!(report("acme").await.is_ok() && report("acme").await.is_ok());
+///     // At +02:00 November ends on the 30th, 22:00 UTC.
+///     let denied = report("acme").await.unwrap_err();
+///     let wait = denied.retry_after().unwrap();
+///     assert_eq!(wait.as_secs(), (8 * 24 + 20) * 3_600);
+///     clock.advance(wait);
+///     assert!(report("acme").await.is_ok());
+///     assert!(event().await.is_ok());
 /// })
 /// .await;
 /// # });
@@ -187,6 +220,38 @@ pub fn window_limiter(
 /// # }).unwrap();
 /// ```
 ///
+/// With `paced`, calls leave evenly, at the funnel's rate; those for which it has no room are rejected:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use limiter_core::{Limiter, ManualClock, Rejection, funnel_limiter, with_limiter};
+/// use std::time::Duration;
+///
+/// #[funnel_limiter(name = "mail", capacity = 2, rate = "2/s", paced)]
+/// async fn send() -> Result<(), Rejection> {
+///     Ok(())
+/// }
+///
+/// let clock = ManualClock::new();
+/// let start = clock.now();
+/// with_limiter(Limiter::in_process().clock(&clock).build(), async {
+///     send().await?; // at once
+///     let second = async {
+///         send().await?;
+///         Ok::<_, Rejection>(clock.now())
+///     };
+///     // The funnel is full: of three, one goes on half a second after the first, one is rejected.
+///     let time = async { clock.advance(Duration::from_millis(500)) };
+///     let (second, third, ()) = tokio::join!(second, send(), time);
+///     assert_eq!(second?, start.after(Duration::from_millis(500)));
+///     assert!(third.is_err());
+///     Ok::<(), Rejection>(())
+/// })
+/// .await?;
+/// # Ok::<(), Rejection>(())
+/// # }).unwrap();
+/// ```
+///
 /// # Arguments of this attribute
 ///
 /// | argument | what it says | default |
@@ -194,6 +259,7 @@ pub fn window_limiter(
 /// | `capacity = 20` | What the funnel holds: what is let through at once. | required |
 /// | `rate = 10` | How fast it drains: a number is per second; text names its time, as in `"100/min"`, `"7/3s"`, `"1/30d"`; else a `Rate`. | required |
 /// | `per = "1m"` | The time in which a `rate` that is a number drains: text with a unit, or a `Duration`. | a second |
+/// | `lease = "1s"` | Permits of a busy key are borrowed for so long at most, and spent without asking Redis (`PolicyBuilder::lease`). | they are not |
 /// | `paced` | A call waits until all that was let through before it has drained, so that calls leave evenly. | they go on at once |
 #[doc = include_str!("arguments.md")]
 #[proc_macro_attribute]

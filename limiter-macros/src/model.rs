@@ -63,6 +63,8 @@ pub(crate) struct Around {
 
 /// One attribute.
 pub(crate) struct Limit {
+    /// Where it stands; the function's name, where the attribute is that of a block.
+    pub(crate) place: Span,
     pub(crate) name: Name,
     /// Other functions may take from the same budget.
     pub(crate) shared: bool,

@@ -76,6 +76,16 @@ pub(crate) struct Row {
     pub(crate) also: &'static [&'static str],
 }
 
+/// What only a policy says, which an attribute can name.
+pub(crate) const OF_POLICIES: &[&str] = &[
+    "allow_keys",
+    "apps",
+    "deny_keys",
+    "enforcement",
+    "on_denial",
+    "penalty",
+];
+
 /// Every argument there is. It drives what is parsed, what is refused, and what the messages offer.
 pub(crate) const TABLE: &[Row] = &[
     row(

@@ -26,6 +26,8 @@ mod fallbacks;
 mod keys;
 #[path = "behaviour/limiters.rs"]
 mod limiters;
+#[path = "behaviour/lines.rs"]
+mod lines;
 #[path = "behaviour/named.rs"]
 mod named;
 #[path = "behaviour/plain.rs"]

@@ -136,7 +136,20 @@ impl RateLimitLayer {
     /// let book = PolicyBook::new().with(Policy::token_bucket("api").capacity(20).rate("10/s").build()?);
     /// let limits = Limiter::in_process().book(&book).build();
     /// let layer = RateLimitLayer::named(&limits, "api").key(key::header("x-api-key"));
-    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # use axum::{Router, body::Body, extract::Request, routing::get};
+    /// # use tower::ServiceExt;
+    /// let app = Router::new().route("/", get(|| async { "found" })).layer(layer);
+    /// let ask = async || {
+    ///     let request = Request::get("/").header("x-api-key", "ann").body(Body::empty()).unwrap();
+    ///     app.clone().oneshot(request).await.unwrap().status()
+    /// };
+    /// assert_eq!(ask().await, 200);
+    /// book.set(Policy::token_bucket("api").capacity(1).rate("1/h").build()?); // from now on
+    /// assert_eq!(ask().await, 200);
+    /// assert_eq!(ask().await, 429);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     pub fn named(limiter: &Limiter, policy: impl Into<String>) -> Self {
@@ -177,7 +190,9 @@ impl<K> RateLimitLayer<K> {
 impl<K> RateLimitLayer<K> {
     /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions, where the handler finds it, and
     /// into those of the response, for layers further out. Default: only what rejects a request is shown, and what was
-    /// decided without the store, both in the response.
+    /// decided without the store, both in the response; and a request that goes on though it was denied
+    /// ([`is_degraded`](limiter_core::Decision::is_degraded)) has its decision in its extensions, so that the handler can serve
+    /// something cheaper.
     ///
     /// It costs about as much as a decision in process: extensions are a map that allocates.
     ///

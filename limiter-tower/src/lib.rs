@@ -76,6 +76,9 @@
 //! | | HTTP | gRPC | [`Retry-After`](http::header::RETRY_AFTER) |
 //! |---|---|---|---|
 //! | limited | 429 | RESOURCE_EXHAUSTED | whole seconds, rounded up, never 0 |
+//! | blocked by a penalty | 429 | RESOURCE_EXHAUSTED | until the block ends, or the limit has room, if that is later |
+//! | denied, and the policy degrades | the inner response | the inner response | |
+//! | denied by a list of keys | 403 | PERMISSION_DENIED | none: waiting never helps |
 //! | a cost above the policy's quota | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
 //! | the store is out, the policy says `Local` (the default) | as its share says: the inner response, or 429 | the same | as limited |
 //! | the store is out, the policy says `Allow` | the inner response | the inner response | |

@@ -2,7 +2,7 @@
 //! an attribute.
 //!
 //! ```sh
-//! cargo run -p examples --bin axum_api            # PORT=3000, and REDIS_URL where replicas shall share the limits
+//! cargo run -p examples --features axum --bin axum_api      # PORT=3000, and REDIS_URL where replicas shall share the limits
 //! ```
 //!
 //! Of the answers the lines are shown that tell of the limit that is meant; those of the address stand below them:

@@ -1,8 +1,8 @@
 //! HTTP and gRPC on one port, behind one layer: a caller's quota is the same whichever it speaks, and a denial is told in that.
 //!
 //! ```sh
-//! cargo run -p examples --bin one_port                # the server on a free port, and a caller, and then ends
-//! cargo run -p examples --bin one_port -- server      # on PORT, 3000 by default; REDIS_URL shares the limits
+//! cargo run -p examples --features axum,tonic --bin one_port                # the server on a free port, and a caller, and then ends
+//! cargo run -p examples --features axum,tonic --bin one_port -- server      # on PORT, 3000 by default; REDIS_URL shares the limits
 //!
 //! curl -i -H 'x-caller: ann' 127.0.0.1:3000/greet/ann
 //! grpcurl -plaintext -proto examples/proto/greeter.proto -rpc-header 'x-caller: ann' -d '{"name": "ann"}' \

@@ -2,8 +2,8 @@
 //! knows nothing of the quota, and keeps to what the third party answers.
 //!
 //! ```sh
-//! cargo run -p examples --bin outbound_client                                 # one process
-//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin outbound_client    # one budget for all processes
+//! cargo run -p examples --features axum --bin outbound_client                                 # one process
+//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --features axum --bin outbound_client    # one budget for all processes
 //! ```
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
 

@@ -1,8 +1,8 @@
 //! Two replicas of a service, each a process, that share one limit in Redis: together they admit what one would, exactly.
 //!
 //! ```sh
-//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin replicas               # starts both, asks them, and ends
-//! REDIS_URL=redis://127.0.0.1/ PORT=3001 cargo run -p examples --bin replicas -- replica    # one of them
+//! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --features axum --bin replicas               # starts both, asks them, and ends
+//! REDIS_URL=redis://127.0.0.1/ PORT=3001 cargo run -p examples --features axum --bin replicas -- replica    # one of them
 //!
 //! curl -i -H 'x-api-key: ann' 127.0.0.1:3001/
 //! ```

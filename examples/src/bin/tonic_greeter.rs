@@ -1,9 +1,9 @@
 //! A gRPC service behind a limit, and a client that meets it: it tries again when the server says, and not earlier.
 //!
 //! ```sh
-//! cargo run -p examples --bin tonic_greeter                # both, on a free port, and then ends
-//! cargo run -p examples --bin tonic_greeter -- server      # on PORT, 50051 by default; REDIS_URL shares the limits
-//! cargo run -p examples --bin tonic_greeter -- client http://127.0.0.1:50051
+//! cargo run -p examples --features tonic --bin tonic_greeter                # both, on a free port, and then ends
+//! cargo run -p examples --features tonic --bin tonic_greeter -- server      # on PORT, 50051 by default; REDIS_URL shares the limits
+//! cargo run -p examples --features tonic --bin tonic_greeter -- client http://127.0.0.1:50051
 //! ```
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
 

@@ -158,6 +158,22 @@ impl PolicyBook {
     }
 
     /// Takes the quota away again that code has given a key: whether there was one.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Override, Policy, PolicyBook};
+    ///
+    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
+    /// let book = PolicyBook::new().with(daily(100)?);
+    /// let limits = Limiter::in_process().book(&book).build();
+    /// book.set_override(Override::new(daily(500)?, "ann"))?;
+    ///
+    /// assert!(book.remove_override("daily", "ann"));
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
+    /// assert!(!book.remove_override("daily", "ann"), "it is gone");
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
     pub fn remove_override<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> bool {
         let key = key.into().into_owned();
         let mut pages = self.pages();
@@ -173,6 +189,22 @@ impl PolicyBook {
 
     /// The keys that have a quota of their own under a policy, in the order of their texts. Those are among them that are over and were
     /// not taken out. Where several sources give a key one, it is the one that counts by the system's clock.
+    ///
+    /// ```
+    /// use limiter_core::{Override, Policy, PolicyBook};
+    ///
+    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
+    /// let book = PolicyBook::new().with(daily(100)?);
+    /// book.set_override(Override::new(daily(500)?, "bob"))?;
+    /// book.set_override(Override::new(daily(1_000)?, "ann"))?;
+    ///
+    /// let listed = book.overrides("daily");
+    /// let quotas: Vec<u64> = listed.iter().map(|own| own.policy().quota().whole()).collect();
+    /// assert_eq!(quotas, [1_000, 500]);
+    /// assert!(listed[0].to_string().starts_with("ann of daily"));
+    /// assert!(book.overrides("weekly").is_empty());
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn overrides(&self, name: &str) -> Vec<Arc<Override>> {
         let mut listed = self

@@ -47,7 +47,7 @@ impl Limiter {
             return Err(ConfigError::invalid(
                 "annotation",
                 name,
-                "the name of an annotated limit, as `limiter_core::sites()` lists them",
+                expected_in_place_of(name, &all),
             ));
         };
         if let Some(other) = named.find(|other| !is_as(first.0, other.0)) {
@@ -92,6 +92,26 @@ impl Limiter {
             Backend::Memory(_) => None,
         }
     }
+}
+
+/// The names of a block's methods, where the block's own was given; else where to look.
+fn expected_in_place_of(name: &str, all: &[Site]) -> String {
+    const MOST: usize = 8;
+    let is_of_block = |site: &&Site| {
+        let method = site.name().strip_prefix(name);
+        method.is_some_and(|method| method.starts_with("::"))
+    };
+    let mut methods: Vec<String> = all
+        .iter()
+        .filter(is_of_block)
+        .map(|site| format!("`{}`", site.name()))
+        .collect();
+    methods.sort();
+    methods.dedup();
+    if methods.is_empty() || methods.len() > MOST {
+        return "the name of an annotated limit, as `limiter_core::sites()` lists them".to_owned();
+    }
+    format!("the name of a method's limit: {}", methods.join(" or "))
 }
 
 fn is_as(one: &Registered, other: &Registered) -> bool {

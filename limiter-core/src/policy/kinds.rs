@@ -39,7 +39,7 @@ impl Policy {
     ///
     /// Over any time T it gives at most limit · (1 + T / window) permits, as a token bucket of that capacity and rate does. So
     /// in any window it is less than twice the limit: as much as that where somebody takes all at the end of a period and all
-    /// at the end of the next; calls at random moments get some percent more than the limit (13 of a hundred at most, as measured). Where that is too much, there is
+    /// at the end of the next; calls at random moments get some percent more than the limit (less than 18 of a hundred, as measured). Where that is too much, there is
     /// [`sliding_window`](Self::sliding_window), at 8 bytes a permit.
     ///
     /// When its window changes, what counts is kept, and over any time T no more is given than by the larger limit and the

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::found::Found;
 use crate::book::{BookEntry, next_generation};
 use crate::error::ConfigError;
-use crate::policy::{Algorithm, Policy, Window};
+use crate::policy::{Algorithm, MAX_COUNTED, Policy, Window};
 use crate::units::Timestamp;
 
 /// The rate above which a window is estimated, unless an exact one is there already.
@@ -74,6 +74,11 @@ impl Rate {
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let interval = interval.try_into().map_err(|error| renamed(error.into()))?;
+        if rate == 0 {
+            // A window that is exact would tell of its own bound, which is no bound of rates.
+            let expected = format!("whole permits from 1 to {MAX_COUNTED}");
+            return Err(ConfigError::invalid("rate", rate, expected));
+        }
         Ok(Self {
             rate_type,
             rate,
@@ -181,5 +186,27 @@ fn renamed(error: ConfigError) -> ConfigError {
             expected,
         },
         error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_is_out_of_range_is_told_which_rates_there_are() {
+        let told = |rate| {
+            let made =
+                Rate::new(RateType::Overall, rate, "1m").and_then(|rate| rate.replacing("search", None));
+            made.map(|entry| entry.policy().quota().whole())
+        };
+        for rate in [0, MAX_COUNTED + 1] {
+            let error = told(rate).unwrap_err().to_string();
+            assert!(
+                error.ends_with("expected whole permits from 1 to 4398046511104"),
+                "{error}"
+            );
+        }
+        assert_eq!(told(2_000_000), Ok(2_000_000));
     }
 }

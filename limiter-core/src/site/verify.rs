@@ -125,8 +125,8 @@ fn apart(sites: impl Iterator<Item = Registered>) -> Vec<String> {
     for site in sites.filter(|site| !site.held) {
         // What takes limits of different groups is not known of a limiter that is named.
         if let (Written::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
-            // All attributes of a function have its line, and two functions of one path (in different impls) do not.
-            let function = (site.function, site.file, site.line);
+            // Two functions of one path (in different impls) do not stand in one line.
+            let function = (site.function, site.file, site.function_line);
             let (_, keys) = by_function
                 .entry(function)
                 .or_insert_with(|| (site, BTreeSet::new()));
@@ -171,6 +171,7 @@ mod tests {
         function: "a::send",
         file: "a.rs",
         line: 3,
+        function_line: 4,
         shared: true,
         limiter: false,
         held: false,
@@ -204,7 +205,7 @@ mod tests {
         ];
         assert!(apart([SITE, of("{to}")].into_iter().chain(placed)).is_empty());
         let elsewhere = Registered {
-            line: 9,
+            function_line: 9,
             ..of("{tenant}")
         };
         assert!(apart([SITE, elsewhere].into_iter()).is_empty());

@@ -101,7 +101,12 @@ pub(crate) fn place(
         Some(group) => format!("{key} in the group {group}"),
     };
     if key.text().is_none() || group.is_some_and(|group| group.text().is_none()) {
-        let expected = format!("the whole key: the annotation `{name}` computes it, {}", whole());
+        let expected = match key.text() {
+            None => format!("the whole key, as `whole` takes it: `{name}` computes its key by an expression"),
+            Some(_) => {
+                format!("the whole key, as `whole` takes it: `{name}` computes its group by an expression")
+            }
+        };
         return Err(ConfigError::invalid(
             "key parts",
             format_args!("{}", parts.len()),
@@ -194,7 +199,16 @@ mod tests {
         );
         let computed = placed(&USER, Some(&Written::Computed), &["a", "b"]).unwrap_err();
         assert!(
-            computed.to_string().contains("expected the whole key"),
+            computed.to_string().ends_with(
+                "expected the whole key, as `whole` takes it: `search` computes its group by an expression"
+            ),
+            "{computed}"
+        );
+        let computed = place("search", &Written::Computed, None, &[]).unwrap_err();
+        assert!(
+            computed
+                .to_string()
+                .ends_with("computes its key by an expression"),
             "{computed}"
         );
     }

@@ -259,7 +259,7 @@ impl Guard {
         let now = self.clock.now().as_micros();
         if self.insured_at.swap(now, Ordering::Relaxed) == 0 {
             let (error, replicas) = (error.with_causes(), self.replicas.count());
-            tracing::warn!(%error, replicas, "Redis gave no decision: those that it does not make are made in process, by this replica's share");
+            tracing::warn!(%error, replicas, "Redis gave no decision; deciding in process, by this replica's share");
         }
     }
 

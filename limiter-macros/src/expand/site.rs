@@ -1,7 +1,7 @@
 //! The entry in the list of annotated places.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote};
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
 
 use super::{policy_static, values::option};
 use crate::model::{Key, Limit, LimitedFn};
@@ -35,7 +35,9 @@ impl LimitedFn {
         } else {
             (TokenStream::new(), quote!(#private::SitePolicy::Computed))
         };
-        let line = self.line();
+        // `line!` tells where its own tokens stand, or the outermost macro that wrote them: as `file!` does.
+        let line = quote_spanned!(limit.place=> ::core::line!());
+        let function_line = quote_spanned!(self.func.sig.ident.span()=> ::core::line!());
         quote! {
             #item
             #private::inventory::submit! {
@@ -44,6 +46,7 @@ impl LimitedFn {
                     function: #function,
                     file: ::core::file!(),
                     line: #line,
+                    function_line: #function_line,
                     shared: #shared,
                     limiter: #limiter,
                     held: #held,
@@ -53,15 +56,6 @@ impl LimitedFn {
                 }
             }
         }
-    }
-
-    /// Where the function stands. `line!` says where its attribute does, which for a block is the same for all methods.
-    fn line(&self) -> TokenStream {
-        match &self.owner {
-            Some(_) => line_of(self.func.sig.ident.span()).map(ToTokens::into_token_stream),
-            None => None,
-        }
-        .unwrap_or_else(|| quote!(::core::line!()))
     }
 }
 
@@ -82,12 +76,4 @@ fn template(Template { written, pieces, .. }: &Template, private: &TokenStream) 
         }
     });
     quote!(#private::Written::Template { text: #written, pieces: &[#(#pieces),*] })
-}
-
-/// The line of a token, where a compiler tells it.
-fn line_of(span: Span) -> Option<u32> {
-    if !proc_macro::is_available() {
-        return None;
-    }
-    u32::try_from(span.unwrap().line()).ok()
 }

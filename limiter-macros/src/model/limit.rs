@@ -93,7 +93,12 @@ impl Scope<'_> {
                 .into_iter()
                 .flatten()
                 .all(|period| period.is_constant(&is_item));
+        let place = match of_block {
+            true => self.func.sig.ident.span(),
+            false => args.span,
+        };
         Some(Limit {
+            place,
             name: name?,
             shared,
             constant,

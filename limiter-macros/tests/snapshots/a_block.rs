@@ -23,20 +23,22 @@ impl<T> Mail for Outbox<T> {
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::Site { name : "mail::send", function :
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
-                ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
-                held : false, key : ::limiter_core::__private::Written::Template { text :
-                "{to}", pieces : & [::limiter_core::__private::Piece::Part("to")] },
-                group : ::core::option::Option::None, policy :
+                ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+                shared : false, limiter : false, held : false, key :
+                ::limiter_core::__private::Written::Template { text : "{to}", pieces : &
+                [::limiter_core::__private::Piece::Part("to")] }, group :
+                ::core::option::Option::None, policy :
                 ::limiter_core::__private::SitePolicy::Fixed(||
                 ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
             }
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::Site { name : "burst", function :
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
-                ::core::file!(), line : ::core::line!(), shared : true, limiter : false,
-                held : false, key : ::limiter_core::__private::Written::Template { text :
-                "{to}", pieces : & [::limiter_core::__private::Piece::Part("to")] },
-                group : ::core::option::Option::None, policy :
+                ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+                shared : true, limiter : false, held : false, key :
+                ::limiter_core::__private::Written::Template { text : "{to}", pieces : &
+                [::limiter_core::__private::Piece::Part("to")] }, group :
+                ::core::option::Option::None, policy :
                 ::limiter_core::__private::SitePolicy::Named, }
             }
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(

@@ -10,10 +10,10 @@ async fn send(
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "send", function :
             ::core::concat!(::core::module_path!(), "::", "send"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, limiter : true, held
-            : false, key : ::limiter_core::__private::Written::Template { text :
-            "{to.0}", pieces : & [::limiter_core::__private::Piece::Part("to.0")] },
-            group :
+            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+            shared : false, limiter : true, held : false, key :
+            ::limiter_core::__private::Written::Template { text : "{to.0}", pieces : &
+            [::limiter_core::__private::Piece::Part("to.0")] }, group :
             ::core::option::Option::Some(::limiter_core::__private::Written::Computed),
             policy : ::limiter_core::__private::SitePolicy::Computed, }
         }

@@ -26,9 +26,10 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             ::limiter_core::__private::Site { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
-            held : false, key : ::limiter_core::__private::Written::Template { text :
-            "user:{user}", pieces : & [::limiter_core::__private::Piece::Text("user:"),
+            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+            shared : false, limiter : false, held : false, key :
+            ::limiter_core::__private::Written::Template { text : "user:{user}", pieces :
+            & [::limiter_core::__private::Piece::Text("user:"),
             ::limiter_core::__private::Piece::Part("user")] }, group :
             ::core::option::Option::None, policy :
             ::limiter_core::__private::SitePolicy::Fixed(||

@@ -26,18 +26,20 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             ::limiter_core::__private::Site { name :
             ::core::concat!(::core::module_path!(), "::", "login"), function :
             ::core::concat!(::core::module_path!(), "::", "login"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
-            held : false, key : ::limiter_core::__private::Written::Template { text : "",
-            pieces : & [] }, group : ::core::option::Option::None, policy :
+            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+            shared : false, limiter : false, held : false, key :
+            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
             ::limiter_core::__private::SitePolicy::Fixed(||
             ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
         }
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "login"), file :
-            ::core::file!(), line : ::core::line!(), shared : true, limiter : false, held
-            : false, key : ::limiter_core::__private::Written::Template { text : "",
-            pieces : & [] }, group : ::core::option::Option::None, policy :
+            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+            shared : true, limiter : false, held : false, key :
+            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
             ::limiter_core::__private::SitePolicy::Named, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(

@@ -27,9 +27,10 @@ async fn search() -> Result<(), Rejection> {
             ::limiter_core::__private::Site { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
-            held : false, key : ::limiter_core::__private::Written::Template { text : "",
-            pieces : & [] }, group : ::core::option::Option::None, policy :
+            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+            shared : false, limiter : false, held : false, key :
+            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
             ::limiter_core::__private::SitePolicy::Fixed(||
             ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
         }
@@ -52,9 +53,10 @@ async fn search() -> Result<(), Rejection> {
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
-            held : false, key : ::limiter_core::__private::Written::Template { text : "",
-            pieces : & [] }, group : ::core::option::Option::None, policy :
+            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+            shared : false, limiter : false, held : false, key :
+            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            group : ::core::option::Option::None, policy :
             ::limiter_core::__private::SitePolicy::Fixed(||
             ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_1)), }
         }

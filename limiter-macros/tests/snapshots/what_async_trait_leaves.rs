@@ -38,10 +38,11 @@ where
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::Site { name : "mail", function :
                 ::core::concat!(::core::module_path!(), "::", "send"), file :
-                ::core::file!(), line : ::core::line!(), shared : false, limiter : false,
-                held : false, key : ::limiter_core::__private::Written::Template { text :
-                "{app.id}", pieces : & [::limiter_core::__private::Piece::Part("app.id")]
-                }, group : ::core::option::Option::None, policy :
+                ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+                shared : false, limiter : false, held : false, key :
+                ::limiter_core::__private::Written::Template { text : "{app.id}", pieces
+                : & [::limiter_core::__private::Piece::Part("app.id")] }, group :
+                ::core::option::Option::None, policy :
                 ::limiter_core::__private::SitePolicy::Fixed(||
                 ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
             }

@@ -7,7 +7,7 @@ use super::RateLimitLayer;
 impl<K> RateLimitLayer<K> {
     /// Has a request that would be denied wait for its permits, at most for so long: first come, first served, as
     /// [`Limiter::acquire`](limiter_core::Limiter::acquire). One that says in gRPC's way for how long its client waits (`grpc-timeout`)
-    /// waits no longer than that. Where it is certain that none will come in time it is denied at once. Default: no wait.
+    /// waits no longer than that. Only one that a penalty blocks is denied at once. Default: no wait.
     ///
     /// A request whose client goes away leaves the line, and is not charged. A policy that says itself what becomes of a denial
     /// ([`on_denial`](limiter_core::PolicyBuilder::on_denial)) is obeyed; one that waits does so for the shorter of both times.

@@ -44,7 +44,7 @@ impl PolicyBuilder<LevelShape> {
     /// all that was admitted before it has drained. Calls that wait so long leave evenly, at the funnel's rate. The queue
     /// is bounded by the capacity: who would make it longer is denied. Default: calls leave at once.
     ///
-    /// [`Limiter::check`](crate::Limiter::check) tells, and the caller waits: one that gives up meanwhile has been charged, and
+    /// [`Limiter::check`](crate::Limiter::check) and [`Limiter::admit`](crate::Limiter::admit) tell, and the caller waits: one that gives up meanwhile has been charged, and
     /// [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after.
     /// [`Limiter::acquire`](crate::Limiter::acquire), an annotated function and a layer wait by themselves, and give the place of
     /// one back that is cancelled meanwhile, or whose limiter is shut down. In [shadow](crate::Enforcement::Shadow) they do not

@@ -1,0 +1,122 @@
+//! What keys that are no plain state of an algorithm take in Redis.
+
+use std::time::Duration;
+
+use limiter_core::{Limiter, Penalty, Policy};
+#[cfg(feature = "book")]
+use limiter_core::{Override, PolicyBook};
+use limiter_testing::{RedisServer, RespValue};
+
+use super::table;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn limiter(server: &RedisServer) -> Limiter {
+    Limiter::redis(server.url())
+        .namespace("prod:checkout")
+        .build()
+        .unwrap()
+}
+
+fn usage(server: &RedisServer, key: &str) -> i64 {
+    server.command(&["MEMORY", "USAGE", key]).integer()
+}
+
+/// Releases of Redis and of its allocator differ a little.
+fn is_about(told: &str, used: i64) -> bool {
+    let told: i64 = told.parse().unwrap();
+    (told * 85 / 100..=told * 115 / 100).contains(&used)
+}
+
+#[tokio::test]
+async fn permits_in_flight_take_the_bytes_that_are_told() {
+    let server = RedisServer::start();
+    let limits = limiter(&server);
+    let policy = Policy::concurrency("export").max(2_000).build().unwrap();
+    let key = "prod:checkout|cc|export|{tenant:00000001}";
+    let mut held = Vec::new();
+    for row in table("Concurrency") {
+        let [permits, used] = &row[..] else {
+            panic!("{row:?}")
+        };
+        let permits: usize = permits.parse().unwrap();
+        while held.len() < permits {
+            held.push(limits.enter(&policy, "tenant:00000001").await.unwrap());
+        }
+        assert_eq!(server.command(&["TYPE", key]).text(), "zset");
+        let now = usage(&server, key);
+        assert!(is_about(used, now), "{row:?}, but {now}");
+    }
+    assert!(!held.is_empty());
+    // A key that nobody holds permits of is gone.
+    drop(held);
+    limits.shutdown(PATIENCE).await;
+    assert_eq!(server.command(&["EXISTS", key]).integer(), 0);
+}
+
+#[tokio::test]
+async fn penalties_take_the_keys_and_the_bytes_that_are_told() {
+    let server = RedisServer::start();
+    let limits = limiter(&server);
+    let policy = Policy::token_bucket("login")
+        .capacity(1)
+        .rate("1/h")
+        .penalty(Penalty::after(10, "1m").block_for("15m"))
+        .build()
+        .unwrap();
+    let rows = table("Penalties");
+    let [limit, count, block] = &rows[..] else {
+        panic!("{rows:?}")
+    };
+    let key_of =
+        |row: &[String], user: &str| format!("prod:checkout|{}|{{{user}}}", row[1].trim_matches('`'));
+    let are_told = |rows: [&[String]; 2], user: &str| {
+        let keys = server.command(&["KEYS", &format!("*{{{user}}}")]);
+        let mut keys: Vec<String> = keys.items().iter().map(RespValue::text).collect();
+        keys.sort();
+        assert_eq!(keys, rows.map(|row| key_of(row, user)));
+        for (row, key) in rows.iter().zip(keys) {
+            let length = server.command(&["STRLEN", &key]).integer();
+            assert_eq!(length.to_string(), row[2], "{row:?}");
+            let now = usage(&server, &key);
+            assert!(is_about(&row[3], now), "{row:?}, but {now}");
+        }
+    };
+
+    // The last of ten denials blocks, and the block takes the count's place.
+    for call in 0..=10 {
+        let decision = limits.check(&policy, "user:00000001").await.unwrap();
+        assert_eq!(decision.is_blocked(), call == 10);
+    }
+    are_told([block, limit], "user:00000001");
+
+    // One less; a limiter that is shut down tells of all denials.
+    for _ in 0..10 {
+        let decision = limits.check(&policy, "user:00000002").await.unwrap();
+        assert!(!decision.is_blocked());
+    }
+    limits.shutdown(PATIENCE).await;
+    are_told([count, limit], "user:00000002");
+}
+
+#[cfg(feature = "book")]
+#[test]
+fn a_key_with_a_quota_of_its_own_takes_the_bytes_that_are_told() {
+    const KEYS: usize = 1_000;
+    let search = |capacity: u32| {
+        let policy = Policy::token_bucket("search").capacity(capacity).rate("100/s");
+        policy.build().unwrap()
+    };
+    let book = PolicyBook::new().with(search(20));
+    let before = book.to_toml().len();
+    for number in 0..KEYS {
+        let own = Override::new(search(200), format!("user:{number:08}"));
+        book.set_override(own).unwrap();
+    }
+    let each = (book.to_toml().len() - before) / KEYS;
+    let (_, told) = super::PAGE
+        .split_once("A key with a quota of its own takes some ")
+        .unwrap();
+    let (told, _) = told.split_once(" bytes").unwrap();
+    assert!(is_about(told, each.try_into().unwrap()), "{told}, but {each}");
+}
