@@ -66,6 +66,12 @@
 //! the server. Around a single service (`layer.layer(GreeterServer::new(greeter))`), the feature `tonic` forwards its
 //! name.
 //!
+//! # By what is in flight
+//!
+//! [`InFlightLayer`] bounds how many requests of a key are in flight at once, in one process or in all of them: each holds its
+//! permit until its response's body has ended. [`ShedLayer`] bounds how many are in flight in this process, of which it keeps
+//! shares for what matters most ([`Priority`]); it asks no limiter, and answers 503. [`Answers`] has several layers answer alike.
+//!
 //! # Around a client
 //!
 //! `RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2))` holds the requests of a client to a third party's quota,
