@@ -1,5 +1,6 @@
 //! What the examples share: the way to a limiter, and the code of a gRPC service.
 
+pub mod english;
 pub mod greeter;
 
 use std::env;

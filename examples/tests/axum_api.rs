@@ -31,19 +31,27 @@ impl Server {
         Self { process, address }
     }
 
-    /// The status, and the whole response.
-    fn ask(&self, method: &str, path: &str, api_key: &str) -> (u16, String) {
+    /// The status, and the whole response, to a request with these headers.
+    fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let address = &self.address;
+        let (address, length) = (&self.address, body.len());
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nX-Api-Key: {api_key}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         let status = response.split(' ').nth(1).unwrap().parse().unwrap();
         (status, response)
+    }
+
+    fn get(&self, path: &str, headers: &str) -> (u16, String) {
+        self.ask("GET", path, headers, "")
+    }
+
+    fn log_in(&self, headers: &str, password: &str) -> u16 {
+        self.ask("POST", "/login", headers, password).0
     }
 }
 
@@ -54,28 +62,82 @@ impl Drop for Server {
     }
 }
 
+const ANN: &str = "X-Api-Key: ann-secret\r\n";
+const BOB: &str = "X-Api-Key: bob-secret\r\n";
+const FORGED: &str = "X-Api-Key: forged\r\n";
+const ELSEWHERE: &str = "X-Forwarded-For: 198.51.100.7\r\n";
+
+fn has(response: &str, part: &str) {
+    assert!(response.contains(part), "no {part} in {response}");
+}
+
 #[test]
-fn limits_each_client_each_route_and_the_annotated_handler() {
+fn each_client_has_the_limit_of_its_tier() {
     let server = Server::start();
-    assert_eq!(server.ask("GET", "/search", "forged").0, 401);
+    assert_eq!(server.get("/search", FORGED).0, 401);
 
-    let (status, response) = server.ask("GET", "/search", "ann-secret");
+    let (status, response) = server.get("/search", ANN);
     assert_eq!(status, 200);
-    assert!(
-        response.ends_with("found something for ann; 9 more at once\n"),
-        "{response}"
-    );
+    has(&response, "ratelimit-policy: \"pro\";q=20;w=2\r\n");
+    has(&response, "ratelimit: \"pro\";r=19");
+    has(&response, "found something for ann; 19 more at once\n");
 
-    assert_eq!(server.ask("POST", "/upload", "ann-secret").0, 200);
-    let (status, response) = server.ask("POST", "/upload", "ann-secret");
-    assert_eq!(status, 429);
-    assert!(response.contains("retry-after: 10\r\n"), "{response}");
-    assert_eq!(server.ask("POST", "/upload", "bob-secret").0, 200);
+    let (status, response) = server.get("/search", BOB);
+    assert_eq!(status, 200);
+    has(&response, "ratelimit-policy: \"free\";q=5;w=5\r\n");
+    has(&response, "found something for bob; 4 more at once\n");
+}
 
-    assert_eq!(server.ask("GET", "/reports/sales", "ann-secret").0, 200);
-    assert_eq!(server.ask("GET", "/reports/sales", "bob-secret").0, 200);
-    let (status, response) = server.ask("GET", "/reports/sales", "bob-secret");
+#[test]
+fn a_route_and_an_annotated_handler_have_limits_of_their_own() {
+    let server = Server::start();
+    let upload = |who| server.ask("POST", "/upload", who, "data");
+    assert_eq!(upload(ANN).0, 200);
+    let (status, response) = upload(ANN);
     assert_eq!(status, 429);
-    assert!(response.contains("retry-after: 60\r\n"), "{response}");
-    assert_eq!(server.ask("GET", "/reports/costs", "bob-secret").0, 200);
+    has(&response, "retry-after: 10\r\n");
+    has(&response, "content-type: application/problem+json\r\n");
+    has(&response, "\"violated-policies\":[\"upload\"]");
+    assert_eq!(upload(BOB).0, 200);
+
+    assert_eq!(server.get("/reports/sales", ANN).0, 200);
+    assert_eq!(server.get("/reports/sales", BOB).0, 200);
+    let (status, response) = server.get("/reports/sales", BOB);
+    assert_eq!(status, 429);
+    has(&response, "retry-after: 60\r\n");
+    assert_eq!(server.get("/reports/costs", BOB).0, 200);
+}
+
+#[test]
+fn failed_logins_count_by_address_and_others_do_not() {
+    let server = Server::start();
+    for _ in 0..5 {
+        assert_eq!(server.log_in(ELSEWHERE, "correct horse"), 200);
+    }
+    for _ in 0..3 {
+        assert_eq!(server.log_in(ELSEWHERE, "guess"), 401);
+    }
+    assert_eq!(server.log_in(ELSEWHERE, "another guess"), 429);
+    assert_eq!(server.log_in(ELSEWHERE, "correct horse"), 429);
+    let forged = "X-Forwarded-For: 203.0.113.9, 198.51.100.7\r\n";
+    assert_eq!(server.log_in(forged, "correct horse"), 429);
+    assert_eq!(server.log_in("", "correct horse"), 200);
+}
+
+#[test]
+fn an_anonymous_client_has_a_quota_for_the_day_and_probes_have_none() {
+    let server = Server::start();
+    for left in (0..100).rev() {
+        let (status, response) = server.get("/trial", ELSEWHERE);
+        assert_eq!(status, 200, "{left} left: {response}");
+    }
+    let (status, response) = server.get("/trial", ELSEWHERE);
+    assert_eq!(status, 429);
+    has(&response, "\"violated-policies\":[\"trial\"]");
+    assert_eq!(server.get("/trial", "").0, 200);
+
+    let (status, response) = server.get("/healthz", "");
+    assert_eq!(status, 200);
+    assert!(!response.contains("ratelimit"), "{response}");
+    has(&server.get("/elsewhere", "").1, "ratelimit: \"address\";r=");
 }

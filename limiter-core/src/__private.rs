@@ -33,7 +33,7 @@ pub use hold::{Permits, concurrency, hold};
 pub use peer::{give_back, now, rest_until, unlimited};
 pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
-    token_bucket,
+    token_bucket, unspelled_window,
 };
 pub use report::{Reporter, Seldom, forwarded_unread};
 pub use settle::Settlement;
@@ -43,7 +43,7 @@ use std::task::Poll;
 use crate::context::{self, Current};
 use crate::decision::{Allowed, Decision};
 use crate::error::ConfigError;
-use crate::limiter::{Acquire, Check, Limiter};
+use crate::limiter::{Acquire, Check, Enter, Limiter, Permit};
 use crate::policy::OnDenial;
 use entry::EntryPolicy;
 
@@ -82,6 +82,12 @@ pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.at_once()
 }
 
+/// A permit of what is in flight, if the answer can be had without waiting, as [`at_once`].
+#[must_use = "a permit is given back when it is dropped"]
+pub fn enter_at_once(enter: &Enter<'_>) -> Poll<Result<Permit, Rejection>> {
+    enter.answered_at_once().map_or(Poll::Pending, Poll::Ready)
+}
+
 /// What a call that names its policy is to be decided by.
 #[derive(Debug)]
 pub enum Resolved {
@@ -97,7 +103,7 @@ pub enum Resolved {
 ///
 /// [`Rejection::NotConfigured`] where the limiter was told to deny such calls.
 pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
-    limiter.resolve(name, key)
+    limiter.resolve_call(name, key)
 }
 
 /// Whether the answer to a check is all that becomes of it: its policy has nobody wait.
@@ -246,8 +252,13 @@ async fn decide_resolved(
         None => {
             let check = limiter.check_few(asks);
             match check.on_denial() {
-                OnDenial::Reject if !check.is_paced() => check.await.and_then(Decision::require),
-                _ => Box::pin(check.admitted_in_turn()).await,
+                // The fallback serves something cheaper; where there is none, nothing would tell the function to.
+                OnDenial::Reject | OnDenial::Degrade if !check.is_paced() => {
+                    check.await.and_then(Decision::require)
+                }
+                _ => Box::pin(check.admitted_in_turn())
+                    .await
+                    .and_then(Allowed::or_denied),
             }
         }
     };

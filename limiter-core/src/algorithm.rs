@@ -39,7 +39,7 @@ pub(crate) use lent::{Borrowing, Loan, Report};
 use level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use level::StoredLevel;
-pub(crate) use scale::{Scaling, scale};
+pub(crate) use scale::{Scaling, scale, scale_change};
 use sliding_window::Ring;
 pub(crate) use steady::Left;
 use steady::Steady;
@@ -341,10 +341,12 @@ pub(crate) struct Slot<'a> {
     pub(crate) state: &'a mut State,
     /// It is asked for its cost like the others, and never charged.
     pub(crate) blocks: bool,
+    /// The moment, in microseconds of the time in which its state is kept.
+    pub(crate) now: u64,
 }
 
 /// Decides several limits as one: all are charged, or none.
-pub(crate) fn decide(slots: &mut [Slot<'_>], now: u64, mode: Mode) -> SmallVec<[Outcome; 1]> {
+pub(crate) fn decide(slots: &mut [Slot<'_>], mode: Mode) -> SmallVec<[Outcome; 1]> {
     let alone = slots.len() == 1;
     let mut take = |mode| -> SmallVec<[Outcome; 1]> {
         slots
@@ -354,7 +356,7 @@ pub(crate) fn decide(slots: &mut [Slot<'_>], now: u64, mode: Mode) -> SmallVec<[
                     Mode::Charge if slot.blocks => Mode::Refuse,
                     mode => mode,
                 };
-                step(slot.algorithm, slot.state, slot.cost, now, mode)
+                step(slot.algorithm, slot.state, slot.cost, slot.now, mode)
             })
             .collect()
     };

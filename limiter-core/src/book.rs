@@ -17,10 +17,13 @@ mod text;
 
 use std::collections::HashMap;
 use std::fmt;
+#[cfg(all(feature = "book", feature = "redis"))]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
+pub(crate) use change::next as next_generation;
 pub(crate) use edit::Edit;
 pub use entry::BookEntry;
 #[cfg(feature = "book")]
@@ -32,6 +35,8 @@ use crate::clock::Clock;
 use crate::key::Key;
 use crate::observe;
 use crate::policy::Policy;
+#[cfg(all(feature = "book", feature = "redis"))]
+pub(crate) use follow::{BYTES_A_NAME, at_leisure};
 use missed::Missed;
 #[cfg(feature = "book")]
 pub(crate) use pages::{Page, Source};
@@ -87,6 +92,9 @@ struct Inner {
     slots: RwLock<HashMap<Box<str>, Slot>>,
     revision: watch::Sender<u64>,
     missed: Missed,
+    /// Redis is followed, and has not said anything yet.
+    #[cfg(all(feature = "book", feature = "redis"))]
+    awaits_redis: AtomicBool,
 }
 
 impl PolicyBook {
@@ -101,6 +109,8 @@ impl PolicyBook {
             slots: RwLock::default(),
             revision: watch::Sender::new(0),
             missed: Missed::default(),
+            #[cfg(all(feature = "book", feature = "redis"))]
+            awaits_redis: AtomicBool::new(false),
         }))
     }
 
@@ -113,21 +123,28 @@ impl PolicyBook {
 
     /// Puts a policy into the book, in place of the one that [code](Self#where-policies-come-from) has put there under its name. As
     /// long as a file or Redis names a policy so, theirs counts.
+    ///
+    /// A policy of a rate and one of concurrency cannot stand in for each other: calls by a name that turned from the one into the other
+    /// all fail. [`change`](Self::change), files and Redis refuse that, and this is an event.
     pub fn set(&self, entry: impl Into<BookEntry>) {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
         let mut pages = self.pages();
-        let entry = Arc::new(change::going_on(entry, pages.code().entries.get(&name)));
+        if let Some(reason) = self.turned(&entry) {
+            tracing::warn!(%reason, "a policy becomes one of another kind");
+        }
+        let entry = Arc::new(change::going_on(entry, pages.generation_in_code(&name)));
         if pages.code().set(entry) {
             self.renew(&pages, &name);
         }
     }
 
-    /// Takes a policy out that code has put into the book, and the quotas of its keys: whether there was one.
+    /// Takes a policy out that code has put into the book, and the quotas of its keys: whether there was one. Where one of its name
+    /// is put there again, what was used counts again, but nothing from before a reset.
     pub fn remove(&self, name: &str) -> bool {
         let mut pages = self.pages();
         // The quotas may be of the keys of another source's policy.
-        let (removed, has_quotas) = pages.code().remove(name);
+        let (removed, has_quotas) = pages.remove_from_code(name);
         if removed || has_quotas {
             self.renew(&pages, name);
         }
@@ -188,10 +205,18 @@ impl PolicyBook {
         if !slot.entry.is_for(app) {
             return Err(Miss::NotForApp);
         }
-        if slot.entry.end().is_some() && !slot.entry.holds_at(clock.now()) {
+        if slot.entry.end().is_some() && !slot.entry.holds_at(clock.calendar()) {
             return Err(Miss::NotThere);
         }
         Ok(slot.policy_for(key, clock).clone())
+    }
+
+    /// Whether names may still come from Redis, which is followed and was not heard yet.
+    pub(crate) fn awaits_redis(&self) -> bool {
+        #[cfg(all(feature = "book", feature = "redis"))]
+        return self.0.awaits_redis.load(Ordering::Relaxed);
+        #[cfg(not(all(feature = "book", feature = "redis")))]
+        return false;
     }
 
     /// Counts a call that asked for what it did not find.
@@ -219,6 +244,28 @@ impl PolicyBook {
         self.count_change();
         // Which takes a while; nobody waits for it.
         drop(old);
+    }
+
+    /// Whether a name turns from a rate into what is in flight, or back, and what to say of that.
+    fn turned(&self, entry: &BookEntry) -> Option<String> {
+        let before = self.get(entry.policy().name())?;
+        let (old, new) = (before.policy(), entry.policy());
+        (old.is_of_concurrency() != new.is_of_concurrency() && before.holds_at(Clock::System.now())).then(|| {
+            format!(
+                "policy `{}` turns from {old} into {new}, expected another name, since calls by this one would all fail \
+                 (or take it out first)",
+                new.name()
+            )
+        })
+    }
+
+    /// The same of all names of a text.
+    #[cfg(feature = "book")]
+    pub(crate) fn refuse_turned(&self, place: &str, page: &Page) -> Result<(), BookError> {
+        match page.entries().find_map(|entry| self.turned(entry)) {
+            Some(told) => Err(BookError::one(place, &told)),
+            None => Ok(()),
+        }
     }
 
     /// All that counts, as one source would say it.

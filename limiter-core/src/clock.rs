@@ -5,7 +5,7 @@ mod counter;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
@@ -39,6 +39,9 @@ const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
 #[derive(Clone)]
 pub struct ManualClock {
     now: Arc<watch::Sender<Timestamp>>,
+    /// By so many microseconds the calendar is ahead of what has passed.
+    #[cfg(test)]
+    ahead: Arc<std::sync::atomic::AtomicI64>,
 }
 
 impl ManualClock {
@@ -52,7 +55,23 @@ impl ManualClock {
     #[must_use]
     pub fn starting_at(moment: Timestamp) -> Self {
         let now = Arc::new(watch::Sender::new(within_reach(moment)));
-        Self { now }
+        Self {
+            now,
+            #[cfg(test)]
+            ahead: Arc::default(),
+        }
+    }
+
+    /// Sets the calendar ahead of what has passed, or back: as after a suspend, or a step of the system's clock.
+    #[cfg(test)]
+    pub(crate) fn set_calendar_ahead(&self, micros: i64) {
+        self.ahead.store(micros, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    #[cfg(test)]
+    fn calendar(&self) -> Timestamp {
+        let ahead = self.ahead.load(std::sync::atomic::Ordering::SeqCst);
+        Timestamp::from_micros(self.now().as_micros().saturating_add_signed(ahead))
     }
 
     /// The moment at which the clock stands.
@@ -105,10 +124,7 @@ struct System {
 impl System {
     fn get() -> Self {
         static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
-        let (start, instant) = START.get_or_init(|| {
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            (Timestamp::from_micros(micros_ceil(since_epoch)), Instant::now())
-        });
+        let (start, instant) = START.get_or_init(|| (Timestamp::from(SystemTime::now()), Instant::now()));
         Self {
             start: *start,
             elapsed: instant.elapsed(),
@@ -139,6 +155,18 @@ impl Clock {
         match self {
             Self::System => System::get().timestamp(),
             Self::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// The moment by the calendar, for what ends at a date that a person gave and for periods of the calendar: the system's as it is
+    /// set now, which may have been stepped, or have gone on while the machine was suspended, since the process first read it.
+    pub(crate) fn calendar(&self) -> Timestamp {
+        match self {
+            Self::System => Timestamp::from(SystemTime::now()),
+            #[cfg(not(test))]
+            Self::Manual(clock) => clock.now(),
+            #[cfg(test)]
+            Self::Manual(clock) => clock.calendar(),
         }
     }
 

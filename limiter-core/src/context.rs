@@ -46,12 +46,12 @@ pub async fn with_limiter<F: Future>(limiter: Limiter, future: F) -> F::Output {
     CURRENT.scope(limiter, future).await
 }
 
-/// Whether the task's limiter, else the installed one, decides limits of different groups together, as no cluster could.
-pub(crate) fn current_needs_no_cluster() -> bool {
-    let of_task = CURRENT.try_with(Limiter::is_standalone_only);
-    of_task.unwrap_or_else(|_| match GLOBAL.get() {
-        Some(Global::Installed(limiter) | Global::InProcess(limiter)) => limiter.is_standalone_only(),
-        Some(Global::None) | None => false,
+/// The limiter of a call that names none, where there is one already: the task's, else the installed one.
+pub(crate) fn installed() -> Option<Limiter> {
+    let of_task = CURRENT.try_with(Limiter::clone).ok();
+    of_task.or_else(|| match GLOBAL.get() {
+        Some(Global::Installed(limiter) | Global::InProcess(limiter)) => Some(limiter.clone()),
+        Some(Global::None) | None => None,
     })
 }
 

@@ -3,6 +3,7 @@
 mod effective;
 mod limit;
 mod origin;
+mod parts;
 mod rejection;
 
 use std::ops::Deref;
@@ -13,6 +14,7 @@ use crate::few::Few;
 use crate::units::Timestamp;
 pub use limit::LimitOutcome;
 pub use origin::Origin;
+pub(crate) use parts::{Part, Parts};
 pub use rejection::{FromRejection, Rejection};
 
 /// The answer to one call: allowed or denied, and where each of its limits stands.
@@ -27,6 +29,7 @@ pub struct Decision {
     pub(crate) allowed: bool,
     pub(crate) origin: Origin,
     pub(crate) marks: Marks,
+    pub(crate) parts: Parts,
 }
 
 /// What is to be said of few decisions.
@@ -45,6 +48,10 @@ impl Marks {
         Self(self.0 | other.0)
     }
 
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -60,6 +67,7 @@ impl Decision {
             allowed: true,
             origin,
             marks: Marks::default(),
+            parts: Parts::default(),
         }
     }
 
@@ -114,26 +122,37 @@ impl Decision {
     }
 
     /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the largest among the limits
-    /// that deny. Half a second for a cost above the share of [`Origin::Insurance`], since nobody knows. `None` when the call is allowed, and when nobody can tell because the store is out.
+    /// that deny. Half a second for a cost above the share of [`Origin::Insurance`], since nobody knows. `None` when the call is allowed, and when
+    /// nobody can tell: because the store is out, or because it is up to those who are in flight
+    /// ([`LimitOutcome::retry_after`] then says when the first of their leases ends, should its holder be gone).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         // What is allowed in shadow or degraded waits for nothing, and what a list denies never gets better.
         if self.allowed || self.origin == Origin::KeyList {
             return None;
         }
-        self.limits
-            .iter()
-            .filter(|limit| !limit.is_allowed())
-            .map(LimitOutcome::retry_after)
-            .max()
+        let denying = || self.limits.iter().filter(|limit| !limit.is_allowed());
+        if denying().any(|limit| limit.policy().is_of_concurrency()) {
+            return None;
+        }
+        denying().map(LimitOutcome::retry_after).max()
+    }
+
+    /// When a denial says nothing new any more of what is in flight: the first lease ends, or the store may be back.
+    #[cfg(feature = "redis")]
+    pub(crate) fn first_lease_ends_after(&self) -> Option<std::time::Duration> {
+        let denying = self.limits.iter().filter(|limit| !limit.is_allowed());
+        denying.map(LimitOutcome::retry_after).max()
     }
 
     /// How long an allowed call waits before it goes on, so that calls leave evenly: the longest among its limits. Zero
-    /// unless one of them is a [paced](crate::PolicyBuilder::paced) funnel, and for a denied call.
+    /// unless one of them is a [paced](crate::PolicyBuilder::paced) funnel that is enforced, and for a call that was denied, also
+    /// where it goes on for something cheaper.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let delays = self.limits.iter().map(LimitOutcome::delay);
-        delays.max().filter(|_| self.allowed).unwrap_or_default()
+        let waits = self.allowed && !self.is_degraded();
+        delays.max().filter(|_| waits).unwrap_or_default()
     }
 
     /// Time until nothing is left of what was used under any of the limits.

@@ -6,7 +6,7 @@ pub(crate) mod problem;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::decision::Rejection;
+use crate::decision::{Decision, Rejection};
 
 /// The numbers that gRPC gives to its status codes.
 mod grpc {
@@ -48,11 +48,18 @@ impl Rejection {
         self.retry_after().map(whole_seconds)
     }
 
+    /// Whether a limit of what is in flight denies.
+    fn is_of_concurrency(&self) -> bool {
+        let denied_by = self.decision().and_then(Decision::denied_by);
+        denied_by.is_some_and(|limit| limit.policy().is_of_concurrency())
+    }
+
     /// A sentence for the client. It tells neither how the limits are configured nor what is wrong inside; the
     /// rejection's `Display` does, for the log.
     #[must_use]
     pub fn client_message(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
+            _ if self.is_of_concurrency() => "too many requests at once",
             Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } => {
                 return match self.retry_after_seconds() {
                     Some(1) => Cow::Borrowed("rate limit reached, retry after 1 second"),
@@ -92,6 +99,8 @@ pub fn whole_seconds(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limiter::Limiter;
+    use crate::policy::Policy;
 
     #[test]
     fn seconds_are_rounded_up_and_never_zero() {
@@ -102,6 +111,21 @@ mod tests {
         assert_eq!(rounded(1_000_001), 2);
         assert_eq!(rounded(59_000_001), 60);
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+    }
+
+    #[tokio::test]
+    async fn what_is_in_flight_comes_back_nobody_knows_when() {
+        let limits = Limiter::in_process().build();
+        let export = Policy::concurrency("export").max(1).build().unwrap();
+        let held = limits.enter(&export, "ann").await.unwrap();
+        let denied = limits.enter(&export, "ann").await.unwrap_err();
+        assert_eq!(denied.retry_after_seconds(), None);
+        assert_eq!(denied.client_message(), "too many requests at once");
+        assert_eq!((denied.http_status(), denied.grpc_code()), (429, 8));
+        assert_eq!(details::retry_pushback_ms(&denied), None);
+        let details = details::grpc_status_details(&denied, "d");
+        assert!(!String::from_utf8_lossy(&details).contains("RetryInfo"));
+        drop(held);
     }
 
     #[test]

@@ -162,6 +162,18 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// The key in which colons of values are plain; `None` where there is none of these.
+    pub(crate) fn with_plain_colons(&self) -> Option<Key<'_>> {
+        let text = with_plain_colons(&self.text);
+        let group = self.group.as_deref().and_then(with_plain_colons);
+        (text.is_some() || group.is_some()).then(|| Key {
+            text: text.map_or(Cow::Borrowed(&*self.text), Cow::Owned),
+            group: group
+                .map(Cow::Owned)
+                .or_else(|| self.group.as_deref().map(Cow::Borrowed)),
+        })
+    }
+
     /// The text of a part of a key, if it is text.
     #[cfg(feature = "book")]
     pub(crate) fn unescaped(text: &str) -> Option<String> {
@@ -296,6 +308,13 @@ impl Namespace {
         }
         name
     }
+}
+
+/// An escaped text whose colons are all plain, those of values among them; `None` where no value has one.
+pub(crate) fn with_plain_colons(escaped: &str) -> Option<String> {
+    const COLON: &str = "%3A";
+    // Where a percent sign itself was escaped, what follows it is no part of an escape: `%253A` has none of a colon.
+    escaped.contains(COLON).then(|| escaped.replace(COLON, ":"))
 }
 
 /// Text of any kind as one part of a name: escaped, and hashed when it is too long.

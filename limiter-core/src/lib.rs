@@ -103,6 +103,7 @@ mod key;
 mod policy;
 
 mod clock;
+mod jitter;
 mod units;
 
 mod algorithm;
@@ -146,7 +147,7 @@ pub use limiter::{
 };
 pub use limiter::{Budget, LimitedSite};
 pub use limiter::{Enter, Entering, Permit};
-pub use limiter::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
+pub use limiter::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
 pub use policy::Inheritance;

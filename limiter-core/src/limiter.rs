@@ -24,7 +24,7 @@ pub use builder::RedisBuilder;
 pub use check::{Check, Deciding};
 pub use in_flight::{Enter, Entering, Permit};
 use named::Names;
-pub use named::{Named, NamedAcquire, NamedCheck, NamedDeciding, NamedRefund, OnNotConfigured};
+pub use named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
 pub use settling::{Charge, Refund, Reservation, Reserve};
 pub use site::{Budget, LimitedSite};
 #[cfg(feature = "redis")]
@@ -293,6 +293,11 @@ impl Limiter {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether nothing is asked of Redis.
+    fn is_in_process(&self) -> bool {
+        matches!(self.inner.backend, Backend::Memory(_))
     }
 
     /// The moment by which it waits.

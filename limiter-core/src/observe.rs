@@ -17,4 +17,4 @@ mod span;
 pub(crate) use absent::*;
 #[cfg(feature = "metrics")]
 pub(crate) use facade::*;
-pub(crate) use span::{acquiring, deciding};
+pub(crate) use span::{acquiring, deciding, entering, reserving};

@@ -255,6 +255,39 @@ impl Policy {
         }))
     }
 
+    /// The same for a key of its own: periods of a fixed window begin as this policy's, unless the other one says otherwise.
+    pub(crate) fn with_quota_of(&self, other: &Self) -> Self {
+        let mut own = self.with_numbers_of(other);
+        if let Some(aligned) = self.aligned_as_this(other)
+            && let Some(inner) = Arc::get_mut(&mut own.0)
+        {
+            inner.algorithm = Algorithm::FixedWindow(aligned);
+        }
+        own
+    }
+
+    /// Whether periods of that length can begin as this policy's do.
+    pub(crate) fn can_have_quota_of(&self, other: &Self) -> bool {
+        self.aligned_as_this(other)
+            .is_none_or(|aligned| calendar::can_be_aligned(aligned.window))
+    }
+
+    /// The other one's numbers, where it is left to this policy when its periods begin, and that is with the calendar.
+    fn aligned_as_this(&self, other: &Self) -> Option<FixedWindow> {
+        let (Algorithm::FixedWindow(own), Algorithm::FixedWindow(numbers)) =
+            (self.0.algorithm, other.0.algorithm)
+        else {
+            return None;
+        };
+        let (Periods::Aligned(offset) | Periods::Months(offset), Periods::FirstUse) =
+            (own.periods, numbers.periods)
+        else {
+            return None;
+        };
+        let periods = Periods::Aligned(offset);
+        Some(FixedWindow { periods, ..numbers })
+    }
+
     /// An amount counted in the algorithm's own unit.
     pub(crate) fn amount(&self, units: u64) -> Amount {
         if self.0.algorithm.is_window() {

@@ -45,8 +45,13 @@
 //! times a second at most for all such names together. While Redis is out, what is known counts. With Redis and without that feature each process
 //! has rates of its own.
 //!
-//! A change writes the book in Redis anew: comments in it are lost, and policies are taken out of it that ended more than an hour
-//! ago. Where Redis has lost its data, it brings back what this process knows of the others.
+//! A change writes the book in Redis anew: comments in it are lost, and policies are taken out of it that ended more than an hour (and
+//! two of their intervals) ago. What is deleted stays till then as one that has ended, so that nothing of what was used comes back with
+//! its name. Where Redis has lost its data, it brings back what this process knows of the others.
+//!
+//! A name is a policy for all to read, and a label of metrics, and every change writes all of them: there may be
+//! [1,000](Client::MAX_NAMES) of them. What Java programs write as a rate limiter for each user is one policy here, and users are its
+//! keys.
 //!
 //! Such a limiter is a policy by name like any other: `limits.named("search")` decides by it too, with any key, and
 //! what a file or an edit of the book in Redis says of the name is its rate.
@@ -66,6 +71,7 @@ mod remote;
 
 mod client;
 mod config;
+mod found;
 mod rate_limiter;
 
 pub use client::Client;

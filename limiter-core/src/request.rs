@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome, Standing};
-use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::algorithm::{Change, Mode, Outcome, Standing, scale_change};
+use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
@@ -52,6 +52,34 @@ impl<'a> Limit<'a> {
             key,
             blocks: None,
         })
+    }
+
+    /// One of them that is asked for, if its cost can ever be charged.
+    pub(crate) fn of(Ask { policy, key, cost }: Ask<'a>) -> Option<Self> {
+        Self::new(policy, key, &cost).ok()
+    }
+
+    /// A request for it alone, by which it is not decided but changed.
+    pub(crate) fn alone(self) -> Request<'a> {
+        Request {
+            limits: SmallVec::from_buf([self]),
+            mode: Mode::Peek,
+        }
+    }
+
+    /// Of a policy that was changed in proportion: what a change of what was used is that is told in the numbers of before.
+    pub(crate) fn in_proportion(&self, change: Change) -> (Self, Change) {
+        let (cost, change) = match self.policy.scaled() {
+            Some(scaled) => scale_change(&scaled.scaling(self.policy), self.cost, change),
+            None => (self.cost, change),
+        };
+        let limit = Self { cost, ..self.clone() };
+        (limit, change)
+    }
+
+    /// Whether its state is one of this policy's.
+    pub(crate) fn is_of(&self, policy: &Policy) -> bool {
+        identity(policy, &self.key) == self.identity
     }
 
     /// Whether a decision that allows the call takes something of it.
@@ -194,6 +222,7 @@ impl<'a> Request<'a> {
             origin,
             store_error: None,
             marks,
+            parts: Parts::default(),
         }
     }
 }
@@ -233,7 +262,8 @@ fn not_asked_so(policy: &Policy) -> Rejection {
     Rejection::Config(ConfigError::invalid(
         "policy",
         policy,
-        "one of a rate: what is in flight is held by `Limiter::enter`, looked at by `Limiter::peek` and freed by dropping the permit",
+        "one of a rate: what is in flight is held by `Limiter::enter`, or by limiter-tower's `InFlightLayer`; looked at by \
+         `Limiter::peek`; and freed by dropping the permit",
     ))
 }
 

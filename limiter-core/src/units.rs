@@ -50,6 +50,22 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
+/// To the microsecond, rounded up. What is before 1970 is that moment, and nothing is beyond the year 586,512.
+///
+/// ```
+/// use limiter_core::Timestamp;
+/// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+///
+/// let noon = UNIX_EPOCH + Duration::from_secs(1_767_268_800);
+/// assert_eq!(Timestamp::from(noon).as_micros(), 1_767_268_800_000_000);
+/// assert_eq!(SystemTime::from(Timestamp::from(noon)), noon);
+/// ```
+impl From<SystemTime> for Timestamp {
+    fn from(moment: SystemTime) -> Self {
+        Self(micros_ceil(moment.duration_since(UNIX_EPOCH).unwrap_or_default()))
+    }
+}
+
 /// Whole microseconds of `span`, rounded up.
 pub(crate) fn micros_ceil(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)

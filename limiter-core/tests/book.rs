@@ -14,7 +14,8 @@ mod properties;
 mod text;
 
 use limiter_core::{
-    BookEntry, Key, Limiter, ManualClock, OnNotConfigured, Origin, Override, Policy, PolicyBook, Rejection,
+    BookEntry, Inheritance, Key, Limiter, ManualClock, OnNotConfigured, Origin, Override, Policy, PolicyBook,
+    Rejection,
 };
 use support::{bucket, funnel, secs, window};
 
@@ -223,4 +224,61 @@ async fn a_key_has_one_quota_however_its_group_is_said() {
         book.set_override(own(alone.clone(), 6)).unwrap();
         assert_eq!(counts().await, 6, "as it is, and alone now");
     }
+}
+
+#[tokio::test]
+async fn a_policy_in_proportion_stays_that_when_it_is_set_after_a_reset() {
+    let (book, clock) = (PolicyBook::new().with(bucket("p", 10, "1/h")), ManualClock::new());
+    let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    limits
+        .change_policy(bucket("p", 10, "1/h"), Inheritance::Reset)
+        .unwrap();
+    let used = limits.named("p").check("k").cost(5).await.unwrap();
+    assert_eq!(used.remaining(), 5);
+    clock.advance(secs(1));
+    let old = book.get("p").unwrap();
+    let grown = bucket("p", 100, "10/h").in_proportion_to(old.policy(), clock.now());
+    book.set(grown.unwrap());
+    assert_eq!(limits.named("p").peek("k").await.unwrap().remaining(), 50);
+}
+
+#[tokio::test]
+async fn nothing_from_before_a_reset_comes_back_with_a_name() {
+    let book = PolicyBook::new().with(bucket("p", 5, "1/h"));
+    let limits = Limiter::in_process()
+        .clock(&ManualClock::new())
+        .book(&book)
+        .build();
+    let named = limits.named("p");
+    assert!(named.check("k").cost(5).await.unwrap().is_allowed());
+    limits
+        .change_policy(bucket("p", 5, "1/h"), Inheritance::Reset)
+        .unwrap();
+    assert!(named.check("k").cost(2).await.unwrap().is_allowed());
+    assert!(book.remove("p"));
+    book.set(bucket("p", 5, "1/h"));
+    assert_eq!(
+        named.peek("k").await.unwrap().remaining(),
+        3,
+        "what was used since counts"
+    );
+    assert!(book.remove("p"));
+    book.change(bucket("p", 5, "1/h"), Inheritance::Reset).unwrap();
+    assert_eq!(named.peek("k").await.unwrap().remaining(), 5);
+}
+
+#[test]
+fn a_name_does_not_turn_from_a_rate_into_what_is_in_flight() {
+    let held = || Policy::concurrency("p").max(3).build().unwrap();
+    let book = PolicyBook::new().with(bucket("p", 5, "1/h"));
+    let refused = book.change(held(), Inheritance::AsIs).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("policy `p` turns from p (token bucket"),
+        "{refused}"
+    );
+    assert_eq!(book.get("p").unwrap().policy(), &bucket("p", 5, "1/h"));
+    assert!(book.remove("p"));
+    book.change(held(), Inheritance::AsIs).unwrap();
 }

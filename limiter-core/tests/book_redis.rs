@@ -167,8 +167,7 @@ async fn edits_that_meet_are_all_made() {
             .edit(|draft| {
                 draft.set(bucket(&format!("p{number}"), 1, 1));
                 draft.set(bucket("p", 1, 1));
-                draft.set_override(Override::new(bucket("p", 2, 1), number))?;
-                Ok(())
+                draft.set_override(Override::new(bucket("p", 2, 1), number))
             })
             .await
     });
@@ -183,8 +182,7 @@ async fn edits_that_meet_are_all_made() {
         async move {
             let edit = shelf.edit(|draft| {
                 let own = draft.overrides("p");
-                draft.set_override(Override::new(bucket("p", 7, rate), own.len()))?;
-                Ok(())
+                draft.set_override(Override::new(bucket("p", 7, rate), own.len()))
             });
             edit.await.unwrap()
         }
@@ -195,10 +193,7 @@ async fn edits_that_meet_are_all_made() {
     assert_eq!(book.overrides("p").len(), 8);
     assert_eq!(book.names(), ["p", "p0", "p1", "p2", "p3"]);
 
-    let refused = first.shelf.edit(|draft| {
-        draft.set_override(Override::new(bucket("q", 7, 1), "k"))?;
-        Ok(())
-    });
+    let refused = (first.shelf).edit(|draft| draft.set_override(Override::new(bucket("q", 7, 1), "k")));
     assert_eq!(
         refused.await.unwrap_err().to_string(),
         "policy of an override is `q`, expected a policy that is in the book"
@@ -713,11 +708,8 @@ async fn replicas_inherit_what_an_edit_says() {
     let changed = |capacity: u64, inheritance| {
         let shelf = first.shelf.clone();
         async move {
-            let edit = shelf.edit(|draft| {
-                let of_text = PolicyBook::from_toml(&sized(capacity))?;
-                let entry = of_text.get("p").unwrap();
-                Ok(draft.change((*entry).clone(), inheritance)?)
-            });
+            let entry = PolicyBook::from_toml(&sized(capacity)).unwrap().get("p").unwrap();
+            let edit = shelf.edit(|draft| draft.change((*entry).clone(), inheritance));
             edit.await.unwrap();
         }
     };
@@ -735,4 +727,17 @@ async fn replicas_inherit_what_an_edit_says() {
             left
         );
     }
+}
+
+#[tokio::test]
+async fn a_name_that_turns_into_another_kind_of_limit_is_not_published() {
+    let replica = Replica::new(Limiter::redis(RedisServer::shared().url()), &namespace());
+    let revision = replica.shelf.publish(&sized(5), 0).await.unwrap();
+    let held = "policy.p = { algorithm = 'concurrency', max = 3 }";
+    let refused = replica.shelf.publish(held, revision).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("policy `p` turns from p ("),
+        "{refused}"
+    );
+    assert_eq!(replica.shelf.read().await.unwrap().unwrap().0, revision);
 }

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind};
+use limiter_core::{
+    Decision, Limiter, ManualClock, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind,
+};
 use limiter_testing::{Proxy, RedisServer, acl};
 use support::{KEY, PATIENT, SLACK, limiter, millis, namespace, secs};
 
@@ -50,6 +52,14 @@ async fn comes_to_remain(limits: &Limiter, policy: &Policy, expected: u64) {
     tokio::time::timeout(PATIENT, comes)
         .await
         .expect("it never comes to that");
+}
+
+fn first_lease_ends_after(denied: &Rejection) -> Duration {
+    denied.decision().unwrap().denied_by().unwrap().retry_after()
+}
+
+fn expires_after(decision: &Decision) -> Duration {
+    decision.limits().first().unwrap().expires_after()
 }
 
 fn in_a_runtime_of_its_own<T>(future: impl Future<Output = T>) -> T {
@@ -119,7 +129,7 @@ async fn what_a_killed_process_held_is_free_after_its_lease_and_not_before() {
     }
     drop(holder);
     let denied = limits.enter(&policy, KEY).await.unwrap_err();
-    let (killed, wait) = (Instant::now(), denied.retry_after().unwrap());
+    let (killed, wait) = (Instant::now(), first_lease_ends_after(&denied));
     assert!(wait > LEASE_OF_CHILD / 2 && wait <= LEASE_OF_CHILD, "{wait:?}");
     let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
     let took = killed.elapsed();
@@ -256,7 +266,7 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
     assert!(third.is_held());
     let denied = limits.enter(&insured, KEY).await.unwrap_err();
     assert_eq!(denied.decision().unwrap().origin(), Origin::Insurance);
-    assert_eq!(denied.retry_after(), Some(millis(500)));
+    assert_eq!(first_lease_ends_after(&denied), millis(500));
     drop(third);
     let third = limits.enter(&insured, KEY).up_to(secs(5)).await.unwrap();
 
@@ -497,7 +507,7 @@ fn a_clock_that_steps_back_keeps_nobody_in_flight_for_longer_than_a_lease() {
     let limits = limiter();
     in_a_runtime_of_its_own(async {
         let denied = limits.enter(&policy, KEY).await.unwrap_err();
-        assert_eq!(denied.retry_after(), Some(secs(30)));
+        assert_eq!(first_lease_ends_after(&denied), secs(30));
         clock.advance(secs(30) - Duration::from_micros(1));
         assert_eq!(remaining(&limits, &policy).await, 0);
         clock.advance(Duration::from_micros(1));
@@ -584,7 +594,7 @@ async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(
     // Renewed as if by another process: only what is about a lease that was there needs its score.
     clock.advance(secs(15));
     let renewed = async {
-        while limits.peek(&policy, KEY).await?.reset_after() < secs(30) {
+        while expires_after(&limits.peek(&policy, KEY).await?) < secs(30) {
             tokio::time::sleep(millis(1)).await;
         }
         Ok::<(), Rejection>(())

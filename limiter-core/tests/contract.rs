@@ -78,6 +78,8 @@ mod reservations;
 mod retry;
 #[path = "contract/rollout.rs"]
 mod rollout;
+#[path = "contract/settling.rs"]
+mod settling;
 #[path = "contract/several.rs"]
 mod several;
 #[path = "contract/time.rs"]
@@ -209,12 +211,15 @@ on_every_store! {
         several_limits_are_waited_for_as_one
         a_thousand_are_served_in_the_order_of_arrival_and_half_may_leave
         a_refund_wakes_who_waits
+        who_comes_under_another_policy_is_not_held_up_by_those_before
+        who_wants_more_than_a_new_policy_ever_admits_is_told_so
         a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_only
         what_a_waiter_was_given_that_is_not_polled_goes_to_the_next
         what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_others
     ;
     giving_up:
-        a_wait_that_cannot_succeed_ends_at_once
+        a_wait_that_is_too_short_lasts_as_long_as_was_said
+        who_waits_for_what_is_due_too_late_is_served_if_it_comes_back
         the_time_in_the_queue_counts
         the_deadline_is_for_all_tries_together
         who_never_reaches_the_head_times_out_too
@@ -275,11 +280,15 @@ on_every_store! {
         a_name_and_its_policy_are_one_limit
         a_policy_that_changes_in_the_book_counts_for_the_next_call
         what_is_not_configured_is_allowed_and_counted
+        whatever_can_be_asked_of_a_policy_can_be_asked_by_its_name
+        a_quota_of_a_key_is_found_wherever_its_colons_came_from
+        a_quota_of_a_key_begins_its_periods_as_the_policy_does
         a_key_may_have_a_quota_of_its_own_for_a_time
         named_and_given_policies_are_decided_together
     ;
     annotations:
         a_call_that_does_not_count_is_given_back
+        a_degraded_call_is_answered_by_the_fallback
         a_budget_is_found_by_name_and_key_parts
     ;
     counted:
@@ -307,6 +316,8 @@ on_every_store! {
         a_policy_of_concurrency_is_entered_and_no_other
         keys_in_groups_are_in_flight_apart
         a_changed_maximum_counts_from_the_next_call
+        a_changed_maximum_counts_for_those_who_wait_too
+        random_traces_are_answered_as_by_a_count
         a_reset_takes_nothing_from_this_process
         ten_thousand_cycles_never_exceed_and_end_at_none
         modes_and_lists_of_keys_hold_for_what_is_in_flight
@@ -327,6 +338,7 @@ on_every_store! {
         a_list_speaks_for_its_own_limit
         a_refund_gives_nothing_back_where_nothing_is_charged
         lists_are_obeyed_as_far_as_decisions_are
+        no_colon_in_a_name_leads_out_of_a_list
         a_list_that_cannot_be_read_names_its_entry
     ;
     on_denial:
@@ -361,5 +373,18 @@ on_every_store! {
         refunds_and_debts_find_what_was_converted
         several_limits_are_converted_for_one_decision
         a_book_says_how_a_policy_was_changed
+    ;
+    settling:
+        what_is_in_shadow_keeps_nothing_of_a_refund
+        what_is_in_shadow_keeps_nothing_of_a_debt
+        each_limit_is_settled_by_its_own_part
+        what_does_not_count_is_given_back_beside_a_limit_in_shadow
+        a_call_that_outlives_its_permit_gives_nothing_back
+        a_funnel_in_shadow_delays_nobody
+        a_settlement_across_a_change_in_proportion_mints_nothing
+        a_debt_across_a_change_in_proportion_is_converted
+        what_came_back_by_the_new_rate_is_not_given_back
+        a_reservation_before_a_change_to_come_is_converted
+        nothing_is_given_back_across_several_changes_in_proportion
     ;
 }

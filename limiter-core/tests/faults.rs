@@ -3,6 +3,9 @@
 
 mod support;
 
+#[path = "faults/beside.rs"]
+mod beside;
+
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 

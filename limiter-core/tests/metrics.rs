@@ -8,7 +8,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use limiter_core::{Ask, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_core::{
+    Ask, Enforcement, Limiter, ManualClock, OnNotConfigured, OnStoreFailure, Origin, Policy, Rejection,
+};
 use limiter_testing::RedisServer;
 use support::recorder::Ledger;
 use support::{KEY, PATIENT, answers_again, bucket, limiter, millis, namespace, secs, window};
@@ -268,6 +270,105 @@ fn what_is_counted_costs_no_allocation() {
     assert_counted("counted", &[("allowed", "memory", 51.0)]);
 }
 
+/// In process and on Redis.
+#[tokio::test]
+async fn what_is_in_flight_is_counted_and_timed() {
+    recorded();
+    let redis = limiter(RedisServer::shared().url());
+    for (name, origin, limits) in [
+        ("held here", "memory", Limiter::in_process().build()),
+        ("held there", "redis", redis),
+    ] {
+        let seconds = format!("limiter_decision_seconds{{origin={origin}}}");
+        let before = told(&seconds);
+        let policy = Policy::concurrency(name)
+            .max(1)
+            .deadline(PATIENT)
+            .build()
+            .unwrap();
+        let held = limits.enter(&policy, KEY).await.unwrap();
+        assert!(limits.enter(&policy, KEY).await.is_err());
+        assert!(limits.enter(&policy, KEY).cost(2).await.is_err());
+        let late = limits.enter(&policy, KEY).up_to(millis(20)).await;
+        assert!(matches!(late, Err(Rejection::TimedOut { .. })));
+        held.leave().await.unwrap();
+        let held = limits.enter(&policy, KEY).up_to(secs(5)).await.unwrap();
+        let _ = limits.peek(&policy, KEY).await.unwrap();
+        drop(held);
+        assert_counted(
+            name,
+            &[
+                ("allowed", origin, 2.0),
+                ("denied", origin, 1.0),
+                ("timed_out", origin, 1.0),
+                ("invalid", "none", 1.0),
+            ],
+        );
+        assert_eq!(told(&seconds) >= before + 4.0, origin == "redis", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn permits_that_a_share_admits_tell_of_the_outage() {
+    recorded();
+    let limits = limiter("redis://127.0.0.1:1/");
+    let policy = Policy::concurrency("held alone").max(1).build().unwrap();
+    let before = told("limiter_store_errors_total{kind=connection}");
+    let _held = limits.enter(&policy, KEY).await.unwrap();
+    assert!(limits.enter(&policy, KEY).await.is_err());
+    assert_counted(
+        "held alone",
+        &[("allowed", "insurance", 1.0), ("denied", "insurance", 1.0)],
+    );
+    assert!(told("limiter_store_errors_total{kind=connection}") > before);
+}
+
+#[tokio::test]
+async fn calls_that_are_off_listed_or_in_shadow_are_counted_by_all_ways_of_asking() {
+    recorded();
+    let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    let of = |name: &str| Policy::token_bucket(name).capacity(1).rate(1);
+    let off = of("switched off").enforcement(Enforcement::Off).build().unwrap();
+    let listed = of("listed").allow_keys([KEY]).deny_keys(["eve"]).build().unwrap();
+    let shadow = of("shadowed").enforcement(Enforcement::Shadow).build().unwrap();
+    for policy in [&off, &listed, &shadow] {
+        let _ = limits.check(policy, KEY).await.unwrap();
+        let _ = limits.acquire(policy, KEY).await.unwrap();
+        let _ = limits.reserve(policy, KEY).await.unwrap();
+        let _ = limits.peek(policy, KEY).await.unwrap();
+    }
+    assert!(limits.acquire(&listed, "eve").await.is_err());
+    assert!(!limits.check(&listed, "eve").await.unwrap().is_allowed());
+    let beside = bucket("beside", 1, 1);
+    let asks = [&off, &listed, &beside].map(|policy| Ask::new(policy, KEY));
+    assert!(limits.check_all(asks.clone()).await.unwrap().is_allowed());
+    assert!(!limits.check_all(asks).await.unwrap().is_allowed());
+    assert_counted("switched off", &[("allowed", "off", 4.0)]);
+    assert_counted(
+        "listed",
+        &[("allowed", "key_list", 4.0), ("denied", "key_list", 2.0)],
+    );
+    assert_counted(
+        "shadowed",
+        &[("allowed", "memory", 1.0), ("shadow_denied", "memory", 2.0)],
+    );
+    assert_counted("beside", &[("allowed", "memory", 1.0), ("denied", "memory", 1.0)]);
+
+    let held = |enforcement| Policy::concurrency("held off").max(1).enforcement(enforcement);
+    for enforcement in [Enforcement::Off, Enforcement::Enforce, Enforcement::Shadow] {
+        let policy = held(enforcement).build().unwrap();
+        std::mem::forget(limits.enter(&policy, KEY).await.unwrap());
+    }
+    assert_counted(
+        "held off",
+        &[
+            ("allowed", "off", 1.0),
+            ("allowed", "memory", 1.0),
+            ("shadow_denied", "memory", 1.0),
+        ],
+    );
+}
+
 /// Nothing else of this process asks by name, so that all that is counted is of this test.
 #[tokio::test]
 async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
@@ -280,7 +381,19 @@ async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
         );
     }
     assert!(limits.policy("c", KEY).is_err());
-    assert_eq!(told("limiter_not_configured_total{}"), 4.0);
+    let _ = limits.named("d").peek(KEY).await.unwrap();
+    assert_eq!(told("limiter_not_configured_total{}"), 5.0);
+    let strict = Limiter::in_process()
+        .on_not_configured(OnNotConfigured::Deny)
+        .build();
+    assert!(strict.named("e").check(KEY).await.is_err());
+    assert_counted(
+        "",
+        &[
+            ("allowed", "not_configured", 3.0),
+            ("error", "not_configured", 1.0),
+        ],
+    );
 }
 
 #[test]
@@ -312,4 +425,32 @@ async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
         }
     };
     tokio::time::timeout(PATIENT, shown).await.unwrap();
+}
+
+#[cfg(feature = "book")]
+#[tokio::test(start_paused = true)]
+async fn a_book_that_is_refused_is_counted_as_long_as_it_is() {
+    recorded();
+    let path =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("refused-{}", std::process::id()));
+    let policy = "policy.p = { algorithm = 'concurrency', max = 3 }";
+    std::fs::write(&path, policy).unwrap();
+    let book = limiter_core::PolicyBook::new();
+    let source = limiter_core::FileSource::follow(&book, &path).unwrap();
+    let refused = || recorded().get("limiter_book_refused_total{source=file}");
+    std::fs::write(&path, "policy.p = 7").unwrap();
+    let shown = async {
+        while refused() < Some(3.0) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENT, shown).await.unwrap();
+    std::fs::write(&path, policy).unwrap();
+    while source.last_error().is_some() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let last = refused();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(refused(), last, "it is well again");
+    std::fs::remove_file(&path).unwrap();
 }

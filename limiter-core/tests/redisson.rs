@@ -14,6 +14,9 @@
 mod support;
 
 #[cfg(feature = "book")]
+#[path = "redisson/random.rs"]
+mod random;
+#[cfg(feature = "book")]
 #[path = "redisson/redis.rs"]
 mod redis;
 
@@ -21,7 +24,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use limiter_core::redisson::{Client, RateLimiter, RateType};
-use limiter_core::{Limiter, ManualClock, Rejection};
+use limiter_core::{BookEntry, Limiter, ManualClock, Rejection};
 #[cfg(feature = "book")]
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{Kind, micros, millis, secs};
@@ -91,7 +94,9 @@ async fn hears_of(limits: &Limiter, rate: Option<u64>) {
     let heard = async {
         loop {
             let revision = book.revision();
-            if book.get("p").map(|entry| entry.policy().quota().whole()) == rate {
+            // What is deleted stays as what has ended.
+            let configured = book.get("p").filter(|entry| entry.end().is_none());
+            if configured.map(|entry| entry.policy().quota().whole()) == rate {
                 return;
             }
             book.changed(revision).await;
@@ -142,6 +147,10 @@ on_every_store! {
     what_is_available_is_the_rate_without_what_was_used_in_the_last_interval
     what_can_never_be_is_refused_at_once
     what_is_deleted_is_gone_with_what_was_used
+    what_was_used_before_a_reset_never_comes_back
+    an_end_touches_nothing_that_was_used
+    what_is_for_other_apps_is_left_to_them
+    there_is_no_room_for_a_limiter_for_each_user
 }
 
 async fn a_rate_is_set_once_for_all_clients(world: World) {
@@ -325,7 +334,7 @@ async fn an_end_stays_when_the_rate_changes(world: World) {
     limiter.update_rate(RateType::Overall, 6, "1d").await.unwrap();
     limiter.set_rate(RateType::Overall, 7, "1d").await.unwrap();
     assert_eq!(limiter.remaining_ttl().await.unwrap(), Some(secs(60)));
-    // One that ended long ago is taken out of the book by the next change.
+    // One that ended is configured afresh, without an end.
     world.clock.advance(secs(3 * 3_600));
     let client = world.client();
     client
@@ -391,11 +400,19 @@ async fn a_wait_is_exact_for_all_permits(world: World) {
 async fn who_waits_is_served_when_the_permits_come(world: World) {
     let limiter = world.configured(RateType::Overall, 2, "10s").await;
     assert!(limiter.try_acquire_within(2, secs(0)).await.unwrap());
-    assert!(
-        !limiter.try_acquire_within(1, secs(10) - micros(1)).await.unwrap(),
-        "at once, since none comes in time"
-    );
-    let timed_out = limiter.acquire(1).up_to(secs(9)).await;
+    let too_short = secs(10) - micros(1);
+    let in_vain = async {
+        tokio::join!(
+            limiter.try_acquire_within(1, too_short),
+            limiter.acquire(1).up_to(secs(9)).into_future(),
+            async {
+                tokio::time::sleep(millis(50)).await;
+                world.clock.advance(too_short);
+            }
+        )
+    };
+    let (acquired, timed_out, ()) = timeout(secs(30), in_vain).await.unwrap();
+    assert!(!acquired.unwrap());
     assert!(
         matches!(timed_out, Err(Rejection::TimedOut { .. })),
         "{timed_out:?}"
@@ -503,4 +520,110 @@ async fn what_is_deleted_is_gone_with_what_was_used(world: World) {
         assert!(limiter.try_set_rate(of, 5, "1h").await.unwrap());
         assert_eq!(limiter.available_permits().await.unwrap(), 5);
     }
+}
+
+async fn what_was_used_before_a_reset_never_comes_back(world: World) {
+    let limiter = world.configured(RateType::Overall, 10, "1d").await;
+    assert!(limiter.try_acquire(10).await.unwrap());
+    limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
+    assert!(limiter.delete().await.unwrap());
+    // Nor when what was deleted is not remembered by name any more.
+    for wait in [secs(0), secs(3 * 3_600)] {
+        world.clock.advance(wait);
+        let other = world.client().rate_limiter("q");
+        other.set_rate(RateType::Overall, 1, "1s").await.unwrap();
+        assert!(limiter.try_set_rate(RateType::Overall, 10, "1d").await.unwrap());
+        assert_eq!(limiter.available_permits().await.unwrap(), 10);
+        assert!(limiter.try_acquire(4).await.unwrap());
+        assert!(limiter.delete().await.unwrap());
+    }
+}
+
+async fn an_end_touches_nothing_that_was_used(world: World) {
+    let limiter = world.configured(RateType::Overall, 10, "1d").await;
+    limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
+    assert!(limiter.try_acquire(6).await.unwrap());
+    for _ in 0..2 {
+        limiter.expire(secs(60)).await.unwrap();
+        world.clock.advance(secs(2 * 3_600));
+        let other = world.client().rate_limiter("q");
+        other.set_rate(RateType::Overall, 1, "1s").await.unwrap();
+        assert!(!limiter.exists().await.unwrap());
+        assert!(limiter.try_set_rate(RateType::Overall, 10, "1d").await.unwrap());
+        assert_eq!(limiter.available_permits().await.unwrap(), 4);
+    }
+    limiter.expire(secs(60)).await.unwrap();
+    world.clock.advance(secs(60));
+    limiter.set_rate(RateType::Overall, 10, "1d").await.unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 10);
+}
+
+async fn what_is_for_other_apps_is_left_to_them(world: World) {
+    let limits = (world.make)();
+    let theirs = BookEntry::new(support::window("p", 3, "1h"))
+        .for_apps(["billing"])
+        .unwrap();
+    #[cfg(feature = "book")]
+    match limits.book_in_redis() {
+        Ok(shelf) => {
+            let edit = shelf.edit(|draft| {
+                draft.set(theirs.clone());
+                Ok(())
+            });
+            edit.await.unwrap();
+        }
+        Err(_) => limits.book().set(theirs.clone()),
+    }
+    #[cfg(not(feature = "book"))]
+    limits.book().set(theirs.clone());
+    let limiter = Client::new(&limits).rate_limiter("p");
+    assert!(!limiter.exists().await.unwrap());
+    assert!(!limiter.delete().await.unwrap() && !limiter.expire(secs(1)).await.unwrap());
+    for refused in [
+        limiter.try_set_rate(RateType::Overall, 9, "1h").await.map(|_| ()),
+        limiter.set_rate(RateType::Overall, 9, "1h").await,
+        limiter.update_rate(RateType::Overall, 9, "1h").await,
+    ] {
+        let told = refused.unwrap_err().to_string();
+        assert!(
+            told.contains("expected one that is not configured for other apps alone"),
+            "{told}"
+        );
+    }
+    assert_eq!(*limits.book().get("p").unwrap(), theirs);
+}
+
+async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
+    let limits = (world.make)();
+    let fill = |book: &limiter_core::PolicyBook| {
+        for number in 0..Client::MAX_NAMES {
+            book.set(support::window(&format!("user {number}"), 1, "1s"));
+        }
+    };
+    #[cfg(feature = "book")]
+    match limits.book_in_redis() {
+        Ok(shelf) => {
+            let edit = shelf.edit(|draft| {
+                fill(draft);
+                Ok(())
+            });
+            edit.await.unwrap();
+        }
+        Err(_) => fill(limits.book()),
+    }
+    #[cfg(not(feature = "book"))]
+    fill(limits.book());
+    let client = Client::new(&limits);
+    let refused = client
+        .rate_limiter("user 1000")
+        .try_set_rate(RateType::Overall, 1, "1s")
+        .await;
+    let told = refused.unwrap_err().to_string();
+    assert!(
+        told.contains("expected one of at most 1000 names in the book: limits of users are keys"),
+        "{told}"
+    );
+    let known = client.rate_limiter("user 999");
+    known.set_rate(RateType::Overall, 2, "1s").await.unwrap();
+    assert!(known.delete().await.unwrap());
 }

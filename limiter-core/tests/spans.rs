@@ -7,7 +7,7 @@ mod support;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Rejection};
+use limiter_core::{Enforcement, Limiter, ManualClock, OnStoreFailure, Policy, Rejection};
 use limiter_testing::RedisServer;
 use support::{bucket, limiter, namespace};
 use tracing::field::{Field, Visit};
@@ -92,6 +92,32 @@ async fn a_decision_of_redis_is_a_span_and_one_made_here_is_none() {
         "limiter.decide policy=\"seen\" outcome=\"allowed\" origin=Redis",
         // The third call is answered by what is remembered of the second.
         "limiter.decide policy=\"seen\" outcome=\"denied\" origin=Redis",
+    ];
+    assert_eq!(told.spans(), expected);
+    assert!(!told.all().iter().any(|text| text.contains("hidden")), "{told:?}");
+}
+
+#[tokio::test]
+async fn whatever_asks_redis_is_a_span() {
+    let told = Told::default();
+    let _guard = tracing::subscriber::set_default(told.clone());
+    let limits = limiter(RedisServer::shared().url());
+    let policy = bucket("kept", 1, 1);
+    let shadow = Policy::token_bucket("told").capacity(1).rate(1);
+    let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
+    let held = Policy::concurrency("held").max(1).build().unwrap();
+    let _ = limits.reserve(&policy, "hidden").await.unwrap();
+    let _ = limits.check(&shadow, "hidden").await.unwrap();
+    let _permit = limits.enter(&held, "hidden").await.unwrap();
+    assert!(limits.enter(&held, "hidden").await.is_err());
+    let in_process = Limiter::in_process().build();
+    let _ = in_process.reserve(&policy, "hidden").await.unwrap();
+    let _ = in_process.enter(&held, "hidden").await.unwrap();
+    let expected = [
+        "limiter.reserve policy=\"kept\" outcome=\"allowed\" origin=Redis",
+        "limiter.decide policy=\"told\" outcome=\"allowed\" origin=Redis",
+        "limiter.enter policy=\"held\" outcome=\"allowed\" origin=Redis",
+        "limiter.enter policy=\"held\" outcome=\"denied\" origin=Redis",
     ];
     assert_eq!(told.spans(), expected);
     assert!(!told.all().iter().any(|text| text.contains("hidden")), "{told:?}");

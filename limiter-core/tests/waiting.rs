@@ -182,6 +182,79 @@ async fn who_gives_up_by_the_servers_clock_leaves_no_charge_behind() {
     }
 }
 
+/// What another process gives back, or the server forgets, is seen within seconds, also where it was due too late.
+#[tokio::test]
+async fn who_waits_hears_what_comes_back_elsewhere() {
+    let (server, clock, shared) = (RedisServer::start(), ManualClock::new(), namespace());
+    let limiter = || {
+        Limiter::redis(server.url())
+            .namespace(&*shared)
+            .clock(&clock)
+            .build()
+    };
+    let (limits, elsewhere) = (limiter().unwrap(), limiter().unwrap());
+    for policy in [bucket("b", 1_000, "1/h"), window("w", 1_000, "1h")] {
+        for lost in [false, true] {
+            let reserved = elsewhere.reserve(&policy, KEY).cost(1_000).await.unwrap();
+            let waiting = [100, 1].map(|cost| {
+                let (limits, policy) = (limits.clone(), policy.clone());
+                tokio::spawn(async move {
+                    let acquire = limits.acquire(&policy, KEY).cost(cost).up_to(secs(30));
+                    acquire.await.map(Allowed::into_decision)
+                })
+            });
+            let before = asked(&server);
+            while asked(&server) == before {
+                go_on().await;
+            }
+            if lost {
+                server.command(&[
+                    "DEL",
+                    server
+                        .command(&["KEYS", "*"])
+                        .items()
+                        .first()
+                        .unwrap()
+                        .text()
+                        .as_str(),
+                ]);
+            } else {
+                reserved.settle(10).await.unwrap();
+            }
+            for waiter in waiting {
+                let moved = async {
+                    while !waiter.is_finished() {
+                        clock.advance(millis(100));
+                        tokio::time::sleep(millis(1)).await;
+                    }
+                };
+                let began = clock.now();
+                tokio::time::timeout(PATIENT, moved).await.unwrap();
+                assert!(waiter.await.unwrap().unwrap().is_allowed(), "{policy}");
+                println!("{policy}: served after {:?}", clock.now().since(began));
+            }
+            limits.reset(&policy, KEY).await.unwrap();
+        }
+    }
+}
+
+/// A wait that is far too short asks every second, not more often.
+#[tokio::test]
+async fn who_waits_in_vain_asks_once_a_second() {
+    let server = RedisServer::start();
+    let limits = ready(Limiter::redis(server.url())).await;
+    let policy = bucket("b", 1, "1/h");
+    use_up(&limits, &policy).await;
+    let (before, began) = (asked(&server), Instant::now());
+    let wait = || limits.acquire(&policy, KEY).up_to(millis(2_300)).into_future();
+    let told = tokio::join!(wait(), wait(), wait());
+    for told in <[_; 3]>::from(told) {
+        assert!(matches!(told, Err(Rejection::TimedOut { .. })), "{told:?}");
+    }
+    assert!(began.elapsed() >= millis(2_300));
+    assert!(asked(&server) - before <= 4, "{}", asked(&server) - before);
+}
+
 /// Half of those who wait give up while Redis is asked for them, the first among them.
 #[tokio::test]
 async fn those_who_give_up_leave_no_charge_behind() {

@@ -16,6 +16,7 @@ use syn::{Attribute, Path};
 
 use crate::boxed::Boxed;
 use crate::func::{self, Func, MARKER, Output, Param, Shape};
+use crate::literal::Number;
 use crate::model::{Algorithm, Limit, LimitedFn, Name};
 use borrow::by_reference;
 use values::{convert, key_of, number, option, period, rate_of};
@@ -187,9 +188,19 @@ impl LimitedFn {
                 let new = local(if *paced { "paced_funnel" } else { "funnel" });
                 quote!(#private::#new(#name, #capacity, #rate, #options))
             }
-            Algorithm::Window { limit, window } => {
-                let (limit, window) = (number(limit, private), period(window, private));
-                quote!(#private::sliding_window(#name, #limit, #window, #options))
+            Algorithm::Window {
+                limit: permits,
+                window,
+                unspelled,
+            } => {
+                // A literal was looked at already, and what a call computes is nobody's mistake.
+                let is_looked_at = *unspelled && limit.constant && matches!(permits, Number::Computed(_));
+                let new = local(match is_looked_at {
+                    true => "unspelled_window",
+                    false => "sliding_window",
+                });
+                let (permits, window) = (number(permits, private), period(window, private));
+                quote!(#private::#new(#name, #permits, #window, #options))
             }
             Algorithm::CounterWindow { limit, window } => {
                 let (limit, window) = (number(limit, private), period(window, private));

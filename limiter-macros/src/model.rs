@@ -101,6 +101,8 @@ pub(crate) enum Algorithm {
     Window {
         limit: Number,
         window: Period,
+        /// `kind = exact` is not written out.
+        unspelled: bool,
     },
     CounterWindow {
         limit: Number,

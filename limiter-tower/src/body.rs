@@ -1,5 +1,6 @@
 //! The body of a response: the inner service's, or a sentence of our own.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -51,6 +52,16 @@ impl<B> ResponseBody<B> {
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
         Self {
             kind: Kind::Own { text: text.into() },
+        }
+    }
+}
+
+impl ResponseBody<Infallible> {
+    /// A body of our own, as one of a service whose bodies are of whatever type.
+    pub(crate) fn of_any<B>(self) -> ResponseBody<B> {
+        match self.kind {
+            Kind::Inner { body } | Kind::Metered { body, .. } => match body {},
+            Kind::Own { text } => ResponseBody::text(text),
         }
     }
 }

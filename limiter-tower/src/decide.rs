@@ -45,15 +45,15 @@ pub(crate) enum Question<'a> {
 }
 
 /// One limit of a question, with its policy found.
-struct Asked<'a> {
-    policy: Cow<'a, Policy>,
-    key: Key<'a>,
-    cost: Amount,
+pub(crate) struct Asked<'a> {
+    pub(crate) policy: Cow<'a, Policy>,
+    pub(crate) key: Key<'a>,
+    pub(crate) cost: Amount,
     keeps_cost: bool,
 }
 
 /// What a question comes to.
-enum Found<'a> {
+pub(crate) enum Found<'a> {
     Asked(SmallVec<[Asked<'a>; 1]>),
     /// Nothing is configured for it, and that is allowed; or it is to be unlimited.
     Nothing(Decision),
@@ -61,6 +61,11 @@ enum Found<'a> {
 
 impl Limits {
     pub(crate) fn new(limiter: Limiter, tier: Tier) -> Self {
+        Self::of("RateLimitLayer", limiter, tier)
+    }
+
+    /// Those of a layer that is called so in the log.
+    pub(crate) fn of(layer: &'static str, limiter: Limiter, tier: Tier) -> Self {
         Self {
             limiter,
             policies: tier.policies,
@@ -68,7 +73,7 @@ impl Limits {
             shows_decisions: false,
             waits: None,
             settle: None,
-            reporter: Arc::new(Reporter::new("RateLimitLayer")),
+            reporter: Arc::new(Reporter::new(layer)),
             responder: Responder::default(),
         }
     }
@@ -219,7 +224,7 @@ impl Limits {
     }
 
     /// The policies of a question, those looked up that are only named.
-    fn find<'a>(&'a self, question: &'a Question<'_>) -> Result<Found<'a>, Rejection> {
+    pub(crate) fn find<'a>(&'a self, question: &'a Question<'_>) -> Result<Found<'a>, Rejection> {
         let mut asked = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);
         let mut add = |which: &'a Which, key: &'a Key<'_>, cost: Option<&Result<_, _>>, keeps_cost| {

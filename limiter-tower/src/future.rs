@@ -1,5 +1,6 @@
 //! The future of a limited request: decides, then calls or answers.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -261,8 +262,11 @@ where
     }
 }
 
+/// What is said in place of an inner service, whatever the type of its bodies.
+pub(crate) type Own = Box<Response<ResponseBody<Infallible>>>;
+
 #[cold]
-fn ended() -> ! {
+pub(crate) fn ended() -> ! {
     #[expect(clippy::panic, reason = "as every future, this one ends once")]
     {
         panic!("a response polled for again after it was given")

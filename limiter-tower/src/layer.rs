@@ -61,6 +61,9 @@ impl RateLimitLayer {
     /// [`Tier`]; or a closure that answers one of these for each request, once its key is found. Clones of the layer, and the services
     /// that it wraps, share the limiter.
     ///
+    /// They are policies of rates. By one of [`concurrency`](limiter_core::Policy::concurrency) nothing is admitted here: a request
+    /// is answered with 500, and the log says that [`InFlightLayer`](crate::InFlightLayer) holds its permits.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use http::{Request, Response};
@@ -212,7 +215,7 @@ impl<K> fmt::Debug for RateLimitLayer<K> {
 
 /// A [`RateLimitLayer`] whose key is still to be chosen. Its policies are the same for all requests, or found for each.
 #[derive(Clone, Copy, Debug)]
-pub struct NoKey<P = Fixed>(P);
+pub struct NoKey<P = Fixed>(pub(crate) P);
 
 impl NoKey {
     pub(crate) const fn fixed() -> Self {
@@ -227,7 +230,7 @@ impl<F> NoKey<PerRequest<F>> {
 }
 
 /// A [`RateLimitLayer`] whose key the extractor `E` finds.
-pub struct By<E>(Arc<E>);
+pub struct By<E>(pub(crate) Arc<E>);
 
 impl<E> Clone for By<E> {
     fn clone(&self) -> Self {
@@ -243,7 +246,7 @@ impl<E> fmt::Debug for By<E> {
 
 /// Implemented once a key is chosen.
 #[diagnostic::on_unimplemented(
-    message = "this `RateLimitLayer` has no key",
+    message = "this layer has no key",
     label = "whose permits does a request take?",
     note = "choose a key: `.key(key::header(\"x-api-key\"))`, `.key(key::extension(|user: &User| &user.id))`, …",
     note = "or say that everybody shares one budget: `.key(key::shared())`"

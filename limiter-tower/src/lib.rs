@@ -143,11 +143,15 @@ pub mod skip;
 mod terms;
 mod wait;
 
+mod in_flight;
+mod shed;
+
 pub mod outbound;
 
 mod body;
 mod grpc;
 mod headers;
+mod held;
 mod respond;
 
 #[cfg(fuzzing)]
@@ -157,9 +161,13 @@ pub mod fuzzing;
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use headers::Dialect;
+pub use held::HeldBody;
+pub use in_flight::{Held, InFlight, InFlightFuture, InFlightLayer};
 pub use layer::{By, Chosen, NoKey, RateLimitLayer};
+pub use respond::Answers;
 pub use service::RateLimit;
 pub use settle::Spent;
+pub use shed::{Classify, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer};
 pub use terms::{Costed, Fixed, Hook, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
 
 /// The README's code compiles and runs with the doctests.

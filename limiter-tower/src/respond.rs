@@ -1,5 +1,6 @@
 //! The one place that forms answers: to requests that do not reach the inner service, and what others are told beside theirs.
 
+mod answers;
 mod hook;
 mod origin;
 
@@ -17,6 +18,7 @@ use crate::decide::Limits;
 use crate::grpc;
 use crate::headers::{self, Costs, Dialect};
 use crate::key::Refusal;
+pub use answers::Answers;
 pub(crate) use hook::Hook;
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

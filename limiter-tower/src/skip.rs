@@ -103,7 +103,8 @@ impl<B> SkipRequest<B> for Paths {
     }
 }
 
-/// Finds a key as `E` does, unless `S` skips the request. Made by [`RateLimitLayer::skip`](crate::RateLimitLayer::skip).
+/// Finds a key, or a class, as `E` does, unless `S` skips the request. Made by
+/// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip) and its like.
 pub struct Unless<S, E> {
     skip: S,
     key: Arc<E>,
@@ -113,14 +114,24 @@ impl<S, E> Unless<S, E> {
     pub(crate) fn new(skip: S, key: Arc<E>) -> Self {
         Self { skip, key }
     }
+
+    /// What is said of a request that is not skipped.
+    pub(crate) fn unless_skipped<'a, B, T>(
+        &'a self,
+        request: &Request<B>,
+        say: impl FnOnce(&'a E) -> T,
+    ) -> Option<T>
+    where
+        S: SkipRequest<B>,
+    {
+        (!self.skip.skips(request)).then(|| say(&self.key))
+    }
 }
 
 impl<B, S: SkipRequest<B>, E: ExtractKey<B>> ExtractKey<B> for Unless<S, E> {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
-        if self.skip.skips(request) {
-            return Answer::Skip;
-        }
-        self.key.extract(request)
+        self.unless_skipped(request, |key| key.extract(request))
+            .unwrap_or(Answer::Skip)
     }
 }
 

@@ -10,7 +10,7 @@ use allocation_counter::measure;
 use http::{Request, Response};
 use limiter_core::{Limiter, Policy};
 use limiter_tower::key::{self, ExtractKey};
-use limiter_tower::{Dialect, RateLimitLayer};
+use limiter_tower::{Answers, Dialect, InFlightLayer, Priority, RateLimitLayer, ShedLayer};
 use tower::{Layer, Service, service_fn};
 
 fn answer(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
@@ -50,6 +50,36 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
         let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
         assert_eq!(counted.count_total > 0, allocates, "{counted:?}");
     }
+}
+
+#[test]
+fn a_request_in_flight_costs_no_allocation() {
+    let limits = Limiter::in_process().build();
+    let policy = Policy::concurrency("flights").max(10).build().unwrap();
+    let mut service = InFlightLayer::new(&limits, policy)
+        .key(key::header("x-api-key"))
+        .answers(&Answers::new().headers(Dialect::None))
+        .layer(service_fn(|_: Request<()>| {
+            ready(Ok::<_, Infallible>(Response::new(String::new())))
+        }));
+    let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
+    assert_eq!(status(&mut service, request()), 200);
+    let asked = request();
+    let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}
+
+#[test]
+fn a_request_that_may_be_shed_costs_no_allocation() {
+    let mut service = ShedLayer::at_most(10)
+        .unwrap()
+        .priority(|_: &Request<()>| Priority::High)
+        .layer(service_fn(|_: Request<()>| {
+            ready(Ok::<_, Infallible>(Response::new(String::new())))
+        }));
+    let asked = Request::new(());
+    let counted = measure(|| assert_eq!(status(&mut service, asked), 200));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
 }
 
 /// A response whose headers have room for more, so that only the values are counted.

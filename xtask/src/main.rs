@@ -6,6 +6,7 @@
 )]
 
 mod bench;
+mod clients;
 mod compiler;
 mod faults;
 mod fuzz;
@@ -39,6 +40,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("fuzz", rest)) => fuzz::run(rest),
         Some(("model", rest)) => model::run(rest),
         Some(("supply-chain", rest)) => supply_chain::run(rest),
+        Some(("clients", rest)) => clients::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -59,6 +61,7 @@ fn help() -> String {
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, the public API\n\
+         clients                            curl, wrk or oha, and grpcio ask the examples\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

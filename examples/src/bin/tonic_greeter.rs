@@ -1,4 +1,4 @@
-//! A gRPC service behind a limit, and a client that meets it.
+//! A gRPC service behind a limit, and a client that meets it: it tries again when the server says, and not earlier.
 //!
 //! ```sh
 //! cargo run -p examples --bin tonic_greeter                # both, on a free port, and then ends
@@ -10,65 +10,91 @@
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use examples::Failure;
+use examples::english::English;
+use examples::greeter::GreetRequest;
 use examples::greeter::greeter_client::GreeterClient;
-use examples::greeter::greeter_server::{Greeter, GreeterServer};
-use examples::greeter::{GreetReply, GreetRequest};
+use examples::greeter::greeter_server::GreeterServer;
 use limiter_core::{Limiter, Policy};
 use limiter_tower::{RateLimitLayer, key};
+use tokio::time::sleep;
 use tonic::codegen::http::StatusCode;
 use tonic::metadata::MetadataValue;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status};
+use tonic::transport::{Channel, Server};
+use tonic::{Request, Status};
+use tonic_types::StatusExt;
 
-struct English;
+/// How often a call is tried, at most.
+const TRIES: u32 = 3;
 
-#[tonic::async_trait]
-impl Greeter for English {
-    async fn greet(&self, request: Request<GreetRequest>) -> Result<Response<GreetReply>, Status> {
-        let message = format!("hello, {}", request.into_inner().name);
-        Ok(Response::new(GreetReply { message }))
-    }
-}
-
-/// Three calls at once for each caller, and one more every ten seconds. The key is metadata, which in a real service is
+/// Three calls at once for each caller, and one more every two seconds. The key is metadata, which in a real service is
 /// verified by a layer further out.
 async fn serve(limits: &Limiter, incoming: TcpIncoming) -> Result<(), Failure> {
-    let policy = Policy::token_bucket("greet").capacity(3).rate("1/10s").build()?;
-    let by_caller = key::header("x-caller").or_refuse(StatusCode::UNAUTHORIZED);
+    let policy = Policy::token_bucket("greet").capacity(3).rate("1/2s").build()?;
+    let by_caller = key::metadata("x-caller").or_refuse(StatusCode::UNAUTHORIZED);
     Server::builder()
-        .layer(RateLimitLayer::new(limits, policy).key(by_caller))
+        .layer(
+            RateLimitLayer::new(limits, policy)
+                .key(by_caller)
+                .grpc_domain("greeter.example.com"),
+        )
         .add_service(GreeterServer::new(English))
         .serve_with_incoming(incoming)
         .await?;
     Ok(())
 }
 
+async fn greet(client: &mut GreeterClient<Channel>, caller: &'static str) -> Result<String, Status> {
+    let mut request = Request::new(GreetRequest {
+        name: caller.to_owned(),
+    });
+    if !caller.is_empty() {
+        request
+            .metadata_mut()
+            .insert("x-caller", MetadataValue::from_static(caller));
+    }
+    Ok(client.greet(request).await?.into_inner().message)
+}
+
+/// For how long the server asks to wait before the call is tried again. It says so where that helps, and nowhere else.
+fn told_to_wait(status: &Status) -> Option<Duration> {
+    status.get_details_retry_info()?.retry_delay
+}
+
+/// Tries a call again when the server has said, not earlier, and not at all where it has not. The second value is how often the
+/// call was tried.
+async fn patiently(
+    client: &mut GreeterClient<Channel>,
+    caller: &'static str,
+    longest: Duration,
+) -> (Result<String, Status>, u32) {
+    let mut tries = 1;
+    loop {
+        let outcome = greet(client, caller).await;
+        match outcome.as_ref().err().and_then(told_to_wait) {
+            Some(wait) if wait <= longest && tries < TRIES => sleep(wait).await,
+            _ => return (outcome, tries),
+        }
+        tries += 1;
+    }
+}
+
 async fn call(endpoint: String) -> Result<(), Failure> {
     let mut client = GreeterClient::connect(endpoint).await?;
-    for (caller, call) in [
-        ("ann", 1),
-        ("ann", 2),
-        ("ann", 3),
-        ("ann", 4),
-        ("bob", 1),
-        ("", 1),
-    ] {
-        let mut request = Request::new(GreetRequest {
-            name: caller.to_owned(),
-        });
-        if !caller.is_empty() {
-            request
-                .metadata_mut()
-                .insert("x-caller", MetadataValue::from_static(caller));
-        }
-        let who = if caller.is_empty() { "nobody" } else { caller };
-        match client.greet(request).await {
-            Ok(reply) => println!("{who}, call {call}: Ok: {}", reply.into_inner().message),
-            Err(status) => println!("{who}, call {call}: {:?}: {}", status.code(), status.message()),
-        }
+    let show = |who: &str, outcome: Result<String, Status>| match outcome {
+        Ok(message) => println!("{who}: Ok: {message}"),
+        Err(status) => println!("{who}: {:?}: {}", status.code(), status.message()),
+    };
+    for call in 1..=4 {
+        show(&format!("ann, call {call}"), greet(&mut client, "ann").await);
+    }
+    show("bob, call 1", greet(&mut client, "bob").await);
+    for (who, caller) in [("ann", "ann"), ("nobody", "")] {
+        let (outcome, tries) = patiently(&mut client, caller, Duration::from_secs(10)).await;
+        show(&format!("{who}, patiently, tries: {tries}"), outcome);
     }
     Ok(())
 }

@@ -2,11 +2,7 @@
 
 use super::hold::{Permits, hold_and_decide};
 use super::{Entry, Guard, Refused, Reporter};
-use crate::context::Current;
-use crate::decision::{Decision, Origin, Rejection};
-use crate::key::Key;
-use crate::limiter::Limiter;
-use crate::policy::Policy;
+use crate::limiter::Reservation;
 use crate::units::Amount;
 
 /// Whether a result counts. A function, so that the predicate is known to take a reference to it.
@@ -20,16 +16,16 @@ pub fn counts<T: ?Sized>(output: &T, predicate: impl FnOnce(&T) -> bool) -> bool
 pub struct Charged<const N: usize> {
     /// Held until it is known which permits count.
     _held: Permits,
-    /// `None` where nothing can be given back.
-    paid: Option<Paid<N>>,
+    /// `None` where nothing can be given back. Boxed, so that a function's own future need not make room for it.
+    paid: Option<Box<Paid<N>>>,
 }
 
 #[derive(Debug)]
 struct Paid<const N: usize> {
     reporter: &'static Reporter,
-    limiter: Current,
-    entries: [Entry; N],
-    from: Origin,
+    reservation: Reservation,
+    /// What each entry costs that was asked for.
+    costs: [Option<Amount>; N],
 }
 
 /// As [`enter`](super::enter), where results are looked at afterwards.
@@ -58,70 +54,41 @@ pub async fn enter_counted<const N: usize>(guard: Option<Guard<N>>) -> Result<Ch
             .map(|entered| (limiter, entered)),
         Err(refused) => Err(refused),
     };
-    match answer {
-        Ok((limiter, (held, allowed))) => Ok(Charged {
-            _held: held,
-            paid: allowed
-                .filter(|allowed| was_charged(allowed))
-                .map(|allowed| Paid {
-                    reporter,
-                    from: allowed.origin(),
-                    limiter,
-                    entries,
-                }),
-        }),
-        Err(refused) => {
-            reporter.report(&refused.rejection);
-            Err(refused)
-        }
-    }
-}
-
-/// Whether there is something to be given back. What nobody decided was not charged, nor what was let through in spite of a
-/// limit that denied it.
-pub(super) fn was_charged(decision: &Decision) -> bool {
-    let charges = matches!(
-        decision.origin(),
-        Origin::Redis | Origin::Memory | Origin::Lease | Origin::Insurance
-    );
-    charges && decision.limits().iter().all(|limit| limit.is_allowed())
+    let (limiter, (held, allowed)) = answer.inspect_err(|refused| reporter.report(&refused.rejection))?;
+    let paid = allowed.map(|allowed| {
+        // Whatever was allowed could be asked for.
+        let asked = entries.iter().filter(|entry| entry.is_asked());
+        let asks = asked.filter_map(|entry| entry.ask().ok());
+        Box::new(Paid {
+            reporter,
+            reservation: Reservation::of_asks(&limiter, asks, allowed),
+            costs: entries.each_ref().map(Entry::asked_cost),
+        })
+    });
+    Ok(Charged { _held: held, paid })
 }
 
 impl<const N: usize> Charged<N> {
-    /// Gives back what does not count, one after the other, each within its policy's deadline. What fails is told in the
-    /// log, not to the caller.
+    /// Gives back what does not count, limit by limit, each within its policy's deadline; where Redis is asked, also if the future
+    /// is dropped. What a call that outlives its permit has had back by then is not given back once more. What fails is told in
+    /// the log, not to the caller.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Reservation::settle`].
     pub async fn settle(self, counts: [bool; N]) {
-        let Some(paid) = self.paid else { return };
-        let each = paid.entries.iter().zip(counts);
-        for (entry, _) in each.filter(|(entry, counts)| !counts && entry.is_asked()) {
-            if let Err(rejection) = give_back(&paid.limiter, entry, paid.from).await {
+        let Some(paid) = self.paid.filter(|_| counts.contains(&false)) else {
+            return;
+        };
+        // Boxed, as what it is made of.
+        Box::pin(async move {
+            let each = paid.costs.into_iter().zip(counts);
+            let used =
+                each.filter_map(|(cost, counts)| cost.map(|cost| if counts { cost } else { Amount::ZERO }));
+            if let Err(rejection) = paid.reservation.settle_each(used).await {
                 paid.reporter.not_given_back(&rejection);
             }
-        }
-    }
-}
-
-/// To whoever was charged: the replica's own share, where that decided, since Redis never heard of the call.
-async fn give_back(limiter: &Limiter, entry: &Entry, from: Origin) -> Result<(), Rejection> {
-    let (policy, cost) = (entry.policy()?, entry.cost.clone()?);
-    if cost == Amount::ZERO {
-        return Ok(());
-    }
-    refund(limiter, policy, &entry.key, cost, from).await
-}
-
-/// The same of what is no attribute's.
-pub(super) async fn refund(
-    limiter: &Limiter,
-    policy: &Policy,
-    key: &Key<'_>,
-    cost: Amount,
-    from: Origin,
-) -> Result<(), Rejection> {
-    let refund = limiter.refund(policy, key).cost(cost);
-    match from {
-        #[cfg(feature = "redis")]
-        Origin::Insurance => refund.into_share(),
-        _ => refund.await,
+        })
+        .await;
     }
 }

@@ -69,7 +69,7 @@ impl Entry {
     /// Looks a policy up that is only named.
     pub(super) fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
         if let EntryPolicy::Named(name) = self.policy {
-            self.policy = match limiter.resolve(name, &self.key)? {
+            self.policy = match limiter.resolve_call(name, &self.key)? {
                 Resolved::Policy(policy) => EntryPolicy::Built(Ok(policy)),
                 Resolved::Allowed(_) => EntryPolicy::Nothing,
             };
@@ -79,6 +79,11 @@ impl Entry {
 
     pub(super) fn is_asked(&self) -> bool {
         !matches!(self.policy, EntryPolicy::Nothing)
+    }
+
+    /// What it costs, if it is asked for.
+    pub(super) fn asked_cost(&self) -> Option<Amount> {
+        self.cost.clone().ok().filter(|_| self.is_asked())
     }
 
     pub(super) fn policy(&self) -> Result<&Policy, Rejection> {

@@ -8,7 +8,7 @@ use super::{Amount, Built, Entry, EntryPolicy, Guard, Options, Refused, by_first
 use crate::decision::Allowed;
 use crate::error::ConfigError;
 use crate::limiter::{Limiter, Permit};
-use crate::policy::Policy;
+use crate::policy::{OnDenial, Policy};
 
 /// The policy of a `#[concurrency_limiter]`.
 ///
@@ -67,7 +67,13 @@ pub(super) async fn hold_and_decide(
         let refused = |rejection| Refused { index, rejection };
         if entry.is_asked() && entry.policy().map_err(refused)?.is_of_concurrency() {
             let ask = entry.ask().map_err(refused)?;
-            let enter = limiter.enter_asked(ask).up_to(left().unwrap_or_default());
+            // What the attributes say of waiting is for all limits together, and comes before what a policy says.
+            let up_to = match (left(), ask.policy().on_denial()) {
+                (Some(left), _) => left,
+                (None, OnDenial::Wait(up_to)) => up_to,
+                (None, _) => Duration::ZERO,
+            };
+            let enter = limiter.enter_asked(ask).up_to(up_to);
             permits.held.push(enter.await.map_err(refused)?);
             entry.policy = EntryPolicy::Nothing;
         }

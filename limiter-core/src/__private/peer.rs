@@ -2,8 +2,9 @@
 
 use crate::decision::{Decision, Origin, Rejection};
 use crate::key::Key;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Reservation};
 use crate::policy::Policy;
+use crate::request::Ask;
 use crate::units::{Amount, Timestamp};
 
 /// The moment by the limiter's clock.
@@ -38,8 +39,9 @@ pub async fn give_back(
     cost: Amount,
     charged: &Decision,
 ) -> Result<(), Rejection> {
-    if cost == Amount::ZERO || !super::count::was_charged(charged) {
+    let Ok(charged) = charged.clone().require() else {
         return Ok(());
-    }
-    super::count::refund(limiter, policy, key, cost, charged.origin()).await
+    };
+    let ask = Ask::new(policy, key).cost(cost);
+    Reservation::of_asks(limiter, [ask], charged).cancel().await
 }

@@ -80,6 +80,29 @@ pub fn sliding_window(
     options.apply(builder)?.build()
 }
 
+/// The same where the limit is a constant, whose value the attribute did not see, and `kind = exact` is not written out.
+///
+/// # Errors
+///
+/// The first parameter that cannot be used; a limit that is large enough to be meant otherwise.
+pub fn unspelled_window(
+    name: &str,
+    limit: Result<Amount, ConfigError>,
+    window: Result<Duration, ConfigError>,
+    options: &Options,
+) -> Built {
+    const MOST: u32 = 10_000;
+    let limit = limit?;
+    if limit > Amount::from(MOST) {
+        let expected = format!(
+            "at most {MOST}, since an exact window takes 8 bytes a permit for every key: write `kind = exact` if that is \
+             meant, or `kind = counter`"
+        );
+        return Err(ConfigError::invalid("limit", limit, expected));
+    }
+    sliding_window(name, Ok(limit), window, options)
+}
+
 /// The policy of a `#[funnel_limiter(paced)]`.
 ///
 /// # Errors

@@ -11,8 +11,8 @@
 use super::counter_window::Counters;
 use super::fixed_window::Count;
 use super::level::{Level, Meter, signed};
-use super::{State, lent};
-use crate::policy::Algorithm;
+use super::{Change, State, lent, missing_until};
+use crate::policy::{Algorithm, Funnel, TokenBucket};
 use crate::units::MAX_EXACT;
 
 /// What a change of the numbers of a policy was.
@@ -32,6 +32,14 @@ pub(super) struct Part {
 }
 
 impl Part {
+    fn of(before: &Algorithm, after: &Algorithm) -> Self {
+        Self {
+            // A quota is more than nothing.
+            old: u128::from(before.quota().max(1)),
+            new: u128::from(after.quota()),
+        }
+    }
+
     pub(super) fn down(self, amount: u64) -> u64 {
         fitting(u128::from(amount) * self.new / self.old)
     }
@@ -48,11 +56,7 @@ fn fitting(amount: u128) -> u64 {
 /// Converts a state that was stored before the change, and says whether it was one. To be called after the change.
 pub(crate) fn scale(scaling: &Scaling<'_>, state: &mut State, now: u64) -> bool {
     let Scaling { before, after, at } = *scaling;
-    let part = Part {
-        // A quota is more than nothing.
-        old: u128::from(before.quota().max(1)),
-        new: u128::from(after.quota()),
-    };
+    let part = Part::of(before, after);
     if now < at || state.is_spent(now) {
         return false;
     }
@@ -88,6 +92,39 @@ pub(crate) fn scale(scaling: &Scaling<'_>, state: &mut State, now: u64) -> bool 
     true
 }
 
+/// A change of what was used before the policy was changed, and is made after: an amount in the new numbers, and how. What is given
+/// back is what was missing still when the policy was changed, and comes back by itself at the new rate. Where that cannot be told, of
+/// windows whose periods are other ones now, it is nothing.
+pub(crate) fn scale_change(scaling: &Scaling<'_>, amount: u64, change: Change) -> (u64, Change) {
+    let Scaling { before, after, at } = *scaling;
+    let part = Part::of(before, after);
+    let Change::Refund { whole_at } = change else {
+        return (part.up(amount), change);
+    };
+    let missing = part.down(missing_until(before, whole_at, amount, at));
+    let whole_at = match (before, after) {
+        (
+            Algorithm::TokenBucket(TokenBucket { rate: old, .. })
+            | Algorithm::Funnel(Funnel { rate: old, .. }),
+            Algorithm::TokenBucket(TokenBucket { rate: new, .. })
+            | Algorithm::Funnel(Funnel { rate: new, .. }),
+        ) => {
+            let (used, _) = old.accrue(whole_at.saturating_sub(at), 0);
+            at.saturating_add(new.time_for(part.down(used), 0))
+        }
+        (Algorithm::CounterWindow(old), Algorithm::CounterWindow(new)) if old.window == new.window => {
+            whole_at
+        }
+        (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new))
+            if (old.window, old.periods) == (new.window, new.periods) =>
+        {
+            whole_at
+        }
+        _ => return (0, change),
+    };
+    (missing, Change::Refund { whole_at })
+}
+
 impl Level {
     /// The same part of the quota of another meter.
     pub(super) fn scaled(self, meter: &impl Meter, after: &impl Meter, part: Part) -> Self {
@@ -111,7 +148,7 @@ impl Level {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Change, Mode, change, step};
+    use crate::algorithm::{Mode, change, step};
     use crate::policy::Policy;
 
     const NOW: u64 = 1_700_000_000_000_000;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{BookEntry, PolicyBook};
 use crate::clock::Clock;
 use crate::error::ConfigError;
-use crate::policy::{Inheritance, Policy};
+use crate::policy::Inheritance;
 use crate::units::Timestamp;
 
 impl PolicyBook {
@@ -13,11 +13,12 @@ impl PolicyBook {
     /// under its name before.
     ///
     /// - [`AsIs`](Inheritance::AsIs): as `set`.
-    /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's [generation](Policy::with_generation) is one
+    /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's [generation](crate::Policy::with_generation) is one
     ///   higher than before.
     /// - [`InProportion`](Inheritance::InProportion): what was used is the same part of the new quota as it was of the old one,
-    ///   as [`Policy::in_proportion_to`] tells in full. The moment of the change is now, by this machine's clock;
-    ///   [`change_at`](Self::change_at) names another.
+    ///   as [`Policy::in_proportion_to`](crate::Policy::in_proportion_to) tells in full. The moment of the change is now, by this machine's clock;
+    ///   [`change_at`](Self::change_at) names another. A limiter with a clock of its own, as tests have, is not there yet, and the old
+    ///   numbers count: [`Limiter::change_policy`](crate::Limiter::change_policy) takes its moment.
     ///
     /// All of it is part of the policy, and of the book's text, so that replicas that follow the book agree about it. In the book in
     /// Redis it is done by `RedisBook::edit`, with what it is given to change. Where there was no policy of this
@@ -49,8 +50,8 @@ impl PolicyBook {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] as [`Policy::in_proportion_to`], and for a reset of the last generation that has a number. The book is as before
-    /// then.
+    /// [`ConfigError::Invalid`] as [`Policy::in_proportion_to`](crate::Policy::in_proportion_to), for a reset of the last generation that has a number, and for a policy
+    /// of concurrency in place of one of a rate, or the other way round. The book is as before then.
     pub fn change(&self, entry: impl Into<BookEntry>, inheritance: Inheritance) -> Result<(), ConfigError> {
         self.change_at(entry, inheritance, Clock::System.now())
     }
@@ -70,9 +71,21 @@ impl PolicyBook {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
         let mut pages = self.pages();
+        if let Some(told) = self.turned(&entry) {
+            let expected = "a policy of the same kind under this name: of a rate, or of concurrency";
+            return Err(ConfigError::invalid("change", told, expected));
+        }
+        let left = pages.generation_in_code(&name);
         let entry = match self.get(&name) {
             Some(before) => inheriting(entry, &before, inheritance, at)?,
-            None => entry,
+            None => match (left, inheritance) {
+                (Some(left), Inheritance::Reset) => {
+                    let generation = next(left.max(entry.policy().generation()))?;
+                    let policy = entry.policy().clone().with_generation(generation);
+                    entry.with_policy(policy)
+                }
+                _ => going_on(entry, left),
+            },
         };
         if pages.code().set(Arc::new(entry)) {
             self.renew(&pages, &name);
@@ -91,14 +104,15 @@ fn inheriting(
     let (policy, old) = (entry.policy().clone(), before.policy());
     let generation = policy.generation().max(old.generation());
     let policy = match inheritance {
-        Inheritance::AsIs => policy.with_generation(generation),
+        Inheritance::AsIs => policy.going_on_in(generation),
         Inheritance::InProportion => policy.with_generation(generation).in_proportion_to(old, at)?,
         Inheritance::Reset => policy.with_generation(next(generation)?),
     };
     Ok(entry.with_policy(policy))
 }
 
-fn next(generation: u32) -> Result<u32, ConfigError> {
+/// The generation after this one.
+pub(crate) fn next(generation: u32) -> Result<u32, ConfigError> {
     generation.checked_add(1).ok_or_else(|| {
         let expected = "one that has a next one, or another name of the policy";
         ConfigError::invalid("generation", generation, expected)
@@ -106,11 +120,10 @@ fn next(generation: u32) -> Result<u32, ConfigError> {
 }
 
 /// What is set without a word about what was used goes on with the states that there are, not with those before a reset.
-pub(super) fn going_on(entry: BookEntry, before: Option<&Arc<BookEntry>>) -> BookEntry {
-    let generation = |entry: &BookEntry| entry.policy().generation();
-    match before.map(|before| generation(before)) {
-        Some(old) if old > generation(&entry) => {
-            let policy: Policy = entry.policy().clone().with_generation(old);
+pub(super) fn going_on(entry: BookEntry, before: Option<u32>) -> BookEntry {
+    match before {
+        Some(old) if old > entry.policy().generation() => {
+            let policy = entry.policy().clone().going_on_in(old);
             entry.with_policy(policy)
         }
         _ => entry,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::change::going_on;
 use super::{BookEntry, PolicyBook};
 use crate::error::ConfigError;
 
@@ -12,8 +13,9 @@ pub(crate) enum Edit {
     Keep,
     /// This one stands in its place.
     Put(Box<BookEntry>),
-    /// It is taken out.
-    Remove,
+    /// It is taken out, with the quotas of its keys. Where no other source names it, this one, which has ended, keeps its place, so
+    /// that nothing of what was used comes back with the name.
+    Remove(Box<BookEntry>),
 }
 
 impl PolicyBook {
@@ -41,10 +43,13 @@ impl PolicyBook {
         }
         let changes = match edit {
             Edit::Keep => false,
-            Edit::Put(entry) => pages.code().set(Arc::new(*entry)),
-            Edit::Remove => {
-                let (removed, has_quotas) = pages.code().remove(name);
-                removed || has_quotas
+            Edit::Put(entry) => {
+                let left = pages.generation_in_code(name);
+                pages.code().set(Arc::new(going_on(*entry, left)))
+            }
+            Edit::Remove(ended) => {
+                pages.code().remove(name);
+                pages.code().set(Arc::new(*ended))
             }
         };
         if changes {

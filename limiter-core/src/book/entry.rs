@@ -69,6 +69,7 @@ impl BookEntry {
 
     /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. From then on the policy is not
     /// configured, also where another source names it. What keys have used by then stays as it is. Default: it does not end.
+    /// A [`SystemTime`](std::time::SystemTime) serves as well.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -88,8 +89,8 @@ impl BookEntry {
     /// # }).unwrap();
     /// ```
     #[must_use]
-    pub fn until(self, end: Timestamp) -> Self {
-        self.with_end(Some(end))
+    pub fn until(self, end: impl Into<Timestamp>) -> Self {
+        self.with_end(Some(end.into()))
     }
 
     pub(crate) fn with_end(self, until: Option<Timestamp>) -> Self {

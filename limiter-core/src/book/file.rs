@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::follow::{Task, Trouble, WeakBook, reason};
 use super::text::{BookError, MAX_TEXT_BYTES, parse_some};
 use super::{PolicyBook, Source};
+use crate::observe;
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -130,6 +132,7 @@ impl PolicyBook {
         let text = str::from_utf8(bytes)
             .map_err(|error| unreadable(Arc::new(io::Error::new(io::ErrorKind::InvalidData, error))))?;
         let page = parse_some(&place, text)?;
+        self.refuse_turned(&place, &page)?;
         self.adopt(&Source::File(path.to_owned()), page);
         Ok(())
     }
@@ -147,15 +150,30 @@ async fn follow(book: WeakBook, shared: Arc<Shared>, mut seen: Content) {
         }
         let Some(book) = book.upgrade() else { return };
         if now == seen {
+            if shared.trouble.is_there() {
+                observe::book_refused("file");
+            }
             continue;
         }
+        let adopting = {
+            let (shared, book) = (Arc::clone(&shared), book.clone());
+            spawn_blocking(move || {
+                let adopted = book.adopt_file(&shared.path, &now);
+                (now, adopted)
+            })
+        };
+        // The runtime ends, and so does this.
+        let Ok((now, adopted)) = adopting.await else {
+            return;
+        };
         let file = shared.path.display();
-        match book.adopt_file(&shared.path, &now) {
+        match adopted {
             Ok(()) => {
                 shared.trouble.is_over();
                 tracing::info!(%file, revision = book.revision(), "the policies of the file have changed");
             }
             Err(error) => {
+                observe::book_refused("file");
                 let reason = reason(&error);
                 if shared.trouble.is_new(error) {
                     tracing::warn!(%file, %reason, "the file is refused, and its last policies stay");
@@ -169,7 +187,7 @@ async fn follow(book: WeakBook, shared: Arc<Shared>, mut seen: Content) {
 /// In a thread that may wait for a disk.
 async fn read_elsewhere(shared: &Arc<Shared>) -> Content {
     let shared = Arc::clone(shared);
-    let reading = tokio::task::spawn_blocking(move || read(&shared.path));
+    let reading = spawn_blocking(move || read(&shared.path));
     reading
         .await
         .unwrap_or_else(|ended| Content(Err(Arc::new(io::Error::other(ended)))))

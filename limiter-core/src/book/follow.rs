@@ -8,6 +8,8 @@ use tokio::task::AbortHandle;
 
 use super::text::BookError;
 use super::{Inner, PolicyBook};
+#[cfg(feature = "redis")]
+use crate::error::{StoreError, StoreErrorKind};
 
 /// A book that is followed as long as somebody else has it.
 #[derive(Clone)]
@@ -39,6 +41,10 @@ impl Trouble {
         before.is_none_or(|before| reason(&before) != told)
     }
 
+    pub(super) fn is_there(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Whether there was any.
     pub(super) fn is_over(&self) -> bool {
         self.lock().take().is_some()
@@ -57,6 +63,32 @@ pub(super) fn reason(error: &BookError) -> String {
         cause = error.source();
     }
     told
+}
+
+/// What a policy takes in a text, about.
+pub(crate) const BYTES_A_NAME: usize = 100;
+
+/// Has a text dealt with that may be large: the runtime's threads have other things to do meanwhile.
+#[cfg(feature = "redis")]
+pub(crate) async fn at_leisure<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, BookError> + Send + 'static,
+) -> Result<T, BookError> {
+    /// What is read in less time than it takes to wake a thread.
+    const SMALL: usize = 4 << 10;
+    if bytes <= SMALL {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => {
+                let error = StoreError::new(StoreErrorKind::ShutDown, "the runtime has ended");
+                Err(BookError::Store(error))
+            }
+        },
+    }
 }
 
 /// A task that ends with its handle.

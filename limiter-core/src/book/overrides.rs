@@ -23,6 +23,10 @@ impl Override {
     /// For this key the policy of the same name in the book has the numbers of this one: a capacity and a rate, a limit and a
     /// window, or a maximum. All else (deadline, group, …) is as in the book. For good, unless it is given an [end](Self::until).
     ///
+    /// A colon of this key is any colon of the key of a call, also one of a value that [`Key::part`] or an annotation has put into it:
+    /// `user:2001:db8::7` is the address under `key = "user:{ip}"`. A quota whose key has the colon as such a value has it counts
+    /// before. Periods of a fixed window begin as those of the book's policy, unless these numbers are [aligned](crate::PolicyBuilder::aligned) themselves.
+    ///
     /// A key that is in a group by [`Key::in_group`] is another key than the same without one, unless it is the policy's own group.
     #[must_use]
     pub fn new<'a>(numbers: Policy, key: impl Into<Key<'a>>) -> Self {
@@ -33,11 +37,12 @@ impl Override {
         }
     }
 
-    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's.
+    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. A
+    /// [`SystemTime`](std::time::SystemTime) serves as well.
     #[must_use]
-    pub fn until(self, end: Timestamp) -> Self {
+    pub fn until(self, end: impl Into<Timestamp>) -> Self {
         Self {
-            until: Some(end),
+            until: Some(end.into()),
             ..self
         }
     }
@@ -68,7 +73,7 @@ impl Override {
 
     /// Whether it has numbers for a policy of this algorithm.
     pub(super) fn fits(&self, base: &Policy) -> bool {
-        self.policy.algorithm().code() == base.algorithm().code()
+        self.policy.algorithm().code() == base.algorithm().code() && base.can_have_quota_of(&self.policy)
     }
 
     /// Whether it still counts.
@@ -127,11 +132,14 @@ impl PolicyBook {
         };
         let base = entry.policy();
         if !own.fits(base) {
-            let expected = format!("numbers for {base}");
+            let expected = match own.policy().algorithm().code() == base.algorithm().code() {
+                true => format!("a window that can begin as those of {base} do, or be aligned itself"),
+                false => format!("numbers for {base}"),
+            };
             return Err(ConfigError::invalid("override", own, expected));
         }
         if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
-            let over = pages.code().forget_overrides_until(Clock::System.now());
+            let over = pages.code().forget_overrides_until(Clock::System.calendar());
             over.iter().for_each(|name| self.renew(&pages, name));
             if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
                 let expected = format!("at most {}", Self::MAX_OVERRIDES);

@@ -177,6 +177,9 @@ impl Page {
 #[derive(Debug)]
 pub(super) struct Pages {
     all: Vec<(Source, Page)>,
+    /// The generations of policies that code has taken out, of those that were reset: what was used before must not come back with
+    /// their names.
+    left: HashMap<Box<str>, u32>,
     /// The revision of what Redis says; 0 where it was not heard.
     #[cfg(all(feature = "book", feature = "redis"))]
     pub(super) published: u64,
@@ -186,6 +189,7 @@ impl Default for Pages {
     fn default() -> Self {
         Self {
             all: vec![(Source::Code, Page::default())],
+            left: HashMap::new(),
             #[cfg(all(feature = "book", feature = "redis"))]
             published: 0,
         }
@@ -201,6 +205,23 @@ impl Pages {
         )]
         let (_, page) = self.all.first_mut().expect("the page of the program itself");
         page
+    }
+
+    /// Takes out what code says of a name: whether there was a policy, and whether there were quotas of its keys.
+    pub(super) fn remove_from_code(&mut self, name: &str) -> (bool, bool) {
+        if let Some(generation) = self.generation_in_code(name) {
+            self.left.insert(name.into(), generation);
+        }
+        self.code().remove(name)
+    }
+
+    /// The last generation that code gave a name, where that is not the first.
+    pub(super) fn generation_in_code(&mut self, name: &str) -> Option<u32> {
+        let entry = self.code().entries.get(name);
+        let there = entry.map(|entry| entry.policy().generation());
+        there
+            .max(self.left.get(name).copied())
+            .filter(|generation| *generation > 0)
     }
 
     /// Whether that changes something.
@@ -308,7 +329,7 @@ impl Own {
 impl Slot {
     /// Of those for one key the one that counts by the system's clock; the one that would if none was over.
     pub(super) fn overrides(&self) -> impl Iterator<Item = &Arc<Override>> {
-        let now = Clock::System.now();
+        let now = Clock::System.calendar();
         (self.own.values()).map(move |own| &own.at(now).unwrap_or(own).given)
     }
 
@@ -318,11 +339,19 @@ impl Slot {
         if self.own.is_empty() {
             return base;
         }
-        match self.own.get(&identity(base, key)) {
+        match self.own_of(base, key) {
             Some(own) if own.given.end().is_none() => &own.policy,
-            Some(own) => own.at(clock.now()).map_or(base, |own| &own.policy),
+            Some(own) => own.at(clock.calendar()).map_or(base, |own| &own.policy),
             None => base,
         }
+    }
+
+    /// What was given to this very key, else to the one that it is when colons of its values count as any other: people write
+    /// `user:2001:db8::7` and mean `key = "user:{ip}"`.
+    fn own_of(&self, base: &Policy, key: &Key<'_>) -> Option<&Own> {
+        self.own
+            .get(&identity(base, key))
+            .or_else(|| self.own.get(&identity(base, &key.with_plain_colons()?)))
     }
 
     /// Has what counts for one key follow from the pages again.
@@ -344,7 +373,7 @@ impl Slot {
         let identity = identity(base, given.key());
         let before = self.own.remove(&identity).filter(|_| given.end().is_some());
         let own = Own {
-            policy: base.with_numbers_of(given.policy()),
+            policy: base.with_quota_of(given.policy()),
             given: Arc::clone(given),
             then: before.map(Box::new),
         };

@@ -4,15 +4,18 @@ mod following;
 mod source;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::follow::{Task, WeakBook};
+use super::follow::{BYTES_A_NAME, Task, WeakBook, at_leisure};
 use super::text::{BookError, MOST_REVISION, parse_numbered, without_revision};
 use super::{PolicyBook, Source};
-use crate::store::redis::{Published, Shelf, Stored, varied};
+use crate::error::ConfigError;
+use crate::jitter::varied;
+use crate::store::redis::{Published, Shelf, Stored};
 use following::{Following, follow};
 pub use source::RedisSource;
 
@@ -27,7 +30,7 @@ const MOST_TRIES: usize = 8;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// use limiter_core::{FileSource, Limiter, Override, Policy, PolicyBook};
+/// use limiter_core::{FileSource, Inheritance, Limiter, Override, Policy, PolicyBook};
 ///
 /// # let server = limiter_testing::RedisServer::start();
 /// # let (url, path) = (server.url(), server.dir().join("limits.toml"));
@@ -44,11 +47,12 @@ const MOST_TRIES: usize = 8;
 /// let search = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("10/s").build();
 /// shelf.edit(|draft| {
 ///     draft.set(search(20)?);
-///     draft.set_override(Override::new(search(100)?, "user:7"))?;
-///     Ok(())
+///     draft.set_override(Override::new(search(100)?, "user:7"))
 /// }).await?;
 /// assert_eq!(limits.named("search").peek("user:8").await?.remaining(), 20);
 /// assert_eq!(limits.named("search").peek("user:7").await?.remaining(), 100);
+/// shelf.edit(|draft| draft.change(search(30)?, Inheritance::Reset)).await?;
+/// assert_eq!(limits.named("search").peek("user:8").await?.remaining(), 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -87,6 +91,7 @@ impl RedisBook {
     ///
     /// Outside of a Tokio runtime with time and I/O.
     pub fn follow(&self) -> RedisSource {
+        self.0.book.await_redis();
         let shared = Arc::new(Following::of(&self.0.shelf));
         let (has_looked, looked) = watch::channel(false);
         let following = follow(WeakBook::of(&self.0.book), Arc::clone(&shared), has_looked);
@@ -120,7 +125,7 @@ impl RedisBook {
     ///
     /// # Errors
     ///
-    /// [`BookError::Mistakes`] for a text that has some: it is not sent. [`BookError::Conflict`] when Redis has another revision than
+    /// [`BookError::Mistakes`] for a text that has some, or in which a name turns from a rate into concurrency, or back: it is not sent. [`BookError::Conflict`] when Redis has another revision than
     /// the one to be replaced; nothing is written then. [`BookError::Store`] when Redis gives no answer; it may have been
     /// published all the same.
     ///
@@ -128,16 +133,27 @@ impl RedisBook {
     ///
     /// Dropped while Redis is asked, it is published or not.
     pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, BookError> {
-        let page = parse_numbered("text", text)?;
-        let text = without_revision(text);
         let Shared { shelf, book } = &*self.0;
+        let reading = {
+            let (text, book) = (text.to_owned(), book.clone());
+            at_leisure(text.len(), move || {
+                let page = parse_numbered("text", &text)?;
+                book.refuse_turned("text", &page)?;
+                Ok(page)
+            })
+        };
+        let page = reading.await?;
+        let text = without_revision(text);
         match shelf
             .publish(text, replaced, book.published().unwrap_or(0))
             .await?
         {
             Published::As(revision) => {
-                book.adopt_published(revision, page);
-                Ok(revision)
+                let adopting = {
+                    let book = book.clone();
+                    at_leisure(text.len(), move || Ok(book.adopt_published(revision, page)))
+                };
+                adopting.await.map(|_| revision)
             }
             Published::Conflict(found) => Err(BookError::Conflict {
                 expected: replaced,
@@ -173,14 +189,16 @@ impl RedisBook {
     /// As [`publish`](Self::publish).
     pub async fn edit(
         &self,
-        mut change: impl FnMut(&PolicyBook) -> Result<(), BookError>,
+        mut change: impl FnMut(&PolicyBook) -> Result<(), ConfigError>,
     ) -> Result<u64, BookError> {
         let mut tries = 0;
         loop {
             let (replaced, draft) = self.draft().await?;
             change(&draft)?;
             tries += 1;
-            match self.publish(&draft.to_toml(), replaced).await {
+            let names = draft.names().len();
+            let text = at_leisure(names * BYTES_A_NAME, move || Ok(draft.to_toml())).await?;
+            match self.publish(&text, replaced).await {
                 Err(BookError::Conflict { .. }) if tries < MOST_TRIES => {
                     sleep(varied(Duration::from_millis(2))).await;
                 }
@@ -200,7 +218,9 @@ impl RedisBook {
             Some(known) if known > revision => book.last_published(),
             _ => text,
         };
-        Ok((revision, PolicyBook::from_toml(&text)?))
+        let length = text.len();
+        let draft = at_leisure(length, move || PolicyBook::from_toml(&text)).await?;
+        Ok((revision, draft))
     }
 }
 
@@ -243,6 +263,17 @@ impl PolicyBook {
     /// What would count under a name if Redis said nothing of it.
     pub(crate) fn get_beside_redis(&self, name: &str) -> Option<Arc<super::BookEntry>> {
         self.pages().beside_redis(name).cloned()
+    }
+
+    /// Redis is asked from now on.
+    fn await_redis(&self) {
+        let is_heard = self.published().is_some();
+        self.0.awaits_redis.store(!is_heard, Ordering::Relaxed);
+    }
+
+    /// Redis has said what there is, be it nothing, or what is refused.
+    fn redis_is_heard(&self) {
+        self.0.awaits_redis.store(false, Ordering::Relaxed);
     }
 
     /// Whether it is a later one than is known.

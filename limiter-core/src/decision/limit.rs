@@ -24,6 +24,18 @@ impl LimitOutcome {
         }
     }
 
+    /// The same, for which nobody waits.
+    pub(crate) fn without_delay(self) -> Self {
+        let outcome = Outcome {
+            delay: 0,
+            ..self.outcome()
+        };
+        Self {
+            standing: Standing::Told(outcome),
+            ..self
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Outcome {
         self.standing.outcome(self.policy.algorithm())
     }
@@ -47,6 +59,9 @@ impl LimitOutcome {
     }
 
     /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it fits.
+    ///
+    /// Of what is in flight nobody knows that, since it is up to the holders: it is the time until the first lease ends, if its
+    /// holder is gone; in process, where none goes without giving its permit back, a whole lease.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         Duration::from_micros(self.outcome().retry_after)
@@ -59,7 +74,8 @@ impl LimitOutcome {
         Duration::from_micros(self.standing.delay())
     }
 
-    /// Time until nothing is left of what was used.
+    /// Time until nothing is left of what was used. Of what is in flight an upper bound, should all holders be gone: a lease, or the
+    /// rest of the longest that goes on; zero when nothing is held.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.outcome().reset_after)

@@ -29,3 +29,11 @@ pub enum Origin {
     /// Nobody: all of its limits are [`Off`](crate::Enforcement::Off).
     Off,
 }
+
+impl Origin {
+    /// Whether what either allows is charged at the same place: in the store, in this replica's share, or nowhere.
+    pub(crate) fn charges_as(self, other: Self) -> bool {
+        let is_store = |origin| matches!(origin, Self::Redis | Self::Lease | Self::Memory);
+        self == other || is_store(self) && is_store(other)
+    }
+}

@@ -41,8 +41,8 @@ impl Limiter {
     /// # }).unwrap();
     /// ```
     ///
-    /// A denial's `retry_after` is an upper bound of when the first of the permits that are held comes back if its holder is
-    /// gone: when its lease ends. Whoever lives gives his back sooner, or renews it.
+    /// A denial has no [`retry_after`](crate::Decision::retry_after): when a permit comes back is up to its holder. That of the
+    /// limit's own [outcome](crate::LimitOutcome::retry_after) says when the first lease ends, should its holder be gone.
     ///
     /// # Errors
     ///

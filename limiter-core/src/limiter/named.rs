@@ -1,21 +1,22 @@
 //! Calls that name their policy, which is looked up in the limiter's book each time.
 
+mod calls;
 mod deciding;
 mod question;
 
 use std::sync::Arc;
 
 pub use deciding::{NamedCheck, NamedDeciding};
-pub use question::{NamedAcquire, NamedRefund};
+pub use question::{NamedCall, NamedWait};
 
-use super::{Acquire, Limiter, Mode};
+use super::{Limiter, Mode};
 use crate::__private::Resolved;
 use crate::book::{BookEntry, PolicyBook};
 use crate::decision::{Decision, Origin, Rejection};
-#[cfg(all(feature = "book", feature = "redis"))]
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::policy::Policy;
+use crate::observe;
+use crate::policy::{Inheritance, Policy};
 use crate::units::Amount;
 use question::Question;
 
@@ -81,6 +82,42 @@ impl Limiter {
         &self.inner.names.book
     }
 
+    /// Puts a policy into the [book](Self::book), and says what becomes of what was used, as
+    /// [`PolicyBook::change_at`] does: as of now, by this limiter's clock.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy, PolicyBook};
+    ///
+    /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
+    /// let book = PolicyBook::new().with(sized(10)?);
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    /// limits.named("search").check("ann").cost(5).await?.require()?;
+    ///
+    /// clock.advance(std::time::Duration::from_secs(1));
+    /// limits.change_policy(sized(100)?, Inheritance::InProportion)?;
+    /// assert_eq!(limits.named("search").peek("ann").await?.remaining(), 50);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`PolicyBook::change`].
+    pub fn change_policy(
+        &self,
+        entry: impl Into<BookEntry>,
+        inheritance: Inheritance,
+    ) -> Result<(), ConfigError> {
+        self.book().change_at(entry, inheritance, self.now())
+    }
+
+    /// By which name the limiter finds what is not for all.
+    pub(crate) fn app(&self) -> Option<&str> {
+        self.inner.names.app.as_deref()
+    }
+
     /// The book of the namespace in Redis, to have the limiter's own [book](Self::book) follow it, and to publish it.
     ///
     /// # Errors
@@ -132,6 +169,12 @@ impl Limiter {
         (entry.is_for(app.as_deref()) && entry.holds_at(self.now())).then_some(entry)
     }
 
+    /// The policy that counts for a key now, if there is one; nothing is counted.
+    pub(super) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
+        let Names { book, app, .. } = &self.inner.names;
+        book.find(name, app.as_deref(), key, &self.inner.clock).ok()
+    }
+
     /// What is not found is counted.
     fn find(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
         let Names { book, app, .. } = &self.inner.names;
@@ -142,8 +185,19 @@ impl Limiter {
             .ok()
     }
 
-    /// What a call that names its policy is to be decided by.
-    pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+    /// What a call that names its policy is to be decided by. Where nothing decides it, its answer is counted here.
+    pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+        let resolved = self.resolve(name, key);
+        match &resolved {
+            Ok(Resolved::Allowed(_)) => observe::unconfigured(true),
+            Err(Rejection::NotConfigured { .. }) => observe::unconfigured(false),
+            _ => {}
+        }
+        resolved
+    }
+
+    /// The same without counting an answer, for what is no call.
+    pub(super) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
         self.open()?;
         match (self.find(name, key), self.inner.names.on_not_configured) {
             (Some(policy), _) => Ok(Resolved::Policy(policy)),
@@ -184,49 +238,6 @@ impl<'a> Named<'a> {
     /// As [`check`](Self::check).
     pub fn peek(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
         self.ask(key.into(), Mode::Peek)
-    }
-
-    /// As [`Limiter::acquire`]. A wait goes on by the policy with which it began.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy, PolicyBook};
-    /// use std::time::Duration;
-    ///
-    /// let mail = Policy::token_bucket("mail").capacity(1).rate("100/s").build()?;
-    /// let limits = Limiter::in_process().book(&PolicyBook::new().with(mail)).build();
-    /// for _ in 0..3 {
-    ///     limits.named("mail").acquire("ann").up_to(Duration::from_millis(500)).await?;
-    /// }
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::acquire`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Limiter::acquire`].
-    pub fn acquire(&self, key: impl Into<Key<'a>>) -> NamedAcquire<'a> {
-        NamedAcquire {
-            question: self.question(key.into()),
-            up_to: Acquire::DEFAULT_UP_TO,
-        }
-    }
-
-    /// As [`Limiter::refund`]. Where no policy is configured, nothing was taken, and nothing is given back.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::refund`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Limiter::refund`].
-    pub fn refund(&self, key: impl Into<Key<'a>>) -> NamedRefund<'a> {
-        NamedRefund(self.question(key.into()))
     }
 
     /// As [`Limiter::reset`]. Where no policy is configured there is nothing to forget.

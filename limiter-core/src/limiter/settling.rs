@@ -1,8 +1,11 @@
 //! What is told of a call afterwards: refunds, charges, and reservations that are settled.
 
+mod held;
 mod refund;
 mod reserve;
+mod reserved;
 
+pub(super) use held::Held;
 pub use refund::{Charge, Refund};
 pub use reserve::{Reservation, Reserve};
 
@@ -125,6 +128,25 @@ impl Limiter {
     /// Takes permits of several limits by an estimate, as one decision. See [`check_all`](Self::check_all); they are settled
     /// together, by [`Reservation::settle_each`] where their costs differ.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Ask, Limiter, ManualClock, Policy};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    ///
+    /// let asks = [Ask::new(&calls, "ann"), Ask::new(&tokens, "ann").cost(800)];
+    /// let reservation = limits.reserve_all(asks).await?;
+    /// assert_eq!(reservation.decision().limits().len(), 2);
+    /// reservation.cancel().await?;
+    /// assert_eq!(limits.peek(&calls, "ann").await?.remaining(), 60);
+    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 1_000);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`reserve`](Self::reserve).
@@ -144,5 +166,36 @@ impl Limiter {
             Backend::Redis(guard) => guard.change(request, change).await?,
         }
         Ok(())
+    }
+
+    /// The same of what is told in the numbers of the policy before its change.
+    pub(super) async fn change_in_proportion(
+        &self,
+        request: &Request<'_>,
+        change: Change,
+    ) -> Result<(), Rejection> {
+        match &self.inner.backend {
+            Backend::Memory(store) => {
+                for limit in &request.limits {
+                    store.change_in_proportion(limit, change)?;
+                }
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => guard.change_in_proportion(request, change).await?,
+        }
+        Ok(())
+    }
+
+    /// The same of what this replica's share was charged in place of the store.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "a store in this process is never out")
+    )]
+    pub(super) fn change_share(&self, request: &Request<'_>, change: Change) -> Result<(), Rejection> {
+        match &self.inner.backend {
+            Backend::Memory(_) => Ok(()),
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => Ok(guard.change_share(request, change)?),
+        }
     }
 }

@@ -13,7 +13,6 @@ pub(super) use queue::Queues;
 pub use room::WaitingRoom;
 #[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
-pub(super) use wanted::Wanted;
 
 use std::time::Duration;
 
@@ -29,9 +28,11 @@ impl Limiter {
     /// Waits for a permit of `policy` for `key`: first come, first served among the waiters of this process.
     ///
     /// Only who has come first asks the store, at the moment at which it said that there would be a permit, and asks at once for
-    /// up to 64 that wait for the same; so Redis hears about one command for each moment at which permits come. A call that
+    /// up to 64 that wait for the same; so Redis hears about one command for each moment at which permits come, and one a second
+    /// where they are long in coming. What comes back before, of a call that came to nothing or by a reset, is seen at once in this
+    /// process, and within a second or so from another one. A call that
     /// costs little does not overtake one before it that costs much. Those who wait for the same limits, in the same order,
-    /// stand in one queue; queues that have a limit in common (see [`acquire_all`](Self::acquire_all)) are not in order with each other.
+    /// stand in one queue, and wait as the policies say with which the last of them came; queues that have a limit in common (see [`acquire_all`](Self::acquire_all)) are not in order with each other.
     /// Under a [paced](crate::PolicyBuilder::paced) funnel it waits for the delay, too; where that ends too late, or is not waited for,
     /// the permit is given back.
     ///
@@ -51,7 +52,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when no permit comes in time (at once, when it is certain that none will);
+    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when no permit comes in time. That is told when the time is over, though the
+    /// permits may be due later: they may come back before. Only who is [blocked](crate::Decision::is_blocked) by a penalty is told at
+    /// once. [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost that the policy never admits, at once, or as soon as a call
+    /// comes with such a policy;
     /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) after [`shutdown`](Self::shutdown), and when too many calls wait already
     /// ([`InProcessBuilder::max_waiting`](crate::InProcessBuilder::max_waiting), [`RedisBuilder::max_waiting`](crate::RedisBuilder::max_waiting)); else as [`check`](Self::check).
     ///

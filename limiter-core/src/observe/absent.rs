@@ -3,6 +3,7 @@
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
+use crate::limiter::Permit;
 use crate::policy::Policy;
 
 #[inline]
@@ -16,6 +17,15 @@ pub(crate) fn answered<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Res
 
 #[inline]
 pub(crate) fn waited<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Allowed, Rejection>) {}
+
+#[inline]
+pub(crate) fn entered(_: &Policy, _: &Result<Permit, Rejection>) {}
+
+#[inline]
+pub(crate) fn excused(_: &Policy, _: Origin, _: bool) {}
+
+#[inline]
+pub(crate) fn unconfigured(_: bool) {}
 
 #[inline]
 pub(crate) fn store_failed(_: StoreErrorKind) {}
@@ -35,6 +45,9 @@ pub(crate) fn not_configured() {}
 
 #[inline]
 pub(crate) fn forwarded_unread() {}
+#[cfg(feature = "book")]
+#[inline]
+pub(crate) fn book_refused(_: &'static str) {}
 
 #[cfg(all(feature = "book", feature = "redis"))]
 #[inline]

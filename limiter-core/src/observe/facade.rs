@@ -14,6 +14,7 @@ use super::names::{self, describe_counter, describe_gauge};
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
+use crate::limiter::Permit;
 use crate::policy::Policy;
 
 const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
@@ -109,17 +110,18 @@ fn count(policy: &Policy, outcome: Outcome, origin: Option<Origin>) {
     let counters = policy.counters().0.get(place);
     let of_origin = counters.map(|counters| counters.get_or_init(|| Box::new([const { Late::new() }; _])));
     let counter = of_origin.and_then(|counters| counters.get(outcome as usize));
-    let counter = counter.and_then(|late| late.get(|recorder| counter_of(policy, outcome, origin, recorder)));
+    let counter =
+        counter.and_then(|late| late.get(|recorder| counter_of(policy.name(), outcome, origin, recorder)));
     if let Some(counter) = counter {
         counter.increment(1);
     }
 }
 
 #[cold]
-fn counter_of(policy: &Policy, outcome: Outcome, origin: Option<Origin>, recorder: &dyn Recorder) -> Counter {
+fn counter_of(policy: &str, outcome: Outcome, origin: Option<Origin>, recorder: &dyn Recorder) -> Counter {
     describe_counter(recorder, names::DECISIONS);
     let labels = vec![
-        Label::new("policy", policy.name().to_owned()),
+        Label::new("policy", policy.to_owned()),
         Label::from_static_parts("outcome", outcome.label()),
         Label::from_static_parts("origin", origin_label(origin).1),
     ];
@@ -170,6 +172,43 @@ pub(crate) fn waited<'a>(
     }
 }
 
+/// Counts what an enter came to.
+pub(crate) fn entered(policy: &Policy, answer: &Result<Permit, Rejection>) {
+    match answer {
+        Ok(permit) => decision_of(iter::once(policy), Mode::Charge, permit.decision()),
+        Err(Rejection::Limited(decision)) => decision_of(iter::once(policy), Mode::Charge, decision),
+        Err(rejection) => not_decided(iter::once(policy), Mode::Charge, rejection),
+    }
+}
+
+/// Counts, of a call that was allowed, a policy that had no part in its decision: one that is off, or whose list names the key.
+pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
+    let outcome = if would_deny {
+        Outcome::ShadowDenied
+    } else {
+        Outcome::Allowed
+    };
+    count(policy, outcome, Some(origin));
+}
+
+/// Counts a call for which nothing is configured, under no policy's name: whoever computes one from its input would make a
+/// series of each.
+pub(crate) fn unconfigured(is_allowed: bool) {
+    static COUNTERS: [Late<Counter>; 2] = [const { Late::new() }; _];
+    let outcome = if is_allowed {
+        Outcome::Allowed
+    } else {
+        Outcome::Error
+    };
+    let origin = Some(Origin::NotConfigured);
+    let late = COUNTERS.get(usize::from(is_allowed));
+    if let Some(counter) =
+        late.and_then(|late| late.get(|recorder| counter_of("", outcome, origin, recorder)))
+    {
+        counter.increment(1);
+    }
+}
+
 fn decision_of<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decision: &Decision) {
     if mode != Mode::Charge {
         return;
@@ -187,7 +226,8 @@ fn decision_of<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decis
     }
     // Nobody decided, and the answer holds for all.
     if decision.limits().is_empty() {
-        policies.for_each(|policy| count(policy, outcome(decision.is_allowed()), origin));
+        let has_room = decision.is_allowed() && !decision.would_deny();
+        policies.for_each(|policy| count(policy, outcome(has_room), origin));
     }
 }
 
@@ -205,7 +245,14 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         Rejection::Forbidden { .. } => Some(Origin::KeyList),
         _ => rejection.decision().map(Decision::origin),
     };
-    policies.for_each(|policy| count(policy, outcome, origin));
+    // Of several policies one forbids, and the others were not asked.
+    let has_part = |policy: &&Policy| match rejection {
+        Rejection::Forbidden { policy: by } => policy.name() == by,
+        _ => true,
+    };
+    policies
+        .filter(has_part)
+        .for_each(|policy| count(policy, outcome, origin));
 }
 
 /// Counts a question to which the store gave no answer.
@@ -284,6 +331,22 @@ impl Drop for Waiting {
         if let Some(gauge) = &self.0 {
             gauge.decrement(1.0);
         }
+    }
+}
+
+/// Counts a look at a book that is refused. As long as it is, so that its rate tells.
+#[cfg(feature = "book")]
+pub(crate) fn book_refused(source: &'static str) {
+    static FILE: Late<Counter> = Late::new();
+    static REDIS: Late<Counter> = Late::new();
+    let counter = if source == "file" { &FILE } else { &REDIS };
+    let counter = counter.get(|recorder| {
+        describe_counter(recorder, names::BOOK_REFUSED);
+        let labels = vec![Label::from_static_parts("source", source)];
+        recorder.register_counter(&Key::from_parts(names::BOOK_REFUSED, labels), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(1);
     }
 }
 

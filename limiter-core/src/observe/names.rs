@@ -15,6 +15,9 @@ pub(super) const NOT_CONFIGURED: &str = "limiter_not_configured_total";
 pub(super) const FORWARDED_UNREAD: &str = "limiter_forwarded_unread_total";
 /// Gauge: calls that wait for a permit.
 pub(super) const WAITING: &str = "limiter_waiting_calls";
+/// Counter: looks at a text of the policy book that is refused, by source.
+#[cfg(feature = "book")]
+pub(super) const BOOK_REFUSED: &str = "limiter_book_refused_total";
 /// Gauge: the revision of the policy book in Redis.
 #[cfg(all(feature = "book", feature = "redis"))]
 pub(super) const BOOK_REVISION: &str = "limiter_book_revision";
@@ -58,6 +61,8 @@ fn help(name: &str) -> &'static str {
         WAITING => "Calls that wait for a permit",
         NOT_CONFIGURED => "Calls that asked for a policy that is not configured, or not for their app",
         FORWARDED_UNREAD => "Requests limited by the peer's address though they say that they were forwarded",
+        #[cfg(feature = "book")]
+        BOOK_REFUSED => "Looks at a policy book that is refused, so that its last policies stay, by source",
         #[cfg(all(feature = "book", feature = "redis"))]
         BOOK_REVISION => "Revision of the policy book of Redis in use",
         #[cfg(feature = "redis")]

@@ -1,4 +1,4 @@
-//! The spans `limiter.decide` and `limiter.acquire`: which policy was asked, what was answered, and by whom. Never the key.
+//! The spans `limiter.decide`, `limiter.acquire`, `limiter.reserve` and `limiter.enter`: which policy was asked, what was answered, and by whom. Never the key.
 
 use std::pin::Pin;
 
@@ -6,39 +6,41 @@ use tracing::field::{Empty, debug};
 use tracing::{Instrument, Span};
 
 use crate::decision::{Allowed, Decision, Rejection};
+use crate::limiter::{Permit, Reservation};
 use crate::policy::Policy;
 
 /// The answer to a call, on the heap.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
-/// A decision for which Redis is asked, within its span. Where nobody listens it costs a look, and no room in the future.
-#[inline]
-pub(crate) fn deciding<'a>(
-    policy: Option<&Policy>,
-    answer: impl Future<Output = Result<Decision, Rejection>> + Send + 'a,
-) -> Boxed<'a, Decision> {
-    let policy = policy.map(Policy::name);
-    let span = tracing::debug_span!("limiter.decide", policy, outcome = Empty, origin = Empty);
-    if span.is_disabled() {
-        Box::pin(answer)
-    } else {
-        told(span, answer)
-    }
+/// Functions that poll an answer within a span of its own. Where nobody listens it costs a look, and no room in the future.
+macro_rules! spans {
+    ($($(#[$doc:meta])* $function:ident($answer:ty) = $name:literal;)*) => {$(
+        $(#[$doc])*
+        #[inline]
+        pub(crate) fn $function<'a>(
+            policy: Option<&Policy>,
+            answer: impl Future<Output = Result<$answer, Rejection>> + Send + 'a,
+        ) -> Boxed<'a, $answer> {
+            let policy = policy.map(Policy::name);
+            let span = tracing::debug_span!($name, policy, outcome = Empty, origin = Empty);
+            if span.is_disabled() {
+                Box::pin(answer)
+            } else {
+                told(span, answer)
+            }
+        }
+    )*};
 }
 
-/// A wait, with all that is asked in it.
-#[inline]
-pub(crate) fn acquiring<'a>(
-    policy: Option<&Policy>,
-    answer: impl Future<Output = Result<Allowed, Rejection>> + Send + 'a,
-) -> Boxed<'a, Allowed> {
-    let policy = policy.map(Policy::name);
-    let span = tracing::debug_span!("limiter.acquire", policy, outcome = Empty, origin = Empty);
-    if span.is_disabled() {
-        Box::pin(answer)
-    } else {
-        told(span, answer)
-    }
+spans! {
+    /// A decision for which Redis is asked.
+    deciding(Decision) = "limiter.decide";
+    /// A wait, with all that is asked in it.
+    acquiring(Allowed) = "limiter.acquire";
+    /// A reservation for which Redis is asked, or which waits.
+    reserving(Reservation) = "limiter.reserve";
+    /// Permits of what is in flight for which Redis is asked, or which are waited for.
+    entering(Permit) = "limiter.enter";
 }
 
 /// Polls within the span, and notes in it what came of it.
@@ -86,6 +88,18 @@ trait AsDecision {
 impl AsDecision for Decision {
     fn as_decision(&self) -> &Decision {
         self
+    }
+}
+
+impl AsDecision for Reservation {
+    fn as_decision(&self) -> &Decision {
+        self.decision()
+    }
+}
+
+impl AsDecision for Permit {
+    fn as_decision(&self) -> &Decision {
+        self.decision()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::extras::ExtraSettings;
-use super::{Algorithm, Funnel, Inner, OnStoreFailure, Policy};
+use super::{Algorithm, Funnel, Inner, OnDenial, OnStoreFailure, Policy};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::key::escape_part;
@@ -139,6 +139,17 @@ impl<S> PolicyBuilder<S> {
             }
             if !LEASES.contains(&lease) {
                 return Err(invalid("10 ms to an hour"));
+            }
+        }
+        if let Algorithm::Concurrency(_) = algorithm {
+            if self.extras.penalty.is_some() {
+                let expected = "none for what is in flight, whose denials say nothing of who asks too often";
+                return Err(ConfigError::invalid("penalty", "given", expected));
+            }
+            if self.extras.on_denial == OnDenial::Degrade {
+                let expected =
+                    "`reject` or a wait for what is in flight: who is denied holds no permit to go on with";
+                return Err(ConfigError::invalid("on_denial", OnDenial::Degrade, expected));
             }
         }
         if self.lease.is_some() && self.extras.penalty.is_some() {

@@ -54,7 +54,8 @@ pub enum Enforcement {
 
 impl Enforcement {
     /// The environment variable that builders of limiters read, where they are told nothing else: `enforce`, `shadow` or
-    /// `off`.
+    /// `off`, in letters of either case. Another word changes nothing in process, and is an event (an in-process limiter is built
+    /// without errors); with Redis `build` refuses it, so that the program does not start by mistake in a mode that nobody asked for.
     pub const ENV: &'static str = "LIMITER_ENFORCEMENT";
 
     /// What the environment says; nothing where the variable is not set, or empty.

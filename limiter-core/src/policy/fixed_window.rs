@@ -24,6 +24,11 @@ pub(crate) enum Periods {
 }
 
 impl FixedWindow {
+    /// Whether its periods are those of the calendar.
+    pub(crate) fn is_aligned(&self) -> bool {
+        self.periods != Periods::FirstUse
+    }
+
     /// When a period that begins at this moment, or contains it, ends.
     pub(crate) fn end(&self, now: u64) -> u64 {
         match self.periods {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::ConfigError;
-use crate::key::Key;
+use crate::key::{Key, with_plain_colons};
 
 /// Keys, for [`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys) and
 /// [`deny_keys`](crate::PolicyBuilder::deny_keys). Each entry is text:
@@ -17,9 +17,13 @@ use crate::key::Key;
 /// | `10.0.0.0/8`, `2001:db8::/32` | a key that is an address in this network |
 /// | `10.1.2.3`, `::1` | a key that is this address, however it is written |
 ///
-/// An address of IPv4 that is written as one of IPv6 (`::ffff:10.1.2.3`) is the one of IPv4. A key is looked up without an
-/// allocation, in a time that grows with the number of different lengths (of prefixes and of networks), and not with
-/// the number of entries.
+/// An address of IPv4 that is written as one of IPv6 (`::ffff:10.1.2.3`) is the one of IPv4. A key is looked up in a time that
+/// grows with the number of different lengths (of prefixes and of networks), and not with the number of entries.
+///
+/// A colon of an entry is any colon of the key, also one of a value that [`Key::part`] or an annotation has put into it: of
+/// `key = "user:{ip}"` the entry `user:2001:db8::1` is this address. Only a prefix of an allow-list is narrower: `acme:*` there does not
+/// match the key of `{tenant}:{user}` whose tenant calls himself `acme:x`, so that no value brings its owner onto the list. (Of a
+/// deny-list it does.)
 ///
 /// ```
 /// use limiter_core::KeyList;
@@ -66,21 +70,39 @@ impl KeyList {
         self.entries.iter().map(|entry| &**entry)
     }
 
-    /// Whether a key is on the list.
+    /// Whether a key is on the list, as an allow-list is read.
     #[must_use]
     pub fn contains<'a>(&self, key: impl Into<Key<'a>>) -> bool {
-        self.has(&key.into())
+        self.allows(&key.into())
     }
 
-    pub(crate) fn has(&self, key: &Key<'_>) -> bool {
+    /// Whether a key is on it, of a list of those that are allowed.
+    pub(crate) fn allows(&self, key: &Key<'_>) -> bool {
         let text = key.as_str();
+        self.exact.contains(text)
+            || self.has_prefix_of(text)
+            || self.has_address_of(text)
+            || (!self.exact.is_empty()
+                && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain)))
+    }
+
+    /// The same of those that are denied: nobody leaves it by where a colon stands in his name.
+    pub(crate) fn denies(&self, key: &Key<'_>) -> bool {
+        self.allows(key)
+            || (!self.prefixes.is_empty()
+                && with_plain_colons(key.as_str()).is_some_and(|plain| self.has_prefix_of(&plain)))
+    }
+
+    fn has_prefix_of(&self, text: &str) -> bool {
         let begins = |(len, prefixes): (&usize, &HashSet<Box<str>>)| {
             text.get(..*len).is_some_and(|start| prefixes.contains(start))
         };
-        self.exact.contains(text)
-            || self.prefixes.iter().any(begins)
-            || (!(self.v4.is_empty() && self.v6.is_empty())
-                && address(text).is_some_and(|address| self.has_address(address)))
+        self.prefixes.iter().any(begins)
+    }
+
+    fn has_address_of(&self, text: &str) -> bool {
+        !(self.v4.is_empty() && self.v6.is_empty())
+            && address(text).is_some_and(|address| self.has_address(address))
     }
 
     fn has_address(&self, address: IpAddr) -> bool {
@@ -132,6 +154,10 @@ impl KeyList {
             if has_more {
                 return Err(invalid("a network without bits beyond its length"));
             }
+        } else if ends_in_network(entry) {
+            return Err(invalid(
+                "a network alone, which matches keys that are an address alone: text before it would never match",
+            ));
         } else {
             self.exact.insert(Key::from(entry).as_str().into());
         }
@@ -152,6 +178,15 @@ fn network(entry: &str) -> Option<(IpAddr, Option<u8>)> {
     // Written as one of IPv6, its first 96 bits only say that it is none.
     let len = len.and_then(|len| len.checked_sub(bits_of(written) - bits_of(address)));
     Some((address, len))
+}
+
+/// Whether a network stands behind a colon, as if a key were looked into.
+fn ends_in_network(entry: &str) -> bool {
+    entry.contains('/')
+        && entry.match_indices(':').any(|(colon, _)| {
+            let behind = entry.get(colon + 1..).unwrap_or_default();
+            matches!(network(behind), Some((_, Some(_))))
+        })
 }
 
 const fn bits_of(address: IpAddr) -> u8 {
@@ -300,24 +335,40 @@ mod tests {
     }
 
     #[test]
+    fn a_colon_of_a_value_is_a_colon_of_an_entry() {
+        let list = list(&["user:2001:db8::1", "user:urn:*", "a:b"]);
+        let user = |value: &str| Key::from("user:").part(value);
+        assert!(list.allows(&user("2001:db8::1")) && list.denies(&user("2001:db8::1")));
+        assert!(list.denies(&user("urn:bad")) && list.denies(&user("urn:")));
+        assert!(
+            !list.allows(&user("urn:bad")),
+            "no value brings its owner onto a list"
+        );
+        assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::shared().part("a:b")));
+        // What was a percent sign is none of a colon.
+        assert!(!list.denies(&user("2001%3Adb8::1")) && !list.denies(&Key::from("a%3Ab")));
+        assert!(!list.denies(&user("2001:db8::2")) && !list.denies(&user("ur:n")));
+    }
+
+    #[test]
     fn an_address_is_known_however_it_became_a_key() {
         let list = list(&["2001:db8::/32", "10.0.0.0/8"]);
         let address: IpAddr = "2001:db8::7".parse().unwrap();
-        assert!(list.contains(address) && list.has(&Key::shared().part(address)));
-        assert!(list.has(&Key::from("10.1.2.3").in_group("tenant")));
+        assert!(list.contains(address) && list.allows(&Key::shared().part(address)));
+        assert!(list.allows(&Key::from("10.1.2.3").in_group("tenant")));
         assert!(
-            !list.has(&Key::from("ip:").part(address)),
+            !list.allows(&Key::from("ip:").part(address)),
             "a part of a key is not the key"
         );
         let long = "%3A".repeat(100);
-        assert!(!list.has(&Key::shared().part(&long)));
+        assert!(!list.allows(&Key::shared().part(&long)));
         assert_eq!(address_of_part("2001:db8:1111:2222:3333:4444:255.255.255.255"), 9);
     }
 
     /// How many parts the longest address has, which has to be found, too.
     fn address_of_part(text: &str) -> usize {
         let list = KeyList::parse([text]).unwrap();
-        assert!(list.has(&Key::shared().part(text)));
+        assert!(list.allows(&Key::shared().part(text)));
         text.split([':', '.']).count() - 1
     }
 
@@ -354,12 +405,15 @@ mod tests {
             "::/129",
             "10.0.0.0/",
             "::ffff:1.2.3.4/95",
+            "ip:10.0.0.0/8",
+            "user:ip:2001:db8::/32",
         ] {
             let error = KeyList::parse(["fine", entry]).unwrap_err();
             assert!(error.to_string().contains(&format!("`{entry}`")), "{error}");
         }
         // No address stands before the slash, so this is a key as any other.
         assert!(list(&["GET /search"]).contains("GET /search"));
+        assert!(list(&["path:/v1/7"]).contains("path:/v1/7"));
         assert!(list(&["::ffff:10.0.0.0/104"]).contains("10.2.3.4"));
         assert!(list(&["*"]).contains("whoever") && !list(&[]).contains(""));
     }

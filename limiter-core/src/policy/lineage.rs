@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Algorithm, Inner, Policy};
+use crate::algorithm::Scaling;
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::units::Timestamp;
@@ -36,6 +37,15 @@ impl Scaled {
     /// The policy before the change, until it.
     pub(crate) fn in_force_at(&self, now: Timestamp) -> Option<&Policy> {
         (now < self.at).then_some(&self.before)
+    }
+
+    /// The change of the numbers, to those of the policy that this one has become.
+    pub(crate) fn scaling<'a>(&'a self, after: &'a Policy) -> Scaling<'a> {
+        Scaling {
+            before: self.before.algorithm(),
+            after: after.algorithm(),
+            at: self.at.as_micros(),
+        }
     }
 
     /// Whether a limit may still be found that nobody has used since the change.
@@ -92,6 +102,24 @@ impl Policy {
         let extras = inner.extras.take().map(|extras| extras.settings);
         inner.extras = extras.and_then(|settings| settings.build(&inner));
         Self(Arc::new(inner))
+    }
+
+    /// The same as a policy that goes on with the states of this generation: in proportion still, if it is that.
+    pub(crate) fn going_on_in(self, generation: u32) -> Self {
+        if self.generation() == generation {
+            return self;
+        }
+        let scaled = self.0.scaled.clone();
+        let policy = self.with_generation(generation);
+        let Some(scaled) = scaled else { return policy };
+        let scaled = Scaled {
+            before: scaled.before.clone().with_generation(generation),
+            ..*scaled
+        };
+        Self(Arc::new(Inner {
+            scaled: Some(Arc::new(scaled)),
+            ..(*policy.0).clone()
+        }))
     }
 
     /// Which states are its own; see [`with_generation`](Self::with_generation).
@@ -169,6 +197,11 @@ impl Policy {
     #[inline]
     pub(crate) fn is_scaled(&self) -> bool {
         self.0.scaled.is_some()
+    }
+
+    /// What it was before, however long ago.
+    pub(crate) fn scaled(&self) -> Option<&Scaled> {
+        self.0.scaled.as_deref()
     }
 
     /// What it was before, as long as limits may be found that were used then.

@@ -23,6 +23,9 @@ pub enum OnDenial {
     Wait(Duration),
     /// It goes on and is charged nothing, and [`Decision::is_degraded`](crate::Decision::is_degraded) tells the callee to serve
     /// something cheaper. A key that a penalty blocks or a list denies is rejected all the same.
+    ///
+    /// Of an annotated function the fallback is what is cheaper, and answers. One that has no fallback could not be told and
+    /// would have no limit, so its call is rejected.
     Degrade,
 }
 

@@ -3,13 +3,19 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::found::Found;
 use super::rate_limiter::RateLimiter;
 use super::remote::Remote;
-use crate::book::{BookEntry, Edit};
+use crate::book::{BookEntry, Edit, PolicyBook};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
+use crate::units::Timestamp;
+
+/// How long an entry stays at least that has ended.
+const ENDED_FOR: Duration = Duration::from_secs(3_600);
 
 /// Makes [`RateLimiter`]s by name. Cheap to clone; clones are one client.
 ///
@@ -26,6 +32,11 @@ struct Inner {
 }
 
 impl Client {
+    /// How many names a book may have before a rate limiter with a new one is refused. Each name is a policy that all replicas
+    /// read anew with every change, and a label of metrics; limits of users or tenants are keys of one policy
+    /// ([`Limiter::named`]).
+    pub const MAX_NAMES: usize = 1_000;
+
     /// A client by itself, with an [id](Self::id) that no other has. It decides as `limits` does.
     #[must_use]
     pub fn new(limits: &Limiter) -> Self {
@@ -90,15 +101,52 @@ impl Client {
     pub(super) async fn change<T>(
         &self,
         name: &str,
-        mut change: impl FnMut(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+        mut change: impl FnMut(Found<'_>) -> Result<(T, Edit), ConfigError>,
     ) -> Result<T, Rejection> {
         let limits = self.limits();
         limits.open()?;
         let now = limits.now();
-        let mut change = |entry: Option<&BookEntry>| change(entry.filter(|entry| entry.holds_at(now)));
+        let change = |entry: Option<&BookEntry>| change(Found::new(entry, limits.app(), now));
         match &self.0.remote {
             Some(remote) => remote.change(limits, name, change).await,
-            None => Ok(limits.book().edit_code(name, &mut change)?),
+            None => {
+                if is_crowded(limits.book(), name) {
+                    take_out_what_ended(limits.book(), now);
+                }
+                let is_crowded = is_crowded(limits.book(), name);
+                let mut change = change;
+                let change = |entry: Option<&BookEntry>| match change(entry)? {
+                    (_, Edit::Put(_)) if is_crowded => Err(crowded(name)),
+                    edit => Ok(edit),
+                };
+                Ok(limits.book().edit_code(name, change)?)
+            }
+        }
+    }
+}
+
+/// Whether a book has as many names already as rate limiters may have, without this one.
+pub(super) fn is_crowded(book: &PolicyBook, name: &str) -> bool {
+    book.get(name).is_none() && book.names().len() >= Client::MAX_NAMES
+}
+
+pub(super) fn crowded(name: &str) -> ConfigError {
+    let expected = format!(
+        "one of at most {} names in the book: limits of users are keys of one policy (`limits.named(\"…\").check(user)`)",
+        Client::MAX_NAMES
+    );
+    ConfigError::invalid("name of a new rate limiter", name, expected)
+}
+
+/// What ended so long ago that nothing of what was used counts any more, and no clock that is ahead takes out what others
+/// still use.
+pub(super) fn take_out_what_ended(book: &PolicyBook, now: Timestamp) {
+    for name in book.names() {
+        let Some(entry) = book.get(&name) else { continue };
+        // A counter window counts for two of its lengths.
+        let counts = entry.policy().window().saturating_mul(2).max(ENDED_FOR);
+        if entry.end().is_some_and(|end| end.after(counts) <= now) {
+            book.remove(&name);
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::book::BookEntry;
+use super::found::Found;
+use crate::book::{BookEntry, next_generation};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, Policy, Window};
+use crate::units::Timestamp;
 
 /// The rate above which a window is estimated, unless an exact one is there already.
 const MOST_EXACT: u64 = 10_000;
@@ -80,16 +82,23 @@ impl Rate {
     }
 
     /// An entry of the book with this rate in place of another one, whose settings and end it keeps.
-    pub(super) fn replacing(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
+    fn replacing(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
         self.put(old, self.policy(name, self.rate > MOST_EXACT)?)
     }
 
+    /// An entry where none is. What was used counts still, under one that has ended.
+    pub(super) fn anew(&self, name: &str, found: Found<'_>) -> Result<BookEntry, ConfigError> {
+        let entry = self.replacing(name, None)?;
+        Ok(in_generation(entry, found.generation().unwrap_or(0)))
+    }
+
     /// The same, for which everybody starts afresh, all other clients included: with another generation of states.
-    pub(super) fn afresh(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
-        let entry = self.replacing(name, old)?;
-        let Some(old) = old else { return Ok(entry) };
-        let policy = entry.policy().clone();
-        Ok(entry.with_policy(policy.with_generation(old.policy().generation().wrapping_add(1))))
+    pub(super) fn afresh(&self, name: &str, found: Found<'_>) -> Result<BookEntry, ConfigError> {
+        let entry = self.replacing(name, found.configured())?;
+        match found.generation() {
+            Some(generation) => Ok(in_generation(entry, next_generation(generation)?)),
+            None => Ok(entry),
+        }
     }
 
     /// The same, by the kind of window that is there, where state is.
@@ -97,9 +106,10 @@ impl Rate {
     /// # Errors
     ///
     /// Also for a policy that is no window of these kinds, of which nothing could be kept.
-    pub(super) fn updating(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
+    pub(super) fn updating(&self, name: &str, found: Found<'_>) -> Result<BookEntry, ConfigError> {
+        let old = found.configured();
         let Some(entry) = old else {
-            return self.replacing(name, old);
+            return self.anew(name, found);
         };
         let is_counted = match entry.policy().algorithm() {
             Algorithm::SlidingWindow(_) => self.rate > MOST_EXACT_AT_ALL,
@@ -141,6 +151,17 @@ impl Rate {
         };
         policy.map_err(renamed)
     }
+}
+
+fn in_generation(entry: BookEntry, generation: u32) -> BookEntry {
+    let policy = entry.policy().clone().with_generation(generation);
+    entry.with_policy(policy)
+}
+
+/// An entry that ends now, and whose name is used afresh: no client finds what was used under it.
+pub(super) fn deleted(entry: &BookEntry, now: Timestamp) -> Result<BookEntry, ConfigError> {
+    let generation = next_generation(entry.policy().generation())?;
+    Ok(in_generation(entry.clone(), generation).until(now))
 }
 
 /// A mistake by the names that values have here.

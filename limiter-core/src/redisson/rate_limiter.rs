@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Client;
-use super::config::{Rate, RateLimiterConfig, RateType};
+use super::config::{Rate, RateLimiterConfig, RateType, deleted};
+use super::found::Found;
 use crate::book::{BookEntry, Edit};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
@@ -51,15 +52,16 @@ impl RateLimiter {
     /// # Errors
     ///
     /// [`Rejection::Config`] for a rate of 0 or above 4,398,046,511,104, for an interval of nothing or above 142 years (50 days
-    /// for more than 10,000 permits), and for a name that is empty or longer than 256 bytes; else see [above](Self#errors).
+    /// for more than 10,000 permits), for a name that is empty or longer than 256 bytes, for one more than
+    /// [`Client::MAX_NAMES`], and for one that is configured for other apps alone; else see [above](Self#errors).
     pub async fn try_set_rate<W>(&self, of: RateType, rate: u64, interval: W) -> Result<bool, Rejection>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let rate = Rate::new(of, rate, interval)?;
-        self.change(|entry| match entry {
-            Some(_) => Ok((false, Edit::Keep)),
-            None => Ok((true, put(rate.replacing(&self.name, None)?))),
+        self.change(|found| match found.free(&self.name)? {
+            Found::Configured(_) => Ok((false, Edit::Keep)),
+            free => Ok((true, put(rate.anew(&self.name, free)?))),
         })
         .await
     }
@@ -75,7 +77,7 @@ impl RateLimiter {
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let rate = Rate::new(of, rate, interval)?;
-        self.change(|entry| Ok(((), put(rate.afresh(&self.name, entry)?))))
+        self.change(|found| Ok(((), put(rate.afresh(&self.name, found.free(&self.name)?)?))))
             .await
     }
 
@@ -91,7 +93,7 @@ impl RateLimiter {
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
         let rate = Rate::new(of, rate, interval)?;
-        self.change(|entry| Ok(((), put(rate.updating(&self.name, entry)?))))
+        self.change(|found| Ok(((), put(rate.updating(&self.name, found.free(&self.name)?)?))))
             .await
     }
 
@@ -108,8 +110,8 @@ impl RateLimiter {
         is_granted(decision.require())
     }
 
-    /// Waits for so many permits, up to `timeout` in all: whether they came. First come, first served in a process; where it is certain that
-    /// they do not come in time, the answer is there at once.
+    /// Waits for so many permits, up to `timeout` in all: whether they came. First come, first served in a process. As with Redisson the
+    /// time is waited for to its end, though the permits be due later.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -184,7 +186,7 @@ impl RateLimiter {
     /// See [above](Self#errors); what is not configured is `false`.
     pub async fn expire(&self, after: Duration) -> Result<bool, Rejection> {
         let end = self.client.limits().now().after(after);
-        self.change(|entry| match entry {
+        self.change(|found| match found.configured() {
             Some(entry) => Ok((true, put(entry.clone().until(end)))),
             None => Ok((false, Edit::Keep)),
         })
@@ -197,7 +199,7 @@ impl RateLimiter {
     ///
     /// As [`expire`](Self::expire).
     pub async fn clear_expire(&self) -> Result<bool, Rejection> {
-        self.change(|entry| match entry {
+        self.change(|found| match found.configured() {
             Some(entry) if entry.end().is_some() => Ok((true, put(entry.clone().with_end(None)))),
             _ => Ok((false, Edit::Keep)),
         })
@@ -224,8 +226,7 @@ impl RateLimiter {
         Ok(self.client.current(&self.name).await?.is_some())
     }
 
-    /// Takes the configuration away, and forgets what was used: whether there was one. What other clients have used under
-    /// [`RateType::PerClient`] is forgotten as it leaves their windows. Where a file or the program's own book
+    /// Takes the configuration away, and forgets what was used, by all clients: whether there was one. Where a file or the program's own book
     /// names the policy besides Redis, that counts again.
     ///
     /// # Errors
@@ -233,9 +234,13 @@ impl RateLimiter {
     /// As [`expire`](Self::expire), and [`Rejection::Config`] for what a file alone says, or with Redis the program alone. Where Redis gives
     /// no answer between the two, what was used counts.
     pub async fn delete(&self) -> Result<bool, Rejection> {
+        let now = self.client.limits().now();
         let deleted = self
-            .change(|entry| match entry {
-                Some(entry) => Ok((Some(entry.clone()), Edit::Remove)),
+            .change(|found| match found.configured() {
+                Some(entry) => {
+                    let ended = deleted(entry, now)?;
+                    Ok((Some(entry.clone()), Edit::Remove(Box::new(ended))))
+                }
                 None => Ok((None, Edit::Keep)),
             })
             .await?;
@@ -272,7 +277,7 @@ impl RateLimiter {
 
     async fn change<T>(
         &self,
-        change: impl FnMut(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+        change: impl FnMut(Found<'_>) -> Result<(T, Edit), ConfigError>,
     ) -> Result<T, Rejection> {
         self.client.change(&self.name, change).await
     }

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex as Turns;
 use tokio::time::sleep;
 
-use crate::book::{BookEntry, BookError, Edit, PolicyBook, RedisBook, RedisSource};
+use super::client::{crowded, is_crowded, take_out_what_ended};
+use crate::book::{BYTES_A_NAME, BookEntry, BookError, Edit, RedisBook, RedisSource, at_leisure};
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::jitter::varied;
 use crate::limiter::Limiter;
-use crate::store::redis::{Shelf, varied};
+use crate::store::redis::Shelf;
 
 /// How often Redis is asked at most for names that are not known.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often a change is begun anew because somebody else has changed the book meanwhile.
 const MOST_TRIES: u32 = 32;
-/// How long an entry stays that has ended, so that no clock that is ahead takes out what others still use.
-const ENDED_FOR: Duration = Duration::from_secs(3_600);
 
 /// The book of a namespace.
 #[derive(Debug)]
@@ -107,33 +107,36 @@ impl Remote {
             let (answer, edit) = change(entry.as_deref())?;
             match edit {
                 Edit::Keep => return Ok(answer),
-                Edit::Put(entry) => draft.set(*entry),
-                Edit::Remove => {
+                Edit::Put(entry) => {
+                    take_out_what_ended(&draft, limits.now());
+                    if is_crowded(&draft, name) {
+                        return Err(crowded(name).into());
+                    }
+                    draft.set(*entry);
+                }
+                Edit::Remove(ended) => {
                     if !draft.remove(name) {
                         let expected = "a policy that stands in Redis";
                         return Err(ConfigError::invalid("policy to be deleted", name, expected).into());
                     }
+                    // What has ended would hide what counts again.
+                    if limits.book().get_beside_redis(name).is_none() {
+                        draft.set(*ended);
+                    }
+                    take_out_what_ended(&draft, limits.now());
                 }
             }
-            take_out_what_ended(&draft, limits);
             tries += 1;
-            match self.book.publish(&draft.to_toml(), replaced).await {
+            let names = draft.names().len();
+            let text = at_leisure(names * BYTES_A_NAME, move || Ok(draft.to_toml())).await;
+            let text = text.map_err(|error| rejection(error, "written"))?;
+            match self.book.publish(&text, replaced).await {
                 Ok(_) => return Ok(answer),
                 Err(BookError::Conflict { .. }) if tries < MOST_TRIES => {
                     sleep(varied(Duration::from_millis(2) * tries)).await;
                 }
                 Err(error) => return Err(rejection(error, "changed")),
             }
-        }
-    }
-}
-
-fn take_out_what_ended(draft: &PolicyBook, limits: &Limiter) {
-    let now = limits.now();
-    for name in draft.names() {
-        let end = draft.get(&name).and_then(|entry| entry.end());
-        if end.is_some_and(|end| end.after(ENDED_FOR) <= now) {
-            draft.remove(&name);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{identity, units};
 use crate::algorithm::Standing;
-use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
 use crate::error::ConfigError;
 use crate::few::Few;
 use crate::identity::Identity;
@@ -95,6 +95,7 @@ impl<'a> Ask<'a> {
             allowed: standing.fits(),
             origin,
             marks: Marks::default(),
+            parts: Parts::default(),
         }
     }
 

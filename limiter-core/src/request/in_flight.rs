@@ -68,6 +68,25 @@ impl<'a> InFlight<'a> {
     pub(crate) fn terms(&self) -> Terms {
         self.terms
     }
+
+    /// The same under the terms of a call that came later.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NeverFits`] where they never admit as much.
+    pub(crate) fn under(&self, terms: Terms) -> Result<Self, Rejection> {
+        if terms.cost > terms.max {
+            return Err(Rejection::NeverFits {
+                policy: self.limit().policy.clone(),
+                cost: Amount::from(terms.cost),
+                quota: Amount::from(terms.max),
+            });
+        }
+        Ok(Self {
+            terms,
+            ..self.clone()
+        })
+    }
 }
 
 impl Request<'_> {

@@ -3,12 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Registered, SitePolicy, Written};
+use crate::book::PolicyBook;
 use crate::context;
 use crate::error::ConfigError;
+use crate::limiter::Limiter;
 use crate::policy::Policy;
 
 /// Checks every annotation of the program: that its policy can be built, that no two functions share a budget by
 /// accident, and that those which share one by intention mean the same limit. Call it at start-up.
+///
+/// Policies that annotations name (`policy = "search"`) are looked up in the book of the task's limiter, else of the installed one, unless
+/// the function names its `limiter`: they have to be there, for whatever app, with an algorithm that the attribute can use. So call it after
+/// [`install`](crate::install), and after the book has been read. As long as a book in Redis is followed that has not been heard yet,
+/// a name may still come from there, and its absence is no mistake.
 ///
 /// It also finds limits of one function whose keys are written differently and which have no `group`, since no cluster
 /// could decide them together; unless the task's limiter, or else the installed one, is `standalone_only`, or the function
@@ -20,8 +27,12 @@ use crate::policy::Policy;
 pub fn verify_sites() -> Result<(), ConfigError> {
     let sites = || inventory::iter::<Registered>.into_iter().copied();
     let mut mistakes = mistakes(sites());
-    if !context::current_needs_no_cluster() {
+    let limiter = context::installed();
+    if !limiter.as_ref().is_some_and(Limiter::is_standalone_only) {
         mistakes.extend(apart(sites()));
+    }
+    if let Some(limiter) = &limiter {
+        mistakes.extend(misnamed(sites(), limiter.book()));
     }
     if mistakes.is_empty() {
         Ok(())
@@ -67,6 +78,45 @@ fn mistakes(sites: impl Iterator<Item = Registered>) -> Vec<String> {
         }
     }
     mistakes
+}
+
+/// The annotations that name a policy which is not in the book, or which they cannot use.
+fn misnamed(sites: impl Iterator<Item = Registered>, book: &PolicyBook) -> Vec<String> {
+    let by_name = |site: &Registered| matches!(site.policy, SitePolicy::Named) && !site.limiter;
+    let mistake = |site: Registered| {
+        let Some(entry) = book.get(site.name) else {
+            let told = format!(
+                "{}: no policy is called `{}` in the limiter's book, expected {}",
+                place(&site),
+                site.name,
+                names_of(book)
+            );
+            return Some(told).filter(|_| !book.awaits_redis());
+        };
+        let policy = entry.policy();
+        (policy.is_of_concurrency() != site.held).then(|| {
+            let expected = match site.held {
+                true => "a policy of concurrency, or the attribute of a rate",
+                false => "a policy of a rate, or `#[concurrency_limiter]`",
+            };
+            format!(
+                "{}: the limiter's book has {policy}, expected {expected}",
+                place(&site)
+            )
+        })
+    };
+    sites.filter(by_name).filter_map(mistake).collect()
+}
+
+/// The names that could have been meant, if they are few.
+fn names_of(book: &PolicyBook) -> String {
+    const MOST: usize = 10;
+    let names = book.names();
+    match names.len() {
+        0 => "a book that has policies".to_owned(),
+        1..=MOST => format!("one of `{}`", names.join("`, `")),
+        count => format!("one of its {count}"),
+    }
 }
 
 /// The functions whose limits no cluster could decide at one place. What is held is no part of the decision.
@@ -163,6 +213,46 @@ mod tests {
         assert!(
             found[0].contains(r#"have the keys "" and "{tenant}" and "{to}", expected the same key"#),
             "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_name_is_one_of_the_book_and_of_a_policy_that_the_attribute_can_use() {
+        let book = PolicyBook::new()
+            .with(five().unwrap())
+            .with(Policy::concurrency("export").max(3).build().unwrap());
+        let named = |name, held| Registered {
+            name,
+            held,
+            policy: SitePolicy::Named,
+            ..SITE
+        };
+        let told = |site: Registered| misnamed([site].into_iter(), &book);
+        assert_eq!(told(named("mail", false)), Vec::<String>::new());
+        assert_eq!(told(named("export", true)), Vec::<String>::new());
+        assert_eq!(
+            told(named("mial", false)),
+            [
+                "a::send (a.rs:3): no policy is called `mial` in the limiter's book, expected one of `export`, `mail`"
+            ]
+        );
+        assert!(
+            told(named("mail", true))[0]
+                .ends_with("expected a policy of concurrency, or the attribute of a rate")
+        );
+        assert!(
+            told(named("export", false))[0]
+                .contains("expected a policy of a rate, or `#[concurrency_limiter]`")
+        );
+        let elsewhere = Registered {
+            limiter: true,
+            ..named("mial", false)
+        };
+        assert!(told(elsewhere).is_empty(), "its limiter is not known");
+        let missing = misnamed([named("mail", false)].into_iter(), &PolicyBook::new());
+        assert!(
+            missing[0].ends_with("expected a book that has policies"),
+            "{missing:?}"
         );
     }
 

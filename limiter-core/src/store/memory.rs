@@ -158,7 +158,8 @@ impl MemoryStore {
             None => (&mut absent, true),
         };
         begin(state, decided_at);
-        let outcome = algorithm::step(algorithm, state, cost, now, mode);
+        let own = self.moment_of(algorithm, decided_at);
+        let outcome = algorithm::step(algorithm, state, cost, own.as_micros(), mode);
         // What costs nothing stores nothing, and neither does a denial.
         if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
             self.reserve(1).ok_or(NoRoom(now))?;
@@ -166,7 +167,17 @@ impl MemoryStore {
         }
         drop(table);
         self.sweep_some(now);
-        Ok((decided_at, outcome))
+        Ok((own, outcome))
+    }
+
+    /// The moment of a decision in the time in which a limit's state is kept: periods of the calendar go by that, and not by what
+    /// has passed since the process began.
+    #[inline]
+    fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> Timestamp {
+        match algorithm {
+            Algorithm::FixedWindow(window) if window.is_aligned() => self.clock.calendar(),
+            _ => decided_at,
+        }
     }
 
     /// Takes the states of several limits out, decides them as one, and puts them back.
@@ -202,10 +213,11 @@ impl MemoryStore {
                 cost: limit.cost,
                 state,
                 blocks: limit.blocks.is_some(),
+                now: self.moment_of(algorithm, decided_at).as_micros(),
             })
             .collect();
         let full = mode == Mode::Charge && self.reserve(new).is_none();
-        let outcomes = algorithm::decide(&mut slots, now, if full { Mode::Refuse } else { mode });
+        let outcomes = algorithm::decide(&mut slots, if full { Mode::Refuse } else { mode });
         drop(slots);
 
         let fits = outcomes.iter().all(|outcome| outcome.fits);
@@ -264,7 +276,8 @@ impl MemoryStore {
             Some(state) => (state, false),
             None => (&mut absent, true),
         };
-        let outcome = algorithm::change(algorithm, state, limit.cost, change, now);
+        let own = self.moment_of(algorithm, decided_at).as_micros();
+        let outcome = algorithm::change(algorithm, state, limit.cost, change, own);
         // Nothing is given back to what is not there.
         if is_new && !matches!(absent, State::Absent) {
             self.reserve(1).ok_or(NoRoom(now))?;

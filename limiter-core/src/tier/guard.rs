@@ -181,7 +181,15 @@ impl Guard {
             true => Box::pin(within(request.deadline(), self.inherit(request))).await?,
             false => None,
         };
-        let request = in_force.as_ref().unwrap_or(request);
+        self.change_as_asked(in_force.as_ref().unwrap_or(request), change)
+            .await
+    }
+
+    pub(super) async fn change_as_asked(
+        &self,
+        request: &Request<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
         let [limit] = &*request.limits else {
             return Ok(());
         };

@@ -1,6 +1,6 @@
 //! The answer when the store has none and nothing decides in its place.
 
-use crate::decision::{Decision, Marks, Origin, Rejection};
+use crate::decision::{Decision, Marks, Origin, Parts, Rejection};
 use crate::error::StoreError;
 use crate::few::Few;
 use crate::observe;
@@ -35,5 +35,6 @@ pub(crate) fn without_store(
         origin,
         store_error: Some(Box::new(error)),
         marks: Marks::default(),
+        parts: Parts::default(),
     })
 }

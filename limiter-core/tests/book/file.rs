@@ -265,3 +265,20 @@ fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
         assert_eq!(capacity(&book), 2);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_turns_into_another_kind_of_limit_is_refused() {
+    let (dir, book) = (Dir::new("turned"), PolicyBook::new());
+    let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
+    let held = "policy.p = { algorithm = 'concurrency', max = 3 }\npolicy.q = { algorithm = 'concurrency', max = 3 }\n";
+    dir.write(held);
+    until("it is refused", || followed.last_error().is_some()).await;
+    let told = followed.last_error().unwrap().to_string();
+    assert!(told.contains("policy `p` turns from p (token bucket"), "{told}");
+    assert_eq!((capacity(&book), book.get("q")), (2, None));
+    // What is taken out first may come back as whatever it likes.
+    dir.write("policy.q = { algorithm = 'concurrency', max = 3 }\n");
+    until("it is taken out", || book.get("p").is_none()).await;
+    dir.write(held);
+    until("it is there", || book.get("p").is_some()).await;
+}

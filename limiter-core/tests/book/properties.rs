@@ -106,7 +106,11 @@ fn entry() -> impl Strategy<Value = BookEntry> {
                         builder = builder.group(group);
                     }
                     if let Some((mode, on_denial, penalty, keys)) = extras {
-                        builder = builder.enforcement(mode).on_denial(on_denial);
+                        builder = builder.enforcement(mode);
+                        // Who is denied what is in flight has nothing to go on with.
+                        if kind < 5 || on_denial != OnDenial::Degrade {
+                            builder = builder.on_denial(on_denial);
+                        }
                         if let Some(keys) = keys {
                             builder = builder.allow_keys(keys.clone()).deny_keys(keys);
                         }

@@ -471,3 +471,26 @@ scaled = { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }
          text:12:10: policy.w.scaled is { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }, expected a token bucket, a funnel, a counter window or a fixed window"
     );
 }
+
+#[test]
+fn a_quota_of_a_key_whose_periods_cannot_begin_as_those_of_the_policy_is_a_mistake() {
+    let text = |window: &str| {
+        format!(
+            "policy.p = {{ algorithm = 'fixed_window', limit = 5, window = 'month', align = 'utc' }}\n\
+             override = [{{ policy = 'p', key = 'k', limit = 9, window = '{window}' }}]\n"
+        )
+    };
+    assert!(PolicyBook::from_toml(&text("1d")).is_ok());
+    let told = PolicyBook::from_toml(&text("7h")).unwrap_err().to_string();
+    assert!(
+        told.contains("override[0].window is 25200s, expected a week, or what makes a day"),
+        "{told}"
+    );
+    for (window, expected) in [
+        ("month", "`align`"),
+        ("1 month", "or `week`, or (of a fixed window) `month`"),
+    ] {
+        let told = PolicyBook::from_toml(&text(window)).unwrap_err().to_string();
+        assert!(told.contains(expected), "{told}");
+    }
+}

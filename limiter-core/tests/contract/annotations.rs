@@ -1,8 +1,8 @@
 //! Annotated functions: results that do not count, and budgets that are found by name and key parts.
 
-use limiter_core::{Limiter, Rejection, token_limiter, window_limiter};
+use limiter_core::{Limiter, OnDenial, Policy, Rejection, token_limiter, window_limiter};
 
-use crate::support::{Subject, secs};
+use crate::support::{PATIENT, Subject, secs};
 
 #[derive(Debug, PartialEq)]
 enum Failure {
@@ -101,4 +101,41 @@ pub(crate) async fn a_budget_is_found_by_name_and_key_parts(subject: Subject) {
     assert!(computed.key(["a:b"]).is_err(), "its key is an expression");
     let budget = computed.whole("a:b!").unwrap();
     assert_eq!(budget.peek().await.unwrap().remaining(), 2);
+}
+
+fn from_cache() -> Result<&'static str, Rejection> {
+    Ok("from the cache")
+}
+
+#[token_limiter(policy = "searches", limiter = limits, fallback = from_cache)]
+async fn search(limits: &Limiter) -> Result<&'static str, Rejection> {
+    let _ = limits;
+    Ok("fresh")
+}
+
+#[token_limiter(policy = "searches", limiter = limits, key = "counted", count_if = Result::is_ok)]
+async fn search_or_not(limits: &Limiter) -> Result<&'static str, Rejection> {
+    let _ = limits;
+    Ok("fresh")
+}
+
+/// A policy that degrades is a limit of annotated functions all the same: the fallback serves what is cheaper, and a function that has
+/// none is not called.
+pub(crate) async fn a_degraded_call_is_answered_by_the_fallback(subject: Subject) {
+    let (limits, book) = (&subject.limits, subject.limits.book());
+    let built = [Policy::token_bucket("searches"), Policy::funnel("searches")];
+    let [plain, paced] = built.map(|built| built.capacity(1).rate("1/h").deadline(PATIENT));
+    for (round, policy) in [plain, paced.paced()].into_iter().enumerate() {
+        let policy = policy.on_denial(OnDenial::Degrade).build().unwrap();
+        book.set(&policy);
+        for call in 0..3 {
+            let expected = if call == 0 { "fresh" } else { "from the cache" };
+            assert_eq!(search(limits).await.unwrap(), expected, "{round}: {call}");
+            let told = search_or_not(limits).await;
+            let is_limited = told
+                .as_ref()
+                .is_err_and(|told| told.is_limited() && told.retry_after().is_some());
+            assert_eq!(is_limited, call > 0, "{round}: {told:?}");
+        }
+    }
 }

@@ -85,7 +85,9 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
     let Rejection::Limited(denied) = denied else {
         unreachable!("{denied:?}")
     };
-    assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(LEASE)));
+    assert_eq!((denied.remaining(), denied.retry_after()), (0, None));
+    let outcome = denied.limits()[0].clone();
+    assert_eq!(outcome.retry_after(), LEASE, "should its holder be gone");
     assert_eq!(denied.reset_after(), LEASE);
     assert!(subject.limits.enter(&policy, "other").await.is_ok());
     permits.pop().unwrap().leave().await.unwrap();
@@ -340,6 +342,29 @@ pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject
     comes_to_remain(&subject, &small, 1).await;
 }
 
+/// Who waits under an old maximum holds up nobody under a new one, and is told if that never admits as much.
+pub(crate) async fn a_changed_maximum_counts_for_those_who_wait_too(subject: Subject) {
+    let (order, mut served) = mpsc::unbounded_channel();
+    let [small, large] = [concurrency(1), concurrency(4)];
+    let held = enter(&subject, &small, 1).await.unwrap();
+    let first = waiter(&subject, &small, (1, 1), &order);
+    settle(&subject, &small).await;
+    assert!(served.try_recv().is_err(), "there is no room under the old one");
+    let second = waiter(&subject, &large, (2, 2), &order);
+    let (one, two) = (next_of(&mut served).await, next_of(&mut served).await);
+    assert_eq!((one.0, two.0), (1, 2), "in order of arrival");
+    let third = waiter(&subject, &large, (3, 3), &order);
+    settle(&subject, &large).await;
+    let fourth = waiter(&subject, &concurrency(2), (4, 1), &order);
+    assert!(matches!(third.await.unwrap(), Err(Rejection::NeverFits { .. })));
+    drop((held, one, two));
+    let last = next_of(&mut served).await;
+    assert_eq!(last.0, 4);
+    for waiter in [first, second, fourth] {
+        waiter.await.unwrap().unwrap();
+    }
+}
+
 pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
     let policy = concurrency(2);
     let held = enter(&subject, &policy, 1).await.unwrap();
@@ -348,6 +373,57 @@ pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
     assert!(held.is_held());
     drop(held);
     comes_to_remain(&subject, &policy, 2).await;
+}
+
+/// On every store the same as a count: who is admitted, and every number that the answers tell.
+pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let policies = [concurrency(3), concurrency(6)];
+    let mut held: Vec<Permit> = Vec::new();
+    let mut costs: Vec<u64> = Vec::new();
+    for step in 0..300 {
+        let told = format!("step {step} of seed {seed}");
+        subject.clock.advance(millis(random.u64(0..1_500)));
+        let policy = &policies[random.usize(..2)];
+        let (max, before) = (policy.quota().whole(), costs.iter().sum::<u64>());
+        let (cost, action) = (random.u32(0..=3), random.u32(0..10));
+        if action < 4 && !held.is_empty() {
+            let place = random.usize(..held.len());
+            costs.swap_remove(place);
+            held.swap_remove(place).leave().await.unwrap();
+            continue;
+        }
+        let fits = cost == 0 || before + u64::from(cost) <= max;
+        let (decision, after) = if action < 6 {
+            let peeked = subject.limits.peek(policy, KEY).cost(cost).await.unwrap();
+            (peeked, before)
+        } else {
+            match enter(&subject, policy, cost).await {
+                Ok(permit) => {
+                    let decision = permit.decision().clone();
+                    held.push(permit);
+                    costs.push(cost.into());
+                    (decision, before + u64::from(cost))
+                }
+                Err(Rejection::Limited(denied)) => (*denied, before),
+                Err(other) => unreachable!("{told}: {other:?}"),
+            }
+        };
+        let reset_after = if after == 0 { Duration::ZERO } else { LEASE };
+        assert_eq!(
+            (
+                decision.is_allowed(),
+                decision.remaining(),
+                decision.retry_after(),
+                decision.reset_after()
+            ),
+            (fits, max.saturating_sub(after), None, reset_after),
+            "{told}: {cost} of {max} where {before} are held"
+        );
+        assert_eq!(decision.decided_at(), subject.clock.now(), "{told}");
+    }
+    assert!(held.iter().all(Permit::is_held));
 }
 
 /// Sixty-four tasks come and go, and some of them give up on the way.

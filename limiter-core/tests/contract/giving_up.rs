@@ -7,21 +7,32 @@ use limiter_core::{Allowed, Rejection, StoreErrorKind};
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, millis, one_of_each, secs, window};
 use crate::waiting::{answer, served, settle, waiter};
 
-pub(crate) async fn a_wait_that_cannot_succeed_ends_at_once(subject: Subject) {
+/// What is due too late may come back sooner, so a wait lasts as long as was said, and tells then what it was waiting for.
+pub(crate) async fn a_wait_that_is_too_short_lasts_as_long_as_was_said(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         let wait = subject.peek(&policy).await.retry_after().unwrap();
         let too_short = wait - Duration::from_micros(1);
-        let answer = answer(waiter(&subject, &policy, 1, too_short)).await;
+        let waiting = waiter(&subject, &policy, 1, too_short);
+        settle(&subject, &policy).await;
+        subject.clock.advance(too_short - Duration::from_micros(1));
+        settle(&subject, &policy).await;
+        assert!(!waiting.is_finished(), "{policy}");
+        subject.clock.advance(Duration::from_micros(1));
+        let answer = answer(waiting).await;
         let Err(Rejection::TimedOut { decision, limit }) = answer else {
             unreachable!("{answer:?}")
         };
+        assert_eq!(limit, too_short, "{policy}");
+        let denied = decision.unwrap();
         assert_eq!(
-            (decision.unwrap().retry_after(), limit),
-            (Some(wait), too_short),
+            denied.decided_at().after(denied.retry_after().unwrap()),
+            subject.clock.now().after(Duration::from_micros(1)),
             "{policy}"
         );
 
+        subject.limits.reset(&policy, KEY).await.unwrap();
+        subject.use_up(&policy).await;
         let long_enough = waiter(&subject, &policy, 1, wait);
         settle(&subject, &policy).await;
         subject.clock.advance(wait);
@@ -29,7 +40,20 @@ pub(crate) async fn a_wait_that_cannot_succeed_ends_at_once(subject: Subject) {
     }
 }
 
-/// The time in the queue counts: whose turn comes late has less left, and is told at once when it is not enough.
+/// What is due too late comes back in time: from a call that came to nothing, by a reset, by another policy.
+pub(crate) async fn who_waits_for_what_is_due_too_late_is_served_if_it_comes_back(subject: Subject) {
+    for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
+        let reserved = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
+        let waiting = waiter(&subject, &policy, 1, secs(30));
+        settle(&subject, &policy).await;
+        subject.clock.advance(secs(20));
+        settle(&subject, &policy).await;
+        reserved.settle(4).await.unwrap();
+        served(waiting).await;
+    }
+}
+
+/// The time in the queue counts: whose turn comes late has less left.
 pub(crate) async fn the_time_in_the_queue_counts(subject: Subject) {
     let policy = bucket("p", 5, 1);
     subject.use_up(&policy).await;
@@ -38,6 +62,8 @@ pub(crate) async fn the_time_in_the_queue_counts(subject: Subject) {
     settle(&subject, &policy).await;
     subject.clock.advance(secs(1));
     served(first).await;
+    settle(&subject, &policy).await;
+    subject.clock.advance(millis(500));
     let timed_out = answer(second).await;
     assert!(
         matches!(timed_out, Err(Rejection::TimedOut { .. })),
@@ -58,6 +84,8 @@ pub(crate) async fn the_deadline_is_for_all_tries_together(subject: Subject) {
     );
     settle(&subject, &one).await;
     subject.clock.advance(millis(500));
+    settle(&subject, &one).await;
+    subject.clock.advance(millis(200));
     let timed_out = answer(waiting).await;
     assert!(
         matches!(timed_out, Err(Rejection::TimedOut { .. })),

@@ -16,7 +16,7 @@ fn fixed(limit: u64) -> Policy {
 }
 
 /// The same policies with a tenth of their quota, and of their rate where they have one.
-fn pairs() -> [(Policy, Policy); 4] {
+pub(crate) fn pairs() -> [(Policy, Policy); 4] {
     [
         (bucket("b", 10, "1/s"), bucket("b", 100, "10/s")),
         (funnel("f", 10, "1/s"), funnel("f", 100, "10/s")),

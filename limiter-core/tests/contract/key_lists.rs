@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use limiter_core::{Ask, Enforcement, Key, OnDenial, Origin, Policy, Rejection};
 
-use crate::support::{KEY, Subject, bucket, secs};
+use crate::support::{KEY, PATIENT, Subject, bucket, secs};
 
 fn listed() -> Policy {
     Policy::token_bucket("listed")
@@ -13,6 +13,7 @@ fn listed() -> Policy {
         .allow_keys(["10.0.0.0/8", "2001:db8::/32", "probe:*", "bob"])
         .deny_keys(["10.6.0.0/16", "probe:evil", "eve"])
         .on_denial(OnDenial::Degrade)
+        .deadline(PATIENT)
         .build()
         .unwrap()
 }
@@ -125,4 +126,39 @@ pub(crate) async fn a_list_that_cannot_be_read_names_its_entry(_: Subject) {
             "{error}"
         );
     }
+}
+
+pub(crate) async fn no_colon_in_a_name_leads_out_of_a_list(subject: Subject) {
+    let of = |policy: Policy| {
+        let (limits, policy) = (subject.limits.clone(), policy);
+        async move |value: &str| {
+            let key = Key::from("user:").part(value);
+            let decision = limits.check(&policy, &key).await.unwrap();
+            (decision.is_allowed(), decision.origin() == Origin::KeyList)
+        }
+    };
+    let policy = |name: &str| Policy::token_bucket(name).capacity(9).rate(1).deadline(PATIENT);
+    let entries = ["user:2001:db8::1", "user:urn:*"];
+    let denied = of(policy("denied").deny_keys(entries).build().unwrap());
+    assert_eq!(denied("2001:db8::1").await, (false, true));
+    assert_eq!(denied("urn:bad").await, (false, true));
+    assert_eq!(denied("2001:db8::2").await, (true, false));
+    let allowed = of(policy("allowed").allow_keys(entries).build().unwrap());
+    assert_eq!(allowed("2001:db8::1").await, (true, true));
+    assert_eq!(
+        allowed("urn:good").await,
+        (true, false),
+        "no name brings its owner onto a list"
+    );
+
+    let held = Policy::concurrency("held")
+        .max(1)
+        .deadline(PATIENT)
+        .deny_keys(entries);
+    let held = held.build().unwrap();
+    let entered = subject
+        .limits
+        .enter(&held, Key::from("user:").part("urn:bad"))
+        .await;
+    assert!(matches!(entered, Err(Rejection::Forbidden { .. })), "{entered:?}");
 }

@@ -1,8 +1,8 @@
 //! Policies that are asked for by name.
 
-use limiter_core::{Amount, Key, Origin, Override, Rejection};
+use limiter_core::{Amount, Key, OnDenial, Origin, Override, Policy, Rejection};
 
-use crate::support::{KEY, Subject, bucket, funnel, left, micros, secs, wait_of, window};
+use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
 
 pub(crate) async fn a_name_and_its_policy_are_one_limit(subject: Subject) {
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
@@ -128,4 +128,108 @@ pub(crate) async fn named_and_given_policies_are_decided_together(subject: Subje
     assert_eq!(denied.denied_by().unwrap().policy().name(), "daily");
     assert_eq!(limits.named("daily").peek(KEY).await.unwrap().remaining(), 0);
     assert_eq!(subject.remaining(&burst).await.whole(), 3);
+}
+
+pub(crate) async fn whatever_can_be_asked_of_a_policy_can_be_asked_by_its_name(subject: Subject) {
+    let (limits, book) = (&subject.limits, subject.limits.book());
+    for configured in [false, true] {
+        let export = limits.named("export");
+        let permits = [
+            export.enter(KEY).await.unwrap(),
+            export.enter(KEY).cost(1).await.unwrap(),
+        ];
+        assert_eq!(export.enter(KEY).up_to(secs(0)).await.is_err(), configured);
+        drop(permits);
+
+        let tokens = limits.named("tokens");
+        let reservation = tokens.reserve(KEY).cost(80).await.unwrap();
+        assert_eq!(
+            tokens.reserve(KEY).cost(30).up_to(secs(0)).await.is_err(),
+            configured
+        );
+        reservation.settle(30).await.unwrap();
+        let each = tokens.reserve(KEY).cost(20).await.unwrap();
+        each.settle_each([30]).await.unwrap();
+        tokens.charge(KEY).cost(50).await.unwrap();
+        let owing = tokens.peek(KEY).await.unwrap();
+        assert_eq!(owing.is_allowed(), !configured, "{owing:?}");
+        tokens.refund(KEY).cost(20).await.unwrap();
+        assert_eq!(tokens.blocked_until(KEY).await.unwrap(), None);
+
+        let cheap = limits.named("cheap");
+        assert!(!cheap.admit(KEY).await.unwrap().is_degraded());
+        assert_eq!(cheap.admit(KEY).await.unwrap().is_degraded(), configured);
+
+        book.set(
+            Policy::concurrency("export")
+                .max(2)
+                .deadline(PATIENT)
+                .build()
+                .unwrap(),
+        );
+        book.set(bucket("tokens", 100, "1/h"));
+        let cheap = Policy::token_bucket("cheap")
+            .capacity(1)
+            .rate("1/h")
+            .deadline(PATIENT);
+        book.set(cheap.on_denial(OnDenial::Degrade).build().unwrap());
+    }
+}
+
+pub(crate) async fn a_quota_of_a_key_is_found_wherever_its_colons_came_from(subject: Subject) {
+    let book = subject.limits.book();
+    book.set(bucket("p", 1, "1/h"));
+    let named = subject.limits.named("p");
+    let user = |value: &str| Key::from("user:").part(value);
+    let has = async |key: &Key<'_>| named.peek(key).await.unwrap().remaining();
+    book.set_override(Override::new(bucket("p", 5, "1/h"), "user:2001:db8::7"))
+        .unwrap();
+    assert_eq!(has(&user("2001:db8::7")).await, 5);
+    assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
+    assert_eq!(has(&user("2001:db8::8")).await, 1);
+    // One that says where the colons came from counts before.
+    book.set_override(Override::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
+        .unwrap();
+    assert_eq!(has(&user("2001:db8::7")).await, 9);
+    assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
+    assert!(
+        named
+            .check(user("2001:db8::7"))
+            .cost(9)
+            .await
+            .unwrap()
+            .is_allowed()
+    );
+    assert_eq!(
+        has(&Key::from("user:2001:db8::7")).await,
+        5,
+        "each key has its own state"
+    );
+}
+
+pub(crate) async fn a_quota_of_a_key_begins_its_periods_as_the_policy_does(subject: Subject) {
+    let (book, clock) = (subject.limits.book(), &subject.clock);
+    let hour = |limit: u32| {
+        Policy::fixed_window("p")
+            .limit(limit)
+            .window("1h")
+            .deadline(PATIENT)
+    };
+    book.set(hour(1).aligned("utc").build().unwrap());
+    book.set_override(Override::new(hour(2).build().unwrap(), KEY))
+        .unwrap();
+    let named = subject.limits.named("p");
+    let into_the_hour = clock.now().as_micros() % 3_600_000_000;
+    clock.advance(micros(3_600_000_000 - into_the_hour) + secs(3_000));
+    assert!(named.check(KEY).cost(2).await.unwrap().is_allowed());
+    assert_eq!(wait_of(&named.check(KEY).await.unwrap()), secs(600));
+
+    let odd = Policy::fixed_window("p").limit(2).window("7h").build().unwrap();
+    let refused = book.set_override(Override::new(odd, "odd")).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("expected a window that can begin as those of p"),
+        "{refused}"
+    );
 }

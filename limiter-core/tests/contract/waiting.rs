@@ -251,6 +251,43 @@ pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_o
     served(alone).await;
 }
 
+/// Who waits under an old policy holds up nobody who comes under a new one, and is served by that, too.
+pub(crate) async fn who_comes_under_another_policy_is_not_held_up_by_those_before(subject: Subject) {
+    let policies = [
+        [bucket("b", 5, "1/h"), bucket("b", 5, "100/s")],
+        [funnel("f", 5, "1/h"), funnel("f", 5, "100/s")],
+        [window("w", 1, "1h"), window("w", 100, "1s")],
+    ];
+    for [old, new] in policies {
+        subject.use_up(&old).await;
+        let first = waiter(&subject, &old, 1, secs(7_200));
+        settle(&subject, &old).await;
+        let second = waiter(&subject, &new, 1, secs(2));
+        settle(&subject, &old).await;
+        subject.clock.advance(secs(1));
+        served(first).await;
+        served(second).await;
+    }
+}
+
+/// What a new policy never admits holds up nobody, and is told so.
+pub(crate) async fn who_wants_more_than_a_new_policy_ever_admits_is_told_so(subject: Subject) {
+    for [old, new] in [
+        [bucket("b", 5, "1/h"), bucket("b", 2, "1/s")],
+        [window("w", 5, "1h"), window("w", 2, "1s")],
+    ] {
+        subject.use_up(&old).await;
+        let much = waiter(&subject, &old, 3, secs(7_200));
+        settle(&subject, &old).await;
+        let little = waiter(&subject, &new, 1, secs(60));
+        let told = answer(much).await;
+        assert!(matches!(told, Err(Rejection::NeverFits { .. })), "{told:?}");
+        settle(&subject, &old).await;
+        subject.clock.advance(secs(4));
+        served(little).await;
+    }
+}
+
 /// It keeps its place and its permit, and not those of the others.
 pub(crate) async fn a_waiter_that_is_not_polled_holds_up_its_line_for_a_while_only(subject: Subject) {
     for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 1, "1s")] {

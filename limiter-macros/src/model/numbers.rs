@@ -34,7 +34,7 @@ impl Algorithm {
             Self::Token { capacity, rate } | Self::Funnel { capacity, rate, .. } => {
                 capacity.is_constant(is_item) && rate.is_constant(is_item)
             }
-            Self::Window { limit, window } | Self::CounterWindow { limit, window } => {
+            Self::Window { limit, window, .. } | Self::CounterWindow { limit, window } => {
                 limit.is_constant(is_item) && window.is_constant(is_item)
             }
             Self::FixedWindow { limit, window, .. } => {

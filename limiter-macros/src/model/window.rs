@@ -76,7 +76,12 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
         }
     };
     if kind == Kind::Exact {
-        return Some(Algorithm::Window { limit, window });
+        let unspelled = spelled.is_none();
+        return Some(Algorithm::Window {
+            limit,
+            window,
+            unspelled,
+        });
     }
     if matches!(window, Period::Literal(micros) if micros > MAX_COUNTED) {
         diagnostics.at(span, "the window of a `kind = counter` is at most 50 days");

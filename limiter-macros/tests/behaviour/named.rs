@@ -1,8 +1,10 @@
 //! Policies that stand in a book.
 
+use std::time::Duration;
+
 use limiter_core::{
-    Limiter, ManualClock, OnNotConfigured, Policy, PolicyBook, Rejection, concurrency_limiter, token_limiter,
-    window_limiter, with_limiter,
+    Limiter, ManualClock, OnDenial, OnNotConfigured, Policy, PolicyBook, Rejection, concurrency_limiter,
+    token_limiter, window_limiter, with_limiter,
 };
 
 fn slow() -> Result<&'static str, Rejection> {
@@ -116,6 +118,27 @@ async fn a_policy_of_concurrency_needs_an_attribute_that_holds() {
     with_limiter(with_book(&book), async {
         assert_eq!(search("ann").await.unwrap(), "slow down");
         assert!(matches!(send("ann").await, Ok("sent")));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_in_flight_waits_as_its_policy_says() {
+    let policy = Policy::concurrency("export").max(1);
+    let policy = policy
+        .on_denial(OnDenial::Wait(Duration::from_secs(60)))
+        .build()
+        .unwrap();
+    let book = PolicyBook::new();
+    book.set(policy.clone());
+    let limits = with_book(&book);
+    let held = limits.enter(&policy, "ann").await.unwrap();
+    with_limiter(limits, async {
+        let mut waiting = Box::pin(export("ann", None));
+        let at_once = tokio::time::timeout(Duration::from_millis(20), &mut waiting).await;
+        assert!(at_once.is_err(), "{at_once:?}");
+        drop(held);
+        assert_eq!(waiting.await.unwrap(), "all of ann");
     })
     .await;
 }

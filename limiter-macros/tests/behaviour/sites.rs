@@ -1,24 +1,67 @@
 //! The list of annotated functions.
 
-use limiter_core::{ConfigError, Limiter, sites, verify_sites, with_limiter};
+use limiter_core::{ConfigError, Limiter, Policy, PolicyBook, sites, verify_sites, with_limiter};
 
 #[test]
 fn every_annotation_of_this_program_can_be_used_but_one() {
     let Err(ConfigError::Sites { mistakes }) = verify_sites() else {
         panic!("limits of different groups are a mistake")
     };
-    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    assert_eq!(mistakes.len(), 2, "{mistakes:?}");
     assert!(
-        mistakes[0].starts_with("behaviour::several::other_groups (")
-            && mistakes[0].contains(r#"have the keys "{a}" and "{b}""#),
+        mistakes[0].starts_with("behaviour::windows::large (")
+            && mistakes[0]
+                .contains("limit is `10001`, expected at most 10000, since an exact window takes 8 bytes"),
+        "{mistakes:?}"
+    );
+    assert!(
+        mistakes[1].starts_with("behaviour::several::other_groups (")
+            && mistakes[1].contains(r#"have the keys "{a}" and "{b}""#),
         "{mistakes:?}"
     );
 }
 
 #[tokio::test]
-async fn different_groups_are_no_mistake_where_no_cluster_will_be() {
-    let standalone = Limiter::in_process().standalone_only().build();
-    assert_eq!(with_limiter(standalone, async { verify_sites() }).await, Ok(()));
+async fn a_policy_that_is_named_is_in_the_book_and_fits_its_attribute() {
+    let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
+    let held = |name: &str| Policy::concurrency(name).max(5).build().unwrap();
+    let told = async |book: PolicyBook| {
+        let limits = Limiter::in_process().book(&book).standalone_only().build();
+        let Err(ConfigError::Sites { mistakes }) = with_limiter(limits, async { verify_sites() }).await
+        else {
+            panic!("a limit that is too large is a mistake")
+        };
+        assert!(
+            mistakes[0].starts_with("behaviour::windows::large ("),
+            "{mistakes:?}"
+        );
+        mistakes[1..].to_vec()
+    };
+    let book = PolicyBook::new()
+        .with(bucket("search"))
+        .with(bucket("sms"))
+        .with(held("export"));
+    assert_eq!(told(book.clone()).await, Vec::<String>::new());
+    book.remove("sms");
+    book.remove("export");
+    book.set(bucket("export"));
+    let mut mistakes = told(book).await;
+    mistakes.sort();
+    let [export, send] = &mistakes[..] else {
+        panic!("{mistakes:?}")
+    };
+    assert!(
+        export.starts_with("behaviour::named::export (")
+            && export.ends_with("expected a policy of concurrency, or the attribute of a rate"),
+        "{export}"
+    );
+    assert!(
+        send.starts_with("behaviour::named::send (")
+            && send.ends_with(
+                "no policy is called `sms` in the limiter's book, expected one of `export`, `search`"
+            ),
+        "{send}"
+    );
 }
 
 #[test]

@@ -23,6 +23,35 @@ async fn month(limit: u64) -> Result<(), Rejection> {
     Ok(())
 }
 
+const LARGE: u32 = 10_001;
+
+#[window_limiter(limit = LARGE, window = "10s")]
+async fn large() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[window_limiter(limit = LARGE, window = "10s", kind = exact)]
+async fn spelled() -> Result<(), Rejection> {
+    Ok(())
+}
+
+/// What a call computes is nobody's mistake.
+#[window_limiter(limit = limit, window = "10s")]
+async fn computed(limit: u32) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_large_constant_of_an_exact_window_is_spelled_out() {
+    let (limits, _) = fresh();
+    with_limiter(limits, async {
+        let refused = large().await;
+        assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
+        assert!(spelled().await.is_ok() && computed(LARGE).await.is_ok());
+    })
+    .await;
+}
+
 #[funnel_limiter(capacity = 3, rate = 1, paced)]
 async fn paced() -> Result<(), Rejection> {
     Ok(())

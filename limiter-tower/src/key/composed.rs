@@ -17,6 +17,10 @@ struct Composed {
 
 impl Composed {
     /// Adds the next one; gives back what ends the matter.
+    #[expect(
+        clippy::result_large_err,
+        reason = "it is the answer, and moves no further than an answer does"
+    )]
     fn add(&mut self, answer: Answer<'_>) -> Result<(), Answer<'static>> {
         match answer {
             Answer::Key(key) if self.rest.is_empty() => self.key = Some(joined(self.key.take(), &key)),

@@ -9,7 +9,7 @@ use limiter_core::Rejection;
 
 use super::RateLimitLayer;
 use crate::headers::Dialect;
-use crate::respond::{Hook, Responder};
+use crate::respond::Answers;
 
 /// What clients are told.
 impl<K> RateLimitLayer<K> {
@@ -48,7 +48,7 @@ impl<K> RateLimitLayer<K> {
     /// # }).unwrap();
     /// ```
     pub fn headers(self, dialect: Dialect) -> Self {
-        self.responding(|responder| responder.dialect = dialect)
+        self.answering(|answers| answers.headers(dialect))
     }
 
     /// Answers HTTP clients with a sentence of plain text. Default: a problem in JSON (`application/problem+json`, RFC 9457), as
@@ -65,7 +65,7 @@ impl<K> RateLimitLayer<K> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     pub fn plain_text(self) -> Self {
-        self.responding(|responder| responder.plain_text = true)
+        self.answering(Answers::plain_text)
     }
 
     /// Forms the answer to a request that the limiter rejects of the one that it would be given: with its status, its headers
@@ -111,7 +111,7 @@ impl<K> RateLimitLayer<K> {
         F: Fn(&Rejection, Response<Bytes>) -> Response<T> + Send + Sync + 'static,
         T: Into<Bytes>,
     {
-        self.responding(|responder| responder.hook = Some(Arc::new(Hook::new(form))))
+        self.answering(|answers| answers.respond_with(form))
     }
 
     /// The domain of the reasons that gRPC clients are told in `ErrorInfo`: the service's name by which people know it,
@@ -128,8 +128,7 @@ impl<K> RateLimitLayer<K> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     pub fn grpc_domain(self, domain: impl Into<Cow<'static, str>>) -> Self {
-        let domain = domain.into();
-        self.responding(|responder| responder.domain = domain)
+        self.answering(|answers| answers.grpc_domain(domain))
     }
 
     /// Tells who decided in a header of this name, on responses to allowed requests and to those that a decision denies: `redis`,
@@ -161,11 +160,16 @@ impl<K> RateLimitLayer<K> {
     /// # }).unwrap();
     /// ```
     pub fn with_origin_header(self, name: HeaderName) -> Self {
-        self.responding(|responder| responder.origin = Some(name))
+        self.answering(|answers| answers.with_origin_header(name))
     }
 
-    fn responding(mut self, change: impl FnOnce(&mut Responder)) -> Self {
-        change(Arc::make_mut(&mut self.limits).responder_mut());
+    /// Answers so, which takes the place of what the setters above have said: for several layers that are to answer alike.
+    pub fn answers(self, answers: &Answers) -> Self {
+        self.answering(|_| answers.clone())
+    }
+
+    fn answering(mut self, change: impl FnOnce(Answers) -> Answers) -> Self {
+        Arc::make_mut(&mut self.limits).responder_mut().change(change);
         self
     }
 }

@@ -7,12 +7,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::{too_high, unnumbered};
-use crate::book::follow::{Trouble, WeakBook, reason};
+use crate::book::follow::{Trouble, WeakBook, at_leisure, reason};
 use crate::book::text::parse;
 use crate::book::{BookError, PolicyBook};
 use crate::error::StoreErrorKind;
+use crate::jitter::varied;
 use crate::observe;
-use crate::store::redis::{Shelf, Stored, varied};
+use crate::store::redis::{Shelf, Stored};
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -113,6 +114,9 @@ impl Following {
         };
         // Of an outage others say enough.
         let is_outage = matches!(&error, BookError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
+        if !is_outage {
+            observe::book_refused("redis");
+        }
         let reason = reason(&error);
         if self.trouble.is_new(error) && !is_outage {
             tracing::warn!(key, %reason, "the book in Redis is refused, and the last policies stay");
@@ -135,7 +139,10 @@ impl Following {
                 stored = self.shelf.read(known, patience).await?;
             }
         }
-        let taken = self.take(book, stored, known);
+        let taken = self.take(book, stored, known).await;
+        if matches!(taken, Ok(()) | Err((Some(_), _))) {
+            book.redis_is_heard();
+        }
         *self.refused() = match &taken {
             Err((Some(revision), error)) => Some(Refused {
                 revision: *revision,
@@ -148,7 +155,12 @@ impl Following {
     }
 
     /// The same of what was found. An error has the revision of a text that is refused.
-    fn take(&self, book: &PolicyBook, stored: Stored, known: u64) -> Result<(), (Option<u64>, BookError)> {
+    async fn take(
+        &self,
+        book: &PolicyBook,
+        stored: Stored,
+        known: u64,
+    ) -> Result<(), (Option<u64>, BookError)> {
         let older = |found| Err((None, BookError::Older { found, seen: known }));
         match stored {
             Stored::Nothing if known == 0 => Ok(()),
@@ -159,8 +171,15 @@ impl Following {
             Stored::Revision(_, None) => Ok(()),
             Stored::Revision(revision, Some(text)) => {
                 let key = self.shelf.key();
-                let page = parse(key, &text).map_err(|error| (Some(revision), error))?;
-                if book.adopt_published(revision, page) {
+                let reading = {
+                    let (key, book) = (key.to_owned(), book.clone());
+                    at_leisure(text.len(), move || {
+                        let page = parse(&key, &text)?;
+                        book.refuse_turned(&key, &page)?;
+                        Ok(book.adopt_published(revision, page))
+                    })
+                };
+                if reading.await.map_err(|error| (Some(revision), error))? {
                     tracing::info!(key, revision, "the policies in Redis have changed");
                 }
                 Ok(())

@@ -163,7 +163,15 @@ fn read_override(
         };
         // A policy that has a mistake is not there, and says enough.
         let base = page.entries.get(name).map(|entry| entry.policy());
-        if base.is_some_and(|base| page.has_override(&own, base)) {
+        if base.is_some_and(|base| !base.can_have_quota_of(own.policy())) {
+            let told = format!(
+                "{}.window is {:?}, expected a week, or what makes a day a whole number of times, since the periods of the policy are \
+                 aligned (or `align` with a month)",
+                field.path,
+                own.policy().window()
+            );
+            report.tell(field.at, told);
+        } else if base.is_some_and(|base| page.has_override(&own, base)) {
             let told = format!(
                 "{} is for a policy and key that stand further up already",
                 field.path

@@ -96,6 +96,18 @@ impl<'a> IntoFuture for Admit<'a> {
     }
 }
 
+impl Allowed {
+    /// The same for a call that cannot be told to serve something cheaper: what is degraded is denied.
+    pub(crate) fn or_denied(self) -> Result<Self, Rejection> {
+        let mut decision = self.into_decision();
+        if decision.is_degraded() {
+            decision.allowed = false;
+            decision.marks = decision.marks.without(Marks::DEGRADED);
+        }
+        decision.require()
+    }
+}
+
 impl Decision {
     /// What a policy that degrades makes of it: only what its limits deny goes on.
     fn or_degraded(mut self) -> Result<Allowed, Rejection> {

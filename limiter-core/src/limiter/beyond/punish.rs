@@ -1,5 +1,9 @@
 //! What a denial comes to under a policy with a penalty.
 
+use std::time::Duration;
+#[cfg(feature = "redis")]
+use std::time::Instant;
+
 use crate::algorithm::{Mode, Standing};
 use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
@@ -51,12 +55,25 @@ impl Limiter {
         }
     }
 
-    /// Counts a denial of these, which were decided as one. If it is one too many, the decision says so.
-    pub(in crate::limiter) async fn punish(&self, asks: &[Ask<'_>], mode: Mode, denied: &mut Decision) {
+    /// Counts a denial of these, which were decided as one. If it is one too many, the decision says so, where that can be had in
+    /// what is left of the call's time.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(unused_variables, reason = "a store in this process answers at once")
+    )]
+    pub(in crate::limiter) async fn punish(
+        &self,
+        asks: &[Ask<'_>],
+        mode: Mode,
+        denied: &mut Decision,
+        left: Duration,
+    ) {
         let by_store = matches!(denied.origin, Origin::Memory | Origin::Redis | Origin::DenyCache);
         if mode != Mode::Charge || !by_store || denied.is_blocked() {
             return;
         }
+        #[cfg(feature = "redis")]
+        let started = Instant::now();
         for (ask, outcome) in asks.iter().zip(&mut *denied.limits) {
             let Some(punishing) = ask.policy().punishing().filter(|_| !outcome.is_allowed()) else {
                 continue;
@@ -64,7 +81,10 @@ impl Limiter {
             let blocked = match &self.inner.backend {
                 Backend::Memory(store) => count_now(store, punishing, ask),
                 #[cfg(feature = "redis")]
-                Backend::Redis(guard) => self.count(guard, ask).await,
+                Backend::Redis(guard) => {
+                    let left = left.saturating_sub(started.elapsed());
+                    self.count(guard, ask, left).await
+                }
             };
             if let Some(micros) = blocked {
                 let blocked = outcome.outcome().blocked_for(micros);
@@ -100,7 +120,7 @@ fn told_in_vain(policy: &Policy, error: &StoreError) {
 #[cfg(feature = "redis")]
 mod redis {
     use std::sync::Arc;
-    use std::time::Instant;
+    use std::time::Duration;
 
     use super::{Ask, Backend, Denied, Due, Key, Limiter, TOLD_WITHIN, told_in_vain};
     use crate::identity::Identity;
@@ -108,9 +128,8 @@ mod redis {
 
     impl Limiter {
         /// Counts a denial with others, to be told with them: for how many microseconds the key is blocked, if it is now. Whoever
-        /// tells it goes on if the caller does not wait for it any more.
-        pub(super) async fn count(&self, guard: &Guard, ask: &Ask<'_>) -> Option<u64> {
-            let started = Instant::now();
+        /// tells it goes on if the caller does not wait for it any more, as it does for so long at most.
+        pub(super) async fn count(&self, guard: &Guard, ask: &Ask<'_>, left: Duration) -> Option<u64> {
             // One that has no identity was not decided.
             let (identity, _) = ask.charge().ok()?;
             let policy = ask.policy();
@@ -128,8 +147,10 @@ mod redis {
                 Due::Now(denials) => {
                     let limiter = self.clone();
                     let telling = tokio::spawn(async move { limiter.tell(&denied, denials).await });
-                    let patience = policy.deadline().saturating_sub(started.elapsed());
-                    tokio::time::timeout(patience, telling).await.ok()?.ok()?
+                    tokio::time::timeout(left.min(policy.deadline()), telling)
+                        .await
+                        .ok()?
+                        .ok()?
                 }
             }
         }

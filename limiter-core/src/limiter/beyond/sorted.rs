@@ -1,12 +1,13 @@
 //! A call whose policies, or whose limiter, say more than a store knows: lists of keys, shadow, off, penalties. What a store is to
 //! decide is found out first; calls that say nothing of the kind never come here.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, Outcome, Standing};
-use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Part, Parts, Rejection};
 use crate::error::StoreError;
 use crate::few::Few;
+use crate::limiter::settling::{Held, Reservation};
 use crate::limiter::{Check, Limiter, WaitingRoom};
 use crate::observe;
 use crate::policy::{Enforcement, Policy};
@@ -17,10 +18,12 @@ use crate::request::{Ask, Request};
 pub(in crate::limiter) struct Sorted<'a> {
     limiter: &'a Limiter,
     mode: Mode,
+    /// How many limits there are.
+    asked: usize,
     /// Decided as one, and obeyed.
-    enforced: Part<'a>,
+    enforced: Group<'a>,
     /// Decided as one after these, if they allow the call, and told.
-    shadow: Part<'a>,
+    shadow: Group<'a>,
     /// Whether any limit is enforced, also by a list.
     enforces: bool,
     /// The first policy that denies its key by a list …
@@ -29,11 +32,13 @@ pub(in crate::limiter) struct Sorted<'a> {
     would_forbid: bool,
     /// Whether some policy allows its key by a list.
     listed: bool,
+    /// Policies that have no part in the decision: who excuses the call, and whether they would deny it.
+    excused: Vec<(&'a Policy, Origin, bool)>,
 }
 
 /// Limits that are decided together, and the numbers under which they were asked for.
 #[derive(Debug, Default)]
-struct Part<'a> {
+struct Group<'a> {
     asks: Vec<Ask<'a>>,
     places: Vec<usize>,
 }
@@ -44,12 +49,14 @@ impl<'a> Sorted<'a> {
         let mut sorted = Self {
             limiter,
             mode,
-            enforced: Part::default(),
-            shadow: Part::default(),
+            asked: asks.len(),
+            enforced: Group::default(),
+            shadow: Group::default(),
             enforces: false,
             forbidden: None,
             would_forbid: false,
             listed: false,
+            excused: Vec::new(),
         };
         let whole = limiter.enforcement();
         for (place, ask) in asks.into_iter().enumerate() {
@@ -62,18 +69,21 @@ impl<'a> Sorted<'a> {
         let policy = ask.policy();
         let enforcement = policy.enforcement().max(whole);
         if enforcement == Enforcement::Off {
+            self.excused.push((policy, Origin::Off, false));
             return;
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         self.enforces |= is_enforced;
-        if policy.deny_keys().is_some_and(|list| list.has(ask.key())) {
+        if policy.deny_keys().is_some_and(|list| list.denies(ask.key())) {
             if is_enforced {
                 self.forbidden.get_or_insert(policy);
             } else {
                 self.would_forbid = true;
+                self.excused.push((policy, Origin::KeyList, true));
             }
-        } else if policy.allow_keys().is_some_and(|list| list.has(ask.key())) {
+        } else if policy.allow_keys().is_some_and(|list| list.allows(ask.key())) {
             self.listed = true;
+            self.excused.push((policy, Origin::KeyList, false));
         } else {
             let part = if is_enforced {
                 &mut self.enforced
@@ -86,16 +96,43 @@ impl<'a> Sorted<'a> {
     }
 
     /// The decision that all of this comes to.
-    pub(in crate::limiter) async fn decide(self) -> Result<Decision, Rejection> {
+    pub(in crate::limiter) async fn decide(mut self) -> Result<Decision, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
         let answer = self.decide_all().await;
         observe::answered(policies.iter().copied(), mode, &answer);
+        if answer.as_ref().is_ok_and(Decision::is_allowed) {
+            count_excused(mode, &excused);
+        }
+        answer
+    }
+
+    /// The same for a call that waits for those of its limits that are enforced.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
+    pub(in crate::limiter) async fn acquire(
+        mut self,
+        up_to: Duration,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
+        let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
+        let in_shadow = self.shadow.asks.len();
+        let answer = self.acquire_all(up_to, room).await;
+        // Those in shadow come first in these, and are not asked where the others deny.
+        let skipped = if answer.is_ok() { 0 } else { in_shadow };
+        observe::waited(policies.iter().copied().skip(skipped), mode, &answer);
+        if answer.is_ok() {
+            count_excused(mode, &excused);
+        }
         answer
     }
 
     /// Of all that is asked, or, where nothing is, the one that forbids it.
     fn policies(&self) -> Vec<&'a Policy> {
-        let asked = self.enforced.asks.iter().chain(&self.shadow.asks);
+        let asked = self.shadow.asks.iter().chain(&self.enforced.asks);
         asked.map(Ask::policy).chain(self.forbidden).collect()
     }
 
@@ -103,21 +140,24 @@ impl<'a> Sorted<'a> {
         if let Some(decided) = self.at_once()? {
             return Ok(decided);
         }
-        let asks = std::mem::take(&mut self.enforced.asks);
+        let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
+        let mut left = Duration::MAX;
         let enforced = if asks.is_empty() {
             None
         } else {
+            let deadline = deadline(&asks);
             let decision = self.limiter.decide_and_punish(asks, self.mode).await?;
             if !decision.is_allowed() {
                 return Ok(decision);
             }
+            left = deadline.saturating_sub(started.elapsed());
             Some(decision)
         };
-        Ok(self.with_shadow(enforced).await)
+        let shadow = self.ask_shadow(left).await;
+        Ok(self.both(enforced, shadow))
     }
 
-    /// The same for a call that waits for those of its limits that are enforced.
-    pub(in crate::limiter) async fn acquire(
+    async fn acquire_all(
         mut self,
         up_to: Duration,
         room: Option<&WaitingRoom>,
@@ -125,26 +165,36 @@ impl<'a> Sorted<'a> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
-        let asks = std::mem::take(&mut self.enforced.asks);
-        let enforced = if asks.is_empty() {
-            None
-        } else {
-            let mut request = Request::new(asks.iter().cloned(), self.mode, self.limiter.inner.any_groups)?;
-            request.add_blocks();
-            let mut answer = self.limiter.wait(&request, up_to, room).await;
-            if let Err(
-                Rejection::TimedOut {
-                    decision: Some(denied),
-                    ..
-                }
-                | Rejection::Limited(denied),
-            ) = &mut answer
-            {
-                self.limiter.punish(&asks, self.mode, denied).await;
-            }
-            Some(answer?.into_decision())
+        let limiter = self.limiter;
+        let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
+        if asks.is_empty() {
+            let shadow = self.ask_shadow(Duration::MAX).await;
+            return self.both(None, shadow).require();
+        }
+        let ends = limiter.now().after(up_to);
+        let left = || match up_to.is_zero() {
+            // It is a check.
+            true => deadline(&asks).saturating_sub(started.elapsed()),
+            false => limiter.patience(ends, up_to),
         };
-        self.with_shadow(enforced).await.require()
+        let mut request = Request::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
+        request.add_blocks();
+        let mut answer = limiter.wait_uncounted(&request, up_to, room).await;
+        if let Err(
+            Rejection::TimedOut {
+                decision: Some(denied),
+                ..
+            }
+            | Rejection::Limited(denied),
+        ) = &mut answer
+        {
+            limiter.punish(&asks, self.mode, denied, left()).await;
+        }
+        let mut grant = Held::new(Reservation::of_request(limiter, &request, answer?));
+        let shadow = self.ask_shadow(left()).await;
+        // It is taken here alone.
+        let enforced = grant.take().map(Allowed::into_decision);
+        self.both(enforced, shadow).require()
     }
 
     /// The decision, where no store has to be asked for it.
@@ -169,26 +219,59 @@ impl<'a> Sorted<'a> {
         Ok(Some(self.mark(Decision::unasked(origin, now()))))
     }
 
-    /// What a decision that allows the call says with what those in shadow do.
-    async fn with_shadow(mut self, enforced: Option<Decision>) -> Decision {
+    /// What those in shadow say, asked for so long at most.
+    async fn ask_shadow(&mut self, patience: Duration) -> Option<Decision> {
         let asks = std::mem::take(&mut self.shadow.asks);
-        let shadow = if asks.is_empty() {
-            None
-        } else {
-            Some(self.in_shadow(asks).await)
-        };
+        if asks.is_empty() {
+            return None;
+        }
+        Some(self.in_shadow(asks, patience).await)
+    }
+
+    /// What a decision that allows the call says with what those in shadow do.
+    fn both(self, enforced: Option<Decision>, shadow: Option<Decision>) -> Decision {
+        let parts = self.parts(enforced.as_ref(), shadow.as_ref());
         let decision = match (enforced, shadow) {
             (Some(enforced), Some(shadow)) => self.merge(enforced, shadow),
             (Some(decision), None) | (None, Some(decision)) => decision,
             (None, None) => Decision::unasked(Origin::Off, self.limiter.inner.clock.now()),
         };
-        self.mark(decision)
+        Decision {
+            parts,
+            ..self.mark(decision)
+        }
+    }
+
+    /// Of which limits it was charged what the decision of both says.
+    fn parts(&self, enforced: Option<&Decision>, shadow: Option<&Decision>) -> Parts {
+        let mut parts = Parts::default();
+        for place in 0..self.asked {
+            parts.set(place, Part::Absent);
+        }
+        let mut set = |part: &Group<'_>, what| part.places.iter().for_each(|place| parts.set(*place, what));
+        if enforced.is_some() {
+            set(&self.enforced, Part::AsDecided);
+        }
+        if let Some(shadow) = shadow {
+            let is_alike = enforced.is_none_or(|enforced| enforced.origin.charges_as(shadow.origin));
+            set(
+                &self.shadow,
+                match () {
+                    () if shadow.would_deny() && shadow.limits.is_empty() => Part::Absent,
+                    () if shadow.would_deny() => Part::Apart,
+                    () if is_alike => Part::AsDecided,
+                    () if shadow.limits.is_empty() => Part::Absent,
+                    () => Part::Apart,
+                },
+            );
+        }
+        parts
     }
 
     /// What those in shadow say; whatever it is, the call goes on.
-    async fn in_shadow(&self, asks: Vec<Ask<'a>>) -> Decision {
+    async fn in_shadow(&self, asks: Vec<Ask<'a>>, patience: Duration) -> Decision {
         let answer = match self.limiter.open() {
-            Ok(()) => self.limiter.decide_blocked(asks, self.mode).await,
+            Ok(()) => self.limiter.decide_blocked(asks, self.mode, patience).await,
             Err(closed) => Err(closed.into()),
         };
         let mut decision = answer.unwrap_or_else(|rejection| {
@@ -204,12 +287,17 @@ impl<'a> Sorted<'a> {
             decision.allowed = true;
             decision.marks = decision.marks.and(Marks::WOULD_DENY);
         }
+        // Nobody waits for it.
+        if !decision.delay().is_zero() {
+            let limits = decision.limits.into_iter();
+            decision.limits = limits.map(LimitOutcome::without_delay).collect();
+        }
         decision
     }
 
     /// One decision of both, with the limits in the order in which they were asked for.
     fn merge(&self, enforced: Decision, shadow: Decision) -> Decision {
-        let of = |part: &Part<'_>, limits: Few<LimitOutcome>| {
+        let of = |part: &Group<'_>, limits: Few<LimitOutcome>| {
             part.places.clone().into_iter().zip(limits).collect::<Vec<_>>()
         };
         let mut limits = of(&self.enforced, enforced.limits);
@@ -231,26 +319,42 @@ impl<'a> Sorted<'a> {
     }
 }
 
+/// What a question about these takes at most.
+fn deadline(asks: &[Ask<'_>]) -> Duration {
+    let deadlines = asks.iter().map(|ask| ask.policy().deadline());
+    deadlines.min().unwrap_or(Policy::DEFAULT_DEADLINE)
+}
+
+/// Of a call that was allowed.
+fn count_excused(mode: Mode, excused: &[(&Policy, Origin, bool)]) {
+    if mode == Mode::Charge {
+        for (policy, origin, would_deny) in excused {
+            observe::excused(policy, *origin, *would_deny);
+        }
+    }
+}
+
 impl Limiter {
     /// Whether a call is charged anything where it is allowed.
     pub(in crate::limiter) fn charges(&self, ask: &Ask<'_>) -> bool {
         let policy = ask.policy();
-        let mut lists = [policy.allow_keys(), policy.deny_keys()].into_iter().flatten();
         policy.enforcement().max(self.enforcement()) != Enforcement::Off
-            && !lists.any(|list| list.has(ask.key()))
+            && !policy.allow_keys().is_some_and(|list| list.allows(ask.key()))
+            && !policy.deny_keys().is_some_and(|list| list.denies(ask.key()))
     }
 
-    /// The store's decision on these limits and on the blocks of their keys.
+    /// The store's decision on these limits and on the blocks of their keys, waited for so long at most, and for their deadline.
     async fn decide_blocked(
         &self,
         asks: impl IntoIterator<Item = Ask<'_>>,
         mode: Mode,
+        patience: Duration,
     ) -> Result<Decision, Rejection> {
         let mut request = Request::new(asks, mode, self.inner.any_groups)?;
         request.add_blocks();
         match self.decide_now(&request) {
             Some(answer) => answer,
-            None => self.decide(&request, request.deadline()).await,
+            None => self.decide(&request, request.deadline().min(patience)).await,
         }
     }
 
@@ -258,11 +362,15 @@ impl Limiter {
     async fn decide_and_punish(&self, asks: Vec<Ask<'_>>, mode: Mode) -> Result<Decision, Rejection> {
         let punishes = mode == Mode::Charge && asks.iter().any(|ask| ask.policy().punishing().is_some());
         if !punishes {
-            return self.decide_blocked(asks, mode).await;
+            return self.decide_blocked(asks, mode, Duration::MAX).await;
         }
-        let mut decision = self.decide_blocked(asks.iter().cloned(), mode).await?;
+        let started = Instant::now();
+        let mut decision = self
+            .decide_blocked(asks.iter().cloned(), mode, Duration::MAX)
+            .await?;
         if !decision.is_allowed() {
-            self.punish(&asks, mode, &mut decision).await;
+            let left = deadline(&asks).saturating_sub(started.elapsed());
+            self.punish(&asks, mode, &mut decision, left).await;
         }
         Ok(decision)
     }

@@ -66,8 +66,14 @@ impl Deciding<'_> {
         let looked = match self.progress {
             // What its policies, or the limiter, say beyond what a store knows is seen to first.
             Progress::Unasked if !self.check.is_plain() => {
-                let sorted = Sorted::new(self.check.take());
-                self.progress = Progress::Asked(Box::pin(sorted.decide()));
+                let first = self.check.first_policy();
+                let limiter = self.check.limiter;
+                let decided = Sorted::new(self.check.take()).decide();
+                self.progress = Progress::Asked(if limiter.is_in_process() {
+                    Box::pin(decided)
+                } else {
+                    observe::deciding(first, decided)
+                });
                 Looked::Unknown
             }
             Progress::Unasked => self.check.look(),

@@ -14,6 +14,8 @@ use crate::algorithm::Mode;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::{Backend, Limiter, shut_down};
+use crate::observe;
+use crate::policy::Policy;
 use crate::request::{Ask, InFlight};
 use crate::units::Amount;
 
@@ -64,6 +66,13 @@ impl<'a> Enter<'a> {
         }
     }
 
+    /// The same for who awaits nothing.
+    pub(crate) fn answered_at_once(&self) -> Option<Result<Permit, Rejection>> {
+        let answer = self.at_once()?;
+        observe::entered(self.ask.policy(), &answer);
+        Some(answer)
+    }
+
     fn ask_here(&self) -> Result<Permit, Rejection> {
         self.limiter.open()?;
         let asked = InFlight::new(self.ask.clone(), Mode::Charge)?;
@@ -71,10 +80,15 @@ impl<'a> Enter<'a> {
     }
 
     fn boxed(self) -> Asked<'a> {
-        if self.is_plain() {
-            Box::pin(self.run())
-        } else {
-            Box::pin(self.run_excused())
+        let policy = self.ask.policy();
+        match (
+            self.limiter.is_in_process() && self.up_to.is_zero(),
+            self.is_plain(),
+        ) {
+            (true, true) => Box::pin(self.run()),
+            (true, false) => Box::pin(self.run_excused()),
+            (false, true) => observe::entering(Some(policy), self.run()),
+            (false, false) => observe::entering(Some(policy), self.run_excused()),
         }
     }
 
@@ -103,13 +117,19 @@ impl<'a> IntoFuture for Enter<'a> {
     type IntoFuture = Entering<'a>;
 
     fn into_future(self) -> Entering<'a> {
-        Entering(Progress::Unasked(self))
+        Entering {
+            policy: self.ask.policy(),
+            progress: Progress::Unasked(self),
+        }
     }
 }
 
 /// The future of an [`Enter`]. In process, what need not wait is ready at the first poll, without an allocation.
 #[must_use = "futures do nothing unless polled"]
-pub struct Entering<'a>(Progress<'a>);
+pub struct Entering<'a> {
+    policy: &'a Policy,
+    progress: Progress<'a>,
+}
 
 enum Progress<'a> {
     Unasked(Enter<'a>),
@@ -123,8 +143,18 @@ impl Future for Entering<'_> {
     type Output = Result<Permit, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.progress.poll(context);
+        if let Poll::Ready(answer) = &answer {
+            observe::entered(self.policy, answer);
+        }
+        answer
+    }
+}
+
+impl Progress<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Permit, Rejection>> {
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
-        let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
+        let mut asked = match mem::replace(self, Self::Answered) {
             Progress::Unasked(enter) => match enter.at_once() {
                 Some(answer) => return Poll::Ready(answer),
                 None => enter.boxed(),
@@ -134,7 +164,7 @@ impl Future for Entering<'_> {
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {
-            self.0 = Progress::Asked(asked);
+            *self = Progress::Asked(asked);
         }
         answer
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::enter::Enter;
 use super::permit::{Permit, Stand};
 use crate::decision::{Decision, Marks, Origin, Rejection};
-use crate::policy::{Enforcement, KeyList};
+use crate::policy::Enforcement;
 
 impl Enter<'_> {
     /// Whether a store alone can tell what becomes of it.
@@ -21,8 +21,7 @@ impl Enter<'_> {
             return Ok(Permit::new(unasked(Origin::Off), Stand::Nothing));
         }
         let is_enforced = enforcement == Enforcement::Enforce;
-        let is_listed = |list: Option<&KeyList>| list.is_some_and(|list| list.has(self.ask.key()));
-        if is_listed(policy.deny_keys()) {
+        if policy.deny_keys().is_some_and(|list| list.denies(self.ask.key())) {
             let policy = policy.name().to_owned();
             return in_shadow(
                 is_enforced,
@@ -30,7 +29,10 @@ impl Enter<'_> {
                 unasked(Origin::KeyList),
             );
         }
-        if is_listed(policy.allow_keys()) {
+        if policy
+            .allow_keys()
+            .is_some_and(|list| list.allows(self.ask.key()))
+        {
             return Ok(Permit::new(unasked(Origin::KeyList), Stand::Nothing));
         }
         let patient = if is_enforced {

@@ -74,7 +74,7 @@ impl Limiter {
                 return permitted(decision, Stand::Here(held));
             }
             if waiter.asks() {
-                match self.enter_here(asked) {
+                match self.enter_here(&asked.under(waiter.wanted())?) {
                     Err(Rejection::Limited(denied)) => last = Some(denied),
                     answer => return answer,
                 }

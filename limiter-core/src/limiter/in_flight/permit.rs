@@ -65,6 +65,11 @@ impl Permit {
         Self { decision, stand }
     }
 
+    /// One of what nobody limits.
+    pub(in crate::limiter) fn of_nothing(decision: Decision) -> Self {
+        Self::new(decision, Stand::Nothing)
+    }
+
     /// The decision that admitted it.
     pub fn decision(&self) -> &Decision {
         &self.decision

@@ -8,10 +8,10 @@ use super::permit::{Permit, Stand};
 use super::wait::Wait;
 use crate::algorithm::Outcome;
 use crate::decision::{Decision, Origin, Rejection};
+use crate::jitter::varied;
 use crate::limiter::waiting::LATE_TIMER;
 use crate::request::InFlight;
 use crate::store::holders::Held;
-use crate::store::redis::varied;
 use crate::tier::Guard;
 use crate::tier::holding::Lease;
 use crate::units::Timestamp;
@@ -31,7 +31,8 @@ pub(super) async fn wait_there(
     let mut asks = waiter.asks();
     loop {
         if asks {
-            last = match ask_in_time(guard, asked, wait, last).await {
+            let asked = asked.under(waiter.wanted())?;
+            last = match ask_in_time(guard, &asked, wait, last).await {
                 Err(Rejection::Limited(denied)) => Some(denied),
                 answer => return answer,
             };
@@ -41,7 +42,7 @@ pub(super) async fn wait_there(
             return Err(wait.timed_out(last));
         }
         let until_asked = if waiter.is_first() {
-            let first_lease_ends = last.as_ref().and_then(|denied| denied.retry_after());
+            let first_lease_ends = last.as_ref().and_then(|denied| denied.first_lease_ends_after());
             varied(pause).min(first_lease_ends.unwrap_or(left)).min(left)
         } else {
             left

@@ -58,7 +58,7 @@ impl Future for NamedDeciding<'_> {
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
         let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
             Progress::Unasked(NamedCheck { question, mode }) => {
-                let policy = match question.resolve()? {
+                let policy = match question.resolve(mode)? {
                     Resolved::Policy(policy) => policy,
                     Resolved::Allowed(decision) => return Poll::Ready(Ok(decision)),
                 };

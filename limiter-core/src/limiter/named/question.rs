@@ -1,14 +1,15 @@
-//! What is asked by the name of a policy; waits and refunds of it.
+//! What is asked by the name of a policy, but for checks.
 
+use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
 use super::Named;
 use crate::__private::Resolved;
-use crate::decision::{Allowed, Rejection};
+use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Acquire, Check, Mode};
+use crate::limiter::{Check, Mode};
 use crate::policy::Policy;
 use crate::request::Ask;
 use crate::units::Amount;
@@ -22,26 +23,63 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    pub(super) fn resolve(&self) -> Result<Resolved, Rejection> {
-        self.named.limiter.resolve(self.named.name, &self.key)
+    pub(super) fn resolve(&self, mode: Mode) -> Result<Resolved, Rejection> {
+        match mode {
+            Mode::Charge => self.named.limiter.resolve_call(self.named.name, &self.key),
+            _ => self.named.limiter.resolve(self.named.name, &self.key),
+        }
+    }
+
+    pub(super) fn ask<'b>(&'b self, policy: &'b Policy) -> Ask<'b> {
+        let mut ask = Ask::new(policy, &self.key);
+        ask.set_cost(self.cost.clone());
+        ask
     }
 
     pub(super) fn check<'b>(&'b self, policy: &'b Policy, mode: Mode) -> Check<'b> {
-        let mut ask = Ask::new(policy, &self.key);
-        ask.set_cost(self.cost.clone());
-        Check::alone(self.named.limiter, ask, mode)
+        Check::alone(self.named.limiter, self.ask(policy), mode)
     }
 }
 
-/// A wait for a permit by the name of a policy, not yet begun: await it. Made by [`Named::acquire`].
-#[derive(Clone, Debug)]
+pub(super) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
+
+/// A call by the name of a policy, not yet made: await it. Made by [`Named::admit`], [`Named::refund`] and [`Named::charge`].
 #[must_use = "nothing is asked or charged until this is awaited"]
-pub struct NamedAcquire<'a> {
+pub struct NamedCall<'a, T> {
     pub(super) question: Question<'a>,
-    pub(super) up_to: Duration,
+    pub(super) run: fn(Question<'a>) -> Answering<'a, T>,
 }
 
-impl<'a> NamedAcquire<'a> {
+impl<T> NamedCall<'_, T> {
+    /// How much it is about, as [`Check::cost`]. Default: 1.
+    pub fn cost<C>(mut self, cost: C) -> Self
+    where
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        self.question.cost = cost.try_into().map_err(Into::into);
+        self
+    }
+}
+
+impl<'a, T> IntoFuture for NamedCall<'a, T> {
+    type Output = Result<T, Rejection>;
+    type IntoFuture = Answering<'a, T>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        (self.run)(self.question)
+    }
+}
+
+/// A call by the name of a policy that may wait, not yet made: await it. Made by [`Named::acquire`], [`Named::reserve`] and
+/// [`Named::enter`].
+#[must_use = "nothing is asked or charged until this is awaited"]
+pub struct NamedWait<'a, T> {
+    pub(super) question: Question<'a>,
+    pub(super) up_to: Option<Duration>,
+    pub(super) run: fn(Question<'a>, Option<Duration>) -> Answering<'a, T>,
+}
+
+impl<T> NamedWait<'_, T> {
     /// What the call costs, as [`Check::cost`]. Default: 1.
     pub fn cost<C>(mut self, cost: C) -> Self
     where
@@ -51,56 +89,52 @@ impl<'a> NamedAcquire<'a> {
         self
     }
 
-    /// How long to wait in total, as [`Acquire::up_to`]. Default: [`Acquire::DEFAULT_UP_TO`].
+    /// How long to wait in total, the questions to the store included. Default: [`Acquire::DEFAULT_UP_TO`](crate::Acquire::DEFAULT_UP_TO)
+    /// for [`Named::acquire`], and no time for the others.
     pub fn up_to(self, up_to: Duration) -> Self {
+        let up_to = Some(up_to);
         Self { up_to, ..self }
     }
 }
 
-impl<'a> IntoFuture for NamedAcquire<'a> {
-    type Output = Result<Allowed, Rejection>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+impl<'a, T> IntoFuture for NamedWait<'a, T> {
+    type Output = Result<T, Rejection>;
+    type IntoFuture = Answering<'a, T>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.question.resolve()? {
-                Resolved::Policy(policy) => {
-                    let check = self.question.check(&policy, Mode::Charge);
-                    Acquire::new(check).up_to(self.up_to).await
-                }
-                Resolved::Allowed(decision) => decision.require(),
-            }
-        })
+        (self.run)(self.question, self.up_to)
     }
 }
 
-/// Permits to be given back by the name of their policy: await it. Made by [`Named::refund`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is given back until this is awaited"]
-pub struct NamedRefund<'a>(pub(super) Question<'a>);
-
-impl<'a> NamedRefund<'a> {
-    /// How much is given back, as [`Refund::cost`](crate::Refund::cost). Default: 1.
-    pub fn cost<C>(mut self, cost: C) -> Self
-    where
-        C: TryInto<Amount, Error: Into<ConfigError>>,
-    {
-        self.0.cost = cost.try_into().map_err(Into::into);
-        self
+impl<T> Clone for NamedCall<'_, T> {
+    fn clone(&self) -> Self {
+        Self {
+            question: self.question.clone(),
+            run: self.run,
+        }
     }
 }
 
-impl<'a> IntoFuture for NamedRefund<'a> {
-    type Output = Result<(), Rejection>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+impl<T> Clone for NamedWait<'_, T> {
+    fn clone(&self) -> Self {
+        Self {
+            question: self.question.clone(),
+            ..*self
+        }
+    }
+}
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let Question { named, key, cost } = self.0;
-            match named.limiter.resolve(named.name, &key)? {
-                Resolved::Policy(policy) => named.limiter.refund(&policy, key).cost(cost?).await,
-                Resolved::Allowed(_) => Ok(()),
-            }
-        })
+impl<T> fmt::Debug for NamedCall<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NamedCall").field(&self.question).finish()
+    }
+}
+
+impl<T> fmt::Debug for NamedWait<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedWait")
+            .field("question", &self.question)
+            .field("up_to", &self.up_to)
+            .finish()
     }
 }

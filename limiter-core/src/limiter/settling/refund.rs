@@ -5,8 +5,6 @@ use std::pin::Pin;
 use crate::algorithm::{Change, Mode};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
-#[cfg(feature = "redis")]
-use crate::limiter::Backend;
 use crate::limiter::Limiter;
 use crate::request::{Ask, Request, used_units};
 use crate::units::Amount;
@@ -20,7 +18,7 @@ pub struct Refund<'a> {
 }
 
 impl<'a> Refund<'a> {
-    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         Self { limiter, ask }
     }
 
@@ -28,17 +26,6 @@ impl<'a> Refund<'a> {
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.ask.set_cost(cost.try_into().map_err(Into::into));
         self
-    }
-
-    /// Gives back to this replica's share, which was charged instead of the store. At once, since nobody is asked.
-    #[cfg(feature = "redis")]
-    pub(crate) fn into_share(self) -> Result<(), Rejection> {
-        let inner = &self.limiter.inner;
-        if let Backend::Redis(guard) = &inner.backend {
-            let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
-            guard.change_share(&request, Change::Refund { whole_at: 0 })?;
-        }
-        Ok(())
     }
 }
 
@@ -76,7 +63,7 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    pub(super) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(in crate::limiter) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
         let used = Ok(Amount::ONE);
         Self { limiter, ask, used }
     }

@@ -8,17 +8,15 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
-use crate::algorithm::{Change, Mode};
+use super::reserved::{Reserved, Successor};
+use crate::algorithm::Change;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
-use crate::limiter::beyond::Sorted;
-use crate::limiter::waiting::Wanted;
-use crate::limiter::{Backend, Check, Limiter};
+use crate::limiter::{Acquire, Backend, Check, Limiter};
 use crate::observe;
-use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
-use crate::request::{Request, used_units};
+use crate::request::{Ask, Limit, Request};
 use crate::units::Amount;
 
 /// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and [`Limiter::reserve_all`].
@@ -30,7 +28,7 @@ pub struct Reserve<'a> {
 }
 
 impl<'a> Reserve<'a> {
-    pub(super) fn new(check: Check<'a>) -> Self {
+    pub(in crate::limiter) fn new(check: Check<'a>) -> Self {
         Self { check, up_to: None }
     }
 
@@ -60,41 +58,22 @@ impl<'a> IntoFuture for Reserve<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            if !self.check.is_plain() {
-                return reserve_sorted(self.check, self.up_to).await;
-            }
-            let limiter = self.check.limiter;
-            let request = self.check.request()?;
+        let (first, limiter) = (self.check.first_policy(), self.check.limiter);
+        let asks_at_once = limiter.is_in_process() && self.up_to.is_none();
+        let reserved = async move {
+            let asked = self.check.clone();
             let allowed = match self.up_to {
-                Some(up_to) => limiter.wait(&request, up_to, None).await?,
-                None => {
-                    let answer = match limiter.decide_now(&request) {
-                        Some(answer) => answer,
-                        None => limiter.decide(&request, request.deadline()).await,
-                    };
-                    observe::answered(request.policies(), request.mode, &answer);
-                    answer?.require()?
-                }
+                Some(up_to) => Acquire::new(self.check).up_to(up_to).await?,
+                None => self.check.await?.require()?,
             };
-            Ok(Reservation {
-                limiter: limiter.clone(),
-                wanted: Wanted::of(&request),
-                decided: smallvec![true; request.limits.len()],
-                allowed,
-            })
-        })
+            Ok(Reservation::of(&asked, allowed))
+        };
+        if asks_at_once {
+            Box::pin(reserved)
+        } else {
+            observe::reserving(first, reserved)
+        }
     }
-}
-
-/// The same where the policies, or the limiter, say more than a store knows.
-async fn reserve_sorted(check: Check<'_>, up_to: Option<Duration>) -> Result<Reservation, Rejection> {
-    let sorted = Sorted::new(check.clone());
-    let allowed = match up_to {
-        Some(up_to) => sorted.acquire(up_to, None).await?,
-        None => sorted.decide().await?.require()?,
-    };
-    Ok(Reservation::of(&check, allowed))
 }
 
 /// Permits that were taken by an estimate. Owned: it may be kept in a task, a stream or a response until the true cost is known.
@@ -103,13 +82,21 @@ async fn reserve_sorted(check: Check<'_>, up_to: Option<Duration>) -> Result<Res
 #[must_use = "it stays charged at its estimate unless it is settled or cancelled"]
 pub struct Reservation {
     limiter: Limiter,
-    wanted: Wanted,
-    /// Of which limits there is something in the decision: not of those that are off, or that a list of keys allows.
-    decided: SmallVec<[bool; 1]>,
+    /// What there is to be settled of each limit, in the order of asking.
+    limits: SmallVec<[Option<Reserved>; 1]>,
     allowed: Allowed,
 }
 
 impl Reservation {
+    /// One by which nothing was taken, and nothing is settled.
+    pub(in crate::limiter) fn of_nothing(limiter: &Limiter, allowed: Allowed) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            limits: smallvec![None],
+            allowed,
+        }
+    }
+
     /// The decision by which it was granted.
     pub fn decision(&self) -> &Decision {
         &self.allowed
@@ -127,7 +114,12 @@ impl Reservation {
     ///
     /// What this replica's share allowed in place of the store ([`Origin::Insurance`]) is settled there and at once, also when
     /// the store is back. What nobody decided ([`Origin::FailedOpen`]) was not charged, so that nothing of it is given back, and
-    /// what is used beyond the estimate is charged in the store.
+    /// what is used beyond the estimate is charged in the store. A limit that denies the call in shadow has charged nothing, and
+    /// nothing of it is settled.
+    ///
+    /// Where the limiter's [book](Limiter::book) has changed the policy [in proportion](crate::Policy::in_proportion_to) since, the
+    /// difference is the same part of the new quota. Of a window whose length is another one now, and across several such
+    /// changes, nothing is given back.
     ///
     /// # Errors
     ///
@@ -145,11 +137,37 @@ impl Reservation {
         let actual = actual
             .try_into()
             .map_err(|error| Rejection::Config(error.into()))?;
-        let actuals = (0..self.wanted.len()).map(|_| actual).collect();
+        let actuals = smallvec![actual; self.limits.len()];
         self.settle_at(actuals).await
     }
 
     /// The same with an amount for each limit, in the order of asking.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Ask, Limiter, ManualClock, Policy};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).build();
+    /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    /// let asks = || [Ask::new(&calls, "ann"), Ask::new(&tokens, "ann").cost(800)];
+    ///
+    /// // One call, and fewer tokens than estimated.
+    /// limits.reserve_all(asks()).await?.settle_each([1, 300]).await?;
+    /// assert_eq!(limits.peek(&calls, "ann").await?.remaining(), 59);
+    /// assert_eq!(limits.peek(&tokens, "ann").await?.remaining(), 700);
+    ///
+    /// // More of them than was left: a debt of 100.
+    /// let denied = limits.reserve_all(asks()).await.unwrap_err();
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+    /// clock.advance(Duration::from_secs(3));
+    /// limits.reserve_all(asks()).await?.settle_each([1, 1_100]).await?;
+    /// assert_eq!(limits.check(&tokens, "ann").await?.retry_after(), Some(Duration::from_millis(1_010)));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -165,8 +183,8 @@ impl Reservation {
         let amounts = actuals.into_iter().map(C::try_into);
         let amounts: Result<SmallVec<[Amount; 1]>, _> = amounts.collect();
         let amounts = amounts.map_err(|error| Rejection::Config(error.into()))?;
-        if amounts.len() != self.decided.len() {
-            let expected = format!("{}, one for each limit", self.decided.len());
+        if amounts.len() != self.limits.len() {
+            let expected = format!("{}, one for each limit", self.limits.len());
             let error = ConfigError::invalid("number of amounts", amounts.len(), expected);
             return Err(Rejection::Config(error));
         }
@@ -186,29 +204,57 @@ impl Reservation {
         self.settle(0_u32).await
     }
 
-    /// The reservation of a call that was decided without one.
+    /// The reservation of a call that was decided, whichever way.
     pub(crate) fn of(check: &Check<'_>, allowed: Allowed) -> Self {
-        let limiter = check.limiter.clone();
-        let decided = check.asks().iter().map(|ask| limiter.charges(ask)).collect();
-        // A cost that never fits is let through in shadow, and nothing of it is ever settled.
-        let request = Request::new(check.asks().iter().cloned(), Mode::Peek, true);
+        Self::of_asks(check.limiter, check.asks().iter().cloned(), allowed)
+    }
+
+    /// The same of what was asked for.
+    pub(crate) fn of_asks<'a>(
+        limiter: &Limiter,
+        asks: impl IntoIterator<Item = Ask<'a>>,
+        allowed: Allowed,
+    ) -> Self {
+        Self::of_limits(limiter, asks.into_iter().map(Limit::of), allowed)
+    }
+
+    /// The same of a request.
+    pub(in crate::limiter) fn of_request(limiter: &Limiter, request: &Request<'_>, allowed: Allowed) -> Self {
+        let limits = request.limits.iter().filter(|limit| limit.blocks.is_none());
+        Self::of_limits(limiter, limits.cloned().map(Some), allowed)
+    }
+
+    fn of_limits<'a>(
+        limiter: &Limiter,
+        limits: impl IntoIterator<Item = Option<Limit<'a>>>,
+        allowed: Allowed,
+    ) -> Self {
         Self {
-            wanted: request.as_ref().map(Wanted::of).unwrap_or_default(),
-            limiter,
-            decided,
+            limiter: limiter.clone(),
+            limits: Reserved::each(limits, &allowed).collect(),
             allowed,
         }
     }
 
-    /// Settles without anybody waiting for it: in process at once, else in a task of this runtime, which whoever shuts the limiter
-    /// down waits for. In a runtime that has ended it stays at its estimate. What fails is told to `failed`.
+    /// How many limits were asked for.
+    pub(in crate::limiter) fn len(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// The decision alone: what was taken is taken for good.
+    pub(in crate::limiter) fn into_allowed(self) -> Allowed {
+        self.allowed
+    }
+
+    /// Settles with an amount for each limit, without anybody waiting for it: in process at once, else in a task of this runtime,
+    /// for which whoever shuts the limiter down waits. Without one it stays at its estimate. What fails is told to `failed`.
     pub(crate) fn settle_in(
         self,
         runtime: Option<&Handle>,
         actuals: SmallVec<[Amount; 1]>,
         failed: impl FnOnce(Rejection) + Send + 'static,
     ) {
-        let actuals = match self.wanted.units(&actuals) {
+        let actuals = match self.units(&actuals) {
             Ok(actuals) => actuals,
             Err(rejection) => return failed(rejection),
         };
@@ -230,7 +276,7 @@ impl Reservation {
 
     async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {
         // An amount that a limit cannot count leaves all limits as they are.
-        let actuals = self.wanted.units(&actuals)?;
+        let actuals = self.units(&actuals)?;
         match &self.limiter.inner.backend {
             Backend::Memory(_) => self.change(actuals).await,
             #[cfg(feature = "redis")]
@@ -250,90 +296,60 @@ impl Reservation {
         }
     }
 
+    /// The amounts in the limits' own units; what is not settled may be any.
+    fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
+        let limits = self.limits.iter().zip(amounts);
+        let units = limits.map(|(reserved, amount)| match reserved {
+            Some(reserved) => reserved.units(*amount),
+            None => Ok(0),
+        });
+        units.collect()
+    }
+
     /// Makes of each limit's estimate what was used.
     async fn change(self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
-        let origin = self.allowed.origin();
-        // What shadow let through was not charged, or not all of it.
-        let is_charged = !self.allowed.would_deny()
-            && matches!(
-                origin,
-                Origin::Redis | Origin::Lease | Origin::Memory | Origin::Insurance
-            );
         let mut settled = Ok(());
-        let mut all_told = self.allowed.limits().iter();
-        for ((mut request, actual), decided) in self.wanted.each(1).zip(actuals).zip(&self.decided) {
-            if !decided {
-                continue;
-            }
-            let told = all_told.next();
-            let Some(limit) = request.limits.first_mut() else {
-                continue;
-            };
-            let estimate = limit.cost;
-            limit.cost = estimate.abs_diff(actual);
-            let change = if actual > estimate {
-                Change::Owe
-            } else if is_charged && limit.cost > 0 {
-                let whole_at = told.map_or(self.allowed.decided_at(), |told| {
-                    let whole_after = told.reset_after().min(back_after(limit.policy, told.remaining()));
-                    self.allowed.decided_at().after(whole_after)
-                });
-                Change::Refund {
-                    whole_at: whole_at.as_micros().max(1),
-                }
-            } else {
-                continue;
-            };
+        for (reserved, actual) in self.limits.iter().zip(actuals) {
+            let Some(reserved) = reserved else { continue };
             // One that fails keeps no other from being settled.
-            let changed = self.change_where_granted(&request, change, origin).await;
-            settled = settled.and(changed);
-            self.limiter.inner.queues.came_back(&request.queue());
+            settled = settled.and(self.change_one(reserved, actual).await);
         }
-        self.limiter.inner.queues.came_back(&self.wanted.queue());
         settled
     }
-}
 
-impl Reservation {
-    /// Where the estimate was charged, there the difference is: in this replica's share, if that granted it, whether or not the
-    /// store is back.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(unused_variables, reason = "a store in this process is never out")
-    )]
-    async fn change_where_granted(
-        &self,
-        request: &Request<'_>,
-        change: Change,
-        origin: Origin,
-    ) -> Result<(), Rejection> {
-        #[cfg(feature = "redis")]
-        if let (Origin::Insurance, Backend::Redis(guard)) = (origin, &self.limiter.inner.backend) {
-            return Ok(guard.change_share(request, change)?);
-        }
-        self.limiter.change(request, change).await
-    }
-}
-
-/// How long what is used of a limit, of which so much remains, takes to come back by itself. What is lent of it is not used, though
-/// the limit is not whole before that has come back, too; no limit but a bucket or a funnel lends.
-fn back_after(policy: &Policy, remaining: Amount) -> Duration {
-    let algorithm = policy.algorithm();
-    match algorithm {
-        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. })
-            if policy.lease().is_some() =>
-        {
-            let used = used_units(policy, remaining).map_or(0, |left| algorithm.quota().saturating_sub(left));
-            Duration::from_micros(rate.time_for(used, 0))
-        }
-        _ => Duration::MAX,
+    async fn change_one(&self, reserved: &Reserved, actual: u64) -> Result<(), Rejection> {
+        let Some((limit, change)) = reserved.change(actual) else {
+            return Ok(());
+        };
+        let in_share = self.allowed.origin() == Origin::Insurance;
+        let is_refund = change != Change::Owe;
+        let changed = match reserved.successor(&self.limiter, &limit) {
+            // What it is worth now is not known, and nothing is minted.
+            Successor::Unknown if is_refund => return Ok(()),
+            // This replica's share is not converted.
+            Successor::InProportion(_) if in_share && is_refund => return Ok(()),
+            Successor::InProportion(policy) if !in_share => {
+                let limit = Limit {
+                    policy: &policy,
+                    ..limit
+                };
+                self.limiter.change_in_proportion(&limit.alone(), change).await
+            }
+            _ if in_share => self.limiter.change_share(&limit.alone(), change),
+            _ => self.limiter.change(&limit.alone(), change).await,
+        };
+        self.limiter
+            .inner
+            .queues
+            .came_back(&smallvec![reserved.identity()]);
+        changed
     }
 }
 
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation")
-            .field("wanted", &self.wanted)
+            .field("limits", &self.limits)
             .field("decision", self.decision())
             .finish_non_exhaustive()
     }

@@ -14,6 +14,7 @@ use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::beyond::Sorted;
+use crate::limiter::settling::Reservation;
 use crate::limiter::{Check, Limiter, shut_down};
 use crate::observe;
 use crate::policy::OnStoreFailure;
@@ -94,7 +95,19 @@ impl Limiter {
         up_to: Duration,
         room: Option<&WaitingRoom>,
     ) -> Result<Allowed, Rejection> {
-        let answer = if request.is_free() {
+        let answer = self.wait_uncounted(request, up_to, room).await;
+        observe::waited(request.policies(), request.mode, &answer);
+        answer
+    }
+
+    /// The same where it is a part of what is counted.
+    pub(in crate::limiter) async fn wait_uncounted(
+        &self,
+        request: &Request<'_>,
+        up_to: Duration,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
+        if request.is_free() {
             let decision = self.decide(request, request.deadline()).await;
             decision.and_then(Decision::require)
         } else {
@@ -108,17 +121,16 @@ impl Limiter {
                     return Ok(grant);
                 }
                 // The place in the line is left by now.
-                let (wanted, patience) = (Wanted::of(request), Patience { ends, up_to });
-                self.wait_for_turn(wanted, grant, delay, Some(patience)).await
+                let grant = Reservation::of_request(self, request, grant);
+                let patience = Patience { ends, up_to };
+                self.wait_for_turn(grant, delay, Some(patience)).await
             };
             tokio::select! {
                 biased;
                 _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
                 answer = granted => answer,
             }
-        };
-        observe::waited(request.policies(), request.mode, &answer);
-        answer
+        }
     }
 
     async fn wait_in_line(
@@ -174,9 +186,9 @@ impl Limiter {
                         }
                     }
                 }
-                Turn::Denied(decision, due) => {
-                    // Nobody waits for what comes too late for him.
-                    if due > ends {
+                Turn::Denied(decision, ask_again) => {
+                    // Permits that were due too late may come back all the same, and a block does not end before its time.
+                    if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
                     }
                     if !seat.take() {
@@ -186,25 +198,27 @@ impl Limiter {
                     tokio::select! {
                         biased;
                         () = place.place.called() => {}
-                        () = clock.sleep_until(due) => {}
+                        () = clock.sleep_until(ask_again.min(ends)) => {}
                     }
                 }
                 Turn::Own(returns) => {
-                    if let Some(answer) = self.decide_now(request) {
+                    // By whichever policy who came last wants it.
+                    let wanted = place.place.wanted();
+                    let request = wanted.request(Mode::Charge);
+                    if let Some(answer) = self.decide_now(&request) {
                         match answer?.require() {
                             Err(Rejection::Limited(decision)) => {
-                                let Some(retry_after) = decision.retry_after() else {
+                                let Some(ask_again) = self.asks_again_at(&decision) else {
                                     return Err(timed_out(Some(decision)));
                                 };
-                                let due = clock.due(decision.decided_at(), retry_after);
-                                place.place.denied(queues, decision, due, returns);
+                                place.place.denied(queues, decision, ask_again, returns);
                                 continue;
                             }
                             // Allowed, or denied because the store is out: nobody knows when that ends.
                             answer => return answer,
                         }
                     }
-                    self.ask_for(&place.place, request);
+                    self.ask_for(&place.place, &request);
                     continue;
                 }
                 Turn::Asked(until) => {
@@ -255,7 +269,7 @@ impl Limiter {
 
     /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the
     /// question that it was set for.
-    fn patience(&self, ends: Timestamp, up_to: Duration) -> Duration {
+    pub(in crate::limiter) fn patience(&self, ends: Timestamp, up_to: Duration) -> Duration {
         let clock = &self.inner.clock;
         if up_to.is_zero() {
             Duration::MAX

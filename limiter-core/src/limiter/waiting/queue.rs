@@ -85,6 +85,7 @@ struct Waiter {
 struct Denied {
     wanted: Arc<Wanted>,
     decision: Box<Decision>,
+    /// When it is asked again.
     due: Timestamp,
 }
 
@@ -122,7 +123,8 @@ impl Queues {
         self.lock().lines.contains_key(name)
     }
 
-    /// Takes the last place of a line.
+    /// Takes the last place of a line. Policies may have changed while calls wait: then all of the line wait under those of who
+    /// came last, lest what is due under the old ones holds up everybody.
     pub(super) fn join(&self, name: Name, wanted: Wanted) -> Result<Place, StoreError> {
         let (wanted, called) = (Arc::new(wanted), Arc::new(Notify::new()));
         let (sender, answer) = oneshot::channel();
@@ -136,6 +138,7 @@ impl Queues {
         waiting.tickets += 1;
         let ticket = waiting.tickets;
         let line = waiting.line(&name);
+        line.go_on_under(&wanted);
         let behind = u32::try_from(line.waiters.len()).unwrap_or(u32::MAX);
         line.waiters.insert(ticket, waiter);
         Ok(Place {
@@ -223,6 +226,30 @@ impl Line {
     fn came_back(&mut self) {
         self.denied = None;
         self.returns += 1;
+        self.call_first();
+    }
+
+    fn go_on_under(&mut self, later: &Wanted) {
+        // All of a line wait under the same.
+        let last = self.waiters.last_key_value();
+        if last.is_none_or(|(_, last)| last.wanted.is_under_policies_of(later)) {
+            return;
+        }
+        let mut never = Vec::new();
+        for (ticket, waiter) in &mut self.waiters {
+            match waiter.wanted.under_policies_of(later) {
+                Ok(wanted) => waiter.wanted = Arc::new(wanted),
+                Err(never_fits) => never.push((*ticket, never_fits)),
+            }
+        }
+        for (ticket, never_fits) in never {
+            if let Some(Waiter { answer, called, .. }) = self.waiters.remove(&ticket) {
+                // Nobody gives his end up before he has left the line, under the lock.
+                let _ = answer.send(Err(never_fits));
+                called.notify_one();
+            }
+        }
+        self.denied = None;
         self.call_first();
     }
 

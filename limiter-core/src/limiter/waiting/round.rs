@@ -13,13 +13,18 @@ use super::queue::{Asking, Name, Place, Seen};
 use super::wanted::Wanted;
 use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::jitter::varied;
 use crate::limiter::{Backend, Limiter};
 use crate::request::Request;
 #[cfg(feature = "redis")]
 use crate::tier::deadline::no_answer_within;
+use crate::units::Timestamp;
 
 /// After its deadlines a question that is not heard of is lost, and the line goes on without it.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// For so long who is first believes a denial, and up to a quarter longer: no less than the denial is remembered for all others.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
@@ -41,6 +46,14 @@ impl Limiter {
     pub(super) fn ask_for(&self, place: &Place, request: &Request<'_>) {
         let asking = place.ask(&self.inner.queues, lost_at(request));
         self.go_and_ask(asking, request.deadline());
+    }
+
+    /// When who is first asks again after a denial: when permits are due, and every now and then before, since they may come back
+    /// in another process, or be forgotten by the store. `None` where nobody knows when they are due.
+    pub(super) fn asks_again_at(&self, denied: &Decision) -> Option<Timestamp> {
+        let clock = &self.inner.clock;
+        let due = clock.due(denied.decided_at(), denied.retry_after()?);
+        Some(due.min(clock.now().after(varied(LOOK_AGAIN_AFTER))))
     }
 
     /// The same by one that is behind, where who is first seems not to be polled.
@@ -89,10 +102,8 @@ impl Limiter {
     async fn run(&self, asking: Asking, deadline: Duration) {
         let request = asking.wanted.request(Mode::Charge);
         let answers = self.decide_run(&request, asking.times, deadline).await;
-        let clock = &self.inner.clock;
-        let untaken = asking.hand_out(answers, |denied| {
-            clock.due(denied.decided_at(), denied.retry_after().unwrap_or_default())
-        });
+        let now = self.inner.clock.now();
+        let untaken = asking.hand_out(answers, |denied| self.asks_again_at(denied).unwrap_or(now));
         // Before the line goes on: what comes back may be what its first waits for.
         self.return_untaken(&asking.wanted, asking.name(), &untaken).await;
     }

@@ -2,25 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use super::wanted::Wanted;
-use crate::algorithm::Mode;
-use crate::decision::{Allowed, Decision, LimitOutcome, Rejection};
+use crate::decision::{Allowed, Rejection};
+use crate::limiter::settling::{Held, Reservation};
 use crate::limiter::{Check, Limiter, shut_down};
-use crate::policy::{Enforcement, OnDenial};
-use crate::request::Request;
+use crate::policy::OnDenial;
 use crate::units::Timestamp;
-
-/// A grant whose time has not come. One that is dropped is given back, in the background.
-struct Early<'a> {
-    limiter: &'a Limiter,
-    wanted: Wanted,
-    /// In which it waits, if it is one that can give it back.
-    runtime: Option<Handle>,
-    /// `None` once its time has come.
-    grant: Option<Allowed>,
-}
 
 /// How long somebody waits for a turn at most.
 #[derive(Clone, Copy, Debug)]
@@ -43,21 +29,15 @@ impl Limiter {
     /// Cancel safe: a grant that nobody waits for any more is given back.
     pub(super) async fn wait_for_turn(
         &self,
-        wanted: Wanted,
-        grant: Allowed,
+        grant: Reservation,
         delay: Duration,
         patience: Option<Patience>,
     ) -> Result<Allowed, Rejection> {
         // Left after what gives the grant back has begun, so that whoever shuts the limiter down waits for that.
         let mut closing = self.inner.closing.subscribe();
         let clock = &self.inner.clock;
-        let due = clock.due(grant.decided_at(), delay);
-        let mut early = Early {
-            limiter: self,
-            wanted,
-            runtime: Handle::try_current().ok(),
-            grant: Some(grant),
-        };
+        let due = clock.due(grant.decision().decided_at(), delay);
+        let mut early = Held::new(grant);
         if let Some(Patience { ends, up_to }) = patience
             && due > ends
         {
@@ -70,15 +50,7 @@ impl Limiter {
             biased;
             _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
             // It is taken here alone.
-            () = clock.sleep_until(due) => early.grant.take().ok_or_else(|| shut_down().into()),
-        }
-    }
-}
-
-impl Drop for Early<'_> {
-    fn drop(&mut self) {
-        if let (Some(grant), Some(runtime)) = (self.grant.take(), &self.runtime) {
-            self.limiter.return_later(self.wanted.clone(), grant, runtime);
+            () = clock.sleep_until(due) => early.take().ok_or_else(|| shut_down().into()),
         }
     }
 }
@@ -110,37 +82,12 @@ impl Check<'_> {
         }
         let asked = self.clone();
         let allowed = self.admitted().await?;
-        let delay = asked.delay(&allowed);
+        let delay = allowed.delay();
         if delay.is_zero() {
             return Ok(allowed);
         }
-        let wanted = asked.charged(&allowed);
-        asked.limiter().wait_for_turn(wanted, allowed, delay, None).await
-    }
-
-    /// How long the call waits for its turn: in shadow nobody does, and neither does who goes on in spite of a denial.
-    fn delay(&self, allowed: &Decision) -> Duration {
-        if allowed.is_degraded() {
-            return Duration::ZERO;
-        }
-        let limiter = self.limiter().enforcement();
-        let is_obeyed =
-            |limit: &&LimitOutcome| limit.policy().enforcement().max(limiter) == Enforcement::Enforce;
-        let obeyed = allowed.limits().iter().filter(is_obeyed);
-        obeyed.map(LimitOutcome::delay).max().unwrap_or_default()
-    }
-
-    /// What was charged for a decision that allows the call, as far as that is known for sure: where a limit in shadow would
-    /// have denied it, nothing is.
-    fn charged(&self, allowed: &Decision) -> Wanted {
-        if !allowed.limits().iter().all(LimitOutcome::is_allowed) {
-            return Wanted::default();
-        }
-        let limiter = self.limiter();
-        let asks = self.asks().iter().filter(|ask| limiter.charges(ask)).cloned();
-        // It was checked when it was asked.
-        let request = Request::new(asks, Mode::Charge, limiter.is_standalone_only());
-        request.as_ref().map(Wanted::of).unwrap_or_default()
+        let grant = Reservation::of(&asked, allowed);
+        asked.limiter().wait_for_turn(grant, delay, None).await
     }
 }
 

@@ -7,8 +7,7 @@ use crate::decision::Rejection;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::{Limit, Request, used_units};
-use crate::units::Amount;
+use crate::request::{Limit, Request};
 
 /// The limits of a request, with nothing borrowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,23 +49,39 @@ impl Wanted {
         }
     }
 
-    /// How many limits it has.
-    pub(in crate::limiter) fn len(&self) -> usize {
-        self.limits.len()
+    /// Whether it is wanted by the same policies, however much of it.
+    pub(super) fn is_under_policies_of(&self, other: &Self) -> bool {
+        let (own, others) = (self.limits.iter(), other.limits.iter());
+        own.map(|limit| &limit.policy)
+            .eq(others.map(|limit| &limit.policy))
+    }
+
+    /// As much of the same limits, by the policies of a call that came later.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NeverFits`] where that is more than these ever admit.
+    pub(super) fn under_policies_of(&self, later: &Self) -> Result<Self, Rejection> {
+        let mut converted = later.clone();
+        let limits = converted.limits.iter_mut().filter(|limit| limit.blocks.is_none());
+        let before = self.limits.iter().filter(|limit| limit.blocks.is_none());
+        for (limit, before) in limits.zip(before) {
+            limit.cost = before.cost;
+            if limit.cost > limit.policy.algorithm().quota() {
+                return Err(Rejection::NeverFits {
+                    cost: limit.policy.amount(limit.cost),
+                    quota: limit.policy.quota(),
+                    policy: limit.policy.clone(),
+                });
+            }
+        }
+        Ok(converted)
     }
 
     /// The line in which it is waited for.
     pub(in crate::limiter) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| limit.identity).collect()
-    }
-
-    /// An amount for each limit, in the limit's own unit.
-    pub(in crate::limiter) fn units(&self, amounts: &[Amount]) -> Result<SmallVec<[u64; 1]>, Rejection> {
-        let limits = self.limits.iter().zip(amounts);
-        limits
-            .map(|(limit, amount)| used_units(&limit.policy, *amount))
-            .collect()
     }
 
     /// Whether permits of it are borrowed.

@@ -37,8 +37,24 @@ impl TryFrom<&str> for Window {
         Ok(Self(match text.trim() {
             "month" => Length::Month,
             "week" => Length::Of(Duration::from_secs(7 * 86_400)),
-            text => Length::Of(parse_duration(text)?),
+            text => Length::Of(parse_duration(text).map_err(or_of_the_calendar)?),
         }))
+    }
+}
+
+/// What else a length may be.
+fn or_of_the_calendar(error: ConfigError) -> ConfigError {
+    match error {
+        ConfigError::Invalid {
+            what,
+            value,
+            expected,
+        } => ConfigError::Invalid {
+            what,
+            value,
+            expected: format!("{expected}, or `week`, or (of a fixed window) `month`"),
+        },
+        other => other,
     }
 }
 

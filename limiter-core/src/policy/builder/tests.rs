@@ -74,6 +74,17 @@ fn a_mistake_names_the_value_and_what_was_expected() {
             "lease is `1ms`, expected 10 ms to an hour",
         ),
         (
+            Policy::concurrency("p")
+                .max(1)
+                .on_denial(OnDenial::Degrade)
+                .build(),
+            "on_denial is `degrade`, expected `reject` or a wait for what is in flight",
+        ),
+        (
+            Policy::concurrency("p").max(1).penalty("1 in 1m: 1m").build(),
+            "penalty is `given`, expected none for what is in flight",
+        ),
+        (
             Policy::sliding_window("").limit(1).window("1s").build(),
             "policy name is ``",
         ),

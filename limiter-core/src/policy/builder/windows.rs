@@ -141,7 +141,8 @@ impl PolicyBuilder<FixedWindowShape> {
             let (window, periods) = match (window, aligned) {
                 (Length::Month, Some(offset)) => (MONTH, Periods::Months(offset)),
                 (Length::Month, None) => {
-                    let expected = "a length, or `aligned` with an offset from UTC: a month is one of the calendar";
+                    let expected = "a length such as `30d`, or an offset from UTC besides (`aligned`, in texts `align`), such as `utc`: \
+                                    a month is one of the calendar";
                     return Err(ConfigError::invalid("window", "month", expected));
                 }
                 (Length::Of(window), None) => (whole_micros(window, MAX_EXACT, "142 years")?, Periods::FirstUse),

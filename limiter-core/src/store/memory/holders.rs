@@ -36,6 +36,12 @@ pub(crate) struct Terms {
     pub(crate) lease_ms: u32,
 }
 
+impl Terms {
+    fn is_under_terms_of(&self, other: &Self) -> bool {
+        (self.max, self.lease_ms) == (other.max, other.lease_ms)
+    }
+}
+
 /// What travels along with a permit.
 pub(crate) trait Carried: fmt::Debug + Send + Sized + 'static {
     /// Itself for who is first, if a permit that was held under these terms can go on as one under those, with so many others
@@ -120,7 +126,8 @@ impl<C: Carried> Holders<C> {
         find(&mut self.lock(identity), identity).map_or(0, |entry| entry.held)
     }
 
-    /// Takes a place behind those who wait.
+    /// Takes a place behind those who wait. Policies may have changed while they do: then all wait under the terms of who came
+    /// last, lest what is not admitted under the old ones holds up everybody.
     pub(crate) fn join(self: &Arc<Self>, identity: Identity, wanted: Terms) -> Result<Waiter<C>, StoreError> {
         let room = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
         self.waiting
@@ -131,6 +138,16 @@ impl<C: Carried> Holders<C> {
         let waiter = Waiter::new(self, identity, &seat);
         let mut shard = self.lock(identity);
         let queue = &mut self.entry(&mut shard, identity)?.waiting;
+        // All wait under the same.
+        if queue
+            .back()
+            .is_some_and(|last| !last.wanted().is_under_terms_of(&wanted))
+        {
+            queue.iter().for_each(|earlier| earlier.go_on_under(&wanted));
+            if let Some(first) = queue.front() {
+                first.ask();
+            }
+        }
         seat.asks.store(queue.is_empty(), Ordering::Relaxed);
         queue.push_back(seat);
         drop(shard);
@@ -157,9 +174,10 @@ impl<C: Carried> Holders<C> {
         while let Some(seat) = entry.waiting.front()
             && let Some(carried) = rest.take()
         {
-            match carried.pass(terms, &seat.wanted, entry.held) {
+            let wanted = seat.wanted();
+            match carried.pass(terms, &wanted, entry.held) {
                 Ok(carried) => {
-                    entry.held = entry.held.saturating_add(seat.wanted.cost);
+                    entry.held = entry.held.saturating_add(wanted.cost);
                     rest = carried.another();
                     seat.put(carried);
                     entry.waiting.pop_front();

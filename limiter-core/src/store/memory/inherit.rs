@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::MemoryStore;
-use crate::algorithm::{Change, Mode, Scaling, State, scale};
+use crate::algorithm::{Change, Mode, State, scale};
 use crate::error::StoreError;
 use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
@@ -27,10 +27,31 @@ impl MemoryStore {
     #[cold]
     pub(super) fn change_inheriting(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
         let algorithm = in_force(limit, self.clock.now());
-        let begin = |state: &mut State, now| convert(limit, state, now);
-        // In two steps: what happens between them finds the limit converted.
-        self.or_make_room(|| self.one(limit.identity, &algorithm, 0, Mode::Peek, begin))?;
+        self.convert_now(limit, &algorithm)?;
         self.change_as(limit, &algorithm, change)
+    }
+
+    /// The same, told in the numbers of the policy before the change.
+    #[cold]
+    pub(crate) fn change_in_proportion(
+        &self,
+        limit: &Limit<'_>,
+        change: Change,
+    ) -> Result<Verdict, StoreError> {
+        let algorithm = in_force(limit, self.clock.now());
+        self.convert_now(limit, &algorithm)?;
+        if algorithm == *limit.policy.algorithm() {
+            let (limit, change) = limit.in_proportion(change);
+            return self.change_as(&limit, &algorithm, change);
+        }
+        self.change_as(limit, &algorithm, change)
+    }
+
+    /// Before a change of what was used: what happens between the two finds the limit converted.
+    fn convert_now(&self, limit: &Limit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
+        let begin = |state: &mut State, now| convert(limit, state, now);
+        self.or_make_room(|| self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
+        Ok(())
     }
 }
 
@@ -44,11 +65,6 @@ fn in_force(limit: &Limit<'_>, now: Timestamp) -> Algorithm {
 
 fn convert(limit: &Limit<'_>, state: &mut State, now: Timestamp) {
     if let Some(scaled) = limit.policy.pending(now) {
-        let scaling = Scaling {
-            before: scaled.before.algorithm(),
-            after: limit.policy.algorithm(),
-            at: scaled.at.as_micros(),
-        };
-        scale(&scaling, state, now.as_micros());
+        scale(&scaled.scaling(limit.policy), state, now.as_micros());
     }
 }

@@ -92,3 +92,53 @@ fn several_limits_find_room_for_all_of_them_or_store_nothing() {
     clock.advance(Duration::from_secs(1));
     assert!(both("bob").is_ok());
 }
+
+const HOUR: u64 = 3_600_000_000;
+const SIGNED_HOUR: i64 = 3_600_000_000;
+
+/// A bucket that goes by what has passed stands beside it in the same decision.
+#[test]
+fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
+    let day = Policy::fixed_window("day").limit(1).window("1d");
+    let day = day.aligned("utc").build().expect("valid");
+    let bucket = Policy::token_bucket("b")
+        .capacity(9)
+        .rate("1/h")
+        .build()
+        .expect("valid");
+    for alone in [true, false] {
+        let asks = || {
+            let [day, bucket] = [&day, &bucket].map(|policy| Ask::new(policy, "k"));
+            let asks = if alone { vec![day] } else { vec![bucket, day] };
+            Request::new(asks, Mode::Charge, false).expect("a valid request")
+        };
+        // At noon.
+        let noon = Timestamp::from_micros(24 * HOUR * 20_000 + 12 * HOUR);
+        let clock = ManualClock::starting_at(noon);
+        let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
+        let fits = || {
+            let verdict = store.decide_now(&asks()).expect("decided");
+            verdict.outcomes.iter().all(|outcome| outcome.fits)
+        };
+        assert!(fits() && !fits());
+        // Suspended for fourteen hours, of which the process knows nothing.
+        clock.set_calendar_ahead(14 * SIGNED_HOUR);
+        assert!(fits() && !fits(), "it is two o'clock of the next day");
+        // Set back by four hours: nothing is minted, and it lasts no longer than that day.
+        clock.set_calendar_ahead(10 * SIGNED_HOUR);
+        assert!(!fits());
+        clock.advance(Duration::from_micros(26 * HOUR));
+        assert!(fits() && !fits());
+        // By what has passed it is midnight, and nothing of the calendar's day is forgotten before that is over.
+        clock.set(noon.after(Duration::from_micros(240 * HOUR)));
+        clock.set_calendar_ahead(-10 * SIGNED_HOUR);
+        assert!(fits() && !fits());
+        clock.advance(Duration::from_micros(12 * HOUR));
+        for _ in 0..2 * SHARDS {
+            clock.advance(Duration::from_millis(1));
+            assert!(!fits());
+        }
+        clock.advance(Duration::from_micros(10 * HOUR));
+        assert!(fits() && !fits());
+    }
+}

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use super::jitter::varied;
+use crate::jitter::varied;
 use crate::observe::{self, BreakerState};
 use crate::sync::{Mutex, MutexGuard};
 

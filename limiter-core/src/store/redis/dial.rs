@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::Connection;
 use super::endpoint::{Endpoint, Place};
 use super::health::Health;
-use super::jitter::varied;
 use super::names;
+use crate::jitter::varied;
 
 /// How long a connection may take: name, socket, TLS and login together.
 pub(super) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::jitter::varied;
+use crate::jitter::varied;
 
 /// A look-up that has not ended by then gets company, two after twice the time, and so on …
 const NEXT_LOOK_UP_AFTER: Duration = Duration::from_millis(150);

@@ -15,10 +15,10 @@ use super::connection::Connection;
 use super::dial::{self, DIAL_TIMEOUT};
 use super::endpoint::{Endpoint, unusable};
 use super::health::Health;
-use super::jitter::varied;
 use super::slots::Address;
 use super::tls::Certificates;
 use crate::error::ConfigError;
+use crate::jitter::varied;
 
 /// How long all sentinels are waited for …
 const PATIENCE: Duration = DIAL_TIMEOUT.saturating_mul(2);

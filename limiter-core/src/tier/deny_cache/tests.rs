@@ -67,18 +67,19 @@ struct Model(Vec<State>);
 impl Model {
     fn decide(&mut self, request: &Request<'_>, clock: &ManualClock, mode: Mode) -> Verdict {
         let limits = request.limits.iter().zip(&mut self.0);
+        let decided_at = clock.now();
         let mut slots: Vec<_> = limits
             .map(|(limit, state)| Slot {
                 algorithm: limit.policy.algorithm(),
                 cost: limit.cost,
                 state,
                 blocks: false,
+                now: decided_at.as_micros(),
             })
             .collect();
-        let decided_at = clock.now();
         Verdict {
             decided_at,
-            outcomes: algorithm::decide(&mut slots, decided_at.as_micros(), mode),
+            outcomes: algorithm::decide(&mut slots, mode),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Permits of what is in flight: from Redis, or, while it is out, as the policy says.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Guard, is_outage};
 use crate::algorithm::Outcome;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
+use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::{InFlight, Request};
 use crate::store::holders::{Held, Holders, Terms};
@@ -32,8 +33,10 @@ impl Guard {
     ) -> Result<(Decision, Option<Held<Lease>>), Rejection> {
         let (request, limit, terms) = (asked.request(), asked.limit(), asked.terms());
         let insured = request.on_store_failure() == OnStoreFailure::Local;
+        let started = Instant::now();
         let error = match self.holding.enter(limit, terms, deadline).await {
             Ok(entered) => {
+                observe::asked(started, Some(Origin::Redis));
                 if insured {
                     let now = self.clock.now();
                     self.replicas.keep_counting(now);
@@ -47,11 +50,20 @@ impl Guard {
             Err(error) => error,
         };
         if !insured || !is_outage(error.kind()) {
-            return Ok((without_store(request, error, self.clock.now())?, None));
+            let answer = without_store(request, error, self.clock.now());
+            observe::asked(started, answer.as_ref().ok().map(Decision::origin));
+            return Ok((answer?, None));
         }
+        observe::store_failed(error.kind());
         self.insurance_decides(&error);
         let share = terms.max.div_ceil(u64::from(self.replicas.count().max(1)));
-        let (held, number) = match self.holding.enter_alone(limit, terms, share)? {
+        let alone = self.holding.enter_alone(limit, terms, share);
+        let alone = alone.inspect_err(|error| {
+            observe::store_failed(error.kind());
+            observe::asked(started, None);
+        })?;
+        observe::asked(started, Some(Origin::Insurance));
+        let (held, number) = match alone {
             Ok(held) => (Some(held), self.holding.held().number(limit.identity)),
             Err(number) => (None, number),
         };
@@ -102,7 +114,11 @@ fn told(request: &Request<'_>, standing: &Standing, terms: Terms, fits: bool) ->
         fits,
         remaining: terms.max.saturating_sub(standing.held),
         retry_after: if fits { 0 } else { standing.first_ends.max(1) },
-        reset_after: standing.last_ends,
+        // As in process; holders may have longer leases than this policy gives.
+        reset_after: match standing.held {
+            0 => 0,
+            _ => standing.last_ends.max(u64::from(terms.lease_ms) * 1_000),
+        },
         expires_after: standing.last_ends,
         ..Outcome::default()
     };

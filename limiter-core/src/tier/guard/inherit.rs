@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::Guard;
-use crate::algorithm::{Scaling, scale};
+use crate::algorithm::{Change, scale};
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
 use crate::identity::Identity;
@@ -61,6 +61,22 @@ impl Guard {
         }
     }
 
+    /// As [`change`](Self::change), told in the numbers of the policy before a change in proportion.
+    pub(crate) async fn change_in_proportion(
+        &self,
+        request: &Request<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
+        if let Some(before) = within(request.deadline(), self.inherit(request)).await? {
+            return self.change_as_asked(&before, change).await;
+        }
+        for limit in &request.limits {
+            let (limit, change) = limit.in_proportion(change);
+            self.change_as_asked(&limit.alone(), change).await?;
+        }
+        Ok(())
+    }
+
     /// Has every limit of a request converted that is not known to be. Of those whose change is yet to come, the request by the
     /// policies until then.
     pub(super) async fn inherit<'a>(&self, request: &Request<'a>) -> Result<Option<Request<'a>>, StoreError> {
@@ -89,11 +105,7 @@ impl Guard {
 
     /// Converts a limit, or finds that there is nothing to convert. `false` before the change, by the server's clock.
     async fn convert(&self, limit: &Limit<'_>, scaled: &Scaled) -> Result<bool, StoreError> {
-        let scaling = Scaling {
-            before: scaled.before.algorithm(),
-            after: limit.policy.algorithm(),
-            at: scaled.at.as_micros(),
-        };
+        let scaling = scaled.scaling(limit.policy);
         for _ in 0..MOST_TRIES {
             let found = self.store.look(limit).await?;
             if found.now < scaling.at {

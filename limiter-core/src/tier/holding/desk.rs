@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::lease::Term;
 use crate::identity::Identity;
+use crate::jitter::varied;
 use crate::store::holders::MOST_HELD_AT_ONCE;
 use crate::store::redis::holders::Permit;
-use crate::store::redis::varied;
 use crate::units::{Timestamp, micros_ceil};
 
 /// A lease is renewed when between a sixth and a third of it is over: those of one length that this process holds at the same

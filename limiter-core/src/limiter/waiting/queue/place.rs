@@ -18,6 +18,7 @@ pub(super) const LONGEST_RUN: usize = 64;
 pub(in crate::limiter::waiting) struct Place {
     pub(super) name: Name,
     pub(super) ticket: u64,
+    /// As it was when this last looked.
     pub(super) wanted: Arc<Wanted>,
     pub(super) answer: oneshot::Receiver<Answer>,
     pub(super) called: Arc<Notify>,
@@ -34,7 +35,7 @@ pub(in crate::limiter::waiting) enum Turn {
     Behind,
     /// It is first, and a question is on its way, which is waited for until this moment.
     Asked(Instant),
-    /// It is first, and was denied until this moment.
+    /// It is first, was denied, and asks again at this moment.
     Denied(Box<Decision>, Timestamp),
     /// It is first, and has to ask. Permits came back so often before.
     Own(u64),
@@ -54,12 +55,9 @@ impl Place {
         let Some(line) = waiting.lines.get(&self.name) else {
             return Turn::Behind;
         };
-        let is_first = line
-            .waiters
-            .first_key_value()
-            .is_some_and(|(ticket, _)| *ticket == self.ticket);
-        if !is_first {
-            return Turn::Behind;
+        match line.waiters.first_key_value() {
+            Some((ticket, first)) if *ticket == self.ticket => self.wanted = Arc::clone(&first.wanted),
+            _ => return Turn::Behind,
         }
         if let Some(until) = line.asked_until() {
             return Turn::Asked(until);
@@ -116,7 +114,7 @@ impl Place {
         }
     }
 
-    /// Notes that this waiter, which is first, was denied until this moment, unless permits came back since it had to ask.
+    /// Notes that this waiter, which is first, was denied, and asks again at this moment, unless permits came back since it had to ask.
     pub(in crate::limiter::waiting) fn denied(
         &self,
         queues: &Queues,

@@ -31,7 +31,7 @@ fn a_mistake_names_the_value_and_what_was_expected() {
         (fixed().limit(1).window("0s").build(), "window is `0ns`"),
         (
             fixed().limit(1).window("month").build(),
-            "`aligned` with an offset",
+            "an offset from UTC besides (`aligned`",
         ),
         (
             fixed().limit(1).window("7m").aligned("utc").build(),

@@ -14,11 +14,17 @@ use crate::sync::{Mutex, MutexGuard};
 /// Where what is handed on is left for who waits.
 #[derive(Debug)]
 pub(super) struct Seat<C> {
-    pub(super) wanted: Terms,
-    passed: Mutex<Option<C>>,
+    left: Mutex<Left<C>>,
     pub(super) told: Notify,
     /// There is a reason to ask the store.
     pub(super) asks: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Left<C> {
+    /// What is waited for; as it was then, once it was handed on.
+    wanted: Terms,
+    passed: Option<C>,
 }
 
 /// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the one after.
@@ -32,16 +38,33 @@ pub(crate) struct Waiter<C: Carried> {
 impl<C> Seat<C> {
     pub(super) fn new(wanted: Terms) -> Self {
         Self {
-            wanted,
-            passed: Mutex::new(None),
+            left: Mutex::new(Left { wanted, passed: None }),
             told: Notify::new(),
             asks: AtomicBool::new(false),
         }
     }
 
     pub(super) fn put(&self, carried: C) {
-        *self.lock() = Some(carried);
+        self.lock().passed = Some(carried);
         self.told.notify_one();
+    }
+
+    pub(super) fn wanted(&self) -> Terms {
+        self.lock().wanted
+    }
+
+    /// Waits for as much under the terms of who came later. One that these never admit hears of it.
+    pub(super) fn go_on_under(&self, later: &Terms) {
+        let mut left = self.lock();
+        left.wanted = Terms {
+            cost: left.wanted.cost,
+            ..*later
+        };
+        let never_fits = left.wanted.cost > later.max;
+        drop(left);
+        if never_fits {
+            self.ask();
+        }
     }
 
     pub(super) fn ask(&self) {
@@ -49,8 +72,8 @@ impl<C> Seat<C> {
         self.told.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<C>> {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Left<C>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,10 +108,17 @@ impl<C: Carried> Waiter<C> {
         first.is_some_and(|first| Arc::ptr_eq(first, &self.seat))
     }
 
+    /// What is waited for, under the terms of who came last.
+    pub(crate) fn wanted(&self) -> Terms {
+        self.seat.wanted()
+    }
+
     /// What was handed on.
     pub(crate) fn passed(&self) -> Option<Held<C>> {
-        let carried = self.seat.lock().take()?;
-        Some(self.holders.held(self.identity, self.seat.wanted, carried))
+        let mut left = self.seat.lock();
+        let (wanted, carried) = (left.wanted, left.passed.take()?);
+        drop(left);
+        Some(self.holders.held(self.identity, wanted, carried))
     }
 }
 

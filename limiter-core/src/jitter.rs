@@ -1,4 +1,4 @@
-//! Keeps replicas from doing things in step.
+//! Keeps replicas, and those who wait in one, from doing things in step.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -1,0 +1,308 @@
+//! What is given back afterwards, where a call's limits do not all stand alike: some in shadow, off or listed, some of a policy
+//! that was changed meanwhile.
+
+use limiter_core::{
+    Amount, Ask, Enforcement, Inheritance, Limiter, Policy, Rejection, token_limiter, window_limiter,
+};
+
+use crate::inheritance::pairs;
+use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, one_of_each, secs};
+
+/// Of ten, none of which is left: it would deny every call.
+async fn would_deny(subject: &Subject, name: &str) -> Policy {
+    let policy = in_shadow(name, 10);
+    assert!(!subject.call_of(&policy, 10).await.would_deny());
+    policy
+}
+
+fn in_shadow(name: &str, capacity: u32) -> Policy {
+    let policy = Policy::token_bucket(name).capacity(capacity).rate("1/h");
+    let policy = policy.deadline(PATIENT).enforcement(Enforcement::Shadow);
+    policy.build().unwrap()
+}
+
+/// A limit in shadow makes no difference to what comes back of those beside it: where it denies the call, where it allows it, and
+/// where the cost never fits it.
+pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject) {
+    let full = would_deny(&subject, "full").await;
+    let roomy = Policy::funnel("roomy")
+        .capacity(100)
+        .rate("1/h")
+        .deadline(PATIENT);
+    let roomy = roomy.enforcement(Enforcement::Shadow).build().unwrap();
+    for policy in one_of_each() {
+        for shadow in [&full, &in_shadow("small", 1), &roomy] {
+            let both = || [Ask::new(shadow, KEY), Ask::new(&policy, KEY)];
+            let estimated = || both().map(|ask| ask.cost(4));
+            let reservation = subject.limits.reserve_all(estimated()).await.unwrap();
+            assert_eq!(subject.remaining(&policy).await, Amount::ONE);
+            reservation.cancel().await.unwrap();
+            assert_eq!(
+                subject.remaining(&policy).await,
+                policy.quota(),
+                "{policy} beside {shadow}"
+            );
+            let reservation = subject.limits.reserve_all(estimated()).up_to(secs(1)).await;
+            reservation.unwrap().settle_each([4, 1]).await.unwrap();
+            assert_eq!(subject.remaining(&policy).await, Amount::from(4_u32), "{policy}");
+            subject.limits.reset(&policy, KEY).await.unwrap();
+        }
+    }
+    // Four for each of two calls were estimated and used of what had room, in three rounds.
+    assert_eq!(subject.remaining(&roomy).await, Amount::from(100_u32 - 3 * 4));
+    assert_eq!(
+        subject.remaining(&full).await,
+        Amount::ZERO,
+        "a denial is never given back"
+    );
+}
+
+/// And nothing of a debt.
+pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_debt(subject: Subject) {
+    let small = in_shadow("small", 1);
+    for policy in [bucket("b", 10, "1/h"), funnel("f", 10, "1/h")] {
+        let both = [&small, &policy].map(|policy| Ask::new(policy, KEY).cost(5));
+        let reservation = subject.limits.reserve_all(both).await.unwrap();
+        reservation.settle(9).await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, Amount::ONE, "{policy}");
+        assert_eq!(
+            subject.remaining(&small).await,
+            Amount::ONE,
+            "what it denied is not owed"
+        );
+    }
+}
+
+/// Of those that are off, or that a list allows, nothing is settled, wherever they stand.
+pub(crate) async fn each_limit_is_settled_by_its_own_part(subject: Subject) {
+    let built = |name: &str| {
+        Policy::token_bucket(name)
+            .capacity(10)
+            .rate("1/h")
+            .deadline(PATIENT)
+    };
+    let off = built("off").enforcement(Enforcement::Off).build().unwrap();
+    let listed = built("listed").allow_keys([KEY]).build().unwrap();
+    let shadow = built("shadow").enforcement(Enforcement::Shadow).build().unwrap();
+    let plain = built("plain").build().unwrap();
+    let asks = [&off, &shadow, &listed, &plain].map(|policy| Ask::new(policy, KEY).cost(6));
+    let reservation = subject.limits.reserve_all(asks).await.unwrap();
+    reservation.settle_each([9, 1, 9, 8]).await.unwrap();
+    assert_eq!(subject.remaining(&shadow).await, Amount::from(9_u32));
+    assert_eq!(subject.remaining(&plain).await, Amount::from(2_u32));
+    for untouched in ["off", "listed"] {
+        let same = built(untouched).build().unwrap();
+        assert_eq!(
+            subject.remaining(&same).await,
+            Amount::from(10_u32),
+            "{untouched}"
+        );
+    }
+}
+
+#[window_limiter(policy = "guarded", key = "{user}", limiter = limits, count_if = Result::is_err)]
+#[token_limiter(policy = "watched")]
+async fn log_in(limits: &Limiter, user: &str, right: bool) -> Result<(), Rejection> {
+    match right {
+        true => Ok(()),
+        false => Err(Rejection::NotConfigured {
+            policy: "wrong".to_owned(),
+        }),
+    }
+}
+
+/// Right logins do not count, whatever a limit in shadow beside says.
+pub(crate) async fn what_does_not_count_is_given_back_beside_a_limit_in_shadow(subject: Subject) {
+    let guarded = Policy::sliding_window("guarded")
+        .limit(4)
+        .window("1h")
+        .deadline(PATIENT);
+    subject.limits.book().set(guarded.build().unwrap());
+    subject.limits.book().set(in_shadow("watched", 1));
+    for call in 0..10 {
+        let told = log_in(&subject.limits, KEY, true).await;
+        assert!(told.is_ok(), "{call}: {told:?}");
+    }
+    for _ in 0..4 {
+        let told = log_in(&subject.limits, KEY, false).await;
+        assert!(matches!(told, Err(Rejection::NotConfigured { .. })), "{told:?}");
+    }
+    let told = log_in(&subject.limits, KEY, true).await;
+    assert!(matches!(told, Err(Rejection::Limited(_))), "{told:?}");
+}
+
+#[token_limiter(name = "brief", capacity = 2, rate = "1/s", deadline = "30s", limiter = limits, count_if = Result::is_err)]
+#[window_limiter(name = "short", limit = 2, window = "1s", deadline = "30s", count_if = Result::is_err)]
+async fn lasts(limits: &Limiter, meanwhile: impl Future<Output = ()>) -> Result<(), Rejection> {
+    meanwhile.await;
+    Ok(())
+}
+
+/// A call that outlives its permit gives back nothing: what counts there now is somebody else's.
+pub(crate) async fn a_call_that_outlives_its_permit_gives_nothing_back(subject: Subject) {
+    let limits = &subject.limits;
+    let budgets = ["brief", "short"].map(|name| limits.site(name).unwrap().shared().unwrap());
+    let slow = lasts(limits, async {
+        subject.clock.advance(secs(2));
+        for budget in &budgets {
+            let others = limits.check(budget.policy(), budget.key()).cost(2).await.unwrap();
+            assert!(others.is_allowed(), "{}", budget.policy());
+        }
+    });
+    slow.await.unwrap();
+    for budget in &budgets {
+        assert_eq!(budget.peek().await.unwrap().remaining(), 0, "{}", budget.policy());
+    }
+}
+
+#[token_limiter(policy = "paced", key = "annotated", limiter = limits)]
+async fn paced(limits: &Limiter) -> Result<(), Rejection> {
+    let _ = limits;
+    Ok(())
+}
+
+/// Nobody waits for what is in shadow, whichever way he asks, and nobody is told to.
+pub(crate) async fn a_funnel_in_shadow_delays_nobody(subject: Subject) {
+    let shadow = Policy::funnel("paced")
+        .capacity(5)
+        .rate("1/min")
+        .paced()
+        .deadline(PATIENT);
+    let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
+    let (limits, plain) = (&subject.limits, bucket("b", 99, "1/h"));
+    limits.book().set(&shadow);
+    let all = async {
+        for call in 0..4_u32 {
+            let both = || [&shadow, &plain].map(|policy| Ask::new(policy, KEY));
+            let told = limits.check_all(both()).await.unwrap();
+            assert_eq!(told.delay(), secs(0), "call {call}");
+            assert!(limits.acquire_all(both()).await.is_ok());
+            assert!(limits.acquire(&shadow, "alone").await.is_ok());
+            assert!(limits.admit_all(both()).await.is_ok());
+            assert!(paced(limits).await.is_ok());
+        }
+    };
+    let told = tokio::time::timeout(PATIENT, all).await;
+    assert!(told.is_ok(), "no clock is moved");
+}
+
+/// A change in proportion converts what was reserved before it, too.
+pub(crate) async fn a_settlement_across_a_change_in_proportion_mints_nothing(subject: Subject) {
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    for (small, large) in pairs() {
+        for (before, after) in [(&large, &small), (&small, &large)] {
+            let [half, half_after] = [before, after].map(|policy| Amount::from(policy.quota().whole() / 2));
+            book.change(before, Inheritance::Reset).unwrap();
+            let named = limits.named(before.name());
+            let in_force = limits.policy(before.name(), KEY).unwrap();
+            let reserve = async || limits.reserve(&in_force, KEY).cost(half).await.unwrap();
+            let (first, second) = (reserve().await, reserve().await);
+            let at = clock.now().after(micros(2));
+            book.change_at(after, Inheritance::InProportion, at).unwrap();
+            // Until then by the numbers of before.
+            clock.advance(micros(1));
+            first.cancel().await.unwrap();
+            let told = async || left(&named.peek(KEY).await.unwrap());
+            assert_about(told().await, half, before);
+            clock.advance(micros(1));
+            assert_about(told().await, half_after, after);
+            let others = told().await;
+            assert!(named.check(KEY).cost(others).await.unwrap().is_allowed());
+            second.cancel().await.unwrap();
+            assert_about(told().await, half_after, after);
+        }
+    }
+}
+
+/// What is converted is rounded against the caller, and a microsecond brings next to nothing.
+fn assert_about(left: Amount, expected: Amount, policy: &Policy) {
+    let missing = expected.as_thousandths().checked_sub(left.as_thousandths());
+    assert!(
+        missing.is_some_and(|missing| missing <= 10),
+        "{policy}: {left} for {expected}"
+    );
+}
+
+/// And what is owed is the same part of the new quota.
+pub(crate) async fn a_debt_across_a_change_in_proportion_is_converted(subject: Subject) {
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    for (small, large) in pairs() {
+        book.set(&large);
+        let reservation = limits.reserve(&large, KEY).cost(20).await.unwrap();
+        clock.advance(micros(1));
+        book.change_at(&small, Inheritance::InProportion, clock.now())
+            .unwrap();
+        reservation.settle(50).await.unwrap();
+        let told = limits.named(small.name()).peek(KEY).await.unwrap();
+        assert_eq!(left(&told), Amount::from(5_u32), "{small}");
+    }
+}
+
+/// What the new rate has brought back by then is not given back once more, whoever has used it since.
+pub(crate) async fn what_came_back_by_the_new_rate_is_not_given_back(subject: Subject) {
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    for (before, after) in [
+        (bucket("b", 100, "1/s"), bucket("b", 10, "1/s")),
+        (funnel("f", 100, "1/s"), funnel("f", 10, "1/s")),
+        (fixed("100s", 100), fixed("10s", 10)),
+    ] {
+        book.set(&before);
+        let reservation = limits.reserve(&before, KEY).cost(100).await.unwrap();
+        clock.advance(micros(1));
+        book.change_at(&after, Inheritance::InProportion, clock.now())
+            .unwrap();
+        let named = limits.named(after.name());
+        assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0, "{after}");
+        clock.advance(secs(11));
+        assert!(named.check(KEY).cost(10).await.unwrap().is_allowed(), "{after}");
+        reservation.cancel().await.unwrap();
+        assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0, "{after}");
+    }
+}
+
+fn fixed(window: &str, limit: u64) -> Policy {
+    let policy = Policy::fixed_window("x").limit(limit).window(window);
+    policy.deadline(PATIENT).build().unwrap()
+}
+
+/// What is reserved before a change that its policy knows of already is settled by the numbers that decided.
+pub(crate) async fn a_reservation_before_a_change_to_come_is_converted(subject: Subject) {
+    let (limits, clock) = (&subject.limits, &subject.clock);
+    for (small, large) in pairs() {
+        let at = clock.now().after(micros(2));
+        let changed = small.in_proportion_to(&large, at).unwrap();
+        let reservation = limits.reserve(&changed, KEY).cost(10).await.unwrap();
+        assert!(limits.check(&large, KEY).cost(90).await.unwrap().is_allowed());
+        clock.set(at);
+        assert_eq!(
+            limits.peek(&changed, KEY).await.unwrap().remaining(),
+            0,
+            "{changed}"
+        );
+        reservation.cancel().await.unwrap();
+        assert_about(subject.remaining(&changed).await, Amount::ONE, &changed);
+    }
+}
+
+/// Across several changes nobody knows what it is worth now.
+pub(crate) async fn nothing_is_given_back_across_several_changes_in_proportion(subject: Subject) {
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    let sized = [
+        |capacity: u32| bucket("b", capacity, "1/h"),
+        |capacity: u32| funnel("f", capacity, "1/h"),
+    ];
+    for sized in sized {
+        book.set(sized(100));
+        let named = limits.named(if sized(1).name() == "b" { "b" } else { "f" });
+        let reservation = limits.reserve(&sized(100), KEY).cost(50).await.unwrap();
+        assert!(named.check(KEY).cost(50).await.unwrap().is_allowed());
+        for capacity in [10, 40] {
+            clock.advance(micros(1));
+            book.change_at(sized(capacity), Inheritance::InProportion, clock.now())
+                .unwrap();
+            assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
+        }
+        reservation.cancel().await.unwrap();
+        assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
+    }
+}

@@ -1,0 +1,12 @@
+//! Requests that hold a permit for as long as they are in flight.
+
+mod admit;
+mod future;
+mod held;
+mod layer;
+mod service;
+
+pub use future::InFlightFuture;
+pub use held::Held;
+pub use layer::InFlightLayer;
+pub use service::InFlight;

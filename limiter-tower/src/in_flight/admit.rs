@@ -1,0 +1,136 @@
+//! What a request is in flight by.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Request;
+use limiter_core::__private::enter_at_once;
+use limiter_core::{ConfigError, Decision, Enter, Permit, Rejection};
+
+use super::held::Held;
+use crate::afterwards::Afterwards;
+use crate::decide::{Asked, Found, Limits, Question};
+
+/// What a layer admits requests by.
+#[derive(Clone, Debug)]
+pub(super) struct Admission {
+    pub(super) limits: Limits,
+    /// How long a request waits. Zero: not at all.
+    pub(super) up_to: Duration,
+    /// Whether handlers have a share in the permit.
+    pub(super) shares_permits: bool,
+}
+
+/// A request that may go on.
+pub(super) enum Admitted {
+    By(Permit),
+    /// Nothing is configured for it, and that is allowed.
+    Freely(Decision),
+}
+
+impl Admission {
+    /// The answer, if it takes no waiting. A misconfiguration is logged, since the client is not told.
+    pub(super) fn at_once(&self, question: &Question<'_>) -> Poll<Result<Admitted, Rejection>> {
+        if !self.up_to.is_zero() {
+            return Poll::Pending;
+        }
+        let answer = match self.find(question) {
+            Ok(Ok(asked)) => match enter_at_once(&self.enter(&asked)) {
+                Poll::Ready(answer) => answer.map(Admitted::By),
+                Poll::Pending => return Poll::Pending,
+            },
+            Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
+            Err(rejection) => Err(rejection),
+        };
+        Poll::Ready(answer.map_err(|rejection| self.limits.why(Err(rejection))))
+    }
+
+    /// The answer, for which nothing is asked before the first poll. The request waits at most for the time that it says itself.
+    pub(super) fn later(self: &Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Admitting {
+        let admission = Arc::clone(self);
+        let answer = async move {
+            let up_to = bound.map_or(admission.up_to, |bound| bound.min(admission.up_to));
+            let answer = match admission.find(&question) {
+                Ok(Ok(asked)) => admission.enter(&asked).up_to(up_to).await.map(Admitted::By),
+                Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
+                Err(rejection) => Err(rejection),
+            };
+            answer.map_err(|rejection| admission.limits.why(Err(rejection)))
+        };
+        Admitting(Box::pin(answer))
+    }
+
+    /// What is told and shown of a request that goes on, and what it holds.
+    pub(super) fn admitted<B>(
+        &self,
+        admitted: Admitted,
+        request: &mut Request<B>,
+    ) -> (Afterwards, Option<Held>) {
+        let decision = match &admitted {
+            Admitted::By(permit) => permit.decision(),
+            Admitted::Freely(decision) => decision,
+        };
+        let afterwards = self.limits.afterwards(decision.clone(), None, request);
+        let held = match admitted {
+            Admitted::By(permit) if self.shares_permits => {
+                let permit = Arc::new(permit);
+                request.extensions_mut().insert(Arc::clone(&permit));
+                Some(Held::shared(&permit))
+            }
+            Admitted::By(permit) => Some(Held::own(permit)),
+            Admitted::Freely(_) => None,
+        };
+        (afterwards, held)
+    }
+
+    fn enter<'a>(&'a self, asked: &'a Asked<'_>) -> Enter<'a> {
+        self.limits
+            .limiter()
+            .enter(&asked.policy, &asked.key)
+            .cost(asked.cost)
+    }
+
+    /// The one limit of a question, or the decision that it has none.
+    fn find<'a>(&'a self, question: &'a Question<'_>) -> Result<Result<Asked<'a>, Decision>, Rejection> {
+        let mut asked = match self.limits.find(question)? {
+            Found::Asked(asked) => asked,
+            Found::Nothing(decision) => return Ok(Err(decision)),
+        };
+        match (asked.pop(), asked.len()) {
+            (Some(alone), 0) => Ok(Ok(alone)),
+            (_, others) => Err(several(others)),
+        }
+    }
+}
+
+#[cold]
+fn several(others: usize) -> Rejection {
+    Rejection::Config(ConfigError::Invalid {
+        what: "number of policies for a request",
+        value: if others == 0 { 0 } else { others + 1 }.to_string(),
+        expected:
+            "1, of concurrency: permits in flight are not taken together, so nest an `InFlightLayer` for each"
+                .to_owned(),
+    })
+}
+
+/// An answer on its way. The enter borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence
+/// the box.
+pub(super) struct Admitting(Pin<Box<dyn Future<Output = Result<Admitted, Rejection>> + Send>>);
+
+impl Future for Admitting {
+    type Output = Result<Admitted, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl fmt::Debug for Admitting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admitting")
+    }
+}

@@ -1,0 +1,202 @@
+//! The future of a request that is to be in flight: is admitted, then calls, and leaves its permit to the body.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use limiter_core::Rejection;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::admit::{Admission, Admitted, Admitting};
+use super::held::Held;
+use crate::afterwards::Afterwards;
+use crate::decide::Question;
+use crate::future::{Own, ended};
+use crate::held::HeldBody;
+use crate::key::{Answer, Later, Refusal};
+use crate::respond::Protocol;
+use crate::wait;
+
+pin_project! {
+    /// The future of [`InFlight`](crate::InFlight).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at whatever time, it gives back its permit, or leaves the line in which it waits for one. What Redis may have granted
+    /// it meanwhile is given back in the background.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct InFlightFuture<S: Service<Request<B>>, B> {
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    // What is rarer than to call is boxed, and makes the future no larger.
+    enum State<S: Service<Request<B>>, B> {
+        Extracting { later: Option<Box<(Later, Call<S, B>)>> },
+        Admitting { later: Option<Box<(Admitting, Call<S, B>)>> },
+        Calling { #[pin] inner: S::Future, afterwards: Afterwards, held: Option<Held> },
+        Answered { response: Option<Own> },
+    }
+}
+
+/// A call that is still to be made, of the service that was found ready.
+pub(super) struct Call<S, B> {
+    pub(super) admission: Arc<Admission>,
+    pub(super) ready: S,
+    pub(super) request: Request<B>,
+}
+
+impl<S: Service<Request<B>>, B> InFlightFuture<S, B> {
+    pub(super) fn extracting(later: Later, call: Call<S, B>) -> Self {
+        let later = Some(Box::new((later, call)));
+        Self {
+            state: State::Extracting { later },
+        }
+    }
+
+    pub(super) fn admitting(later: Admitting, call: Call<S, B>) -> Self {
+        let later = Some(Box::new((later, call)));
+        Self {
+            state: State::Admitting { later },
+        }
+    }
+
+    pub(super) fn calling(inner: S::Future, afterwards: Afterwards, held: Option<Held>) -> Self {
+        Self {
+            state: State::Calling {
+                inner,
+                afterwards,
+                held,
+            },
+        }
+    }
+
+    pub(super) fn answered(response: Own) -> Self {
+        let response = Some(response);
+        Self {
+            state: State::Answered { response },
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> Call<S, B> {
+    /// What follows from the extractor's answer, as if it had come at once.
+    fn extracted(mut self, answer: Answer<'static>) -> State<S, B> {
+        let question = match answer {
+            Answer::Key(key) => Question::Key(key),
+            Answer::Terms(terms) => Question::Terms(terms),
+            Answer::Skip => {
+                return State::Calling {
+                    inner: self.ready.call(self.request),
+                    afterwards: Afterwards::default(),
+                    held: None,
+                };
+            }
+            Answer::Refuse(refusal) => return self.refused(refusal),
+            Answer::Later(later) => {
+                let later = Some(Box::new((later, self)));
+                return State::Extracting { later };
+            }
+        };
+        match self.admission.at_once(&question) {
+            Poll::Ready(answer) => self.answered(answer),
+            Poll::Pending => {
+                let bound = wait::timeout(self.request.headers());
+                let admitting = self.admission.later(question, bound);
+                let later = Some(Box::new((admitting, self)));
+                State::Admitting { later }
+            }
+        }
+    }
+
+    fn answered(mut self, answer: Result<Admitted, Rejection>) -> State<S, B> {
+        match answer {
+            Ok(admitted) => {
+                let (afterwards, held) = self.admission.admitted(admitted, &mut self.request);
+                State::Calling {
+                    inner: self.ready.call(self.request),
+                    afterwards,
+                    held,
+                }
+            }
+            Err(rejection) => {
+                let protocol = Protocol::of(&self.request);
+                let response = self.admission.limits.responder().rejected(rejection, &protocol);
+                let response = Some(Box::new(response));
+                State::Answered { response }
+            }
+        }
+    }
+
+    fn refused(self, refusal: Refusal) -> State<S, B> {
+        let protocol = Protocol::of(&self.request);
+        let response = self.admission.limits.responder().refused(refusal, &protocol);
+        let response = Some(Box::new(response));
+        State::Answered { response }
+    }
+}
+
+impl<S, B, ResBody> Future for InFlightFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    ResBody: Body<Data = Bytes>,
+{
+    type Output = Result<Response<HeldBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Calling {
+                    inner,
+                    afterwards,
+                    held,
+                } => {
+                    let response = ready!(inner.poll(context));
+                    // Where the call has failed, it is over.
+                    let held = held.take();
+                    return Poll::Ready(Ok(HeldBody::respond(afterwards.respond(response?), held)));
+                }
+                StateProj::Extracting { later } => {
+                    let Some(waiting) = later else { ended() };
+                    let answer = ready!(Pin::new(&mut waiting.0).poll(context));
+                    let Some(waiting) = later.take() else { ended() };
+                    waiting.1.extracted(answer)
+                }
+                StateProj::Admitting { later } => {
+                    let Some(waiting) = later else { ended() };
+                    let answer = ready!(Pin::new(&mut waiting.0).poll(context));
+                    let Some(waiting) = later.take() else { ended() };
+                    waiting.1.answered(answer)
+                }
+                StateProj::Answered { response } => {
+                    let Some(response) = response.take() else { ended() };
+                    return Poll::Ready(Ok(response.map(|body| HeldBody::free(body.of_any()))));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for InFlightFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Extracting { .. } => "Extracting",
+            State::Admitting { .. } => "Admitting",
+            State::Calling { .. } => "Calling",
+            State::Answered { .. } => "Answered",
+        };
+        f.debug_struct("InFlightFuture")
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! What is in flight: how much of it, for how long, and what becomes of the rest.
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+
+#[path = "load/bodies.rs"]
+mod bodies;
+#[path = "load/grpc.rs"]
+mod grpc;
+#[path = "load/in_flight.rs"]
+mod in_flight;
+#[path = "load/redis.rs"]
+mod redis;
+#[path = "load/shed.rs"]
+mod shed;
+mod support;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use limiter_core::{Limiter, Policy};
+use tokio::sync::mpsc;
+use tower::Service;
+
+fn at_once(max: u32) -> Policy {
+    Policy::concurrency("flights").max(max).build().unwrap()
+}
+
+async fn room(limits: &Limiter, policy: &Policy, key: &str) -> u64 {
+    limits.peek(policy, key).await.unwrap().remaining()
+}
+
+/// Polls once.
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Calls a service that is found ready, and polls what it returns once.
+fn begin<S, B>(service: &mut S, request: Request<B>) -> (Pin<Box<S::Future>>, Poll<S::Response>)
+where
+    S: Service<Request<B>, Error = Infallible>,
+{
+    assert!(
+        service
+            .poll_ready(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    );
+    let mut response = Box::pin(service.call(request));
+    let polled = poll_once(response.as_mut()).map(Result::unwrap);
+    (response, polled)
+}
+
+/// The response of an inner service that answers at once.
+fn answer<S, B>(service: &mut S, request: Request<B>) -> S::Response
+where
+    S: Service<Request<B>, Error = Infallible>,
+{
+    match begin(service, request).1 {
+        Poll::Ready(response) => response,
+        Poll::Pending => unreachable!("it answers at once"),
+    }
+}
+
+/// A body of which each frame is sent by the test.
+#[derive(Debug)]
+struct Sent(mpsc::UnboundedReceiver<Result<Frame<Bytes>, &'static str>>);
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        self.0.poll_recv(context)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(7)
+    }
+}
+
+type Sender = mpsc::UnboundedSender<Result<Frame<Bytes>, &'static str>>;
+
+fn data() -> Result<Frame<Bytes>, &'static str> {
+    Ok(Frame::data(Bytes::from_static(b"text")))
+}
+
+fn trailers() -> Result<Frame<Bytes>, &'static str> {
+    Ok(Frame::trailers(HeaderMap::new()))
+}
+
+/// An inner service that answers with bodies whose frames the test sends.
+#[derive(Clone, Debug, Default)]
+struct Streams(Arc<Mutex<Vec<Sender>>>);
+
+impl Streams {
+    /// What sends the frames of the last response.
+    fn last(&self) -> Sender {
+        self.0.lock().unwrap().pop().unwrap()
+    }
+}
+
+impl Service<Request<String>> for Streams {
+    type Response = Response<Sent>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Sent>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.0.lock().unwrap().push(sender);
+        std::future::ready(Ok(Response::new(Sent(receiver))))
+    }
+}

@@ -1,0 +1,167 @@
+//! Until when a permit is held.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::{Empty, Full};
+use limiter_core::{Limiter, Permit};
+use limiter_tower::{By, InFlightLayer, key};
+use tower::{Layer, service_fn};
+
+use super::support::{limiter, request};
+use super::{Streams, answer, at_once, begin, data, poll_once, room, trailers};
+
+fn layer(limits: &Limiter) -> InFlightLayer<By<key::Header>> {
+    InFlightLayer::new(limits, at_once(1)).key(key::header("x-api-key"))
+}
+
+type Next<B> = Option<Result<http_body::Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
+fn next<B: Body + Unpin>(body: &mut B) -> Poll<Next<B>> {
+    Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
+}
+
+#[tokio::test]
+async fn a_permit_is_held_until_the_body_is_seen_to_end() {
+    let (limits, _clock) = limiter();
+    let policy = at_once(1);
+    let streams = Streams::default();
+    let mut service = layer(&limits).layer(streams.clone());
+    // What ends it: trailers, an error, or no more frames.
+    for last in [Some(trailers()), Some(Err("broken")), None] {
+        let mut response = answer(&mut service, request("ann"));
+        let body = response.body_mut();
+        let sender = streams.last();
+        assert_eq!(body.size_hint().exact(), Some(7), "the inner body's");
+        assert!(next(body).is_pending());
+        for _ in 0..3 {
+            sender.send(data()).unwrap();
+            assert!(matches!(next(body), Poll::Ready(Some(Ok(frame))) if frame.is_data()));
+            assert_eq!(room(&limits, &policy, "ann").await, 0);
+            assert!(body.held().unwrap().permit().is_held());
+        }
+        assert_eq!(answer(&mut service, request("ann")).status(), 429);
+        match last {
+            Some(last) => sender.send(last).unwrap(),
+            None => drop(sender),
+        }
+        assert!(next(body).is_ready());
+        assert!(body.held().is_none());
+        assert_eq!(
+            room(&limits, &policy, "ann").await,
+            1,
+            "though the body is there still"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_dropped_half_way_gives_its_permit_back() {
+    let (limits, _clock) = limiter();
+    let streams = Streams::default();
+    let mut service = layer(&limits).layer(streams.clone());
+    for frames in 0..3 {
+        let mut response = answer(&mut service, request("ann"));
+        let sender = streams.last();
+        for _ in 0..frames {
+            sender.send(data()).unwrap();
+            assert!(next(response.body_mut()).is_ready());
+        }
+        assert_eq!(room(&limits, &at_once(1), "ann").await, 0);
+        drop(response);
+        assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+    }
+}
+
+/// A server does not poll a body that has said so.
+#[tokio::test]
+async fn a_body_that_tells_that_it_has_ended_holds_nothing() {
+    let (limits, _clock) = limiter();
+    let empty =
+        service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
+    let mut service = layer(&limits).layer(empty);
+    let response = answer(&mut service, request("ann"));
+    assert!(response.body().is_end_stream() && response.body().held().is_none());
+    assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+
+    let text = service_fn(async |_: Request<String>| {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"text"))))
+    });
+    let mut service = layer(&limits).layer(text);
+    let mut response = answer(&mut service, request("ann"));
+    let body = response.body_mut();
+    assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(4), false));
+    assert_eq!(room(&limits, &at_once(1), "ann").await, 0);
+    assert!(next(body).is_ready());
+    assert!(body.is_end_stream(), "its last frame was data");
+    assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+}
+
+#[tokio::test]
+async fn an_inner_service_that_fails_gives_its_permit_back() {
+    let (limits, _clock) = limiter();
+    let fails = service_fn(async |_: Request<String>| Err::<Response<String>, _>("broken"));
+    let mut service = layer(&limits).layer(fails);
+    let mut failed = Box::pin(tower::Service::call(&mut service, request("ann")));
+    assert_eq!(room(&limits, &at_once(1), "ann").await, 0);
+    assert!(matches!(poll_once(failed.as_mut()), Poll::Ready(Err("broken"))));
+    assert_eq!(
+        room(&limits, &at_once(1), "ann").await,
+        1,
+        "though the future is there still"
+    );
+}
+
+#[tokio::test]
+async fn an_inner_service_that_panics_gives_its_permit_back() {
+    let (limits, _clock) = limiter();
+    let in_call = service_fn(|request: Request<String>| {
+        assert!(request.headers().is_empty(), "on purpose");
+        std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
+    });
+    let in_future = service_fn(async |request: Request<String>| {
+        assert!(request.headers().is_empty(), "on purpose");
+        Ok::<_, Infallible>(Response::new(String::new()))
+    });
+    let mut first = layer(&limits).layer(in_call);
+    let mut second = layer(&limits).layer(in_future);
+    for _ in 0..3 {
+        assert!(catch_unwind(AssertUnwindSafe(|| begin(&mut first, request("ann")).1)).is_err());
+        assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+        assert!(catch_unwind(AssertUnwindSafe(|| begin(&mut second, request("ann")).1)).is_err());
+        assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_handler_may_keep_its_share_of_a_permit() {
+    let (limits, _clock) = limiter();
+    let (sender, mut shares) = tokio::sync::mpsc::unbounded_channel();
+    let keeps = service_fn(move |mut request: Request<String>| {
+        let permit = request.extensions_mut().remove::<Arc<Permit>>();
+        sender.send(permit).unwrap();
+        std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
+    });
+    let shared = layer(&limits).with_permits();
+    let mut service = shared
+        .skip(|request: &Request<String>| request.uri() == "/free")
+        .layer(keeps);
+
+    let response = answer(&mut service, request("ann"));
+    let permit = shares.recv().await.unwrap().unwrap();
+    assert!(response.body().held().is_none() && permit.is_held());
+    drop(response);
+    assert_eq!(answer(&mut service, request("ann")).status(), 429);
+    drop(permit);
+    assert_eq!(room(&limits, &at_once(1), "ann").await, 1);
+
+    let free = Request::get("/free").body(String::new()).unwrap();
+    assert_eq!(answer(&mut service, free).status(), 200);
+    assert!(shares.recv().await.unwrap().is_none());
+}

@@ -1,0 +1,341 @@
+//! Who is admitted, who waits, and what the others are told.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use limiter_core::{Decision, Limiter, Policy, PolicyBook, Rejection};
+use limiter_tower::key::{self, Answer, Refusal};
+use limiter_tower::{
+    Answers, By, Dialect, HeldBody, InFlight, InFlightFuture, InFlightLayer, RateLimitLayer, Terms,
+};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+
+use super::support::{Strict, at_most, limiter, request, text};
+use super::{Streams, answer, at_once, begin, poll_once, room};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const fn is_send<T: Send>() {}
+const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+
+const _: () = {
+    is_handed_around::<InFlightLayer>();
+    is_handed_around::<InFlightLayer<By<key::Header>>>();
+    is_handed_around::<InFlight<Strict, key::Shared>>();
+    is_send::<InFlightFuture<Strict, String>>();
+    is_send::<HeldBody<String>>();
+};
+
+async fn pending(_: Request<String>) -> Result<Response<String>, Infallible> {
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn each_key_has_its_own_room() {
+    let (limits, _clock) = limiter();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = InFlightLayer::new(&limits, at_once(2))
+        .key(key::header("x-api-key"))
+        .layer(inner);
+    let held = [(); 2].map(|()| answer(&mut service, request("ann")));
+    assert!(held.iter().all(|response| response.status() == 200));
+    assert_eq!(answer(&mut service, request("ann")).status(), 429);
+    assert_eq!(answer(&mut service, request("bob")).status(), 200);
+    assert_eq!(calls.load(Ordering::SeqCst), 3, "who is denied calls nothing");
+    drop(held);
+    assert_eq!(answer(&mut service, request("ann")).status(), 200);
+}
+
+#[tokio::test]
+async fn who_is_denied_is_told_so_but_not_until_when() {
+    let (limits, _clock) = limiter();
+    let mut service = InFlightLayer::new(&limits, at_once(1))
+        .key(key::shared())
+        .layer(Streams::default());
+    let held = answer(&mut service, request("ann"));
+    assert_eq!(
+        held.headers()["ratelimit-policy"],
+        r#""flights";q=1;qu="concurrent-requests""#
+    );
+    assert_eq!(held.headers()["ratelimit"], r#""flights";r=0"#);
+
+    let denied = answer(&mut service, request("bob"));
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(denied.headers()["content-type"], "application/problem+json");
+    assert_eq!(denied.headers()["ratelimit"], r#""flights";r=0"#);
+    assert!(!denied.headers().contains_key("retry-after"));
+    assert!(denied.extensions().get::<Rejection>().unwrap().is_limited());
+    assert!(!denied.extensions().get::<Decision>().unwrap().is_allowed());
+    let (_, body) = denied.into_parts();
+    assert!(body.held().is_none());
+
+    let grpc = || {
+        let mut request = request("bob");
+        let grpc = "application/grpc".parse().unwrap();
+        request.headers_mut().insert("content-type", grpc);
+        request
+    };
+    let denied = answer(&mut service, grpc());
+    assert_eq!(denied.status(), StatusCode::OK);
+    assert_eq!(denied.headers()["grpc-status"], "8");
+    assert_eq!(denied.headers()["grpc-message"], "too many requests at once");
+    assert!(!denied.headers().contains_key("grpc-retry-pushback-ms"));
+    drop(held);
+}
+
+#[tokio::test]
+async fn answers_are_shared_with_other_layers() {
+    let (limits, _clock) = limiter();
+    let answers = Answers::new()
+        .headers(Dialect::None)
+        .plain_text()
+        .respond_with(|rejection: &Rejection, response| response.map(|_| format!("own: {rejection}")));
+    let mut service = InFlightLayer::new(&limits, at_once(1))
+        .key(key::shared())
+        .answers(&answers)
+        .layer(Strict::default());
+    let held = answer(&mut service, request("ann"));
+    assert!(!held.headers().contains_key("ratelimit"));
+    let denied = answer(&mut service, request("ann"));
+    assert_eq!(denied.headers()["content-type"], "text/plain; charset=utf-8");
+    assert!(text(denied).await.starts_with("own: rate limit reached: flights"));
+
+    let mut service = RateLimitLayer::new(&limits, at_most(1))
+        .key(key::shared())
+        .answers(&answers)
+        .layer(Strict::default());
+    assert!(
+        !answer(&mut service, request("ann"))
+            .headers()
+            .contains_key("ratelimit")
+    );
+    let denied = answer(&mut service, request("ann"));
+    assert!(text(denied).await.starts_with("own: rate limit reached: at-most"));
+}
+
+#[tokio::test]
+async fn extractors_may_skip_refuse_and_say_terms_later() {
+    let (limits, _clock) = limiter();
+    let policy = at_once(3);
+    let terms = policy.clone();
+    let extractor = move |request: &Request<String>| match request.uri().path() {
+        "/health" => Answer::Skip,
+        "/closed" => Answer::Refuse(Refusal::new(StatusCode::FORBIDDEN, "closed")),
+        path => {
+            let terms = Terms::new(&terms, path.to_owned()).cost(2);
+            Answer::Later(key::Later::new(async move {
+                tokio::task::yield_now().await;
+                terms.into()
+            }))
+        }
+    };
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = InFlightLayer::new(&limits, at_once(1))
+        .key(extractor)
+        .layer(inner);
+    let mut held = Vec::new();
+    for (path, expected) in [
+        ("/", 200),
+        ("/", 429),
+        ("/closed", 403),
+        ("/health", 200),
+        ("/health", 200),
+        ("/other", 200),
+    ] {
+        let request = Request::get(path).body(String::new()).unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{path}");
+        held.push(response);
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
+    assert_eq!(room(&limits, &policy, "/").await, 1);
+}
+
+#[tokio::test]
+async fn policies_are_found_by_name_and_by_request() {
+    let book = PolicyBook::new().with(at_once(1));
+    let limits = Limiter::in_process().book(&book).build();
+    let mut service = InFlightLayer::named(&limits, "flights")
+        .key(key::shared())
+        .layer(Strict::default());
+    let held = answer(&mut service, request("ann"));
+    assert_eq!(answer(&mut service, request("ann")).status(), 429);
+    drop(held);
+    let mut unknown = InFlightLayer::named(&limits, "unknown")
+        .key(key::shared())
+        .layer(Strict::default());
+    let response = answer(&mut unknown, request("ann"));
+    assert_eq!(response.status(), 200);
+    assert!(response.body().held().is_none());
+
+    let [few, many] = [at_once(1), Policy::concurrency("many").max(9).build().unwrap()];
+    let tiers = move |request: &Request<String>| {
+        if request.uri() == "/many" {
+            many.clone()
+        } else {
+            few.clone()
+        }
+    };
+    let mut service = InFlightLayer::new(&limits, tiers)
+        .key(key::header("x-api-key"))
+        .with_decisions()
+        .layer(Strict::default());
+    let mut asked = request("ann");
+    *asked.uri_mut() = "/many".parse().unwrap();
+    assert_eq!(text(answer(&mut service, asked)).await, "Some(8)");
+    assert_eq!(text(answer(&mut service, request("ann"))).await, "Some(0)");
+}
+
+/// A policy is of the one kind or of the other, and each layer says what to do.
+#[tokio::test]
+async fn a_policy_for_the_other_layer_is_a_mistake_that_names_the_mend() {
+    let (limits, _clock) = limiter();
+    let mistake = |response: &Response<_>| {
+        let rejection = response.extensions().get::<Rejection>().unwrap();
+        assert!(matches!(rejection, Rejection::Config(_)));
+        (response.status().as_u16(), rejection.to_string())
+    };
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut rates = RateLimitLayer::new(&limits, at_once(1))
+        .key(key::shared())
+        .layer(inner.clone());
+    let response = answer(&mut rates, request("ann"));
+    let (status, text) = mistake(&response.map(drop));
+    assert_eq!(status, 500);
+    assert!(text.contains("`InFlightLayer`"), "{text}");
+
+    let mut flights = InFlightLayer::new(&limits, at_most(1))
+        .key(key::shared())
+        .layer(inner.clone());
+    let (status, text) = mistake(&answer(&mut flights, request("ann")).map(drop));
+    assert_eq!(status, 500);
+    assert!(text.contains("one of concurrency"), "{text}");
+
+    let both = [at_once(1), Policy::concurrency("other").max(1).build().unwrap()];
+    let mut flights = InFlightLayer::new(&limits, both).key(key::shared()).layer(inner);
+    let (status, text) = mistake(&answer(&mut flights, request("ann")).map(drop));
+    assert_eq!(status, 500);
+    assert!(text.contains("nest an `InFlightLayer` for each"), "{text}");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn requests_wait_in_the_order_of_their_arrival() {
+    let (limits, clock) = limiter();
+    let service = InFlightLayer::new(&limits, at_once(1))
+        .key(key::shared())
+        .wait_up_to(10 * SECOND)
+        .layer(Strict::default());
+    let mut held = service.clone().oneshot(request("ann")).await.unwrap();
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| Box::pin(service.clone().oneshot(request("ann"))))
+        .collect();
+    for response in &mut waiting {
+        assert!(poll_once(response.as_mut()).is_pending());
+    }
+    for response in waiting.drain(..) {
+        drop(held);
+        held = tokio::time::timeout(SECOND, response).await.unwrap().unwrap();
+        assert_eq!(held.status(), 200);
+    }
+    let late = service.clone().oneshot(request("ann"));
+    let (late, ()) = tokio::join!(late, async { clock.advance(10 * SECOND) });
+    assert_eq!(late.unwrap().status(), 429);
+
+    let mut hurried = request("ann");
+    hurried
+        .headers_mut()
+        .insert("grpc-timeout", "1S".parse().unwrap());
+    let late = service.oneshot(hurried);
+    let (late, ()) = tokio::join!(late, async { clock.advance(SECOND) });
+    assert_eq!(late.unwrap().status(), 429);
+}
+
+#[tokio::test]
+async fn a_denial_and_a_refusal_give_the_readied_slot_back() {
+    let (limits, _clock) = limiter();
+    let held = limits.enter(&at_once(1), "ann").await.unwrap();
+    let service = ServiceBuilder::new()
+        .layer(InFlightLayer::new(&limits, at_once(1)).key(key::header("x-api-key")))
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(Strict::default());
+    let mut connections = vec![service; 4];
+    for (place, connection) in connections.iter_mut().enumerate() {
+        let (asked, expected) = match place % 2 {
+            0 => (Request::new(String::new()), 400),
+            _ => (request("ann"), 429),
+        };
+        let ready = tokio::time::timeout(5 * SECOND, connection.ready());
+        let response = ready.await.unwrap().unwrap().call(asked);
+        assert_eq!(response.await.unwrap().status(), expected);
+    }
+    drop(held);
+}
+
+#[tokio::test]
+async fn backpressure_and_errors_are_the_inner_services() {
+    let (limits, _clock) = limiter();
+    let layer = InFlightLayer::new(&limits, at_once(1)).key(key::shared());
+    let (mut service, mut inner) =
+        tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
+    inner.allow(0);
+    assert!(service.poll_ready().is_pending());
+    inner.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    let response = tokio::spawn(service.call(request("ann")));
+    let next_request = tokio::time::timeout(5 * SECOND, inner.next_request());
+    let (_, respond) = next_request.await.unwrap().unwrap();
+    respond.send_error("broken");
+    assert_eq!(response.await.unwrap().unwrap_err().to_string(), "broken");
+}
+
+/// In the inner service, while they wait, and while their key is being found. Would one of them keep its permit, the next would be
+/// denied; its seat, there were none; its slot, the next was never ready.
+#[tokio::test]
+async fn ten_thousand_that_are_cancelled_leave_nothing() {
+    let limits = Limiter::in_process().max_keys(2).max_waiting(1).build();
+    let policy = at_once(1);
+    let by_api_key = key::from_async(async |head: http::request::Parts| {
+        if head.uri == "/slow" {
+            std::future::pending::<()>().await;
+        }
+        Some(limiter_core::Key::from(head.headers.get("x-api-key")?.as_bytes()).into_owned())
+    });
+    let layer = InFlightLayer::new(&limits, &policy).key(by_api_key);
+    let service = ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(3));
+    let mut patient = service
+        .clone()
+        .layer(layer.clone().wait_up_to(60 * SECOND))
+        .layer(ConcurrencyLimitLayer::new(3))
+        .service(service_fn(pending));
+    for number in 0..10_000 {
+        let (flying, polled) = begin(&mut patient, request("ann"));
+        assert!(polled.is_pending());
+        assert_eq!(room(&limits, &policy, "ann").await, 0);
+        let mut other = patient.clone();
+        let (waiting, polled) = begin(&mut other, request("ann"));
+        assert!(polled.is_pending());
+        let mut slow = request("ann");
+        *slow.uri_mut() = "/slow".parse().unwrap();
+        let mut other = patient.clone();
+        let (extracting, polled) = begin(&mut other, slow);
+        assert!(polled.is_pending());
+        drop(extracting);
+        if number % 2 == 0 {
+            drop(waiting);
+            drop(flying);
+        } else {
+            // It is passed on to who waits, who is gone before he hears of it.
+            drop(flying);
+            drop(waiting);
+        }
+        assert_eq!(room(&limits, &policy, "ann").await, 1, "{number}");
+    }
+}

@@ -1,0 +1,220 @@
+//! Permits that Redis counts, for several processes.
+#![cfg(unix)]
+#![expect(clippy::print_stdout, reason = "a child says where it is")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use limiter_core::{Limiter, OnStoreFailure, Policy};
+use limiter_testing::RedisServer;
+use limiter_tower::{By, HeldBody, InFlight, InFlightLayer, key};
+use tower::{Layer, Service, ServiceExt};
+
+use super::{Sent, Streams, poll_once, room};
+use crate::support::request;
+
+const PATIENT: Duration = Duration::from_secs(10);
+const LEASE: Duration = Duration::from_millis(900);
+
+fn replica(url: &str) -> Limiter {
+    Limiter::redis(url).namespace("in-flight").build().unwrap()
+}
+
+fn policy(max: u32) -> Policy {
+    Policy::concurrency("flights")
+        .max(max)
+        .lease(LEASE)
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap()
+}
+
+fn layer(limits: &Limiter, max: u32) -> InFlightLayer<By<key::Header>> {
+    InFlightLayer::new(limits, policy(max)).key(key::header("x-api-key"))
+}
+
+async fn ask(service: &mut InFlight<Streams, key::Header>) -> Response<HeldBody<Sent>> {
+    service.ready().await.unwrap().call(request("ann")).await.unwrap()
+}
+
+async fn comes_to_have_room(limits: &Limiter, expected: u64) {
+    let comes = async {
+        while room(limits, &policy(3), "ann").await != expected {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENT, comes).await.unwrap();
+}
+
+#[tokio::test]
+async fn replicas_share_the_room() {
+    let server = RedisServer::start();
+    let replicas = [(); 2].map(|()| replica(&server.url()));
+    let mut services = replicas
+        .each_ref()
+        .map(|limits| layer(limits, 3).layer(Streams::default()));
+    let mut held = Vec::new();
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        for service in &mut services {
+            let response = ask(service).await;
+            statuses.push(response.status().as_u16());
+            held.push(response);
+        }
+    }
+    assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
+    assert!(held.first().unwrap().body().held().unwrap().permit().is_held());
+    held.clear();
+    comes_to_have_room(&replicas[0], 3).await;
+    assert_eq!(ask(&mut services[1]).await.status(), 200);
+}
+
+/// Before Redis was asked, while it is, and in the inner service.
+#[tokio::test]
+async fn requests_that_are_cancelled_leave_nothing() {
+    let server = RedisServer::start();
+    let limits = replica(&server.url());
+    limits.ready().await.unwrap();
+    let mut service = layer(&limits, 3).wait_up_to(PATIENT).layer(Streams::default());
+    for round in 0..50 {
+        let mut asked = Vec::new();
+        for polls in 0..10 {
+            let mut response = Box::pin(service.ready().await.unwrap().call(request("ann")));
+            for _ in 0..polls % 4 {
+                if poll_once(response.as_mut()).is_ready() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            asked.push(response);
+        }
+        if round % 5 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    comes_to_have_room(&limits, 3).await;
+    let all = [
+        ask(&mut service).await,
+        ask(&mut service).await,
+        ask(&mut service).await,
+    ];
+    assert!(all.iter().all(|response| response.status() == 200));
+    drop(all);
+    limits.shutdown(PATIENT).await;
+    let keys = server.command(&["KEYS", "in-flight|*ann*"]);
+    assert_eq!(keys.items().len(), 0);
+}
+
+/// Where the child finds Redis.
+const HOLDER: &str = "LIMITER_TOWER_TEST_HOLDER";
+
+/// What the child does; in the parent it is nothing.
+#[tokio::test]
+async fn a_child_has_a_request_in_flight() {
+    let Ok(url) = std::env::var(HOLDER) else {
+        return;
+    };
+    let response = ask(&mut layer(&replica(&url), 1).layer(Streams::default())).await;
+    println!("\n{}", response.status());
+    response.body().held().unwrap().permit().lost().await;
+}
+
+struct Holder(Child);
+
+impl Holder {
+    fn start(url: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "redis::a_child_has_a_request_in_flight", "--nocapture"])
+            .env(HOLDER, url)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "200 OK"));
+        Self(child)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // On Unix it is SIGKILL, which nobody hears coming.
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_process_had_in_flight_is_free_after_its_lease() {
+    let server = RedisServer::start();
+    let limits = replica(&server.url());
+    let holder = Holder::start(&server.url());
+    let service = layer(&limits, 1).layer(Streams::default());
+    let mut other = service.clone();
+    let asked = Instant::now();
+    while asked.elapsed() < 2 * LEASE {
+        assert_eq!(
+            ask(&mut other).await.status(),
+            429,
+            "it lives, and renews its lease"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(holder);
+    let killed = Instant::now();
+    assert_eq!(ask(&mut other).await.status(), 429);
+    let patient = layer(&limits, 1).wait_up_to(PATIENT).layer(Streams::default());
+    let response = patient.oneshot(request("ann")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    // A third of the lease may be over when it is renewed.
+    let waited = killed.elapsed();
+    assert!(
+        waited > LEASE / 2 && waited < LEASE + Duration::from_secs(2),
+        "{waited:?}"
+    );
+}
+
+/// A handler that goes on without Redis may find others in its place: the permit tells it so.
+#[tokio::test]
+async fn a_permit_that_is_lost_is_seen_in_the_body() {
+    let server = RedisServer::start();
+    let limits = replica(&server.url());
+    let response = ask(&mut layer(&limits, 1).layer(Streams::default())).await;
+    let permit = response.body().held().unwrap().permit();
+    assert!(permit.is_held());
+    server.kill();
+    tokio::time::timeout(PATIENT, permit.lost()).await.unwrap();
+    assert!(!permit.is_held());
+}
+
+#[tokio::test]
+async fn an_outage_is_answered_as_the_policy_says() {
+    let server = RedisServer::start();
+    let limits = replica(&server.url());
+    limits.ready().await.unwrap();
+    let ask = async |on_store_failure| {
+        let policy = Policy::concurrency("flights")
+            .max(1)
+            .deadline(Duration::from_millis(200))
+            .on_store_failure(on_store_failure)
+            .build()
+            .unwrap();
+        let service = InFlightLayer::new(&limits, policy)
+            .key(key::shared())
+            .layer(Streams::default());
+        service.oneshot(Request::new(String::new())).await.unwrap()
+    };
+    server.kill();
+    assert_eq!(ask(OnStoreFailure::Error).await.status(), 503);
+    assert_eq!(ask(OnStoreFailure::Deny).await.status(), 503);
+    assert_eq!(ask(OnStoreFailure::Allow).await.status(), 200);
+    let (first, second) = (ask(OnStoreFailure::Local).await, ask(OnStoreFailure::Local).await);
+    assert_eq!(
+        (first.status().as_u16(), second.status().as_u16()),
+        (200, 429),
+        "its share is 1"
+    );
+}

@@ -1,0 +1,301 @@
+//! What is shed, and what the important find.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use limiter_tower::key::Shared;
+use limiter_tower::{
+    Answers, HeldBody, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer, skip,
+};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+
+use super::support::{Strict, request, text};
+use super::{Streams, answer, begin, data, poll_once};
+
+const fn is_send<T: Send>() {}
+const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
+
+const _: () = {
+    is_handed_around::<ShedLayer>();
+    is_handed_around::<Shed<Strict, Normal>>();
+    is_send::<ShedFuture<std::future::Ready<Shared>>>();
+    is_send::<HeldBody<String, Place>>();
+};
+
+/// By the path.
+fn class(request: &Request<String>) -> Option<Priority> {
+    match request.uri().path() {
+        "/batch" => Some(Priority::Sheddable),
+        "/high" => Some(Priority::High),
+        "/critical" => Some(Priority::Critical),
+        "/free" => None,
+        _ => Some(Priority::Normal),
+    }
+}
+
+type ByPath = fn(&Request<String>) -> Option<Priority>;
+
+/// Three for what is sheddable, four for what is normal, six for what is high, and seven in all.
+fn layer() -> ShedLayer<ByPath> {
+    ShedLayer::at_most(7)
+        .unwrap()
+        .reserve(Priority::Normal, 1)
+        .unwrap()
+        .reserve(Priority::High, 2)
+        .unwrap()
+        .reserve(Priority::Critical, 1)
+        .unwrap()
+        .priority(class as ByPath)
+}
+
+fn to(path: &str) -> Request<String> {
+    Request::get(path).body(String::new()).unwrap()
+}
+
+#[tokio::test]
+async fn each_class_finds_what_is_not_kept_for_higher_ones() {
+    let layer = layer();
+    let inner = Strict::default();
+    let calls = inner.calls();
+    let mut service = layer.clone().layer(inner);
+    let mut held = Vec::new();
+    for (path, fits) in [("/batch", 3), ("/", 1), ("/high", 2), ("/critical", 1)] {
+        for _ in 0..fits {
+            let response = answer(&mut service, to(path));
+            assert_eq!(response.status(), 200, "{path}");
+            held.push(response);
+        }
+        for lower in ["/batch", "/", "/high", "/critical"] {
+            let response = answer(&mut service, to(lower));
+            assert_eq!(response.status(), 503, "{lower} after {path}");
+            if lower == path {
+                break;
+            }
+        }
+    }
+    assert_eq!((layer.in_flight(), calls.load(Ordering::SeqCst)), (7, 7));
+    assert_eq!(answer(&mut service, to("/free")).status(), 200);
+    assert_eq!(answer(&mut service, to("/healthz")).status(), 200);
+    assert_eq!(layer.in_flight(), 7, "what passes is not counted");
+    let shed = Priority::ALL.map(|class| layer.shed(class));
+    assert_eq!(shed, [4, 3, 2, 1]);
+
+    // Who is important may use up what is for all: of whom the places are does not matter.
+    held.clear();
+    held.extend([(); 4].map(|()| answer(&mut service, to("/critical"))));
+    assert_eq!(answer(&mut service, to("/")).status(), 503);
+    held.pop();
+    assert_eq!(answer(&mut service, to("/")).status(), 200);
+}
+
+#[tokio::test]
+async fn who_is_shed_is_told_so() {
+    let shed = ShedLayer::at_most(1).unwrap();
+    let grpc = || {
+        let mut request = request("ann");
+        let grpc = "application/grpc+proto".parse().unwrap();
+        request.headers_mut().insert("content-type", grpc);
+        request
+    };
+    let mut service = shed.clone().layer(Strict::default());
+    let held = answer(&mut service, request("ann"));
+    let denied = answer(&mut service, request("ann"));
+    assert_eq!(denied.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(denied.headers()["content-type"], "application/problem+json");
+    assert!(!denied.headers().contains_key("retry-after"));
+    let overloaded = denied.extensions().get::<Overloaded>().unwrap();
+    assert_eq!(overloaded.priority, Priority::Normal);
+    let problem: serde_json::Value = serde_json::from_str(&text(denied).await).unwrap();
+    assert_eq!(
+        problem,
+        serde_json::json!({
+            "type": "about:blank",
+            "title": "Service Unavailable",
+            "status": 503,
+            "detail": "the service is overloaded",
+        })
+    );
+    let denied = answer(&mut service, grpc());
+    assert_eq!(denied.status(), 200);
+    assert_eq!(denied.headers()["grpc-status"], "14");
+    assert_eq!(denied.headers()["grpc-message"], "the service is overloaded");
+    assert!(!denied.headers().contains_key("grpc-retry-pushback-ms"));
+
+    // It counts with the one it was made from.
+    let mut service = shed
+        .retry_after(Duration::from_micros(1_500_001))
+        .answers(&Answers::new().plain_text())
+        .layer(Strict::default());
+    let denied = answer(&mut service, request("ann"));
+    assert_eq!(denied.headers()["retry-after"], "2");
+    assert_eq!(text(denied).await, "the service is overloaded");
+    let denied = answer(&mut service, grpc());
+    assert_eq!(denied.headers()["grpc-retry-pushback-ms"], "1501");
+    assert!(!denied.headers().contains_key("retry-after"));
+    drop(held);
+}
+
+#[tokio::test]
+async fn probes_are_shed_where_that_is_asked_and_others_pass_where_that_is() {
+    let mut service = ShedLayer::at_most(1)
+        .unwrap()
+        .with_probes()
+        .skip(skip::paths(["/metrics"]))
+        .layer(Strict::default());
+    let held = answer(&mut service, to("/healthz"));
+    assert_eq!(answer(&mut service, to("/healthz")).status(), 503);
+    assert_eq!(answer(&mut service, to("/metrics")).status(), 200);
+    drop(held);
+}
+
+#[test]
+fn a_bound_that_cannot_be_is_refused_by_name() {
+    let bound = || ShedLayer::at_most(4).unwrap();
+    let kept = |class, places| bound().reserve(class, places).map(drop);
+    let error = |result: Result<(), limiter_core::ConfigError>| result.unwrap_err().to_string();
+    assert!(error(ShedLayer::at_most(0).map(drop)).contains("`0`"));
+    assert!(error(kept(Priority::Sheddable, 1)).contains("`1 for Sheddable`"));
+    assert!(error(kept(Priority::Critical, 4)).contains("fewer than 4 in all"));
+    assert!(error(kept(Priority::Critical, usize::MAX)).contains("fewer than 4"));
+    let all = bound().reserve(Priority::High, 2).unwrap();
+    assert!(all.clone().reserve(Priority::Critical, 2).is_err());
+    assert!(all.clone().reserve(Priority::Critical, 1).is_ok());
+    assert!(all.reserve(Priority::High, 3).is_ok(), "what is said last counts");
+}
+
+#[tokio::test]
+async fn a_place_is_taken_until_the_response_has_ended_however_it_ends() {
+    let layer = ShedLayer::at_most(1).unwrap();
+    let streams = Streams::default();
+    let mut service = layer.clone().layer(streams.clone());
+    let mut response = answer(&mut service, request("ann"));
+    streams.last().send(data()).unwrap();
+    let body = std::pin::pin!(response.body_mut());
+    assert!(
+        poll_once(std::pin::pin!(http_body_util::BodyExt::frame(
+            &mut *body.get_mut()
+        )))
+        .is_ready()
+    );
+    assert_eq!(layer.in_flight(), 1);
+    drop(response);
+    assert_eq!(layer.in_flight(), 0);
+
+    let mut fails = layer.clone().layer(service_fn(async |request: Request<String>| {
+        assert!(request.headers().is_empty(), "on purpose");
+        Err::<Response<String>, _>("broken")
+    }));
+    let mut failed = Box::pin(fails.call(to("/")));
+    assert_eq!(layer.in_flight(), 1);
+    assert!(matches!(poll_once(failed.as_mut()), Poll::Ready(Err("broken"))));
+    assert_eq!(layer.in_flight(), 0, "though the future is there still");
+    let panics = catch_unwind(AssertUnwindSafe(|| {
+        drop(poll_once(Box::pin(fails.call(request("ann"))).as_mut()))
+    }));
+    assert!(panics.is_err());
+    assert_eq!(layer.in_flight(), 0);
+
+    let mut hangs = layer.clone().layer(service_fn(async |_: Request<String>| {
+        std::future::pending::<Result<Response<String>, Infallible>>().await
+    }));
+    for _ in 0..10_000 {
+        assert!(begin(&mut hangs, request("ann")).1.is_pending());
+    }
+    assert_eq!(layer.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_is_shed_gives_the_readied_slot_back() {
+    let layer = ShedLayer::at_most(1).unwrap();
+    let held = answer(&mut layer.clone().layer(Strict::default()), request("ann"));
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(Strict::default());
+    let mut connections = vec![service; 3];
+    for connection in &mut connections {
+        let ready = tokio::time::timeout(Duration::from_secs(5), connection.ready());
+        let response = ready.await.unwrap().unwrap().call(request("ann"));
+        assert_eq!(response.await.unwrap().status(), 503);
+    }
+    drop(held);
+}
+
+#[tokio::test]
+async fn backpressure_and_errors_are_the_inner_services() {
+    let layer = ShedLayer::at_most(1).unwrap();
+    let (mut service, mut inner) =
+        tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
+    inner.allow(0);
+    assert!(service.poll_ready().is_pending());
+    inner.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    let response = tokio::spawn(service.call(request("ann")));
+    let next_request = tokio::time::timeout(Duration::from_secs(5), inner.next_request());
+    let (_, respond) = next_request.await.unwrap().unwrap();
+    respond.send_error("broken");
+    assert_eq!(response.await.unwrap().unwrap_err().to_string(), "broken");
+}
+
+/// The inner service counts how many are in it, which is never more than the bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn never_more_are_in_flight_than_may_be() {
+    let layer = layer();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&inside);
+    let service = layer.clone().layer(service_fn(move |_: Request<String>| {
+        let inside = Arc::clone(&counts);
+        async move {
+            let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!(now <= 7, "{now}");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }
+    }));
+    let tasks: Vec<_> = ["/batch", "/", "/high", "/critical"]
+        .into_iter()
+        .cycle()
+        .take(32)
+        .map(|path| {
+            let service = service.clone();
+            tokio::spawn(async move {
+                let mut served = 0;
+                for _ in 0..500 {
+                    let response = service.clone().oneshot(to(path)).await.unwrap();
+                    served += usize::from(response.status().is_success());
+                    tokio::task::yield_now().await;
+                }
+                served
+            })
+        })
+        .collect();
+    let mut served = 0;
+    for task in tasks {
+        served += task.await.unwrap();
+    }
+    let shed: usize = Priority::ALL.iter().map(|class| layer.shed(*class)).sum();
+    assert_eq!(served + shed, 32 * 500);
+    assert!(served > 0 && shed > 0);
+    assert_eq!((layer.in_flight(), inside.load(Ordering::SeqCst)), (0, 0));
+}
+
+#[cfg(feature = "tonic")]
+#[test]
+fn the_name_of_a_tonic_service_is_forwarded() {
+    use tonic::server::NamedService;
+
+    #[derive(Clone)]
+    struct Greeter;
+
+    impl NamedService for Greeter {
+        const NAME: &'static str = "greeter.Greeter";
+    }
+    assert_eq!(<Shed<Greeter> as NamedService>::NAME, "greeter.Greeter");
+}
