@@ -94,7 +94,8 @@
 //!
 //! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the policies that deny. Responses to
 //! allowed and to denied requests tell of the limits in the headers `RateLimit-Policy` and `RateLimit`, in one of several
-//! [dialects](Dialect): a client that obeys them, has its key for itself, and whose requests cost a permit each, is never denied.
+//! [dialects](Dialect): a client that obeys them, has its key for itself, and whose requests cost a permit each, is never denied; nor
+//! is one whose requests all cost the same, if it heeds each answer.
 //!
 //! A request whose content type is `application/grpc` is answered with headers only: status 200, `grpc-status`, `grpc-message`,
 //! and details for programs in `grpc-status-details-bin` (`RetryInfo`, `QuotaFailure`, `ErrorInfo`); so one layer serves a port

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use limiter_core::__private::{DEFAULT_DOMAIN, problem_of_status};
-use limiter_core::{Amount, Decision, Enforcement, Rejection};
+use limiter_core::{Decision, Enforcement, Rejection};
 
 use crate::body::ResponseBody;
 use crate::decide::Limits;
@@ -43,9 +43,6 @@ impl Protocol {
         content_type.map_or(Self::Http, |content_type| Self::Grpc { content_type })
     }
 }
-
-/// What is denied says for its cost when it fits, and of what is denied with it nothing was taken.
-const DENIED: Costs = Costs::Same(Amount::ONE);
 
 /// How a layer answers.
 #[derive(Clone)]
@@ -147,7 +144,8 @@ impl Responder {
         };
         if let Some(told) = rejection
             .decision()
-            .and_then(|decision| self.told(decision, &DENIED, protocol))
+            // What is denied says for its own cost when it fits, and of what is denied with it nothing was taken.
+            .and_then(|decision| self.told(decision, &Costs::ONE, protocol))
         {
             told.write(response.headers_mut());
         }

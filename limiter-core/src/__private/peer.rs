@@ -14,7 +14,6 @@ pub fn now(limiter: &Limiter) -> Timestamp {
 }
 
 /// The answer to a call that is limited by nothing: allowed, and nobody was asked.
-#[must_use]
 pub fn unlimited(limiter: &Limiter) -> Decision {
     Decision::unasked(Origin::Off, limiter.now())
 }

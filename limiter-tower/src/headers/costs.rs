@@ -13,6 +13,9 @@ pub(crate) enum Costs {
 }
 
 impl Costs {
+    /// A permit by each.
+    pub(crate) const ONE: Self = Self::Same(Amount::ONE);
+
     /// By one of the limits. Of policies that share a name the largest counts.
     fn of(&self, limit: &LimitOutcome) -> Amount {
         match self {

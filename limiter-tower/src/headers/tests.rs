@@ -8,6 +8,7 @@
 
 mod obedient;
 mod syntax;
+mod wanting;
 
 use http::HeaderMap;
 use limiter_core::{Amount, Ask, Decision, Limiter, ManualClock, Policy};

@@ -13,6 +13,7 @@ use limiter_core::{ConfigError, Decision, Enter, Permit, Rejection};
 use super::held::Held;
 use crate::afterwards::Afterwards;
 use crate::decide::{Asked, Found, Limits, Question};
+use crate::headers::Costs;
 
 /// What a layer admits requests by.
 #[derive(Clone, Debug)]
@@ -73,7 +74,8 @@ impl Admission {
             Admitted::By(permit) => permit.decision(),
             Admitted::Freely(decision) => decision,
         };
-        let afterwards = self.limits.afterwards(decision.clone(), None, request);
+        let costs = &Costs::ONE;
+        let afterwards = self.limits.afterwards(decision.clone(), None, costs, request);
         let held = match admitted {
             Admitted::By(permit) if self.shares_permits => {
                 let permit = Arc::new(permit);

@@ -260,7 +260,10 @@ async fn more_keys_than_there_is_room_for_are_answered_too() {
         answers.keys().all(|status| matches!(status, 200 | 503)),
         "{answers:?}"
     );
-    assert!(answers[&200] <= 99, "{answers:?}");
+    assert!(
+        answers.get(&200).is_some_and(|allowed| *allowed <= 99),
+        "{answers:?}"
+    );
     assert_eq!(
         status(&layer, crate::support::request("ann")).await,
         429,
