@@ -13,6 +13,10 @@
 use limiter_core::{Rejection, token_limiter, window_limiter};
 
 /// Takes things apart.
+///
+/// # Errors
+///
+/// When it is limited, and the sum is too large.
 #[token_limiter(capacity = 20, rate = 10, key = "{a}", fallback = both, pass_args)]
 #[window_limiter(name = "daily", limit = 5, window = "1d", key = "{a}")]
 pub async fn limited((a, b): (u32, u32), _: u32) -> Result<u32, Rejection> {
@@ -20,7 +24,10 @@ pub async fn limited((a, b): (u32, u32), _: u32) -> Result<u32, Rejection> {
 }
 
 fn both((a, b): (u32, u32), c: u32) -> Result<u32, Rejection> {
-    Ok(a + b + c)
+    let sum = a.checked_add(b).and_then(|sum| sum.checked_add(c));
+    sum.ok_or(Rejection::NotConfigured {
+        policy: String::new(),
+    })
 }
 
 #[test]
