@@ -115,6 +115,8 @@ async fn whatever_asks_redis_is_a_span() {
     let _ = in_process.enter(&held, "hidden").await.unwrap();
     let expected = [
         "limiter.reserve policy=\"kept\" outcome=\"allowed\" origin=Redis",
+        // Within it.
+        "limiter.decide policy=\"kept\" outcome=\"allowed\" origin=Redis",
         "limiter.decide policy=\"told\" outcome=\"allowed\" origin=Redis",
         "limiter.enter policy=\"held\" outcome=\"allowed\" origin=Redis",
         "limiter.enter policy=\"held\" outcome=\"denied\" origin=Redis",

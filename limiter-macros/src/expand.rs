@@ -107,7 +107,7 @@ impl LimitedFn {
         let answer = self.answer(refused, private);
         let taken = &self.taken;
         let made = quote! {
-            let #guard = { #(use #taken as _;)* #(#policies)*
+            let #guard = { #(#[allow(unused_imports)] use #taken as _;)* #(#policies)*
                 static #reporter: #private::Reporter = #private::Reporter::new(#function);
                 #names #made };
         };
@@ -353,7 +353,10 @@ fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
 /// A body that names the attributes which were taken from its function, so that their imports count as used.
 pub(crate) fn mention(taken: &[Path], body: &Group) -> Group {
     let (inner, rest) = inner_attributes(body.stream());
-    braced(quote!(#(#inner)* #(use #taken as _;)* #rest), body.span())
+    braced(
+        quote!(#(#inner)* #(#[allow(unused_imports)] use #taken as _;)* #rest),
+        body.span(),
+    )
 }
 
 fn braced(stream: TokenStream, span: Span) -> Group {

@@ -3,6 +3,7 @@ impl<T> Mail for Outbox<T> {
     /// Sends.
     async fn send(&self, to: &str) -> Result<(), Rejection> {
         let __limiter_guard = {
+            #[allow(unused_imports)]
             use limiter_core::token_limiter as _;
             static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
                 ::limiter_core::__private::Built,

@@ -1,5 +1,6 @@
 async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
     let __limiter_guard = {
+        #[allow(unused_imports)]
         use window_limiter as _;
         static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
             ::limiter_core::__private::Built,

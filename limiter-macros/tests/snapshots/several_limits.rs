@@ -1,6 +1,7 @@
 #[must_use]
 async fn search() -> Result<(), Rejection> {
     let __limiter_guard = {
+        #[allow(unused_imports)]
         use limiter_core::window_limiter as _;
         static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
             ::limiter_core::__private::Built,
