@@ -154,8 +154,8 @@ pub async fn admit_waiting(
 /// Whether a call may go on, for who asks no more than that. `false` has charged nothing, and is no denial yet: why, is to be asked.
 #[must_use = "it may have been charged"]
 #[inline]
-pub fn passes(check: &Check<'_>) -> bool {
-    check.passes()
+pub fn passes(limiter: &Limiter, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
+    limiter.passes(policy, key, cost)
 }
 
 /// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before it, and there is a permit.

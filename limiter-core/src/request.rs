@@ -239,6 +239,13 @@ fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
     policy.identity(key.group(policy.escaped_group()), key.as_str())
 }
 
+/// Who is charged, and how much in the algorithm's own unit, if that can ever fit. The key is bounded.
+#[inline]
+pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<(Identity, u64), Rejection> {
+    let cost = units(policy, &Cost::from(Ok(cost)))?;
+    Ok((identity(policy, key), cost))
+}
+
 /// The cost in the algorithm's own unit, if it can ever fit.
 #[inline]
 fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {

@@ -134,13 +134,13 @@ impl Limits {
         }
     }
 
-    /// Whether a request goes on, and nothing is to be told or settled of it. As most requests: so no decision is made of their
-    /// answer. `false` says nothing.
+    /// Whether a request with this key goes on, and nothing is to be told or settled of it. As most requests: so neither a question
+    /// nor a decision is made of it. `false` says nothing.
     #[inline]
-    pub(crate) fn passes(&self, question: &Question<'_>) -> bool {
-        match (question, &self.policies, &self.cost) {
-            (Question::Key(key), Few::One(Which::Given(policy)), Ok(cost)) if self.is_silent() => {
-                is_answered_at_once(policy) && passes(&self.check(policy, key, *cost))
+    pub(crate) fn passes(&self, key: &Key<'_>) -> bool {
+        match (&self.policies, &self.cost) {
+            (Few::One(Which::Given(policy)), Ok(cost)) if self.is_silent() => {
+                is_answered_at_once(policy) && passes(&self.limiter, policy, key, *cost)
             }
             _ => false,
         }

@@ -43,6 +43,8 @@ pin_project! {
     enum State<S: Service<Request<B>>, B> {
         Extracting { extracting: Option<Box<Extracting<S, B>>> },
         Deciding { asked: Option<Box<Asked<S, B>>> },
+        // Nothing is done with the response, as with most where no headers are written.
+        Passing { #[pin] inner: S::Future },
         Calling { #[pin] inner: S::Future, afterwards: Afterwards },
         Answered { answer: Option<Box<Answered>> },
     }
@@ -103,6 +105,13 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
+    #[inline]
+    pub(crate) fn passing(inner: S::Future) -> Self {
+        Self {
+            state: State::Passing { inner },
+        }
+    }
+
     pub(crate) fn calling(inner: S::Future, afterwards: Afterwards) -> Self {
         Self {
             state: State::Calling { inner, afterwards },
@@ -150,9 +159,8 @@ impl<S: Service<Request<B>>, B> Extracting<S, B> {
             key::Answer::Key(key) => Question::Key(key),
             key::Answer::Terms(terms) => Question::Terms(terms),
             key::Answer::Skip => {
-                return State::Calling {
+                return State::Passing {
                     inner: ready.call(request),
-                    afterwards: Afterwards::default(),
                 };
             }
             key::Answer::Refuse(refusal) => {
@@ -208,6 +216,10 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
+                StateProj::Passing { inner } => {
+                    let response = ready!(inner.poll(context))?;
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
                 StateProj::Calling { inner, afterwards } => {
                     let response = ready!(inner.poll(context))?;
                     return Poll::Ready(Ok(afterwards.respond(response)));
@@ -278,7 +290,7 @@ impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
         let state = match &self.state {
             State::Extracting { .. } => "Extracting",
             State::Deciding { .. } => "Deciding",
-            State::Calling { .. } => "Calling",
+            State::Passing { .. } | State::Calling { .. } => "Calling",
             State::Answered { .. } => "Answered",
         };
         f.debug_struct("ResponseFuture")

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::afterwards::Afterwards;
 use crate::body::ResponseBody;
 use crate::decide::{Limits, Question};
 use crate::future::ResponseFuture;
@@ -61,10 +60,18 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let question = match self.key.extract(&request) {
+        let answer = self.key.extract(&request);
+        // Where the answer lies: it is moved no further for those that pass, which are most.
+        if let Answer::Key(key) = &answer
+            && self.limits.passes(key)
+        {
+            drop(answer);
+            return ResponseFuture::passing(self.inner.call(request));
+        }
+        let question = match answer {
             Answer::Key(key) => Question::Key(key),
             Answer::Terms(terms) => Question::Terms(terms),
-            Answer::Skip => return ResponseFuture::calling(self.inner.call(request), Afterwards::default()),
+            Answer::Skip => return ResponseFuture::passing(self.inner.call(request)),
             Answer::Refuse(refusal) => {
                 drop(self.take_ready());
                 let limits = Arc::clone(&self.limits);
@@ -75,9 +82,6 @@ where
                 return ResponseFuture::extracting(later, limits, self.take_ready(), request);
             }
         };
-        if self.limits.passes(&question) {
-            return ResponseFuture::calling(self.inner.call(request), Afterwards::default());
-        }
         let mut settling = None;
         match self.limits.at_once(&question, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => {

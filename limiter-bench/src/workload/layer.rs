@@ -11,7 +11,7 @@ use axum_governor::extractor::Header;
 use axum_governor::{GovernorConfigBuilder, GovernorLayer};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use limiter_core::Limiter;
-use limiter_tower::{RateLimitLayer, key};
+use limiter_tower::{Dialect, RateLimitLayer, key};
 use tower::{Layer, Service, service_fn};
 use tower_governor::errors::GovernorError;
 use tower_governor::key_extractor::KeyExtractor;
@@ -32,7 +32,9 @@ pub(super) fn turn(contender: Contender, pace: Pace) -> Sample {
         Contender::Ours => {
             let limits = Limiter::in_process().build();
             let layer = RateLimitLayer::new(&limits, policy("layer", AMPLE, Mode::Bucket))
-                .key(key::header("x-api-key"));
+                .key(key::header("x-api-key"))
+                // As the others, by default, tell an allowed request nothing.
+                .headers(Dialect::None);
             requests(|service| layer.layer(service), pace)
         }
         Contender::TowerGovernor => {

@@ -16,9 +16,10 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::few::Few;
 use crate::identity::Identity;
+use crate::key::Key;
 use crate::observe;
 use crate::policy::{OnDenial, Policy};
-use crate::request::{Ask, InFlight, Request};
+use crate::request::{Ask, InFlight, Request, charge};
 use crate::store::MemoryStore;
 use crate::tier::outage::without_store;
 use crate::units::Amount;
@@ -119,38 +120,6 @@ impl<'a> Check<'a> {
             (Poll::Ready(answer), _) | (Poll::Pending, Looked::Answered(answer)) => Some(answer),
             _ => None,
         }
-    }
-
-    /// Whether the call may go on, for who asks no more than that: it is charged then, and no decision is written that nobody
-    /// reads. `false` has charged nothing and is not counted; why, is to be asked.
-    #[inline]
-    pub(crate) fn passes(&self) -> bool {
-        match self.alone_in_memory() {
-            Some((store, ask)) if self.is_plain() => self.passes_alone(store, ask),
-            _ => false,
-        }
-    }
-
-    #[inline(never)]
-    fn passes_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> bool {
-        let policy = ask.policy();
-        let Ok((identity, cost)) = ask.charge() else {
-            return false;
-        };
-        if policy.is_scaled() || self.limiter.open().is_err() {
-            return false;
-        }
-        let fits = match store.decide_steadily(identity, policy.algorithm(), cost, self.mode) {
-            Some((_, left)) => Standing::Left(left).fits(),
-            None => {
-                let answer = store.decide_one(identity, policy.algorithm(), cost, self.mode);
-                answer.is_ok_and(|(_, outcome)| outcome.fits)
-            }
-        };
-        if fits {
-            observe::decided(policy, self.mode, true, Origin::Memory);
-        }
-        fits
     }
 
     #[inline]
@@ -316,6 +285,37 @@ impl<'a> Check<'a> {
                 observe::rejected(policy, self.mode, rejection);
             }
         })
+    }
+}
+
+impl Limiter {
+    /// Whether a call may go on, for who asks no more than that: it is charged then, and neither a question is put together
+    /// nor a decision written that nobody reads. `false` has charged nothing and is not counted; why, is to be asked.
+    #[inline(never)]
+    pub(crate) fn passes(&self, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
+        let Backend::Memory(store) = &self.inner.backend else {
+            return false;
+        };
+        // One branch where all are looked at for every call.
+        let is_usual = self.enforces() & policy.is_plain() & !policy.is_scaled() & key.is_bounded();
+        if !is_usual || self.open().is_err() {
+            return false;
+        }
+        let Ok((identity, cost)) = charge(policy, key, cost) else {
+            return false;
+        };
+        let (algorithm, mode) = (policy.algorithm(), Mode::Charge);
+        let fits = match store.decide_steadily(identity, algorithm, cost, mode) {
+            Some((_, left)) => Standing::Left(left).fits(),
+            None => {
+                let answer = store.decide_one(identity, algorithm, cost, mode);
+                answer.is_ok_and(|(_, outcome)| outcome.fits)
+            }
+        };
+        if fits {
+            observe::decided(policy, mode, true, Origin::Memory);
+        }
+        fits
     }
 }
 

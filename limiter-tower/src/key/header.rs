@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use http::{HeaderName, Request, StatusCode};
+use http::{HeaderName, HeaderValue, Request, StatusCode};
+use limiter_core::Key;
 
 use super::ExtractKey;
 use super::answer::{Answer, Missing, Refusal};
@@ -103,17 +104,24 @@ impl<B> ExtractKey<B> for Header {
             |what: &str| Refusal::new(StatusCode::BAD_REQUEST, format!("header `{}` {what}", self.name));
         let mut values = request.headers().get_all(&self.name).iter();
         match (values.next(), values.next()) {
-            (Some(value), None) if !value.is_empty() => Answer::Key(value.as_bytes().into()),
+            (Some(value), None) if !value.is_empty() => Answer::Key(key(value)),
             (None | Some(_), None) => self.missing.answer(|| bad_request("is required")),
             (_, Some(_)) => Answer::Refuse(bad_request("must be given once")),
         }
     }
 }
 
+/// The key that a value names. What is visible ASCII, as nearly all are, need not be looked through for UTF-8.
+#[inline]
+fn key(value: &HeaderValue) -> Key<'_> {
+    match value.to_str() {
+        Ok(text) => text.into(),
+        Err(_) => value.as_bytes().into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use limiter_core::Key;
-
     use super::*;
 
     #[expect(clippy::expect_used, reason = "a test ends that way")]
