@@ -10,7 +10,7 @@ use crate::respond::Told;
 use crate::settle::Settling;
 
 /// What is known when the inner service is called, and used when it answers. Mostly nothing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Afterwards {
     /// For layers further out.
     shown: Option<Box<Decision>>,

@@ -63,8 +63,8 @@ impl ResponseBody<Infallible> {
     /// A body of our own, as one of a service whose bodies are of whatever type.
     pub(crate) fn of_any<B>(self) -> ResponseBody<B> {
         match self.kind {
-            Kind::Inner { body } | Kind::Metered { body, .. } => match body {},
-            Kind::Own { text } => ResponseBody::text(text),
+            Kind::Inner { body, .. } => match body {},
+            Kind::Own { text } => ResponseBody::text(*text),
         }
     }
 }
