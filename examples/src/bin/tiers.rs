@@ -126,7 +126,10 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        #[cfg_attr(not(feature = "redis"), expect(irrefutable_let_patterns, reason = "it is a file"))]
+        #[cfg_attr(
+            not(feature = "redis"),
+            expect(irrefutable_let_patterns, reason = "it is a file")
+        )]
         if let Self::File { path, .. } = self {
             let _ = std::fs::remove_file(path);
         }
