@@ -31,7 +31,12 @@ pub fn check(request: &Request) {
     let read = |lines: &[Vec<u8>]| Lines { is_rfc_7239, lines }.addresses().collect::<Vec<_>>();
 
     let before = read(&request.sent);
-    let commas = request.sent.iter().flatten().filter(|byte| **byte == b',').count();
+    let commas = request
+        .sent
+        .iter()
+        .flatten()
+        .filter(|byte| **byte == b',')
+        .count();
     assert!(before.len() <= commas + request.sent.len());
     for address in before.iter().flatten() {
         assert_eq!(*address, address.to_canonical());
@@ -46,19 +51,31 @@ pub fn check(request: &Request) {
             _ => lines.push(element.into_bytes()),
         }
     }
-    let mut expected: Vec<_> = proxies().map(|proxy| Some(proxy.address.to_canonical())).collect();
+    let mut expected: Vec<_> = proxies()
+        .map(|proxy| Some(proxy.address.to_canonical()))
+        .collect();
     expected.reverse();
     let depth = expected.len();
     expected.extend(before);
     assert_eq!(read(&lines), expected);
 
-    let client = |trust, peer| Lines { is_rfc_7239, lines: &lines }.client(&trust, peer);
+    let client = |trust, peer| {
+        Lines {
+            is_rfc_7239,
+            lines: &lines,
+        }
+        .client(&trust, peer)
+    };
     if let Ok(depth) = u8::try_from(depth) {
         let found = client(hops(depth), None);
         assert_eq!(found, Some(request.client.address.to_canonical()));
     }
     let peer = request.peer.to_canonical();
-    let nearer: Vec<_> = request.nearer.iter().map(|proxy| proxy.address.to_canonical()).collect();
+    let nearer: Vec<_> = request
+        .nearer
+        .iter()
+        .map(|proxy| proxy.address.to_canonical())
+        .collect();
     let networks = nearer.iter().chain([&peer]).map(|address| (*address).into());
     let found = client(trusted(networks), Some(peer));
     let stranger = request.client.address.to_canonical();
