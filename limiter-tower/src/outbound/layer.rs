@@ -108,8 +108,8 @@ impl<E> OutboundLayer<E> {
     }
 
     /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a pause, and then for its
-    /// permit, first come, first served, as [`Limiter::acquire`]. It fails at once when it is certain that the time does not
-    /// suffice. Default: zero, so it does not wait, but for what the policy says of a denial
+    /// permit, first come, first served, as [`Limiter::acquire`]. It fails at once where the pause does not end in that
+    /// time. Default: zero, so it does not wait, but for what the policy says of a denial
     /// ([`OnDenial`](limiter_core::OnDenial)), which this replaces.
     ///
     /// So many requests wait at a time as the limiter lets wait
