@@ -293,8 +293,10 @@ impl Limiter {
     /// nor a decision written that nobody reads. `false` has charged nothing and is not counted; why, is to be asked.
     #[inline(never)]
     pub(crate) fn passes(&self, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
-        let Backend::Memory(store) = &self.inner.backend else {
-            return false;
+        let store = match &self.inner.backend {
+            Backend::Memory(store) => store,
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) => return false,
         };
         // One branch where all are looked at for every call.
         let is_usual = self.enforces() & policy.is_plain() & !policy.is_scaled() & key.is_bounded();
