@@ -127,22 +127,23 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
 }
 
 /// The same for a call that waits at most for so long where its policies reject it, if there is a seat for it in the room. A policy
-/// that says something else of a denial is obeyed. `bound` is the call's own: nobody waits for longer.
+/// that says something else of a denial is obeyed. `bound` is the call's own: nobody waits for permits for longer. Who waits for no time at
+/// all does not stand in line either.
 ///
 /// # Errors
 ///
 /// The call must not go on. Where no seat is free, the denial says when there will be a permit after those of all before it.
 pub async fn admit_waiting(
     check: Check<'_>,
-    waits: Option<(Duration, &WaitingRoom)>,
+    waits: Option<(Option<Duration>, &WaitingRoom)>,
     bound: Option<Duration>,
 ) -> Result<Decision, Rejection> {
     let own = check.on_denial();
     let up_to = match (own, waits) {
-        (OnDenial::Wait(own), Some((up_to, _))) => own.min(up_to),
+        (OnDenial::Wait(own), Some((up_to, _))) => up_to.map_or(own, |up_to| own.min(up_to)),
         (OnDenial::Wait(own), None) => own,
-        (OnDenial::Reject, Some((up_to, _))) => up_to,
-        (OnDenial::Reject, None) | (OnDenial::Degrade, _) => return admit(check).await,
+        (OnDenial::Reject, Some((Some(up_to), _))) if !up_to.is_zero() => up_to,
+        (OnDenial::Reject | OnDenial::Degrade, _) => return admit(check).await,
     };
     let mut acquire = Acquire::new(check).up_to(bound.map_or(up_to, |bound| bound.min(up_to)));
     if let Some((_, room)) = waits {

@@ -250,7 +250,7 @@ impl PolicyBook {
     fn turned(&self, entry: &BookEntry) -> Option<String> {
         let before = self.get(entry.policy().name())?;
         let (old, new) = (before.policy(), entry.policy());
-        (old.is_of_concurrency() != new.is_of_concurrency() && before.holds_at(Clock::System.now())).then(|| {
+        (old.is_of_concurrency() != new.is_of_concurrency() && before.holds_at(Clock::System.calendar())).then(|| {
             format!(
                 "policy `{}` turns from {old} into {new}, expected another name, since calls by this one would all fail \
                  (or take it out first)",

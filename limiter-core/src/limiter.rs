@@ -304,6 +304,11 @@ impl Limiter {
         self.inner.clock.now()
     }
 
+    /// The moment by which what a person has dated begins and ends.
+    pub(crate) fn calendar(&self) -> Timestamp {
+        self.inner.clock.calendar()
+    }
+
     /// The answer to a request, if it can be had without waiting.
     fn decide_now(&self, request: &Request<'_>) -> Option<Result<Decision, Rejection>> {
         match &self.inner.backend {

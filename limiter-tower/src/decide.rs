@@ -270,7 +270,10 @@ impl Limits {
                 }
             }
         }
-        // An empty list is a mistake, which the limiter says.
+        // An empty list is a mistake, which the limiter says, also where it stands beside others.
+        if mistaken {
+            asked.clear();
+        }
         Ok(if asked.is_empty() && !mistaken {
             Found::Nothing(nothing.unwrap_or_else(|| unlimited(&self.limiter)))
         } else {

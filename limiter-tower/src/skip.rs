@@ -43,9 +43,10 @@ const PROBES: [&str; 9] = [
     "/ping",
 ];
 const GRPC_HEALTH: &str = "/grpc.health.v1.Health/";
+const GRPC_HEALTH_METHODS: [&str; 3] = ["Check", "List", "Watch"];
 
 /// Lets those pass who look after health and readiness: GET and HEAD of `/health`, `/healthz`, `/health/live`,
-/// `/health/ready`, `/live`, `/livez`, `/ready`, `/readyz` and `/ping`, and all methods of gRPC's service
+/// `/health/ready`, `/live`, `/livez`, `/ready`, `/readyz` and `/ping`, and the methods `Check`, `List` and `Watch` of gRPC's service
 /// `grpc.health.v1.Health`. [`and`](Paths::and) adds a path.
 ///
 /// Paths are compared as they were sent, without the query: `/health/`, `/HEALTH` and `/%68ealth` are others, and limited.
@@ -60,6 +61,8 @@ const GRPC_HEALTH: &str = "/grpc.health.v1.Health/";
 /// assert!(skips(Request::get("/readyz?verbose")));
 /// assert!(skips(Request::get("/internal/alive")));
 /// assert!(skips(Request::post("/grpc.health.v1.Health/Check")));
+/// assert!(!skips(Request::get("/grpc.health.v1.Health/Check")));
+/// assert!(!skips(Request::post("/grpc.health.v1.Health/../search")));
 /// assert!(!skips(Request::post("/health")));
 /// assert!(!skips(Request::get("/healthy")));
 /// ```
@@ -99,7 +102,11 @@ impl<B> SkipRequest<B> for Paths {
         let path = request.uri().path();
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         (reads && self.paths.iter().any(|skipped| skipped == path))
-            || (self.with_grpc_health && path.starts_with(GRPC_HEALTH))
+            || (self.with_grpc_health
+                && *request.method() == Method::POST
+                && path
+                    .strip_prefix(GRPC_HEALTH)
+                    .is_some_and(|method| GRPC_HEALTH_METHODS.contains(&method)))
     }
 }
 

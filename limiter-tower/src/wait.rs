@@ -9,7 +9,8 @@ use limiter_core::__private::WaitingRoom;
 /// For how long, and in which room, requests wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
-    up_to: Duration,
+    /// `None`: as the policies say.
+    up_to: Option<Duration>,
     room: Arc<WaitingRoom>,
 }
 
@@ -17,14 +18,14 @@ impl Waits {
     pub(crate) const AT_MOST_WAITING: usize = 1_000;
 
     pub(crate) fn set_up_to(&mut self, up_to: Duration) {
-        self.up_to = up_to;
+        self.up_to = Some(up_to);
     }
 
     pub(crate) fn set_room(&mut self, seats: usize) {
         self.room = Arc::new(WaitingRoom::new(seats));
     }
 
-    pub(crate) fn up_to(&self) -> (Duration, &WaitingRoom) {
+    pub(crate) fn up_to(&self) -> (Option<Duration>, &WaitingRoom) {
         (self.up_to, &self.room)
     }
 }
@@ -32,7 +33,7 @@ impl Waits {
 impl Default for Waits {
     fn default() -> Self {
         Self {
-            up_to: Duration::ZERO,
+            up_to: None,
             room: Arc::new(WaitingRoom::new(Self::AT_MOST_WAITING)),
         }
     }

@@ -41,7 +41,7 @@ impl Rejection {
     #[must_use]
     pub fn problem_json(&self) -> String {
         let (kind, title) = match self {
-            Self::Limited(decision) if decision.is_blocked() => (
+            _ if self.decision().is_some_and(Decision::is_blocked) => (
                 ABNORMAL_USAGE,
                 "Request not satisfied due to detection of abnormal request pattern",
             ),

@@ -166,7 +166,7 @@ impl Limiter {
     pub(crate) fn entry(&self, name: &str) -> Option<Arc<BookEntry>> {
         let Names { book, app, .. } = &self.inner.names;
         let entry = book.get(name)?;
-        (entry.is_for(app.as_deref()) && entry.holds_at(self.now())).then_some(entry)
+        (entry.is_for(app.as_deref()) && entry.holds_at(self.calendar())).then_some(entry)
     }
 
     /// The policy that counts for a key now, if there is one; nothing is counted.

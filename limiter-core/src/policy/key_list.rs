@@ -21,9 +21,9 @@ use crate::key::{Key, with_plain_colons};
 /// grows with the number of different lengths (of prefixes and of networks), and not with the number of entries.
 ///
 /// A colon of an entry is any colon of the key, also one of a value that [`Key::part`] or an annotation has put into it: of
-/// `key = "user:{ip}"` the entry `user:2001:db8::1` is this address. Only a prefix of an allow-list is narrower: `acme:*` there does not
-/// match the key of `{tenant}:{user}` whose tenant calls himself `acme:x`, so that no value brings its owner onto the list. (Of a
-/// deny-list it does.)
+/// `key = "user:{ip}"` the entry `user:2001:db8::1` is this address. Allow-lists are narrower, so that no value brings its owner onto the
+/// list: there `acme:*` does not match the key of `{tenant}:{user}` whose tenant calls himself `acme:x`, and `acme:vip:1` not that of the
+/// tenant `acme:vip`, since a colon of a value counts only in the last value of a key. (Of a deny-list they do.)
 ///
 /// ```
 /// use limiter_core::KeyList;
@@ -83,14 +83,16 @@ impl KeyList {
             || self.has_prefix_of(text)
             || self.has_address_of(text)
             || (!self.exact.is_empty()
+                && is_colon_of_the_last_part(text)
                 && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain)))
     }
 
     /// The same of those that are denied: nobody leaves it by where a colon stands in his name.
     pub(crate) fn denies(&self, key: &Key<'_>) -> bool {
         self.allows(key)
-            || (!self.prefixes.is_empty()
-                && with_plain_colons(key.as_str()).is_some_and(|plain| self.has_prefix_of(&plain)))
+            || (!(self.exact.is_empty() && self.prefixes.is_empty())
+                && with_plain_colons(key.as_str())
+                    .is_some_and(|plain| self.exact.contains(&*plain) || self.has_prefix_of(&plain)))
     }
 
     fn has_prefix_of(&self, text: &str) -> bool {
@@ -178,6 +180,13 @@ fn network(entry: &str) -> Option<(IpAddr, Option<u8>)> {
     // Written as one of IPv6, its first 96 bits only say that it is none.
     let len = len.and_then(|len| len.checked_sub(bits_of(written) - bits_of(address)));
     Some((address, len))
+}
+
+/// Whether the values with colons are the last of the key. Where another part follows, who chooses such a value could be taken for
+/// somebody else: `acme%3Avip:1` is not `acme:vip%3A1`.
+fn is_colon_of_the_last_part(text: &str) -> bool {
+    text.split_once("%3A")
+        .is_some_and(|(_, rest)| !rest.contains(':'))
 }
 
 /// Whether a network stands behind a colon, as if a key were looked into.
@@ -345,6 +354,10 @@ mod tests {
             "no value brings its owner onto a list"
         );
         assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::shared().part("a:b")));
+        let of_tenant = |tenant: &str, user: &str| Key::shared().part(tenant).text(":").part(user);
+        let vip = super::KeyList::parse(["acme:vip:1"]).unwrap();
+        assert!(vip.allows(&of_tenant("acme", "vip:1")) && !vip.allows(&of_tenant("acme:vip", "1")));
+        assert!(vip.denies(&of_tenant("acme:vip", "1")));
         // What was a percent sign is none of a colon.
         assert!(!list.denies(&user("2001%3Adb8::1")) && !list.denies(&Key::from("a%3Ab")));
         assert!(!list.denies(&user("2001:db8::2")) && !list.denies(&user("ur:n")));

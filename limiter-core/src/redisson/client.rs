@@ -105,7 +105,7 @@ impl Client {
     ) -> Result<T, Rejection> {
         let limits = self.limits();
         limits.open()?;
-        let now = limits.now();
+        let now = limits.calendar();
         let change = |entry: Option<&BookEntry>| change(Found::new(entry, limits.app(), now));
         match &self.0.remote {
             Some(remote) => remote.change(limits, name, change).await,

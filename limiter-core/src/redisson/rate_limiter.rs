@@ -185,7 +185,7 @@ impl RateLimiter {
     ///
     /// See [above](Self#errors); what is not configured is `false`.
     pub async fn expire(&self, after: Duration) -> Result<bool, Rejection> {
-        let end = self.client.limits().now().after(after);
+        let end = self.client.limits().calendar().after(after);
         self.change(|found| match found.configured() {
             Some(entry) => Ok((true, put(entry.clone().until(end)))),
             None => Ok((false, Edit::Keep)),
@@ -213,7 +213,7 @@ impl RateLimiter {
     /// As [`config`](Self::config).
     pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Rejection> {
         let entry = self.client.current(&self.name).await?;
-        let now = self.client.limits().now();
+        let now = self.client.limits().calendar();
         Ok(entry.and_then(|entry| entry.end()).map(|end| end.since(now)))
     }
 
@@ -234,7 +234,7 @@ impl RateLimiter {
     /// As [`expire`](Self::expire), and [`Rejection::Config`] for what a file alone says, or with Redis the program alone. Where Redis gives
     /// no answer between the two, what was used counts.
     pub async fn delete(&self) -> Result<bool, Rejection> {
-        let now = self.client.limits().now();
+        let now = self.client.limits().calendar();
         let deleted = self
             .change(|found| match found.configured() {
                 Some(entry) => {

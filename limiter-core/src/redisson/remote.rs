@@ -108,7 +108,7 @@ impl Remote {
             match edit {
                 Edit::Keep => return Ok(answer),
                 Edit::Put(entry) => {
-                    take_out_what_ended(&draft, limits.now());
+                    take_out_what_ended(&draft, limits.calendar());
                     if is_crowded(&draft, name) {
                         return Err(crowded(name).into());
                     }
@@ -123,7 +123,7 @@ impl Remote {
                     if limits.book().get_beside_redis(name).is_none() {
                         draft.set(*ended);
                     }
-                    take_out_what_ended(&draft, limits.now());
+                    take_out_what_ended(&draft, limits.calendar());
                 }
             }
             tries += 1;

@@ -77,7 +77,7 @@ use crate::terms::{PerRequest, Policies, Tiered};
 ///
 /// The body of a response that switches protocols (101, as for a websocket; 200 to CONNECT) is empty, so the permit goes back with
 /// the response's head, and what is spoken afterwards is not counted. Where it is to be, the handler keeps a share of the permit
-/// for as long: see [`with_permits`](Self::with_permits).
+/// for as long: see [`with_permits`](Self::with_permits). Of nested layers it has the innermost's alone.
 ///
 /// # Contract
 ///

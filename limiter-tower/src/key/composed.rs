@@ -119,7 +119,12 @@ fn compose<B, const N: usize>(request: &Request<B>, extractors: [&dyn ExtractKey
     let mut composed = Composed::default();
     for extractor in extractors {
         if let Err(end) = composed.add(extractor.extract(request)) {
-            return end;
+            if composed.rest.is_empty() {
+                return end;
+            }
+            // One before it may refuse, and has the first word.
+            composed.rest.push(end);
+            break;
         }
     }
     composed.answer()
@@ -194,6 +199,11 @@ mod tests {
         assert_eq!(
             answer(&(later("a"), later(Err::<u64, _>(StatusCode::FORBIDDEN)))),
             refusal
+        );
+        assert_eq!(
+            answer(&(later(Err::<u64, _>(StatusCode::FORBIDDEN)), skip, never)),
+            refusal,
+            "nobody leaves out a header to pass by what has to be waited for"
         );
     }
 

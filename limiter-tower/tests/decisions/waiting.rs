@@ -294,3 +294,31 @@ async fn replicas_have_their_requests_wait_for_one_limit() {
     assert!(begun.elapsed() >= SECOND / 2, "{:?}", begun.elapsed());
     assert_eq!(calls.load(Ordering::SeqCst), 30);
 }
+
+#[tokio::test]
+async fn seats_alone_leave_it_to_the_policies_who_waits() {
+    let (limits, clock) = limiter();
+    let patient = Policy::token_bucket("patient").capacity(1).rate("1/s");
+    let patient = patient.on_denial(OnDenial::Wait(5 * SECOND)).build().unwrap();
+    let mut service = RateLimitLayer::new(&limits, [patient])
+        .key(key::shared())
+        .at_most_waiting(1)
+        .layer(Strict::default());
+    assert!(begin(&mut service, request("ann")).1.is_ready());
+    let (mut second, pending) = begin(&mut service, request("ann"));
+    assert!(pending.is_pending(), "as the policy says");
+    clock.advance(SECOND);
+    assert_eq!((&mut second).await.unwrap().status(), 200);
+
+    let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
+        .key(key::shared())
+        .at_most_waiting(1)
+        .wait_up_to(Duration::ZERO)
+        .layer(Strict::default());
+    for expected in [200, 429] {
+        let Poll::Ready(response) = begin(&mut service, request("ann")).1 else {
+            unreachable!("no time is no wait");
+        };
+        assert_eq!(response.status(), expected);
+    }
+}

@@ -190,6 +190,8 @@ impl<'a> Sorted<'a> {
         {
             limiter.punish(&asks, self.mode, denied, left()).await;
         }
+        // Whoever shuts the limiter down waits for what is given back, too.
+        let _open = limiter.inner.closing.subscribe();
         let mut grant = Held::new(Reservation::of_request(limiter, &request, answer?));
         let shadow = self.ask_shadow(left()).await;
         // It is taken here alone.

@@ -168,7 +168,8 @@ impl Limiter {
                 Turn::Behind => {
                     if !seat.take() {
                         let ahead = place.place.ahead(queues);
-                        if let Some(denied) = self.turned_away(request, ahead).await? {
+                        let patience = self.patience(ends, up_to);
+                        if let Some(denied) = self.turned_away(request, ahead, patience).await? {
                             return Err(Rejection::Limited(denied));
                         }
                         // There is one for each of them, and for this call.
@@ -256,13 +257,17 @@ impl Limiter {
         &self,
         request: &Request<'_>,
         ahead: usize,
+        patience: Duration,
     ) -> Result<Option<Box<Decision>>, Rejection> {
         let mut request = request.clone();
         request.mode = Mode::Peek;
         request.repeat(ahead.saturating_add(1));
         let decision = match self.decide_now(&request) {
             Some(answer) => answer?,
-            None => self.decide(&request, request.deadline()).await?,
+            None => {
+                let patience = request.deadline().min(patience);
+                self.decide(&request, patience).await?
+            }
         };
         Ok((!decision.is_allowed()).then(|| Box::new(decision)))
     }

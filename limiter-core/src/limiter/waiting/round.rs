@@ -139,6 +139,10 @@ impl Limiter {
     }
 
     async fn return_untaken(&self, wanted: &Wanted, name: &Name, untaken: &[Allowed]) {
+        if untaken.is_empty() {
+            return;
+        }
+        let _coming_back = self.inner.queues.coming_back(name);
         // What was allowed in place of the store was not charged there, but to this replica's share.
         #[cfg(feature = "redis")]
         if let Backend::Redis(guard) = &self.inner.backend {
@@ -156,7 +160,6 @@ impl Limiter {
         if charged == 0 {
             return;
         }
-        let _coming_back = self.inner.queues.coming_back(name);
         for request in wanted.each(charged) {
             // Whether or not it was heard, nobody is there to be told.
             let _ = self.change(&request, Change::Refund { whole_at: 0 }).await;
