@@ -484,7 +484,11 @@ async fn what_can_never_be_is_refused_at_once(world: World) {
         assert!(told.ends_with("permits is `0`, expected at least 1"), "{told}");
     }
     for (rate, interval, expected) in [
-        (0, "1m", "rate is `0`, expected whole permits from 1 to 4398046511104"),
+        (
+            0,
+            "1m",
+            "rate is `0`, expected whole permits from 1 to 4398046511104",
+        ),
         (u64::MAX, "1m", "expected whole permits from 1 to 4398046511104"),
         (10_001, "51d", "interval is"),
         (1, "0s", "interval is"),
