@@ -22,7 +22,7 @@ async fn a_recorder_that_comes_late_is_told_what_happens_from_then_on() {
         .build()
         .unwrap();
     let in_process = Limiter::in_process().build();
-    let policy = Policy::token_bucket("late").capacity(1_000).rate(1);
+    let policy = Policy::token_bucket("late").capacity(1_000_000_000).rate(1);
     let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
 
     for _ in 0..10 {
