@@ -96,7 +96,7 @@ impl LimitOutcome {
     /// assert_eq!(after(2), Some(Duration::ZERO));
     /// assert_eq!(after(5), Some(Duration::from_millis(300)));
     /// assert_eq!(after(21), None);
-    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
     #[must_use]
