@@ -24,7 +24,7 @@ enum Measure {
     ClientTime(f64),
     /// Time a decision, of the other's.
     Time(Contender, f64),
-    /// Time a request beyond that without a layer, of the other's.
+    /// Time of the median request beyond that without a layer, of the other's.
     AddedTime(Contender, f64),
 }
 
@@ -51,6 +51,8 @@ pub(crate) const TARGETS: &[Target] = &[
     target("local-1m", Measure::Time(Governor, 0.8)),
     target("local-1m-2t", Measure::Time(Governor, 0.8)),
     target("layer-local", Measure::AddedTime(TowerGovernor, 0.8)),
+    target("layer-axum", Measure::AddedTime(TowerGovernor, 0.8)),
+    target("layer-axum-headers", Measure::AddedTime(TowerGovernor, 0.8)),
 ];
 
 /// A permit of a window in Redis, in bytes; a key in process: no more than governor's.
@@ -131,7 +133,7 @@ impl Target {
             }
             Measure::AddedTime(other, most) => {
                 let (other, bare) = (of(other)?, of(Bare)?);
-                let added = |series: &Series| added_seconds(series, bare);
+                let added = |series: &Series| added_micros(series, bare);
                 let ratio = added(ours) / added(other);
                 let target = format!("added time ≤ {most} × {}", other.contender.name());
                 verdict(target, format!("{ratio:.2} ×"), ratio <= most)
@@ -140,14 +142,10 @@ impl Target {
     }
 }
 
-/// What a layer adds to a request.
-fn added_seconds(with: &Series, without: &Series) -> f64 {
-    let each = |sample: &Sample| 1.0 / sample.decisions_per_second;
-    let added = with
-        .turns
-        .iter()
-        .zip(&without.turns)
-        .map(|(with, without)| each(with) - each(without));
+/// What a layer adds to the median request: of a difference little is left when the machine does something else in one of two turns.
+fn added_micros(with: &Series, without: &Series) -> f64 {
+    let turns = with.turns.iter().zip(&without.turns);
+    let added = turns.map(|(with, without)| with.p50_us - without.p50_us);
     crate::sample::median(added)
 }
 

@@ -39,10 +39,19 @@ pub(crate) enum Kind {
     Remote(Load),
     /// Threads that decide in process.
     Local { keys: usize, threads: usize },
-    /// Requests through a layer.
-    Layer,
+    /// Requests through a layer, whose clients are told their limits or not.
+    Layer { app: App, tells: bool },
     /// Calls of an annotated function.
     Macro,
+}
+
+/// What a layer stands in front of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum App {
+    /// A function, which is the least that a service can be.
+    Function,
+    /// A router of axum's that says hello.
+    Axum,
 }
 
 /// What is asked of contenders that have to be waited for.
@@ -95,7 +104,7 @@ impl Workload {
         match &self.kind {
             Kind::Remote(load) => remote::turn(self.name, load, contender, stage, pace),
             Kind::Local { keys, threads } => local::turn(*keys, *threads, contender, pace),
-            Kind::Layer => layer::turn(contender, pace),
+            Kind::Layer { app, tells } => layer::turn(*app, *tells, contender, pace),
             Kind::Macro => macros::turn(contender, pace),
         }
     }
@@ -105,7 +114,7 @@ impl Workload {
         match self.kind {
             Kind::Remote(_) => Contender::Incrby,
             Kind::Local { .. } | Kind::Macro => Contender::Governor,
-            Kind::Layer => Contender::Bare,
+            Kind::Layer { .. } => Contender::Bare,
         }
     }
 

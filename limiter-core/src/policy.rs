@@ -214,6 +214,7 @@ impl Policy {
     }
 
     /// What tells the limit of this key, in this group, from every other.
+    #[inline]
     pub(crate) fn identity(&self, group: Option<&str>, key: &str) -> Identity {
         self.0.identity.identity(group, key)
     }

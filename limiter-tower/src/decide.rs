@@ -25,7 +25,7 @@ use crate::wait::Waits;
 
 /// What a layer limits by: the limiter, the policies, and the cost, where a request's terms say nothing else.
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub struct Limits {
     limiter: Limiter,
     policies: Few<Which>,
     cost: Result<Amount, ConfigError>,

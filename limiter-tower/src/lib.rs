@@ -140,6 +140,7 @@
 
 mod layer;
 
+mod guarded;
 mod service;
 
 mod future;
@@ -169,6 +170,7 @@ pub mod fuzzing;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
+pub use guarded::Guarded;
 pub use headers::Dialect;
 pub use held::HeldBody;
 pub use in_flight::{Held, InFlight, InFlightFuture, InFlightLayer};

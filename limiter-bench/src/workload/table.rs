@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Kind, Load, Workload};
+use super::{App, Kind, Load, Workload};
 use crate::contender::Contender::{
     self, AxumGovernor, Bare, ByHand, Governor, Incrby, Ours, ScriptBb8, ScriptMultiplexed, TowerGovernor,
     TrypemaHybrid, TrypemaLocal, TrypemaRedis,
@@ -129,12 +129,24 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         1_000_000,
         2,
     ),
-    Workload {
-        name: "layer-local",
-        what: "requests through a layer that decides in process, one thread",
-        kind: Kind::Layer,
-        contenders: &[Ours, TowerGovernor, AxumGovernor, Bare],
-    },
+    layer(
+        "layer-local",
+        "requests through a layer to a function, in process",
+        App::Function,
+        false,
+    ),
+    layer(
+        "layer-axum",
+        "requests through a layer to axum's router, in process",
+        App::Axum,
+        false,
+    ),
+    layer(
+        "layer-axum-headers",
+        "the same, with headers on allowed responses",
+        App::Axum,
+        true,
+    ),
     Workload {
         name: "macro-local",
         what: "calls of an annotated function, in process, one thread",
@@ -177,6 +189,16 @@ const fn local(name: &'static str, what: &'static str, keys: usize, threads: usi
         what,
         kind,
         contenders: LOCAL,
+    }
+}
+
+const fn layer(name: &'static str, what: &'static str, app: App, tells: bool) -> Workload {
+    let kind = Kind::Layer { app, tells };
+    Workload {
+        name,
+        what,
+        kind,
+        contenders: &[Ours, TowerGovernor, AxumGovernor, Bare],
     }
 }
 

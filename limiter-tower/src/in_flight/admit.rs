@@ -17,7 +17,7 @@ use crate::headers::Costs;
 
 /// What a layer admits requests by.
 #[derive(Clone, Debug)]
-pub(super) struct Admission {
+pub struct Admission {
     pub(super) limits: Limits,
     /// How long a request waits. Zero: not at all.
     pub(super) up_to: Duration,

@@ -16,7 +16,7 @@ use super::pauses::Pauses;
 
 /// What a layer holds requests to.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub struct Peer {
     limiter: Limiter,
     limit: Limit,
     pub(super) cost: Result<Amount, ConfigError>,

@@ -91,7 +91,7 @@ pub struct ShedLayer<C = Normal> {
 
 /// How much may be in flight, and what is said to the rest.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub struct Room {
     /// The bound for all.
     at_most: usize,
     /// What is kept for each class.

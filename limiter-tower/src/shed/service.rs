@@ -1,8 +1,5 @@
 //! The service: finds the class, and takes a place or answers.
 
-use std::fmt;
-use std::mem;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,6 +11,7 @@ use tower_service::Service;
 use super::layer::Room;
 use super::{Classify, Normal, Place, Priority, ShedFuture};
 use crate::future::Own;
+use crate::guarded::Guarded;
 use crate::held::HeldBody;
 use crate::key::Refusal;
 use crate::respond::Protocol;
@@ -27,40 +25,8 @@ pub struct Overloaded {
 }
 
 /// A service of whose requests so many are in flight at once, and the less important shed first. Made by
-/// [`ShedLayer`](crate::ShedLayer).
-///
-/// `S` is the inner service, `C` says how much a request matters. Readiness and backpressure are those of the inner service, and
-/// the instance of it that was found ready is the one that is called.
-pub struct Shed<S, C = Normal> {
-    inner: S,
-    room: Arc<Room>,
-    classify: Arc<C>,
-}
-
-impl<S, C> Shed<S, C> {
-    pub(super) fn new(inner: S, room: Arc<Room>, classify: Arc<C>) -> Self {
-        Self {
-            inner,
-            room,
-            classify,
-        }
-    }
-
-    /// The inner service.
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service, to change it.
-    pub fn inner_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// The inner service, without the bound.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-}
+/// [`ShedLayer`](crate::ShedLayer). `S` is the inner service, `C` says how much a request matters.
+pub type Shed<S, C = Normal> = Guarded<S, Room, C>;
 
 impl<S, C, B, ResBody> Service<Request<B>> for Shed<S, C>
 where
@@ -77,16 +43,15 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let place = match self.room.class_of(&*self.classify, &request) {
+        let place = match self.guard.limits.class_of(&*self.guard.key, &request) {
             None => None,
-            Some(class) => match self.room.enter(class) {
+            Some(class) => match self.guard.limits.enter(class) {
                 Some(place) => Some(place),
                 None => {
                     // What the inner service has reserved to be ready, others may need.
-                    let unready = self.inner.clone();
-                    drop(mem::replace(&mut self.inner, unready));
+                    self.release_ready();
                     let protocol = Protocol::of(&request);
-                    return ShedFuture::answered(self.room.overloaded(class, &protocol));
+                    return ShedFuture::answered(self.guard.limits.overloaded(class, &protocol));
                 }
             },
         };
@@ -117,28 +82,4 @@ impl Room {
         response.extensions_mut().insert(Overloaded { priority });
         Box::new(response)
     }
-}
-
-impl<S: Clone, C> Clone for Shed<S, C> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            room: Arc::clone(&self.room),
-            classify: Arc::clone(&self.classify),
-        }
-    }
-}
-
-impl<S: fmt::Debug, C> fmt::Debug for Shed<S, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shed")
-            .field("inner", &self.inner)
-            .field("room", &self.room)
-            .finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "tonic")]
-impl<S: tonic::server::NamedService, C> tonic::server::NamedService for Shed<S, C> {
-    const NAME: &'static str = S::NAME;
 }
