@@ -5,7 +5,7 @@ use limiter_core::Decision;
 
 use crate::body::ResponseBody;
 use crate::decide::Limits;
-use crate::headers::Costs;
+use crate::next::Granted;
 use crate::respond::Told;
 use crate::settle::Settling;
 
@@ -21,17 +21,16 @@ pub(crate) struct Afterwards {
 }
 
 impl Limits {
-    /// Of a request that is allowed.
+    /// Of a request that goes on.
     #[inline]
-    pub(crate) fn afterwards<B>(
-        &self,
-        decision: Decision,
-        settling: Option<Box<Settling>>,
-        costs: &Costs,
-        request: &mut Request<B>,
-    ) -> Afterwards {
+    pub(crate) fn afterwards<B>(&self, granted: Granted, request: &mut Request<B>) -> Afterwards {
+        let Granted {
+            decision,
+            settling,
+            costs,
+        } = granted;
         Afterwards {
-            told: self.told(&decision, costs, request),
+            told: self.told(&decision, &costs, request),
             shown: self.show(decision, request),
             settling,
         }

@@ -3,10 +3,8 @@
 mod costs;
 
 use std::borrow::Cow;
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
@@ -17,7 +15,6 @@ use limiter_core::__private::{
 use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
 
-use crate::headers::Costs;
 use crate::respond::Responder;
 use crate::settle::{Settle, Settling};
 use crate::terms::{Terms, Tier, Which};
@@ -124,16 +121,6 @@ impl Limits {
         Some(Box::new(decision))
     }
 
-    /// Nothing is asked before the first poll. A misconfiguration is logged, since the client is not told. The request waits at
-    /// most for the time that it says itself.
-    pub(crate) fn decide(self: Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Deciding {
-        Deciding {
-            costs: self.costs(&question),
-            answer: Box::pin(Arc::clone(&self).ask(question, bound)),
-            limits: self,
-        }
-    }
-
     /// Whether a request with this key goes on, and nothing is to be told or settled of it. As most requests: so neither a question
     /// nor a decision is made of it. `false` says nothing.
     #[inline]
@@ -206,8 +193,14 @@ impl Limits {
         answer
     }
 
-    async fn ask(self: Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Admitted {
-        let asked = match self.find(&question) {
+    /// The answer, after what waiting it takes. A misconfiguration is logged, since the client is not told. The request waits at most
+    /// for the time that it says itself.
+    pub(crate) async fn ask(
+        &self,
+        question: &Question<'_>,
+        bound: Option<Duration>,
+    ) -> Result<(Decision, Option<Box<Settling>>), Rejection> {
+        let asked = match self.find(question) {
             Ok(Found::Asked(asked)) => asked,
             Ok(Found::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.why(Err(rejection))),
@@ -345,41 +338,5 @@ impl Question<'_> {
             Self::Key(key) => Question::Key(key.into_owned()),
             Self::Terms(terms) => Question::Terms(terms.into_owned()),
         }
-    }
-}
-
-/// What allows a request, and what is settled once it is answered.
-type Admitted = Result<(Decision, Option<Box<Settling>>), Rejection>;
-
-/// An owned decision that becomes a rejection when it denies.
-pub(crate) struct Deciding {
-    limits: Arc<Limits>,
-    costs: Costs,
-    /// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence
-    /// the box.
-    answer: Pin<Box<dyn Future<Output = Admitted> + Send>>,
-}
-
-impl Deciding {
-    pub(crate) fn limits(&self) -> &Arc<Limits> {
-        &self.limits
-    }
-
-    pub(crate) fn costs(&self) -> &Costs {
-        &self.costs
-    }
-}
-
-impl Future for Deciding {
-    type Output = Admitted;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.answer.as_mut().poll(context)
-    }
-}
-
-impl fmt::Debug for Deciding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deciding")
     }
 }

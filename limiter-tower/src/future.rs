@@ -7,16 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
-use limiter_core::Rejection;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::afterwards::Afterwards;
 use crate::body::ResponseBody;
-use crate::decide::{Deciding, Limits, Question};
-use crate::key::{self, Later, Refusal};
+use crate::decide::Limits;
+use crate::key::Later;
+use crate::next::{Deciding, Next};
 use crate::respond::Protocol;
-use crate::wait;
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -41,70 +40,41 @@ pin_project! {
     #[project = StateProj]
     // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
-        Extracting { extracting: Option<Box<Extracting<S, B>>> },
-        Deciding { asked: Option<Box<Asked<S, B>>> },
+        Waiting { call: Option<Box<Waiting<S, B>>> },
         // Nothing is done with the response, as with most where no headers are written.
         Passing { #[pin] inner: S::Future },
         Calling { #[pin] inner: S::Future, afterwards: Afterwards },
-        Answered { answer: Option<Box<Answered>> },
+        Answered { response: Option<Own> },
     }
 }
 
-/// A key that is being found, and the call that waits for it.
-struct Extracting<S, B> {
-    later: Later,
+/// A call that waits for an answer.
+struct Waiting<S, B> {
+    awaited: Awaited,
     limits: Arc<Limits>,
     ready: S,
     request: Request<B>,
 }
 
-/// A question on its way, and the call that waits for its answer.
-struct Asked<S, B> {
-    deciding: Deciding,
-    ready: S,
-    request: Request<B>,
+#[derive(Debug)]
+enum Awaited {
+    Extractor(Later),
+    Limiter(Deciding),
 }
 
-/// What is said in place of the inner service, to whom, and who says it.
-struct Answered {
-    answer: Answer,
-    protocol: Protocol,
-    limits: Arc<Limits>,
-}
-
-enum Answer {
-    Rejected(Rejection),
-    Refused(Refusal),
+impl<S, B> Waiting<S, B> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        Poll::Ready(match &mut self.awaited {
+            Awaited::Extractor(later) => {
+                let answer = ready!(Pin::new(later).poll(context));
+                Next::after(answer, &self.limits, &self.request)
+            }
+            Awaited::Limiter(deciding) => ready!(Pin::new(deciding).poll(context)).into(),
+        })
+    }
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    pub(crate) fn extracting(later: Later, limits: Arc<Limits>, ready: S, request: Request<B>) -> Self {
-        let extracting = Extracting {
-            later,
-            limits,
-            ready,
-            request,
-        };
-        Self {
-            state: State::Extracting {
-                extracting: Some(Box::new(extracting)),
-            },
-        }
-    }
-
-    pub(crate) fn deciding(deciding: Deciding, ready: S, request: Request<B>) -> Self {
-        let asked = Asked {
-            deciding,
-            ready,
-            request,
-        };
-        Self {
-            state: State::Deciding {
-                asked: Some(Box::new(asked)),
-            },
-        }
-    }
-
     #[inline]
     pub(crate) fn passing(inner: S::Future) -> Self {
         Self {
@@ -112,96 +82,62 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
+    #[inline]
     pub(crate) fn calling(inner: S::Future, afterwards: Afterwards) -> Self {
         Self {
             state: State::Calling { inner, afterwards },
         }
     }
 
-    pub(crate) fn rejected(rejection: Rejection, protocol: Protocol, limits: Arc<Limits>) -> Self {
-        Self::answered(Answer::Rejected(rejection), protocol, limits)
-    }
-
-    pub(crate) fn refused(refusal: Refusal, protocol: Protocol, limits: Arc<Limits>) -> Self {
-        Self::answered(Answer::Refused(refusal), protocol, limits)
-    }
-
-    fn answered(answer: Answer, protocol: Protocol, limits: Arc<Limits>) -> Self {
+    /// Goes on with a request, for which this instance of the service was found ready.
+    pub(crate) fn next(next: Next, limits: Arc<Limits>, ready: S, request: Request<B>) -> Self {
         Self {
-            state: State::answered(answer, protocol, limits),
+            state: State::next(next, limits, ready, request),
         }
     }
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    fn answered(answer: Answer, protocol: Protocol, limits: Arc<Limits>) -> Self {
-        let answered = Answered {
-            answer,
-            protocol,
-            limits,
-        };
-        Self::Answered {
-            answer: Some(Box::new(answered)),
-        }
-    }
-}
-
-impl<S: Service<Request<B>>, B> Extracting<S, B> {
-    /// What follows from the extractor's answer, as if it had come at once.
-    fn answered(self, answer: key::Answer<'static>) -> State<S, B> {
-        let Self {
-            later: _,
-            limits,
-            mut ready,
-            mut request,
-        } = self;
-        let question = match answer {
-            key::Answer::Key(key) => Question::Key(key),
-            key::Answer::Terms(terms) => Question::Terms(terms),
-            key::Answer::Skip => {
-                return State::Passing {
+    fn next(next: Next, limits: Arc<Limits>, mut ready: S, mut request: Request<B>) -> Self {
+        let awaited = match next {
+            Next::Pass => {
+                return Self::Passing {
                     inner: ready.call(request),
                 };
             }
-            key::Answer::Refuse(refusal) => {
-                return State::answered(Answer::Refused(refusal), Protocol::of(&request), limits);
-            }
-            key::Answer::Later(later) => {
-                return State::Extracting {
-                    extracting: Some(Box::new(Self {
-                        later,
-                        limits,
-                        ready,
-                        request,
-                    })),
-                };
-            }
-        };
-        let mut settling = None;
-        match limits.at_once(&question, &mut settling) {
-            Poll::Ready(Ok(decision)) if decision.is_allowed() => {
-                let costs = limits.costs(&question);
-                let afterwards = limits.afterwards(decision, settling, &costs, &mut request);
-                State::Calling {
+            Next::Call(granted) => {
+                let afterwards = limits.afterwards(granted, &mut request);
+                return Self::Calling {
                     inner: ready.call(request),
                     afterwards,
-                }
-            }
-            Poll::Ready(denied) => {
-                let rejection = limits.why(denied);
-                State::answered(Answer::Rejected(rejection), Protocol::of(&request), limits)
-            }
-            Poll::Pending => {
-                let bound = wait::timeout(request.headers());
-                let asked = Asked {
-                    deciding: limits.decide(question, bound),
-                    ready,
-                    request,
                 };
-                State::Deciding {
-                    asked: Some(Box::new(asked)),
-                }
             }
+            // What the service has reserved to be ready goes with it: others may need it.
+            Next::Reject(rejection) => {
+                let response = limits.responder().rejected(rejection, &Protocol::of(&request));
+                return Self::answered(response);
+            }
+            Next::Refuse(refusal) => {
+                let response = limits.responder().refused(refusal, &Protocol::of(&request));
+                return Self::answered(response);
+            }
+            Next::Extract(later) => Awaited::Extractor(later),
+            Next::Decide(deciding) => Awaited::Limiter(deciding),
+        };
+        let waiting = Waiting {
+            awaited,
+            limits,
+            ready,
+            request,
+        };
+        Self::Waiting {
+            call: Some(Box::new(waiting)),
+        }
+    }
+
+    fn answered(response: Response<ResponseBody<Infallible>>) -> Self {
+        Self::Answered {
+            response: Some(Box::new(response)),
         }
     }
 }
@@ -224,49 +160,15 @@ where
                     let response = ready!(inner.poll(context))?;
                     return Poll::Ready(Ok(afterwards.respond(response)));
                 }
-                StateProj::Extracting { extracting } => {
-                    let Some(waiting) = extracting else { ended() };
-                    let answer = ready!(Pin::new(&mut waiting.later).poll(context));
-                    let Some(waiting) = extracting.take() else { ended() };
-                    waiting.answered(answer)
+                StateProj::Waiting { call } => {
+                    let Some(waiting) = call.as_mut() else { ended() };
+                    let next = ready!(waiting.poll(context));
+                    let Some(call) = call.take() else { ended() };
+                    State::next(next, call.limits, call.ready, call.request)
                 }
-                StateProj::Deciding { asked } => {
-                    let Some(waiting) = asked else { ended() };
-                    let answer = ready!(Pin::new(&mut waiting.deciding).poll(context));
-                    let Some(waiting) = asked.take() else { ended() };
-                    let Asked {
-                        deciding,
-                        mut ready,
-                        mut request,
-                    } = *waiting;
-                    match answer {
-                        Ok((decision, settling)) => {
-                            let limits = deciding.limits();
-                            let afterwards =
-                                limits.afterwards(decision, settling, deciding.costs(), &mut request);
-                            State::Calling {
-                                inner: ready.call(request),
-                                afterwards,
-                            }
-                        }
-                        Err(rejection) => {
-                            let limits = Arc::clone(deciding.limits());
-                            State::answered(Answer::Rejected(rejection), Protocol::of(&request), limits)
-                        }
-                    }
-                }
-                StateProj::Answered { answer } => {
-                    let Some(answer) = answer.take() else { ended() };
-                    let Answered {
-                        answer,
-                        protocol,
-                        limits,
-                    } = *answer;
-                    let responder = limits.responder();
-                    return Poll::Ready(Ok(match answer {
-                        Answer::Rejected(rejection) => responder.rejected(rejection, &protocol),
-                        Answer::Refused(refusal) => responder.refused(refusal, &protocol),
-                    }));
+                StateProj::Answered { response } => {
+                    let Some(response) = response.take() else { ended() };
+                    return Poll::Ready(Ok(response.map(ResponseBody::of_any)));
                 }
             };
             state.set(next);
@@ -288,8 +190,7 @@ pub(crate) fn ended() -> ! {
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Extracting { .. } => "Extracting",
-            State::Deciding { .. } => "Deciding",
+            State::Waiting { .. } => "Waiting",
             State::Passing { .. } | State::Calling { .. } => "Calling",
             State::Answered { .. } => "Answered",
         };

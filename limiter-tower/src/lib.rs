@@ -148,6 +148,7 @@ mod future;
 mod afterwards;
 mod decide;
 pub mod key;
+mod next;
 mod settle;
 pub mod skip;
 mod terms;

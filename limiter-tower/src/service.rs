@@ -7,12 +7,11 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::decide::{Limits, Question};
+use crate::decide::Limits;
 use crate::future::ResponseFuture;
 use crate::guarded::Guarded;
 use crate::key::{Answer, ExtractKey};
-use crate::respond::Protocol;
-use crate::wait;
+use crate::next::Next;
 
 /// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer). `S` is the inner service, `E` finds the key.
 pub type RateLimit<S, E> = Guarded<S, Limits, E>;
@@ -30,46 +29,38 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let answer = self.guard.key.extract(&request);
-        // Where the answer lies: it is moved no further for those that pass, which are most.
-        if let Answer::Key(key) = &answer
-            && self.guard.limits.passes(key)
-        {
-            drop(answer);
-            return ResponseFuture::passing(self.inner.call(request));
-        }
-        let question = match answer {
-            Answer::Key(key) => Question::Key(key),
-            Answer::Terms(terms) => Question::Terms(terms),
-            Answer::Skip => return ResponseFuture::passing(self.inner.call(request)),
-            Answer::Refuse(refusal) => {
-                self.release_ready();
-                let limits = Arc::clone(&self.guard.limits);
-                return ResponseFuture::refused(refusal, Protocol::of(&request), limits);
-            }
-            Answer::Later(later) => {
-                let limits = Arc::clone(&self.guard.limits);
-                return ResponseFuture::extracting(later, limits, self.take_ready(), request);
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let limits = &self.guard.limits;
+        let next = {
+            let answer = self.guard.key.extract(&request);
+            match &answer {
+                // Looked at where it lies, and moved no further for those that pass, which are most.
+                Answer::Key(key) if limits.passes(key) => Next::Pass,
+                _ => Next::after(answer, limits, &request),
             }
         };
-        let mut settling = None;
-        match self.guard.limits.at_once(&question, &mut settling) {
-            Poll::Ready(Ok(decision)) if decision.is_allowed() => {
-                let costs = self.guard.limits.costs(&question);
-                let afterwards = self.guard.limits.afterwards(decision, settling, &costs, &mut request);
+        match next {
+            Next::Pass => ResponseFuture::passing(self.inner.call(request)),
+            next => self.go_on(next, request),
+        }
+    }
+}
+
+impl<S: Clone, E> RateLimit<S, E> {
+    #[inline(never)]
+    fn go_on<B>(&mut self, next: Next, mut request: Request<B>) -> ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        match next {
+            // The instance that was found ready is called where it lies.
+            Next::Call(granted) => {
+                let afterwards = self.guard.limits.afterwards(granted, &mut request);
                 ResponseFuture::calling(self.inner.call(request), afterwards)
             }
-            Poll::Ready(denied) => {
-                // What it has reserved to be ready, others may need.
-                self.release_ready();
+            other => {
                 let limits = Arc::clone(&self.guard.limits);
-                ResponseFuture::rejected(limits.why(denied), Protocol::of(&request), limits)
-            }
-            Poll::Pending => {
-                let bound = wait::timeout(request.headers());
-                let deciding = Arc::clone(&self.guard.limits).decide(question.into_owned(), bound);
-                ResponseFuture::deciding(deciding, self.take_ready(), request)
+                ResponseFuture::next(other, limits, self.take_ready(), request)
             }
         }
     }

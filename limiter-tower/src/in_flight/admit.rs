@@ -14,6 +14,7 @@ use super::held::Held;
 use crate::afterwards::Afterwards;
 use crate::decide::{Asked, Found, Limits, Question};
 use crate::headers::Costs;
+use crate::next::Granted;
 
 /// What a layer admits requests by.
 #[derive(Clone, Debug)]
@@ -74,8 +75,12 @@ impl Admission {
             Admitted::By(permit) => permit.decision(),
             Admitted::Freely(decision) => decision,
         };
-        let costs = &Costs::ONE;
-        let afterwards = self.limits.afterwards(decision.clone(), None, costs, request);
+        let granted = Granted {
+            decision: decision.clone(),
+            settling: None,
+            costs: Costs::ONE,
+        };
+        let afterwards = self.limits.afterwards(granted, request);
         let held = match admitted {
             Admitted::By(permit) if self.shares_permits => {
                 let permit = Arc::new(permit);

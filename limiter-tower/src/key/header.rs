@@ -108,7 +108,10 @@ impl<B> ExtractKey<B> for Header {
         let headers = request.headers();
         // To compare a few names takes half the time of a hash, and of a search for repetitions.
         let (first, second) = if headers.len() <= FEW {
-            let mut values = headers.iter().filter(|(name, _)| **name == self.name).map(|(_, value)| value);
+            let mut values = headers
+                .iter()
+                .filter(|(name, _)| **name == self.name)
+                .map(|(_, value)| value);
             (values.next(), values.next())
         } else {
             let mut values = headers.get_all(&self.name).iter();
