@@ -104,7 +104,8 @@ impl Told {
     /// Writes it, beside what is there already.
     ///
     /// Where a layer further in has told of its limits, lists become longer, and of two that tell of one limit alone the one of
-    /// which less remains is told. What is in another form, a handler's own, stays as it is.
+    /// which less remains is told; where as much remains, the one that the client has to wait for longer. What is in another form, a
+    /// handler's own, stays as it is.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         match self.dialect {
             Dialect::Draft11 | Dialect::Draft10 => {
@@ -116,23 +117,27 @@ impl Told {
                     }
                 }
             }
-            Dialect::Draft7 => self.replace(headers, &RATELIMIT, &[RATELIMIT_POLICY, RATELIMIT]),
+            Dialect::Draft7 => {
+                self.replace(headers, [&RATELIMIT, &RATELIMIT], &[RATELIMIT_POLICY, RATELIMIT]);
+            }
             Dialect::Legacy => self.replace(
                 headers,
-                &X_RATELIMIT_REMAINING,
+                [&X_RATELIMIT_REMAINING, &X_RATELIMIT_RESET],
                 &[X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET],
             ),
             Dialect::None => {}
         }
     }
 
-    /// Replaces what is told of another limit, if less remains of this one by what the header `telling` says.
-    fn replace(&self, headers: &mut HeaderMap, telling: &HeaderName, names: &[HeaderName]) {
-        let own = self.value(telling);
-        let remaining = own.as_ref().and_then(expiring::remaining_in);
-        let keeps = headers.get(telling).is_some_and(|other| {
-            let others = expiring::remaining_in(other);
-            others.is_none() || others <= remaining
+    /// Replaces what is told of another limit, if this one is reached first by what the headers `telling` say: of what remains, and
+    /// for how long.
+    fn replace(&self, headers: &mut HeaderMap, telling: [&HeaderName; 2], names: &[HeaderName]) {
+        let [remaining, reset] = telling;
+        let own = |name| self.value(name);
+        let own = own(remaining).and_then(|told| expiring::standing(&told, own(reset).as_ref()));
+        let keeps = headers.get(remaining).is_some_and(|told| {
+            let others = expiring::standing(told, headers.get(reset));
+            others.is_none() || others <= own
         });
         if keeps {
             return;

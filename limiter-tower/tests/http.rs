@@ -6,6 +6,8 @@ mod answers;
 #[cfg(feature = "axum")]
 #[path = "http/keys.rs"]
 mod keys;
+#[path = "http/nested.rs"]
+mod nested;
 mod support;
 
 use std::pin::{Pin, pin};

@@ -59,10 +59,19 @@ fn policies(decision: &Decision) -> impl Iterator<Item = (usize, &limiter_core::
         .enumerate()
 }
 
-/// What remains by a value of `RateLimit` in draft 7, or of `X-RateLimit-Remaining`.
-pub(super) fn remaining_in(value: &HeaderValue) -> Option<u64> {
+/// What remains and for how long, by the headers that say so: `RateLimit` in draft 7 says both. What is reached first is the least.
+pub(super) fn standing(
+    remaining: &HeaderValue,
+    reset: Option<&HeaderValue>,
+) -> Option<(u64, Reverse<Option<u64>>)> {
+    let reset = reset.and_then(|reset| number_in(reset, "reset="));
+    Some((number_in(remaining, "remaining=")?, Reverse(reset)))
+}
+
+/// The number of this name in a value, or the number that is all of it.
+fn number_in(value: &HeaderValue, name: &str) -> Option<u64> {
     let value = value.to_str().ok()?;
-    let number = match value.split_once("remaining=") {
+    let number = match value.split_once(name) {
         Some((_, rest)) => rest.split([',', ';']).next()?,
         None => value,
     };

@@ -1,0 +1,58 @@
+//! What a client is told by layers around layers, in dialects that tell of one limit alone.
+
+use std::time::Duration;
+
+use http::Response;
+use limiter_core::Policy;
+use limiter_tower::{Dialect, RateLimitLayer, key};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::{limiter, request};
+
+/// A client that is told of the quicker of two limits under which as much remains comes back too early for the other.
+#[tokio::test]
+async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
+    let window = |name: &str, limit: u32, window: &str| {
+        let policy = Policy::sliding_window(name).limit(limit).window(window);
+        policy.build().unwrap()
+    };
+    for dialect in [Dialect::Legacy, Dialect::Draft7] {
+        for limit in [1, 2] {
+            for outer_is_slower in [true, false] {
+                let (limits, clock) = limiter();
+                let (mut inner, mut outer) = (window("quick", limit, "5s"), window("slow", limit, "7m"));
+                if !outer_is_slower {
+                    std::mem::swap(&mut inner, &mut outer);
+                }
+                let layer = |policy: Policy| {
+                    RateLimitLayer::new(&limits, policy)
+                        .key(key::header("x-api-key"))
+                        .headers(dialect)
+                };
+                let echo = service_fn(async |_: http::Request<String>| {
+                    Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+                });
+                let service = layer(outer).layer(layer(inner).layer(echo));
+                let start = clock.now();
+                while clock.now().since(start) < Duration::from_secs(3_600) {
+                    let response = service.clone().oneshot(request("ann")).await.unwrap();
+                    assert_eq!(response.status(), 200, "{dialect:?}, {outer_is_slower}");
+                    let field = |name: &str| response.headers().get(name)?.to_str().ok();
+                    let (remaining, reset) = match field("ratelimit") {
+                        None => (
+                            field("x-ratelimit-remaining").unwrap(),
+                            field("x-ratelimit-reset").unwrap(),
+                        ),
+                        Some(told) => {
+                            let (_, told) = told.split_once("remaining=").unwrap();
+                            told.split_once(", reset=").unwrap()
+                        }
+                    };
+                    if remaining == "0" {
+                        clock.advance(Duration::from_secs(reset.parse().unwrap()));
+                    }
+                }
+            }
+        }
+    }
+}
