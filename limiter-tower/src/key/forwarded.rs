@@ -193,7 +193,7 @@ fn is_token(byte: u8) -> bool {
 }
 
 /// Without blanks around it (RFC 9110, 5.6.3).
-fn trimmed(text: &[u8]) -> &[u8] {
+pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let is_other = |byte: &u8| !matches!(byte, b' ' | b'\t');
     let start = text.iter().position(is_other);
     let end = text.iter().rposition(is_other);

@@ -7,6 +7,7 @@ use limiter_core::Key;
 
 use super::ExtractKey;
 use super::answer::{Answer, Missing, Refusal};
+use super::forwarded::trimmed;
 
 /// Limits by the value of a header; in gRPC, by a metadata entry.
 ///
@@ -118,19 +119,26 @@ impl<B> ExtractKey<B> for Header {
             (values.next(), values.next())
         };
         match (first, second) {
-            (Some(value), None) if !value.is_empty() => Answer::Key(key(value)),
-            (None | Some(_), None) => self.missing.answer(|| bad_request("is required")),
-            (_, Some(_)) => Answer::Refuse(bad_request("must be given once")),
+            (Some(_), Some(_)) => Answer::Refuse(bad_request("must be given once")),
+            (value, _) => match value.and_then(key) {
+                Some(key) => Answer::Key(key),
+                None => self.missing.answer(|| bad_request("is required")),
+            },
         }
     }
 }
 
-/// The key that a value names. What is visible ASCII, as nearly all are, need not be looked through for UTF-8.
+/// The key that a value names, if it says anything. What is visible ASCII, as nearly all are, need not be looked through for UTF-8.
+///
+/// Blanks around a value are no part of it (RFC 9110, 5.5). Whoever reads HTTP/1 leaves them out; in HTTP/2 they arrive, and each
+/// number of them would be another key.
 #[inline]
-fn key(value: &HeaderValue) -> Key<'_> {
+fn key(value: &HeaderValue) -> Option<Key<'_>> {
+    let bytes = trimmed(value.as_bytes());
     match value.to_str() {
-        Ok(text) => text.into(),
-        Err(_) => value.as_bytes().into(),
+        _ if bytes.is_empty() => None,
+        Ok(text) if text.len() == bytes.len() => Some(text.into()),
+        _ => Some(bytes.into()),
     }
 }
 

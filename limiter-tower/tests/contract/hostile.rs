@@ -51,6 +51,27 @@ async fn keys_that_are_huge_stay_apart() {
     }
 }
 
+/// HTTP/2 carries blanks around a value, which are no part of it: they make no second key, and no key alone.
+#[tokio::test]
+async fn blanks_around_a_key_get_no_second_budget() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::header("x-api-key"));
+    for key in [b"ann".as_slice(), b"an n", b"\xe9"] {
+        assert_eq!(status(&layer, with("x-api-key", &[key])).await, 200, "{key:?}");
+        for (before, after) in [("", ""), (" ", ""), ("", " "), ("\t", "  "), ("   ", "\t \t")] {
+            let same = [before.as_bytes(), key, after.as_bytes()].concat();
+            assert_eq!(status(&layer, with("x-api-key", &[&same])).await, 429, "{same:?}");
+        }
+    }
+    for blank in [b"".as_slice(), b" ", b"\t", b" \t "] {
+        assert_eq!(
+            status(&layer, with("x-api-key", &[blank])).await,
+            400,
+            "{blank:?}"
+        );
+    }
+}
+
 /// What a client writes is read once at most, however it is written.
 #[tokio::test]
 async fn lists_of_forwarders_cost_little_however_they_are_written() {
