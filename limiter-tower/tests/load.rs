@@ -7,6 +7,8 @@ mod bodies;
 mod grpc;
 #[path = "load/in_flight.rs"]
 mod in_flight;
+#[path = "load/patience.rs"]
+mod patience;
 #[path = "load/redis.rs"]
 mod redis;
 #[path = "load/shed.rs"]

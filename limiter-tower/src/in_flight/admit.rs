@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::enter_at_once;
-use limiter_core::{ConfigError, Decision, Enter, Permit, Rejection};
+use limiter_core::{ConfigError, Decision, Enter, OnDenial, Permit, Policy, Rejection};
 
 use super::held::Held;
 use crate::afterwards::Afterwards;
@@ -20,7 +20,7 @@ use crate::next::Granted;
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub(super) limits: Limits,
-    /// How long a request waits. Zero: not at all.
+    /// How long a request waits. Zero: as its policy says.
     pub(super) up_to: Duration,
     /// Whether handlers have a share in the permit.
     pub(super) shares_permits: bool,
@@ -40,6 +40,7 @@ impl Admission {
             return Poll::Pending;
         }
         let answer = match self.find(question) {
+            Ok(Ok(asked)) if !self.patience(&asked.policy).is_zero() => return Poll::Pending,
             Ok(Ok(asked)) => match enter_at_once(&self.enter(&asked)) {
                 Poll::Ready(answer) => answer.map(Admitted::By),
                 Poll::Pending => return Poll::Pending,
@@ -54,9 +55,12 @@ impl Admission {
     pub(super) fn later(self: &Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Admitting {
         let admission = Arc::clone(self);
         let answer = async move {
-            let up_to = bound.map_or(admission.up_to, |bound| bound.min(admission.up_to));
             let answer = match admission.find(&question) {
-                Ok(Ok(asked)) => admission.enter(&asked).up_to(up_to).await.map(Admitted::By),
+                Ok(Ok(asked)) => {
+                    let patience = admission.patience(&asked.policy);
+                    let up_to = bound.map_or(patience, |bound| bound.min(patience));
+                    admission.enter(&asked).up_to(up_to).await.map(Admitted::By)
+                }
                 Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
                 Err(rejection) => Err(rejection),
             };
@@ -91,6 +95,15 @@ impl Admission {
             Admitted::Freely(_) => None,
         };
         (afterwards, held)
+    }
+
+    /// How long a request waits under this policy: as the policy says, or the layer; where both do, for the shorter of both times.
+    fn patience(&self, policy: &Policy) -> Duration {
+        match policy.on_denial() {
+            OnDenial::Wait(own) if self.up_to.is_zero() => own,
+            OnDenial::Wait(own) => own.min(self.up_to),
+            _ => self.up_to,
+        }
     }
 
     fn enter<'a>(&'a self, asked: &'a Asked<'_>) -> Enter<'a> {

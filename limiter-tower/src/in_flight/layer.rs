@@ -174,7 +174,8 @@ impl<K> InFlightLayer<K> {
 
     /// Has a request for which there is no room wait, at most for so long, as [`Enter::up_to`](limiter_core::Enter::up_to): in a
     /// process first come, first served. One that says in gRPC's way for how long its client waits (`grpc-timeout`) waits no
-    /// longer than that. Default: no wait.
+    /// longer than that. Default: as the policy says ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which by itself has nobody
+    /// wait; where both say so, it waits for the shorter of both times.
     ///
     /// A request whose client goes away leaves the line. As many wait as the limiter lets wait
     /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)); each keeps its connection and what it has

@@ -12,7 +12,7 @@ impl<S> PolicyBuilder<S> {
     }
 
     /// What becomes of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated functions and behind a layer.
-    /// Default: [`OnDenial::Reject`]. Of what is in flight, annotated functions wait for a permit; it cannot be
+    /// Default: [`OnDenial::Reject`]. Of what is in flight, annotated functions and layers wait for a permit; it cannot be
     /// [`Degrade`](OnDenial::Degrade).
     pub fn on_denial(mut self, answer: OnDenial) -> Self {
         self.extras.on_denial = answer;

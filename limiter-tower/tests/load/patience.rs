@@ -1,0 +1,62 @@
+//! How long a request waits for a permit where its policy says so.
+
+use std::time::Duration;
+
+use limiter_core::{OnDenial, Policy};
+use limiter_tower::{InFlightLayer, key};
+use tower::{Layer, ServiceExt};
+
+use super::poll_once;
+use super::support::{Strict, limiter, request};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn patient(up_to: Duration) -> Policy {
+    let policy = Policy::concurrency("patient").max(1);
+    policy.on_denial(OnDenial::Wait(up_to)).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_request_waits_where_its_policy_says_so() {
+    let (limits, _clock) = limiter();
+    let service = InFlightLayer::new(&limits, patient(10 * SECOND))
+        .key(key::shared())
+        .layer(Strict::default());
+    let held = service.clone().oneshot(request("ann")).await.unwrap();
+    let mut waiting = Box::pin(service.oneshot(request("ann")));
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    drop(held);
+    let answered = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert_eq!(answered.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn it_waits_for_the_shortest_of_all_times_that_are_said() {
+    for (policys, layers, requests) in [
+        (2, None, None),
+        (2, Some(9), None),
+        (9, Some(2), None),
+        (9, Some(8), Some(2)),
+    ] {
+        let (limits, clock) = limiter();
+        let mut layer = InFlightLayer::new(&limits, patient(policys * SECOND)).key(key::shared());
+        if let Some(layers) = layers {
+            layer = layer.wait_up_to(layers * SECOND);
+        }
+        let service = layer.layer(Strict::default());
+        let held = service.clone().oneshot(request("ann")).await.unwrap();
+        let mut asked = request("ann");
+        if let Some(requests) = requests {
+            let timeout = format!("{requests}S").parse().unwrap();
+            asked.headers_mut().insert("grpc-timeout", timeout);
+        }
+        let mut waiting = Box::pin(service.oneshot(asked));
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        clock.advance(2 * SECOND - Duration::from_micros(1));
+        assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+        clock.advance(Duration::from_micros(1));
+        let late = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+        assert_eq!(late.unwrap().status(), 429);
+        drop(held);
+    }
+}
