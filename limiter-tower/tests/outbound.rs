@@ -5,6 +5,8 @@
 mod clients;
 #[path = "outbound/contract.rs"]
 mod contract;
+#[path = "outbound/patience.rs"]
+mod patience;
 #[path = "outbound/pauses.rs"]
 mod pauses;
 #[cfg(unix)]

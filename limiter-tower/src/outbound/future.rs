@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{Request, Response};
 use limiter_core::{Decision, Key};
@@ -13,6 +14,7 @@ use tower_service::Service;
 use super::error::{BoxError, Unsent};
 use super::peer::Peer;
 use crate::key::{Answer, Later};
+use crate::wait;
 
 pin_project! {
     /// The future of [`Outbound`](crate::outbound::Outbound).
@@ -76,23 +78,30 @@ impl Listening {
     }
 }
 
-async fn ask(peer: Arc<Peer>, key: Key<'static>) -> Result<Option<Listening>, Unsent> {
-    let decision = peer.ask(&key).await.map_err(Unsent::Rejected)?;
+/// The request waits at most for the time that it says itself.
+async fn ask(
+    peer: Arc<Peer>,
+    key: Key<'static>,
+    bound: Option<Duration>,
+) -> Result<Option<Listening>, Unsent> {
+    let decision = peer.ask(&key, bound).await.map_err(Unsent::Rejected)?;
     Ok(Some(Listening::new(&peer, key, decision)))
 }
 
 impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
     pub(super) fn asking(peer: Arc<Peer>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
-        Self::waiting(Box::pin(ask(peer, key)), ready, request)
+        let bound = wait::timeout(request.headers());
+        Self::waiting(Box::pin(ask(peer, key, bound)), ready, request)
     }
 
     /// Asks for the key that is found then.
     pub(super) fn extracting(peer: Arc<Peer>, later: Later, ready: S, request: Request<B>) -> Self {
+        let bound = wait::timeout(request.headers());
         let asking = Box::pin(async move {
             let mut later = later;
             loop {
                 later = match later.await {
-                    Answer::Key(key) => return ask(peer, key).await,
+                    Answer::Key(key) => return ask(peer, key, bound).await,
                     Answer::Skip => return Ok(None),
                     Answer::Refuse(refusal) => return Err(Unsent::Refused(refusal)),
                     Answer::Terms(_) => return Err(Unsent::terms()),

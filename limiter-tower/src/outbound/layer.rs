@@ -110,7 +110,8 @@ impl<E> OutboundLayer<E> {
     /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a pause, and then for its
     /// permit, first come, first served, as [`Limiter::acquire`]. It fails at once where the pause does not end in that
     /// time. Default: zero, so it does not wait, but for what the policy says of a denial
-    /// ([`OnDenial`](limiter_core::OnDenial)), which this replaces.
+    /// ([`OnDenial`](limiter_core::OnDenial)), which this replaces. One that says in gRPC's way for how long its caller waits
+    /// (`grpc-timeout`, as `tonic::Request::set_timeout` does) waits no longer than that.
     ///
     /// So many requests wait at a time as the limiter lets wait
     /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)), those that wait for a pause to end

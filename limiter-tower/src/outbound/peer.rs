@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::__private::{
-    Reporter, Resolved, admit, at_once, give_back, is_answered_at_once, named, now, rest_until,
+    Reporter, Resolved, admit_waiting, at_once, give_back, is_answered_at_once, named, now, rest_until,
 };
 use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
 
@@ -54,11 +54,20 @@ impl Peer {
         }
     }
 
-    /// The answer, if it takes no waiting: whether a request may be sent.
-    pub(super) fn at_once(&self, key: &Key<'_>) -> Poll<Result<Decision, Rejection>> {
+    /// How long a request waits in total, which may say so itself.
+    fn patience(&self, bound: Option<Duration>) -> Duration {
+        bound.map_or(self.wait, |bound| bound.min(self.wait))
+    }
+
+    /// The answer, if it takes no waiting: whether a request may be sent. It waits at most for the time that it says itself.
+    pub(super) fn at_once(
+        &self,
+        key: &Key<'_>,
+        bound: impl FnOnce() -> Option<Duration>,
+    ) -> Poll<Result<Decision, Rejection>> {
         if let Some(end) = self.pause_end(key) {
             let retry_after = end.since(now(&self.limiter));
-            return if retry_after > self.wait {
+            return if retry_after > self.patience(bound()) {
                 Poll::Ready(Err(Rejection::Paused { retry_after }))
             } else {
                 Poll::Pending
@@ -79,23 +88,23 @@ impl Peer {
         answer.map(|decided| answered(decided).inspect_err(|rejection| self.reporter.report(rejection)))
     }
 
-    /// The answer, however long it takes.
+    /// The answer, however long it takes, but no longer than the request says itself.
     ///
     /// # Cancel safety
     ///
     /// Where it waits, cancel safe; else it may be charged.
-    pub(super) async fn ask(&self, key: &Key<'_>) -> Result<Decision, Rejection> {
-        let ends = now(&self.limiter).after(self.wait);
+    pub(super) async fn ask(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Decision, Rejection> {
+        let ends = now(&self.limiter).after(self.patience(bound));
         loop {
             self.wait_out(key, ends).await?;
             let allowed = if self.wait.is_zero() {
-                self.decide(key).await
+                self.decide(key, bound).await
             } else {
                 tokio::select! {
                     biased;
                     // Whoever leaves the queue is not charged.
                     () = self.longer_pause(key, None) => continue,
-                    allowed = self.wait_for_permit(key, ends) => allowed,
+                    allowed = self.wait_for_permit(key, ends, bound) => allowed,
                 }
             };
             let Allowed { decision, policy } =
@@ -140,10 +149,10 @@ impl Peer {
         }
     }
 
-    async fn decide(&self, key: &Key<'_>) -> Result<Allowed, Rejection> {
+    async fn decide(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Allowed, Rejection> {
         match self.policy(key)? {
             Resolved::Policy(policy) => Ok(Allowed {
-                decision: admit(self.check(&policy, key)?).await?,
+                decision: admit_waiting(self.check(&policy, key)?, None, bound).await?,
                 policy: Some(policy),
             }),
             Resolved::Allowed(decision) => Ok(Allowed {
@@ -153,7 +162,12 @@ impl Peer {
         }
     }
 
-    async fn wait_for_permit(&self, key: &Key<'_>, ends: Timestamp) -> Result<Allowed, Rejection> {
+    async fn wait_for_permit(
+        &self,
+        key: &Key<'_>,
+        ends: Timestamp,
+        bound: Option<Duration>,
+    ) -> Result<Allowed, Rejection> {
         let policy = match self.policy(key)? {
             Resolved::Policy(policy) => policy,
             Resolved::Allowed(decision) => {
@@ -173,7 +187,7 @@ impl Peer {
             // A part of the time may have gone by in a pause.
             Err(Rejection::TimedOut { decision, .. }) => Err(Rejection::TimedOut {
                 decision,
-                limit: self.wait,
+                limit: self.patience(bound),
             }),
             Err(rejection) => Err(rejection),
         }

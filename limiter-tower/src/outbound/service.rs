@@ -11,6 +11,7 @@ use super::future::{Listening, OutboundFuture};
 use super::peer::Peer;
 use crate::guarded::Guarded;
 use crate::key::{Answer, ExtractKey, Shared};
+use crate::wait;
 
 /// A client whose requests are limited. Made by [`OutboundLayer`](super::OutboundLayer). `S` is the client, `E` finds the key. Its
 /// responses are passed on as they are.
@@ -30,8 +31,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let bound = || wait::timeout(request.headers());
         let unsent = match self.guard.key.extract(&request) {
-            Answer::Key(key) => match self.guard.limits.at_once(&key) {
+            Answer::Key(key) => match self.guard.limits.at_once(&key, bound) {
                 Poll::Ready(Ok(decision)) => {
                     let listening = Listening::new(&self.guard.limits, key.into_owned(), decision);
                     return OutboundFuture::calling(self.inner.call(request), Some(listening));

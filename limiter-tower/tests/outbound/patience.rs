@@ -1,0 +1,65 @@
+//! How long a request waits that says itself for how long its caller does.
+
+use std::time::Duration;
+
+use http::Request;
+use limiter_core::{OnDenial, Policy, Rejection};
+use limiter_tower::key;
+use limiter_tower::{RateLimitLayer, outbound::OutboundLayer};
+use tower::{Layer, ServiceExt};
+
+use crate::support::{Strict, limiter, one_a_minute};
+use crate::{Peer, rejection};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// As tonic's clients send it that were given a time.
+fn hurried() -> Request<String> {
+    let request = Request::builder().header("grpc-timeout", "2S");
+    request.body(String::new()).unwrap()
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_permit_for_longer_than_its_caller() {
+    let (limits, clock) = limiter();
+    let patient = || one_a_minute_that(OnDenial::Reject);
+    let waits = RateLimitLayer::outbound(&limits, patient()).wait_up_to(100 * SECOND);
+    let by_later = waits.clone().key(key::from_async(async |_| ""));
+    let by_policy = RateLimitLayer::outbound(&limits, one_a_minute_that(OnDenial::Wait(100 * SECOND)));
+    let first = waits.layer(Strict::default()).oneshot(hurried()).await;
+    assert!(first.is_ok());
+    for waiting in [
+        Box::pin(waits.layer(Strict::default()).oneshot(hurried()))
+            as std::pin::Pin<Box<dyn Future<Output = _>>>,
+        Box::pin(by_later.layer(Strict::default()).oneshot(hurried())),
+        Box::pin(by_policy.layer(Strict::default()).oneshot(hurried())),
+    ] {
+        let mut waiting = waiting;
+        assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+        clock.advance(2 * SECOND);
+        let told = tokio::time::timeout(5 * SECOND, waiting).await;
+        let told = rejection(told.unwrap());
+        assert!(
+            matches!(told, Rejection::TimedOut { limit, .. } if limit == 2 * SECOND),
+            "{told:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nor_for_the_end_of_a_pause() {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    let layer: OutboundLayer = RateLimitLayer::outbound(&limits, one_a_minute());
+    let service = layer.wait_up_to(100 * SECOND).layer(peer.clone());
+    peer.answers(429, [("retry-after", "5")]);
+    assert!(service.clone().oneshot(hurried()).await.is_ok());
+    let told = tokio::time::timeout(5 * SECOND, service.oneshot(hurried())).await;
+    let told = rejection(told.unwrap());
+    assert!(matches!(told, Rejection::Paused { retry_after } if retry_after == 5 * SECOND));
+}
+
+fn one_a_minute_that(on_denial: OnDenial) -> Policy {
+    let policy = Policy::sliding_window("one-a-minute").limit(1).window("1m");
+    policy.on_denial(on_denial).build().unwrap()
+}
