@@ -39,6 +39,8 @@ fn retry_after(headers: &HeaderMap, now: &Now<'_>) -> Option<Duration> {
     let said = only(headers, &RETRY_AFTER)?;
     let pause = match digits(said) {
         Some(seconds) => Duration::from_secs(seconds),
+        // More than can be counted is a number all the same, and for whoever sends requests as good as for ever.
+        None if !said.is_empty() && said.bytes().all(|byte| byte.is_ascii_digit()) => Duration::MAX,
         None => now.until(httpdate::parse_http_date(said).ok()?)?,
     };
     // No pause at all is what a limiter says that rounds down; it may tell more in other fields.

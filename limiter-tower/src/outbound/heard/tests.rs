@@ -44,6 +44,14 @@ fn retry_after_is_seconds_or_a_date_and_counts_when_the_peer_has_no_room() {
         Some(99_999_999_999_999.0),
         "the layer bounds it"
     );
+    for beyond in [
+        "18446744073709551616",
+        "100000000000000000000",
+        "999999999999999999999999999999",
+    ] {
+        let seconds = after(429, beyond).unwrap_or_default();
+        assert!(seconds > 1e19, "as many as there are: {beyond}");
+    }
     assert_eq!(after(429, "Tue, 14 Nov 2023 22:13:25 GMT"), Some(5.0));
     assert_eq!(after(429, "Tuesday, 14-Nov-23 22:13:25 GMT"), Some(5.0));
     for status in [200, 301, 404, 413, 500] {
@@ -60,7 +68,8 @@ fn retry_after_is_seconds_or_a_date_and_counts_when_the_peer_has_no_room() {
         "5, 5",
         "Tue, 14 Nov 2023 22:13:19 GMT",
         "Tue, 14 Nov 2023",
-        "99999999999999999999999",
+        "99999999999999999999999.",
+        "-99999999999999999999999",
     ] {
         assert_eq!(after(429, garbage), None, "{garbage}");
     }
