@@ -30,7 +30,7 @@ pub use count::{Charged, counts, enter_counted};
 pub use entry::Entry;
 pub use fallback::{Fallback, ResolveValue};
 pub use hold::{Permits, concurrency, hold};
-pub use peer::{give_back, now, rest_until, unlimited};
+pub use peer::{bounded, give_back, now, rest_until, unlimited};
 pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, unspelled_window,

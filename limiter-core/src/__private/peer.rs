@@ -18,6 +18,12 @@ pub fn unlimited(limiter: &Limiter) -> Decision {
     Decision::unasked(Origin::Off, limiter.now())
 }
 
+/// The key with hashes in place of what is too long to be kept.
+#[must_use]
+pub fn bounded(key: Key<'_>) -> Key<'_> {
+    key.bounded()
+}
+
 /// Waits for a moment of the limiter's clock, as one of its waiters.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use limiter_core::__private::bounded;
 use limiter_core::{Key, Timestamp};
 use tokio::sync::Notify;
 
@@ -22,6 +23,7 @@ pub(crate) struct Pauses {
 
 #[derive(Debug, Default)]
 struct Kept {
+    /// By keys that are bounded: whoever sends requests on behalf of others does not choose them.
     ends: HashMap<Key<'static>, Timestamp>,
     /// When all of them are over.
     last: Timestamp,
@@ -49,11 +51,13 @@ impl Pauses {
         }
         // As keys that live as short as the one that is looked for.
         let ends: &HashMap<Key<'_>, Timestamp> = &kept.ends;
-        ends.get(key).copied().filter(|end| *end > now)
+        let end = ends.get(&bounded(Key::from(key))).copied();
+        end.filter(|end| *end > now)
     }
 
     /// Pauses a key until a moment, and calls those who wait. A pause that lasts longer stays. Says whether this begins one.
     pub(crate) fn begin(&self, key: Key<'static>, end: Timestamp, now: Timestamp) -> bool {
+        let key = bounded(key);
         let mut kept = self.lock();
         if kept.ends.len() >= MOST && !kept.ends.contains_key(&key) {
             kept.make_room(now);
@@ -91,8 +95,13 @@ impl Kept {
         // A good many at once, since each look at all of them takes its time.
         let mut ends: Vec<_> = self.ends.values().copied().collect();
         let (_, limit, _) = ends.select_nth_unstable(MOST / 16);
-        let limit = *limit;
-        self.ends.retain(|_, end| *end > limit);
+        let (limit, mut surplus) = (*limit, MOST / 16);
+        // Quotas that begin anew at one moment end their pauses all at once, and not all of them are to be forgotten.
+        self.ends.retain(|_, end| {
+            let goes = *end <= limit && surplus > 0;
+            surplus -= usize::from(goes);
+            !goes
+        });
     }
 }
 
@@ -142,5 +151,27 @@ mod tests {
         let longest = Key::from(3 * most - 1);
         assert!(pauses.end(&longest, || at(2)).is_some());
         assert!(pauses.end(&Key::from(0_u64), || at(2)).is_none());
+    }
+
+    /// As quotas do that begin anew at midnight.
+    #[test]
+    fn of_pauses_that_end_at_once_no_more_are_forgotten_than_must_be() {
+        let pauses = Pauses::default();
+        for number in 0..=u64::try_from(MOST).unwrap_or(u64::MAX) {
+            pauses.begin(Key::from(number), at(5), START);
+        }
+        assert!(pauses.lock().ends.len() > MOST / 2);
+    }
+
+    /// Who chooses keys does not choose how much is kept of them.
+    #[test]
+    fn what_is_kept_of_a_key_is_bounded_and_keys_stay_apart() {
+        let pauses = Pauses::default();
+        let [long, other] = ["a", "b"].map(|last| Key::from("k".repeat(60_000) + last));
+        pauses.begin(long.clone(), at(5), START);
+        assert_eq!(pauses.end(&long, || START), Some(at(5)));
+        assert_eq!(pauses.end(&other, || START), None);
+        let kept = pauses.lock();
+        assert!(kept.ends.keys().all(|key| format!("{key:?}").len() < 500));
     }
 }
