@@ -16,6 +16,7 @@ use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Poli
 use smallvec::SmallVec;
 
 use crate::respond::Responder;
+use crate::said::Said;
 use crate::settle::{Settle, Settling};
 use crate::terms::{Terms, Tier, Which};
 use crate::wait::Waits;
@@ -45,7 +46,8 @@ pub(crate) enum Question<'a> {
 pub(crate) struct Asked<'a> {
     pub(crate) policy: Cow<'a, Policy>,
     pub(crate) key: Key<'a>,
-    pub(crate) cost: Amount,
+    /// One that cannot be used rejects the request, if anything does.
+    pub(crate) cost: &'a Result<Amount, ConfigError>,
     keeps_cost: bool,
 }
 
@@ -151,10 +153,7 @@ impl Limits {
                 if !is_answered_at_once(policy) {
                     return Poll::Pending;
                 }
-                match &self.cost {
-                    Ok(cost) => at_once(&self.check(policy, key, *cost)),
-                    Err(error) => Poll::Ready(Err(error.clone().into())),
-                }
+                at_once(&self.check(policy, key, &self.cost))
             }
             _ => self.at_once_by_terms(question, settling),
         }
@@ -220,7 +219,7 @@ impl Limits {
     pub(crate) fn find<'a>(&'a self, question: &'a Question<'_>) -> Result<Found<'a>, Rejection> {
         let mut asked = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);
-        let mut add = |which: &'a Which, key: &'a Key<'_>, cost: Option<&Result<_, _>>, keeps_cost| {
+        let mut add = |which: &'a Which, key: &'a Key<'_>, cost: Option<&'a Result<_, _>>, keeps_cost| {
             let policy = match which {
                 Which::Given(policy) => Cow::Borrowed(policy),
                 Which::Named(name) => match named(&self.limiter, name, key)? {
@@ -236,11 +235,10 @@ impl Limits {
                     return Ok(());
                 }
             };
-            let cost = cost.unwrap_or(&self.cost);
             asked.push(Asked {
                 policy,
                 key: key.into(),
-                cost: cost.clone().map_err(Rejection::from)?,
+                cost: cost.unwrap_or(&self.cost),
                 keeps_cost,
             });
             Ok::<(), Rejection>(())
@@ -275,12 +273,16 @@ impl Limits {
     }
 
     #[inline]
-    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>, cost: Amount) -> Check<'a> {
+    fn check<'a>(
+        &'a self,
+        policy: &'a Policy,
+        key: &'a Key<'_>,
+        cost: &Result<Amount, ConfigError>,
+    ) -> Check<'a> {
         let check = self.limiter.check(policy, key);
-        if cost == Amount::ONE {
-            check
-        } else {
-            check.cost(cost)
+        match cost {
+            Ok(cost) if *cost == Amount::ONE => check,
+            cost => check.cost(Said(cost)),
         }
     }
 
@@ -290,7 +292,7 @@ impl Limits {
             asked => {
                 let asks = asked
                     .iter()
-                    .map(|asked| Ask::new(&asked.policy, &asked.key).cost(asked.cost));
+                    .map(|asked| Ask::new(&asked.policy, &asked.key).cost(Said(asked.cost)));
                 self.limiter.check_all(asks)
             }
         }
@@ -299,7 +301,9 @@ impl Limits {
     /// What is to be settled of a request that this decision allows.
     fn settling(&self, check: &Check<'_>, decision: &Decision, asked: &[Asked<'_>]) -> Option<Box<Settling>> {
         let settle = self.settle.as_ref()?;
-        let costs = asked.iter().map(|asked| (asked.cost, asked.keeps_cost));
+        // What cannot be used was not charged, so that there is nothing to be settled.
+        let cost = |asked: &Asked<'_>| asked.cost.as_ref().copied().unwrap_or(Amount::ZERO);
+        let costs = asked.iter().map(|asked| (cost(asked), asked.keeps_cost));
         Settling::of(settle, check, decision, costs, &self.reporter).map(Box::new)
     }
 

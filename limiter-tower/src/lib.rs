@@ -164,6 +164,7 @@ mod grpc;
 mod headers;
 mod held;
 mod respond;
+mod said;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]

@@ -5,6 +5,8 @@
 mod cancelled;
 #[path = "decisions/later.rs"]
 mod later;
+#[path = "decisions/modes.rs"]
+mod modes;
 #[path = "decisions/settling.rs"]
 mod settling;
 mod support;

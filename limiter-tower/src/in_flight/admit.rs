@@ -15,6 +15,7 @@ use crate::afterwards::Afterwards;
 use crate::decide::{Asked, Found, Limits, Question};
 use crate::headers::Costs;
 use crate::next::Granted;
+use crate::said::Said;
 
 /// What a layer admits requests by.
 #[derive(Clone, Debug)]
@@ -110,7 +111,7 @@ impl Admission {
         self.limits
             .limiter()
             .enter(&asked.policy, &asked.key)
-            .cost(asked.cost)
+            .cost(Said(asked.cost))
     }
 
     /// The one limit of a question, or the decision that it has none.

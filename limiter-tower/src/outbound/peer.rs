@@ -13,6 +13,7 @@ use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, R
 
 use super::heard;
 use super::pauses::Pauses;
+use crate::said::Said;
 
 /// What a layer holds requests to.
 #[derive(Clone, Debug)]
@@ -78,9 +79,9 @@ impl Peer {
             return Poll::Pending;
         }
         let answer = match self.policy(key) {
-            Ok(Resolved::Policy(policy)) if is_answered_at_once(&policy) => self
-                .check(&policy, key)
-                .map_or_else(|rejection| Poll::Ready(Err(rejection)), |check| at_once(&check)),
+            Ok(Resolved::Policy(policy)) if is_answered_at_once(&policy) => {
+                at_once(&self.check(&policy, key))
+            }
             Ok(Resolved::Policy(_)) => Poll::Pending,
             Ok(Resolved::Allowed(decision)) => Poll::Ready(Ok(decision)),
             Err(rejection) => Poll::Ready(Err(rejection)),
@@ -152,7 +153,7 @@ impl Peer {
     async fn decide(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Allowed, Rejection> {
         match self.policy(key)? {
             Resolved::Policy(policy) => Ok(Allowed {
-                decision: admit_waiting(self.check(&policy, key)?, None, bound).await?,
+                decision: admit_waiting(self.check(&policy, key), None, bound).await?,
                 policy: Some(policy),
             }),
             Resolved::Allowed(decision) => Ok(Allowed {
@@ -178,7 +179,7 @@ impl Peer {
             }
         };
         let left = ends.since(now(&self.limiter));
-        let permit = self.limiter.acquire(&policy, key).cost(self.cost.clone()?);
+        let permit = self.limiter.acquire(&policy, key).cost(Said(&self.cost));
         match permit.up_to(left).await {
             Ok(allowed) => Ok(Allowed {
                 decision: allowed.into_decision(),
@@ -224,8 +225,8 @@ impl Peer {
         }
     }
 
-    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Result<Check<'a>, Rejection> {
-        Ok(self.limiter.check(policy, key).cost(self.cost.clone()?))
+    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Check<'a> {
+        self.limiter.check(policy, key).cost(Said(&self.cost))
     }
 }
 

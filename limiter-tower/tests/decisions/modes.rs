@@ -1,0 +1,94 @@
+//! What becomes of requests where the limiter's decisions are not obeyed.
+
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use limiter_core::{Decision, Enforcement, Policy};
+use limiter_tower::{InFlightLayer, RateLimitLayer, Terms, key};
+use tower::{Layer, Service, ServiceExt};
+
+use super::support::{Strict, limiter, request};
+use super::{bucket, left};
+
+async fn status<S, B>(service: S) -> u16
+where
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible>,
+{
+    service.oneshot(request("ann")).await.unwrap().status().as_u16()
+}
+
+/// As a closure computes it from what a client says.
+#[tokio::test]
+async fn a_cost_that_cannot_be_used_rejects_nobody_where_nobody_is_to_be_rejected() {
+    for (enforcement, expected) in [
+        (Enforcement::Enforce, 500),
+        (Enforcement::Shadow, 200),
+        (Enforcement::Off, 200),
+    ] {
+        for of_policy in [true, false] {
+            let (limits, _clock) = limiter();
+            let mut rate = Policy::token_bucket("p").capacity(3).rate("1/s");
+            let mut flights = Policy::concurrency("flights").max(3);
+            if of_policy {
+                rate = rate.enforcement(enforcement);
+                flights = flights.enforcement(enforcement);
+            } else {
+                limits.set_enforcement(enforcement);
+            }
+            let (rate, flights) = (rate.build().unwrap(), flights.build().unwrap());
+            let by_key = || RateLimitLayer::new(&limits, &rate).key(key::header("x-api-key"));
+            let minus_one = |_: &Request<String>| -1;
+            let terms = rate.clone();
+            let hook = move |_: &Request<String>| Terms::new(&terms, "ann").cost(-1);
+            let outbound = RateLimitLayer::outbound(&limits, rate.clone()).cost(-1);
+            let patient = outbound.clone().wait_up_to(std::time::Duration::from_secs(1));
+            let statuses = [
+                status(by_key().cost(-1).layer(Strict::default())).await,
+                status(by_key().cost_by(minus_one).layer(Strict::default())).await,
+                status(by_key().cost(-1).settle_bytes().layer(Strict::default())).await,
+                status(RateLimitLayer::by(&limits, hook).layer(Strict::default())).await,
+                status(
+                    InFlightLayer::new(&limits, &flights)
+                        .key(key::shared())
+                        .cost(-1)
+                        .layer(Strict::default()),
+                )
+                .await,
+            ];
+            assert_eq!(statuses, [expected; 5], "{enforcement:?}");
+            for layer in [outbound, patient] {
+                let sent = layer.layer(Strict::default()).oneshot(request("ann")).await;
+                assert_eq!(sent.is_ok(), expected == 200, "{enforcement:?}");
+            }
+            limits.set_enforcement(Enforcement::Enforce);
+            assert_eq!(left(&limits, &bucket("p", 3), "ann").await, 3, "{enforcement:?}");
+        }
+    }
+}
+
+/// Beside a limit that is enforced it is charged nothing, and the other is.
+#[tokio::test]
+async fn in_shadow_it_shows_as_what_would_be_rejected() {
+    let (limits, _clock) = limiter();
+    let shadow = Policy::token_bucket("shadow").capacity(3).rate("1/s");
+    let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
+    let strict = bucket("strict", 3);
+    let (ours, theirs) = (shadow.clone(), strict.clone());
+    let hook = move |_: &Request<String>| {
+        Terms::new(&ours, "ann")
+            .cost(-1)
+            .and(Terms::new(&theirs, "ann").cost(2))
+    };
+    let service = RateLimitLayer::by(&limits, hook)
+        .settle_by(|_| Some(1))
+        .layer(Strict::default());
+    let response = service.oneshot(request("ann")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(response.extensions().get::<Decision>().unwrap().would_deny());
+    assert_eq!(
+        left(&limits, &strict, "ann").await,
+        2,
+        "it is settled all the same"
+    );
+    assert_eq!(left(&limits, &shadow, "ann").await, 3);
+}
