@@ -19,7 +19,8 @@ use crate::terms::{PerRequest, Policies, Tiered};
 /// [`concurrency`](limiter_core::Policy::concurrency).
 ///
 /// A request holds its permit from when it is admitted until its response's body has ended (by its last frame, its trailers or an
-/// error) or is dropped; or until the inner service fails, or the client goes away. So a response that is streamed, or a gRPC call
+/// error) or is dropped; or until the inner service fails, or the client goes away. (Over HTTP/1 hyper sees that it has gone when it reads
+/// or writes: not while a part of the request's body is unread, and nothing is sent.) So a response that is streamed, or a gRPC call
 /// with a stream of messages, is in flight for as long as the stream.
 ///
 /// ```

@@ -9,7 +9,8 @@ impl<K> RateLimitLayer<K> {
     /// [`Limiter::acquire`](limiter_core::Limiter::acquire). One that says in gRPC's way for how long its client waits (`grpc-timeout`)
     /// waits no longer than that. Only one that a penalty blocks is denied at once. Default: no wait.
     ///
-    /// A request whose client goes away leaves the line, and is not charged. A policy that says itself what becomes of a denial
+    /// A request whose client goes away leaves the line, and is not charged; over HTTP/1 hyper does not see that it has gone as long as
+    /// a part of its body is unread, and then it stays for its time. A policy that says itself what becomes of a denial
     /// ([`on_denial`](limiter_core::PolicyBuilder::on_denial)) is obeyed; one that waits does so for the shorter of both times.
     ///
     /// ```
