@@ -1,6 +1,8 @@
 //! What is in flight: how much of it, for how long, and what becomes of the rest.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
+#[path = "load/anytime.rs"]
+mod anytime;
 #[path = "load/bodies.rs"]
 mod bodies;
 #[path = "load/grpc.rs"]
