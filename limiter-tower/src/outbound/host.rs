@@ -8,7 +8,7 @@ use limiter_core::Key;
 use crate::key::{Answer, ExtractKey, Refusal};
 
 /// Gives each host that a client calls a budget of its own: the host of the request's URI, else that of its `Host` header, in
-/// lower case and without the port.
+/// lower case, without the port, and without the dot of the root (`example.com.`).
 ///
 /// A request that names none is not sent: its error is a [`Refusal`] with 400.
 ///
@@ -33,11 +33,11 @@ pub struct Host(());
 impl<B> ExtractKey<B> for Host {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
         if let Some(host) = request.uri().host() {
-            return Answer::Key(in_lower_case(host));
+            return Answer::Key(key(host));
         }
         let header = request.headers().get(HOST).map(|host| host.as_bytes());
         match header.map(Authority::try_from) {
-            Some(Ok(authority)) => Answer::Key(in_lower_case(authority.host()).into_owned()),
+            Some(Ok(authority)) => Answer::Key(key(authority.host()).into_owned()),
             _ => Answer::Refuse(Refusal::new(
                 StatusCode::BAD_REQUEST,
                 "the request does not say which host it is for",
@@ -47,7 +47,8 @@ impl<B> ExtractKey<B> for Host {
 }
 
 /// Clients write a host as they like, and it is the same.
-fn in_lower_case(host: &str) -> Key<'_> {
+fn key(host: &str) -> Key<'_> {
+    let host = host.strip_suffix('.').unwrap_or(host);
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Key::from(host.to_ascii_lowercase())
     } else {

@@ -127,6 +127,9 @@ async fn each_host_has_a_budget_of_its_own() {
         ("http://A.example:80/x", None),
         ("https://user@a.example/", Some("b.example")),
         ("/x", Some("a.EXAMPLE:8080")),
+        // A name that is written out to its root.
+        ("http://a.example./", None),
+        ("/x", Some("a.example.:80")),
     ] {
         assert!(rejection(ask(uri, host).await).is_limited(), "{uri} {host:?}");
     }
