@@ -170,6 +170,26 @@ impl ShedLayer {
             classify: Arc::new(Normal::new()),
         })
     }
+
+    /// How much a request matters: a closure over the request that answers a [`Priority`], or an [`Option`] of one, of which `None`
+    /// lets the request pass, uncounted. Default: [`Priority::Normal`]. It is said once, and before [`skip`](Self::skip): what was
+    /// skipped before would not be any more.
+    ///
+    /// ```compile_fail,E0599
+    /// # use http::Request;
+    /// use limiter_tower::{Priority, ShedLayer, skip};
+    ///
+    /// let shed = ShedLayer::at_most(100)?
+    ///     .skip(skip::paths(["/internal/alive"]))
+    ///     .priority(|_: &Request<String>| Priority::High);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn priority<T>(self, classify: T) -> ShedLayer<T> {
+        ShedLayer {
+            room: self.room,
+            classify: Arc::new(classify),
+        }
+    }
 }
 
 impl<C> ShedLayer<C> {
@@ -184,15 +204,6 @@ impl<C> ShedLayer<C> {
     pub fn reserve(mut self, class: Priority, places: usize) -> Result<Self, ConfigError> {
         Arc::make_mut(&mut self.room).reserve(class, places)?;
         Ok(self)
-    }
-
-    /// How much a request matters: a closure over the request that answers a [`Priority`], or an [`Option`] of one, of which `None`
-    /// lets the request pass, uncounted. Default: [`Priority::Normal`].
-    pub fn priority<T>(self, classify: T) -> ShedLayer<T> {
-        ShedLayer {
-            room: self.room,
-            classify: Arc::new(classify),
-        }
     }
 
     /// Lets requests pass that are not to be counted, beside probes, as
