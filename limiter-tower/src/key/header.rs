@@ -16,7 +16,9 @@ use super::forwarded::trimmed;
 /// with 400: who checks the first and who counts the last would speak of different clients.
 ///
 /// The header must be one that the client cannot choose freely, such as an API key that is verified further out;
-/// else every request brings a fresh budget. Its value becomes part of the key, and so stands in the store in plain.
+/// else every request brings a fresh budget. Its value becomes part of the key, and so stands in the store in plain. It counts as it was
+/// written, but for blanks around it: one that says the same in several ways, as `Authorization` does, whose scheme may be in letters of
+/// either case, gives a client as many budgets. There whoever verifies it sets an [`extension`](super::extension).
 ///
 /// ```
 /// use http::StatusCode;
