@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use limiter_core::Limiter;
-use limiter_tower::{InFlightLayer, key};
+use limiter_tower::InFlightLayer;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
@@ -116,7 +116,7 @@ async fn a_stream_holds_its_permit_until_it_ends_or_its_client_leaves() {
 #[cfg(feature = "tonic")]
 #[test]
 fn the_name_of_a_tonic_service_is_forwarded() {
-    use limiter_tower::InFlight;
+    use limiter_tower::{InFlight, key};
 
     assert_eq!(
         <InFlight<Ticker, key::Shared> as NamedService>::NAME,
