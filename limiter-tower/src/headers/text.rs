@@ -48,19 +48,7 @@ impl Text {
 
     /// An integer: larger ones than a field holds are the largest.
     pub(super) fn integer(&mut self, number: u64) {
-        let mut rest = number.min(MAX_INTEGER);
-        let mut digits = [b'0'; 20];
-        let mut first = digits.len();
-        for digit in digits.iter_mut().rev() {
-            first -= 1;
-            // A digit is less than ten.
-            *digit += (rest % 10).to_le_bytes()[0];
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.extend(digits.get(first..).unwrap_or_default());
+        self.push(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
     }
 
     /// Whole seconds, rounded up, and at least one.
