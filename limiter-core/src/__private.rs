@@ -21,7 +21,7 @@ pub use crate::edge::problem::problem_of_status;
 pub use crate::edge::whole_seconds;
 pub use crate::few::Few;
 pub use crate::key::Key;
-pub use crate::limiter::WaitingRoom;
+pub use crate::limiter::{Settled, WaitingRoom};
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
 pub use crate::units::Amount;

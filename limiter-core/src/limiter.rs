@@ -25,7 +25,7 @@ pub use check::{Check, Deciding};
 pub use in_flight::{Enter, Entering, Permit};
 use named::Names;
 pub use named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
-pub use settling::{Charge, Refund, Reservation, Reserve};
+pub use settling::{Charge, Refund, Reservation, Reserve, Settled};
 pub use site::{Budget, LimitedSite};
 #[cfg(feature = "redis")]
 pub(crate) use waiting::Decisions;

@@ -26,11 +26,19 @@ impl Limits {
     pub(crate) fn afterwards<B>(&self, granted: Granted, request: &mut Request<B>) -> Afterwards {
         let Granted {
             decision,
-            settling,
+            mut settling,
             costs,
         } = granted;
+        let told = match &mut settling {
+            None => self.told(&decision, &costs, request),
+            // Of its limits it tells itself, when it is known what the request came to.
+            Some(settling) => {
+                settling.tell(self.dialect_for(request), costs);
+                self.told_beside_limits(&decision)
+            }
+        };
         Afterwards {
-            told: self.told(&decision, &costs, request),
+            told,
             shown: self.show(decision, request),
             settling,
         }

@@ -8,6 +8,7 @@
 mod costs;
 mod expiring;
 mod lists;
+mod open;
 mod text;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use limiter_core::{Decision, Enforcement, LimitOutcome};
 
 pub(crate) use costs::Costs;
+pub(crate) use open::Open;
 use text::Text;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -45,6 +47,9 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// What remains is counted in whole permits, rounded down: a request that costs more than one permit takes as many. It is 0 where the
 /// limit denies, and where less is left than the request has cost: then the window ends when another such request has room. Times are whole seconds, rounded up. Quotas are rounded down. No number is larger than structured fields
 /// allow (15 digits).
+///
+/// Of a limit whose cost is [settled](crate::RateLimitLayer::settle_by) it is told what remains after that. Where a response's head goes out
+/// before, nothing of it is said but its policy, and in [`Legacy`](Self::Legacy) nothing at all: what remains is not known yet.
 ///
 /// Limits that are in shadow are not told of: they deny nobody. Nor is it told who decided, unless
 /// [that is asked for](crate::RateLimitLayer::with_origin_header).
@@ -87,11 +92,16 @@ pub(crate) struct Told {
 impl Told {
     /// What is to be told of a decision, if anything.
     pub(crate) fn of(decision: &Decision, dialect: Dialect, costs: &Costs) -> Option<Self> {
+        Self::but_of(&Open::default(), decision, dialect, costs)
+    }
+
+    /// The same, without what remains of those of its limits that are open still.
+    pub(crate) fn but_of(open: &Open, decision: &Decision, dialect: Dialect, costs: &Costs) -> Option<Self> {
         let mut text = Text::default();
         let ends = match dialect {
-            Dialect::Draft11 | Dialect::Draft10 => lists::write(decision, dialect, costs, &mut text),
-            Dialect::Draft7 => expiring::write_draft7(decision, costs, &mut text),
-            Dialect::Legacy => expiring::write_legacy(decision, costs, &mut text),
+            Dialect::Draft11 | Dialect::Draft10 => lists::write(decision, open, dialect, costs, &mut text),
+            Dialect::Draft7 => expiring::write_draft7(decision, open, costs, &mut text),
+            Dialect::Legacy => expiring::write_legacy(decision, open, costs, &mut text),
             Dialect::None => None,
         };
         ends.map(|ends| Self {
@@ -159,6 +169,9 @@ impl Told {
         } else {
             first..second
         };
+        if range.is_empty() {
+            return None;
+        }
         // What is written is ASCII and printable, and the ends lie within it.
         HeaderValue::from_maybe_shared(self.values.slice(range)).ok()
     }
@@ -166,8 +179,17 @@ impl Told {
 
 /// The limits that are told of: those that would deny a request, if they do not.
 fn told_of(decision: &Decision) -> impl Iterator<Item = &LimitOutcome> {
+    placed(decision).map(|(_, limit)| limit)
+}
+
+/// Those of them of which it is known what remains.
+fn known_of<'a>(decision: &'a Decision, open: &'a Open) -> impl Iterator<Item = &'a LimitOutcome> {
+    placed(decision).filter_map(|(place, limit)| (!open.has(place)).then_some(limit))
+}
+
+fn placed(decision: &Decision) -> impl Iterator<Item = (usize, &LimitOutcome)> {
     let in_shadow = decision.is_allowed() && !decision.is_degraded();
-    decision.limits().iter().filter(move |limit| {
+    decision.limits().iter().enumerate().filter(move |(_, limit)| {
         limit.policy().enforcement() == Enforcement::Enforce && (limit.is_allowed() || !in_shadow)
     })
 }

@@ -108,7 +108,22 @@ impl Limits {
         if self.limiter().enforcement() == Enforcement::Enforce {
             responder.told(decision, costs, &Protocol::of(request))
         } else {
-            Told::new(None, responder.told_origin(decision))
+            self.told_beside_limits(decision)
+        }
+    }
+
+    /// The same without its limits.
+    pub(crate) fn told_beside_limits(&self, decision: &Decision) -> Option<Told> {
+        Told::new(None, self.responder().told_origin(decision))
+    }
+
+    /// In which headers the response to a request tells of its limits.
+    pub(crate) fn dialect_for<B>(&self, request: &Request<B>) -> Dialect {
+        match Protocol::of(request) {
+            Protocol::Http if self.limiter().enforcement() == Enforcement::Enforce => {
+                self.responder().dialect
+            }
+            _ => Dialect::None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a request came to, once it is answered: costs that are known then, and outcomes that do not count.
 
 mod meter;
+mod owed;
 mod spent;
 
 use std::fmt;
@@ -9,10 +10,11 @@ use std::sync::Arc;
 use http::Response;
 use limiter_core::__private::{Reporter, Settlement};
 use limiter_core::{Amount, Check, ConfigError, Decision};
-use smallvec::SmallVec;
 
 use crate::body::ResponseBody;
+use crate::headers::{Costs, Dialect, Told};
 pub(crate) use meter::Meter;
+use owed::{Owed, Stands};
 pub use spent::Spent;
 
 type Counts = dyn Fn(&Response<()>) -> bool + Send + Sync;
@@ -59,15 +61,14 @@ impl Settle {
 pub(crate) struct Settling {
     settle: Arc<Settle>,
     owed: Owed,
+    telling: Telling,
 }
 
-/// The same, once it is known how that is found out.
+/// How a response tells of its limits.
 #[derive(Debug)]
-pub(crate) struct Owed {
-    settlement: Settlement,
-    /// Of each limit, and whether it keeps it.
-    costs: SmallVec<[(Amount, bool); 1]>,
-    reporter: Arc<Reporter>,
+struct Telling {
+    dialect: Dialect,
+    costs: Costs,
 }
 
 impl Settling {
@@ -78,41 +79,52 @@ impl Settling {
         costs: impl Iterator<Item = (Amount, bool)>,
         reporter: &Arc<Reporter>,
     ) -> Option<Self> {
+        let settlement = Settlement::of(check, decision, reporter)?;
         Some(Self {
             settle: Arc::clone(settle),
-            owed: Owed {
-                settlement: Settlement::of(check, decision, reporter)?,
-                costs: costs.collect(),
-                reporter: Arc::clone(reporter),
+            owed: Owed::new(settlement, costs.collect(), Arc::clone(reporter)),
+            telling: Telling {
+                dialect: Dialect::None,
+                costs: Costs::ONE,
             },
         })
     }
 
-    /// Settles by the response's head, or has its body do so.
+    /// Has the response tell of its limits. Until then it does not.
+    pub(crate) fn tell(&mut self, dialect: Dialect, costs: Costs) {
+        self.owed.is_told = dialect != Dialect::None;
+        self.telling = Telling { dialect, costs };
+    }
+
+    /// Settles by the response's head, or has its body do so; and writes what remains, where that is known.
     pub(crate) fn respond<B>(self, response: Response<B>) -> Response<ResponseBody<B>> {
-        let Self { settle, owed } = self;
+        let Self {
+            settle,
+            owed,
+            telling,
+        } = self;
         let (head, body) = response.into_parts();
         let head = Response::from_parts(head, ());
-        let meter = if settle.counts.as_ref().is_some_and(|counts| !counts(&head)) {
-            owed.cancel();
-            None
+        let (stands, meter) = if settle.counts.as_ref().is_some_and(|counts| !counts(&head)) {
+            (owed.cancel(), None)
         } else {
             match &settle.by {
-                By::Estimate => None,
-                By::Head(cost) => {
-                    if let Some(cost) = cost(&head) {
-                        owed.settle(cost);
-                    }
-                    None
-                }
-                By::Bytes => Some(Meter::of_bytes(owed)),
-                By::Spent => {
-                    let spent = head.extensions().get::<Spent>().cloned();
-                    spent.map(|spent| Meter::of_spent(owed, spent))
-                }
+                By::Estimate => (owed.stays(), None),
+                By::Head(cost) => match cost(&head) {
+                    Some(cost) => (owed.settle(cost), None),
+                    None => (owed.stays(), None),
+                },
+                By::Bytes => (owed.stays_for_now(), Some(Meter::of_bytes(owed))),
+                By::Spent => match head.extensions().get::<Spent>().cloned() {
+                    Some(spent) => (owed.stays_for_now(), Some(Meter::of_spent(owed, spent))),
+                    None => (owed.stays(), None),
+                },
             }
         };
-        let (head, ()) = head.into_parts();
+        let (mut head, ()) = head.into_parts();
+        if let Some(told) = stands.and_then(|stands| telling.told(&stands)) {
+            told.write(&mut head.headers);
+        }
         let body = match meter {
             Some(meter) => ResponseBody::metered(body, meter),
             None => ResponseBody::inner(body),
@@ -121,21 +133,9 @@ impl Settling {
     }
 }
 
-impl Owed {
-    /// Has this be charged in place of what was.
-    fn settle(self, cost: Result<Amount, ConfigError>) {
-        match cost {
-            Ok(cost) => {
-                let actual = |(kept, keeps): (Amount, bool)| if keeps { kept } else { cost };
-                self.settlement.settle(self.costs.into_iter().map(actual));
-            }
-            Err(error) => self.reporter.report(&error.into()),
-        }
-    }
-
-    /// Gives back all of it.
-    fn cancel(self) {
-        self.settlement.settle(self.costs.iter().map(|_| Amount::ZERO));
+impl Telling {
+    fn told(&self, stands: &Stands) -> Option<Told> {
+        Told::but_of(&stands.open, &stands.decision, self.dialect, &self.costs)
     }
 }
 

@@ -12,6 +12,8 @@ mod settling;
 mod support;
 #[path = "decisions/terms.rs"]
 mod terms;
+#[path = "decisions/told.rs"]
+mod told;
 #[path = "decisions/waiting.rs"]
 mod waiting;
 

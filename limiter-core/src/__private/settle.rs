@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use super::Reporter;
 use crate::decision::Decision;
-use crate::limiter::{Check, Reservation};
+use crate::limiter::{Check, Reservation, Settled};
 use crate::units::Amount;
 
 /// What a call was charged. Dropped, it stays charged so.
@@ -32,9 +32,20 @@ impl Settlement {
         })
     }
 
-    /// Has these amounts be charged in place of what was, one for each limit: in process at once, with Redis in the background.
-    /// What fails stands in the log.
-    pub fn settle(self, actuals: impl IntoIterator<Item = Amount>) {
+    /// The decision that allows the call.
+    pub fn decision(&self) -> &Decision {
+        self.reservation.decision()
+    }
+
+    /// Where a limit of the call stands in that decision, by the number under which it was asked for.
+    #[must_use]
+    pub fn place(&self, number: usize) -> Option<usize> {
+        self.decision().place_of(number)
+    }
+
+    /// Has these amounts be charged in place of what was, one for each limit: in process at once, which then can say how they stand;
+    /// with Redis in the background. What fails stands in the log.
+    pub fn settle(self, actuals: impl IntoIterator<Item = Amount>) -> Option<Settled> {
         let Self {
             reservation,
             runtime,
@@ -44,6 +55,6 @@ impl Settlement {
         let actuals = actuals.into_iter().collect();
         reservation.settle_in(runtime.as_ref(), actuals, move |rejection| {
             reporter.not_settled(&rejection);
-        });
+        })
     }
 }

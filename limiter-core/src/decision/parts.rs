@@ -1,5 +1,7 @@
 //! What a decision says of few of a call's limits.
 
+use super::Decision;
+
 /// How a limit of a call takes part in its decision, where it does not as all the others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -43,6 +45,14 @@ impl Parts {
 
 fn bit(number: usize) -> Option<u16> {
     1_u16.checked_shl(u32::try_from(number).ok()?)
+}
+
+impl Decision {
+    /// Where the limit that was asked for under this number stands among the [limits](Self::limits), if it does.
+    pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
+        let stands = |number: usize| self.parts.of(number) != Part::Absent;
+        stands(number).then(|| (0..number).filter(|before| stands(*before)).count())
+    }
 }
 
 #[cfg(test)]

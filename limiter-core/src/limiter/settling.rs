@@ -7,7 +7,7 @@ mod reserved;
 
 pub(super) use held::Held;
 pub use refund::{Charge, Refund};
-pub use reserve::{Reservation, Reserve};
+pub use reserve::{Reservation, Reserve, Settled};
 
 use super::{Backend, Limiter};
 use crate::algorithm::Change;

@@ -7,17 +7,25 @@ use http::HeaderValue;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
-use super::{Costs, remaining, told_of, window};
+use super::{Costs, Open, known_of, remaining, told_of, window};
 
 /// The limit of which the least remains; of several of these the one that the client has to wait for longest.
-fn expiring<'a>(decision: &'a Decision, costs: &Costs) -> Option<(&'a LimitOutcome, Duration)> {
-    told_of(decision)
+fn expiring<'a>(
+    decision: &'a Decision,
+    open: &'a Open,
+    costs: &Costs,
+) -> Option<(&'a LimitOutcome, Duration)> {
+    known_of(decision, open)
         .filter_map(|limit| Some((limit, window(limit, costs)?)))
         .min_by_key(|(limit, window)| (remaining(limit, costs), Reverse(*window)))
 }
 
-pub(super) fn write_draft7(decision: &Decision, costs: &Costs, text: &mut Text) -> Option<[usize; 2]> {
-    let (limit, window) = expiring(decision, costs)?;
+pub(super) fn write_draft7(
+    decision: &Decision,
+    open: &Open,
+    costs: &Costs,
+    text: &mut Text,
+) -> Option<[usize; 2]> {
     for (place, policy) in policies(decision) {
         let quota = policy.quota().whole();
         // Two policies must not have the same quota.
@@ -32,17 +40,24 @@ pub(super) fn write_draft7(decision: &Decision, costs: &Costs, text: &mut Text) 
         text.seconds(policy.window());
     }
     let first = text.len();
-    text.push("limit=");
-    text.integer(limit.policy().quota().whole());
-    text.push(", remaining=");
-    text.integer(remaining(limit, costs));
-    text.push(", reset=");
-    text.seconds(window);
-    Some([first, text.len()])
+    if let Some((limit, window)) = expiring(decision, open, costs) {
+        text.push("limit=");
+        text.integer(limit.policy().quota().whole());
+        text.push(", remaining=");
+        text.integer(remaining(limit, costs));
+        text.push(", reset=");
+        text.seconds(window);
+    }
+    (first > 0).then(|| [first, text.len()])
 }
 
-pub(super) fn write_legacy(decision: &Decision, costs: &Costs, text: &mut Text) -> Option<[usize; 2]> {
-    let (limit, window) = expiring(decision, costs)?;
+pub(super) fn write_legacy(
+    decision: &Decision,
+    open: &Open,
+    costs: &Costs,
+    text: &mut Text,
+) -> Option<[usize; 2]> {
+    let (limit, window) = expiring(decision, open, costs)?;
     text.integer(limit.policy().quota().whole());
     let first = text.len();
     text.integer(remaining(limit, costs));

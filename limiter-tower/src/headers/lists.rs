@@ -4,11 +4,12 @@ use http::HeaderValue;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
-use super::{Costs, Dialect, remaining, told_of, window};
+use super::{Costs, Dialect, Open, known_of, remaining, told_of, window};
 
 /// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if there is anything to tell.
 pub(super) fn write(
     decision: &Decision,
+    open: &Open,
     dialect: Dialect,
     costs: &Costs,
     text: &mut Text,
@@ -18,7 +19,7 @@ pub(super) fn write(
         policy(limit, text);
     }
     let first = text.len();
-    for limit in told_of(decision) {
+    for limit in known_of(decision, open) {
         separate(text, first);
         service_limit(limit, dialect, costs, text);
     }

@@ -14,6 +14,10 @@ use super::RateLimitLayer;
 /// A request whose future is dropped before its response is there, or whose inner service fails with an error of its own, stays
 /// charged at its estimate. In process a settlement is made before the response goes on; with Redis in a task of its own, which
 /// neither the response nor its client waits for, so that it may be seen a moment after the response.
+///
+/// [Headers](RateLimitLayer::headers) tell what remains when that is known: in process what is left after a settlement by the
+/// response's head; and with Redis, too, of what stays at its estimate. Of a limit that is settled later (in Redis, or by a body)
+/// they name the policy, and not what remains: a client would wait for what is given back, or rely on what is not there.
 impl<K> RateLimitLayer<K> {
     /// Counts only requests whose response satisfies the predicate; what others took is given back. Default: all count.
     ///

@@ -1,12 +1,16 @@
 //! Permits that are taken by an estimate, and settled when the true cost is known.
 
+mod standing;
+
 use std::fmt;
 use std::pin::{Pin, pin};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
+
+pub use standing::Settled;
 
 use super::reserved::{Reserved, Successor};
 use crate::algorithm::Change;
@@ -247,31 +251,41 @@ impl Reservation {
     }
 
     /// Settles with an amount for each limit, without anybody waiting for it: in process at once, else in a task of this runtime,
-    /// for which whoever shuts the limiter down waits. Without one it stays at its estimate. What fails is told to `failed`.
+    /// for which whoever shuts the limiter down waits. Without one it stays at its estimate. What fails is told to `failed`. Where
+    /// it is settled at once, this says how its limits stand then.
     pub(crate) fn settle_in(
         self,
         runtime: Option<&Handle>,
         actuals: SmallVec<[Amount; 1]>,
         failed: impl FnOnce(Rejection) + Send + 'static,
-    ) {
+    ) -> Option<Settled> {
+        let in_memory = self.limiter.is_in_process();
         let actuals = match self.units(&actuals) {
             Ok(actuals) => actuals,
-            Err(rejection) => return failed(rejection),
+            Err(rejection) => {
+                failed(rejection);
+                return in_memory.then_some(Settled(self));
+            }
         };
+        if in_memory {
+            // Nothing in memory waits.
+            let settled = pin!(self.change(actuals)).poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(Err(rejection)) = settled {
+                failed(rejection);
+            }
+            return Some(Settled(self));
+        }
         let open = self.limiter.inner.closing.subscribe();
-        let in_memory = matches!(self.limiter.inner.backend, Backend::Memory(_));
         let settling = async move {
             if let Err(rejection) = self.change(actuals).await {
                 failed(rejection);
             }
             drop(open);
         };
-        if in_memory {
-            // Nothing in memory waits.
-            let _ = pin!(settling).poll(&mut Context::from_waker(Waker::noop()));
-        } else if let Some(runtime) = runtime {
+        if let Some(runtime) = runtime {
             runtime.spawn(settling);
         }
+        None
     }
 
     async fn settle_at(self, actuals: SmallVec<[Amount; 1]>) -> Result<(), Rejection> {
@@ -307,7 +321,7 @@ impl Reservation {
     }
 
     /// Makes of each limit's estimate what was used.
-    async fn change(self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
+    async fn change(&self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
         let mut settled = Ok(());
         for (reserved, actual) in self.limits.iter().zip(actuals) {
             let Some(reserved) = reserved else { continue };

@@ -81,15 +81,20 @@ impl Reserved {
         used_units(&self.policy, amount)
     }
 
-    /// The difference to what was used in the end, and what becomes of it; `None` where there is nothing to do.
-    pub(super) fn change(&self, actual: u64) -> Option<(Limit<'_>, Change)> {
-        let limit = Limit {
+    /// The limit, at this cost.
+    pub(super) fn limit(&self, cost: u64) -> Limit<'_> {
+        Limit {
             identity: self.identity,
             policy: &self.policy,
             key: (&self.key).into(),
-            cost: self.estimate.abs_diff(actual),
+            cost,
             blocks: None,
-        };
+        }
+    }
+
+    /// The difference to what was used in the end, and what becomes of it; `None` where there is nothing to do.
+    pub(super) fn change(&self, actual: u64) -> Option<(Limit<'_>, Change)> {
+        let limit = self.limit(self.estimate.abs_diff(actual));
         let change = match (actual > self.estimate, self.whole_at) {
             (true, _) => Change::Owe,
             (false, Some(whole_at)) => Change::Refund {

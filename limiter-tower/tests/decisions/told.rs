@@ -1,0 +1,378 @@
+//! What a response tells of a request whose cost is settled: what is true for a client that obeys it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use limiter_core::{Limiter, ManualClock, Policy};
+use limiter_tower::{Dialect, RateLimitLayer, Spent, Terms, key};
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::bucket;
+use super::support::limiter;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const SECOND: Duration = Duration::from_secs(1);
+
+const DIALECTS: [Dialect; 4] = [
+    Dialect::Draft11,
+    Dialect::Draft10,
+    Dialect::Draft7,
+    Dialect::Legacy,
+];
+
+/// Answers with the status that its path says.
+async fn by_path(request: Request<String>) -> Result<Response<String>, Infallible> {
+    let mut response = Response::new("0123456789".to_owned());
+    *response.status_mut() = StatusCode::from_bytes(&request.uri().path().as_bytes()[1..]).unwrap();
+    Ok(response)
+}
+
+fn asking(status: u16) -> Request<String> {
+    let request = Request::builder().uri(format!("/{status}"));
+    request.header("x-api-key", "ann").body(String::new()).unwrap()
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).map(|value| value.to_str().unwrap())
+}
+
+/// What a client reads of one limit: how much remains, and for which time. Nothing, where it is not told.
+fn read(headers: &HeaderMap) -> Option<(u64, Duration)> {
+    let number = |text: &str, name: &str| -> u64 {
+        let (_, digits) = text.split_once(name).unwrap();
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        digits[..end].parse().unwrap()
+    };
+    let (remaining, window) = match (text(headers, "ratelimit"), text(headers, "x-ratelimit-remaining")) {
+        (Some(told), _) if told.contains("remaining=") => {
+            (number(told, "remaining="), number(told, "reset="))
+        }
+        (Some(told), _) => (number(told, ";r="), number(told, ";t=")),
+        (None, Some(remaining)) => (
+            number(remaining, ""),
+            number(text(headers, "x-ratelimit-reset").unwrap(), ""),
+        ),
+        (None, None) => return None,
+    };
+    Some((remaining, Duration::from_secs(window)))
+}
+
+/// A client that is alone with its key, and obeys what it is told: how often it calls in an hour, in which it asks once in ten
+/// seconds at most. Each of its calls comes to one of these statuses in turn.
+async fn calls_in_an_hour(
+    service: impl tower::Service<
+        Request<String>,
+        Response = Response<limiter_tower::ResponseBody<String>>,
+        Error = Infallible,
+    > + Clone,
+    clock: &ManualClock,
+    statuses: &[u16],
+) -> u32 {
+    let start = clock.now();
+    let mut calls = 0;
+    for status in statuses.iter().cycle() {
+        if clock.now().since(start) >= HOUR {
+            break;
+        }
+        let response = service.clone().oneshot(asking(*status)).await.unwrap();
+        assert_eq!(
+            response.status(),
+            *status,
+            "call {calls}: {:?}",
+            response.headers()
+        );
+        calls += 1;
+        let (remaining, window) = read(response.headers()).expect("in process it is known");
+        clock.advance(if remaining == 0 { window } else { 10 * SECOND });
+    }
+    calls
+}
+
+fn sliding(name: &str, limit: u32, window: &str) -> Policy {
+    Policy::sliding_window(name)
+        .limit(limit)
+        .window(window)
+        .build()
+        .unwrap()
+}
+
+fn policies(name: &str, limit: u32) -> Vec<Policy> {
+    vec![
+        sliding(name, limit, "1m"),
+        Policy::fixed_window(name)
+            .limit(limit)
+            .window("1m")
+            .build()
+            .unwrap(),
+        Policy::counter_window(name)
+            .limit(limit)
+            .window("1m")
+            .build()
+            .unwrap(),
+        Policy::token_bucket(name)
+            .capacity(limit)
+            .rate(&*format!("{limit}/min"))
+            .build()
+            .unwrap(),
+        Policy::funnel(name)
+            .capacity(limit)
+            .rate(&*format!("{limit}/min"))
+            .build()
+            .unwrap(),
+    ]
+}
+
+#[tokio::test]
+async fn who_is_not_counted_is_not_told_to_wait() {
+    for policy in policies("failed", 1) {
+        for dialect in DIALECTS {
+            let (limits, clock) = limiter();
+            let service = RateLimitLayer::new(&limits, &policy)
+                .key(key::header("x-api-key"))
+                .headers(dialect)
+                .count_if(|response| response.status() == 401)
+                .layer(service_fn(by_path));
+            let calls = calls_in_an_hour(service.clone(), &clock, &[200]).await;
+            assert_eq!(calls, 360, "{policy} in {dialect:?}");
+            clock.advance(2 * HOUR);
+            // One in three counts, and is waited for: for two windows, where they are counted.
+            let calls = calls_in_an_hour(service, &clock, &[200, 401, 200]).await;
+            assert!((75..=150).contains(&calls), "{calls} {policy} in {dialect:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_told_is_what_the_head_has_settled() {
+    for policy in policies("rows", 1_000) {
+        for dialect in DIALECTS {
+            let (limits, clock) = limiter();
+            let service = RateLimitLayer::new(&limits, &policy)
+                .key(key::header("x-api-key"))
+                .headers(dialect)
+                .cost(600)
+                .settle_by(|response| match response.status().as_u16() {
+                    200 => Some(10),
+                    // More than the estimate, and than is left: a debt.
+                    201 => Some(1_500),
+                    _ => None,
+                })
+                .layer(service_fn(by_path));
+            let response = service.clone().oneshot(asking(200)).await.unwrap();
+            assert_eq!(
+                read(response.headers()).unwrap().0,
+                990,
+                "{policy} in {dialect:?}"
+            );
+            for statuses in [&[200][..], &[200, 202], &[200, 201, 202, 200]] {
+                let calls = calls_in_an_hour(service.clone(), &clock, statuses).await;
+                assert!(calls >= 40, "{calls} of {statuses:?}: {policy} in {dialect:?}");
+                clock.advance(2 * HOUR);
+            }
+        }
+    }
+}
+
+/// The peer's word, as a layer for clients hears it.
+#[tokio::test]
+async fn a_client_of_ours_is_not_paused_by_what_was_given_back() {
+    let (limits, clock) = limiter();
+    let peer = RateLimitLayer::new(&limits, sliding("failed", 1, "1m"))
+        .key(key::header("x-api-key"))
+        .count_if(|response| response.status() == 401)
+        .layer(service_fn(by_path));
+    let own = Limiter::in_process().clock(&clock).build();
+    let client = RateLimitLayer::outbound(&own, bucket("calls", 1_000))
+        .key(key::shared())
+        .layer(peer);
+    for status in [200, 200, 200, 401] {
+        let response = client.clone().oneshot(asking(status)).await.unwrap();
+        assert_eq!(response.status(), status);
+    }
+    assert!(
+        client.clone().oneshot(asking(200)).await.is_err(),
+        "this one counted"
+    );
+}
+
+/// The head goes out before the body has come to anything.
+#[tokio::test]
+async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
+    let (limits, clock) = limiter();
+    let (requests, tokens) = (bucket("requests", 10), bucket("tokens", 1_000));
+    let terms = {
+        let (requests, tokens) = (requests.clone(), tokens.clone());
+        move |_: &Request<String>| {
+            let requests = Terms::new(&requests, "ann").unsettled();
+            requests.and(Terms::new(&tokens, "ann").cost(600))
+        }
+    };
+    let layer = RateLimitLayer::by(&limits, terms);
+    let spends = service_fn(async |request: Request<String>| {
+        let mut response = by_path(request).await?;
+        response.extensions_mut().insert(Spent::new(10));
+        Ok::<_, Infallible>(response)
+    });
+    let headers = async |layer: RateLimitLayer<_>, dialect| {
+        clock.advance(HOUR);
+        let service = layer.headers(dialect).layer(spends);
+        let (head, body) = service.oneshot(asking(200)).await.unwrap().into_parts();
+        assert_eq!(body.collect().await.unwrap().to_bytes().len(), 10);
+        assert_eq!(limits.peek(&tokens, "ann").await.unwrap().remaining(), 990);
+        head.headers
+    };
+    for layer in [layer.clone().settle_bytes(), layer.settle_spent()] {
+        for dialect in [Dialect::Draft11, Dialect::Draft10] {
+            let headers = headers(layer.clone(), dialect).await;
+            assert_eq!(
+                text(&headers, "ratelimit-policy"),
+                Some(r#""requests";q=10;w=10, "tokens";q=1000;w=1000"#)
+            );
+            let told = text(&headers, "ratelimit").unwrap();
+            assert!(
+                told.starts_with(r#""requests";r=9;t="#) && !told.contains("tokens"),
+                "{told}"
+            );
+        }
+        let seven = headers(layer.clone(), Dialect::Draft7).await;
+        assert_eq!(text(&seven, "ratelimit-policy"), Some("10;w=10, 1000;w=1000"));
+        assert_eq!(text(&seven, "ratelimit"), Some("limit=10, remaining=9, reset=9"));
+        let legacy = headers(layer, Dialect::Legacy).await;
+        assert_eq!(text(&legacy, "x-ratelimit-remaining"), Some("9"));
+    }
+}
+
+/// Where nothing else is told, the policy is.
+#[tokio::test]
+async fn alone_what_is_settled_later_tells_of_its_policy() {
+    let (limits, _clock) = limiter();
+    let layer = RateLimitLayer::new(&limits, bucket("bytes", 1_000))
+        .key(key::header("x-api-key"))
+        .settle_bytes();
+    for (dialect, policy) in [
+        (Dialect::Draft11, Some(r#""bytes";q=1000;w=1000"#)),
+        (Dialect::Draft10, Some(r#""bytes";q=1000;w=1000"#)),
+        (Dialect::Draft7, Some("1000;w=1000")),
+        (Dialect::Legacy, None),
+    ] {
+        let service = layer.clone().headers(dialect).layer(service_fn(by_path));
+        let response = service.oneshot(asking(200)).await.unwrap();
+        assert_eq!(text(response.headers(), "ratelimit-policy"), policy);
+        for name in [
+            "ratelimit",
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+        ] {
+            assert_eq!(text(response.headers(), name), None, "{dialect:?}");
+        }
+    }
+}
+
+/// A response of which the handler does not say what it has spent stays at its estimate, which is therefore known.
+#[tokio::test]
+async fn what_stays_at_its_estimate_is_told() {
+    let (limits, _clock) = limiter();
+    let service = RateLimitLayer::new(&limits, bucket("tokens", 1_000))
+        .key(key::header("x-api-key"))
+        .cost(100)
+        .settle_spent()
+        .layer(service_fn(by_path));
+    let response = service.oneshot(asking(200)).await.unwrap();
+    assert_eq!(
+        text(response.headers(), "ratelimit"),
+        Some(r#""tokens";r=900;t=900"#)
+    );
+}
+
+#[cfg(unix)]
+mod on_redis {
+    use super::*;
+    use limiter_testing::RedisServer;
+
+    async fn limits() -> (RedisServer, Limiter, ManualClock) {
+        let (server, clock) = (RedisServer::start(), ManualClock::new());
+        let limits = Limiter::redis(server.url())
+            .namespace("told")
+            .clock(&clock)
+            .build()
+            .unwrap();
+        limits.ready().await.unwrap();
+        (server, limits, clock)
+    }
+
+    async fn settled(limits: &Limiter, policy: &Policy, expected: u64) {
+        let settled = async {
+            while limits.peek(policy, "ann").await.unwrap().remaining() != expected {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(10 * SECOND, settled).await.unwrap();
+    }
+
+    /// It is settled in the background, when the response is on its way.
+    #[tokio::test]
+    async fn what_is_given_back_is_not_told_of_and_what_stays_charged_is() {
+        let (_server, limits, clock) = limits().await;
+        let failed = Policy::sliding_window("failed")
+            .limit(2)
+            .window("1m")
+            .deadline(5 * SECOND)
+            .build()
+            .unwrap();
+        for dialect in DIALECTS {
+            let service = RateLimitLayer::new(&limits, &failed)
+                .key(key::header("x-api-key"))
+                .headers(dialect)
+                .count_if(|response| response.status() == 401)
+                .layer(service_fn(by_path));
+            for _ in 0..5 {
+                let response = service.clone().oneshot(asking(200)).await.unwrap();
+                assert_eq!(response.status(), 200, "{dialect:?}");
+                assert_eq!(read(response.headers()), None, "{dialect:?}");
+                settled(&limits, &failed, 2).await;
+            }
+            for remaining in [1, 0] {
+                let response = service.clone().oneshot(asking(401)).await.unwrap();
+                assert_eq!(
+                    read(response.headers()),
+                    Some((remaining, 60 * SECOND)),
+                    "{dialect:?}"
+                );
+            }
+            clock.advance(60 * SECOND);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_head_has_settled_is_told_where_that_changes_nothing() {
+        let (_server, limits, _clock) = limits().await;
+        let rows = Policy::token_bucket("rows")
+            .capacity(1_000)
+            .rate("1/s")
+            .deadline(5 * SECOND)
+            .build()
+            .unwrap();
+        let service = RateLimitLayer::new(&limits, &rows)
+            .key(key::header("x-api-key"))
+            .cost(100)
+            .settle_by(|response| match response.status().as_u16() {
+                200 => Some(10),
+                201 => Some(100),
+                _ => None,
+            })
+            .layer(service_fn(by_path));
+        let mut left = 1_000;
+        for (status, cost, is_told) in [(200, 10, false), (201, 100, true), (202, 100, true)] {
+            let response = service.clone().oneshot(asking(status)).await.unwrap();
+            let policy = text(response.headers(), "ratelimit-policy");
+            assert_eq!(policy, Some(r#""rows";q=1000;w=1000"#));
+            left -= cost;
+            let told = read(response.headers()).map(|(remaining, _)| remaining);
+            assert_eq!(told, is_told.then_some(left), "{status}");
+            settled(&limits, &rows, left).await;
+        }
+    }
+}
