@@ -26,7 +26,7 @@ mod token_bucket;
 
 #[cfg(feature = "redis")]
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use algorithm::Algorithm;
@@ -102,8 +102,20 @@ struct Inner {
     /// What it has answered.
     #[cfg(feature = "metrics")]
     counters: crate::observe::Counters,
+    /// How clients are told of it.
+    told: Written,
     /// What few policies say.
     extras: Option<Box<Extras>>,
+}
+
+/// A text that is written once. A clone is another policy's, with other numbers, and has none.
+#[derive(Debug, Default)]
+struct Written(OnceLock<Box<str>>);
+
+impl Clone for Written {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 impl Policy {
@@ -202,6 +214,12 @@ impl Policy {
 
     pub(crate) fn punishing(&self) -> Option<&Punishing> {
         self.extras()?.punishing.as_ref()
+    }
+
+    /// What clients are told of it, as it was written the first time.
+    #[inline]
+    pub(crate) fn told_as(&self, write: impl FnOnce() -> String) -> &str {
+        self.0.told.0.get_or_init(|| write().into())
     }
 
     fn extras(&self) -> Option<&Extras> {

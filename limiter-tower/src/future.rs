@@ -153,7 +153,9 @@ where
         let mut state = self.project().state;
         // Apart from what takes more room on the stack, and time to make it.
         if let StateProj::Passing { inner } = state.as_mut().project() {
-            return Poll::Ready(ready!(inner.poll(context)).map(|response| response.map(ResponseBody::inner)));
+            return Poll::Ready(
+                ready!(inner.poll(context)).map(|response| response.map(ResponseBody::inner)),
+            );
         }
         state.poll(context)
     }

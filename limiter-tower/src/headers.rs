@@ -14,6 +14,7 @@ mod text;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use limiter_core::{Decision, Enforcement, LimitOutcome};
 
@@ -120,10 +121,14 @@ impl Told {
         match self.dialect {
             Dialect::Draft11 | Dialect::Draft10 => {
                 for name in [RATELIMIT, RATELIMIT_POLICY] {
-                    let others = headers.get(&name).is_none_or(lists::is_list);
-                    if let Some(value) = self.value(&name).filter(|_| others) {
+                    let Some(value) = self.value(&name) else { continue };
+                    match headers.try_entry(name) {
+                        Ok(Entry::Vacant(place)) => drop(place.try_insert(value)),
+                        Ok(Entry::Occupied(mut others)) if lists::is_list(others.get()) => {
+                            others.append(value)
+                        }
                         // A map that is full, of the inner service's headers, stays as it is.
-                        drop(headers.try_append(name, value));
+                        _ => {}
                     }
                 }
             }
@@ -143,9 +148,9 @@ impl Told {
     /// for how long.
     fn replace(&self, headers: &mut HeaderMap, telling: [&HeaderName; 2], names: &[HeaderName]) {
         let [remaining, reset] = telling;
-        let own = |name| self.value(name);
-        let own = own(remaining).and_then(|told| expiring::standing(&told, own(reset).as_ref()));
         let keeps = headers.get(remaining).is_some_and(|told| {
+            let (own, until) = (self.value(remaining), self.value(reset));
+            let own = own.and_then(|told| expiring::standing(&told, until.as_ref()));
             let others = expiring::standing(told, headers.get(reset));
             others.is_none() || others <= own
         });

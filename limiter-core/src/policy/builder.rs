@@ -173,6 +173,7 @@ impl<S> PolicyBuilder<S> {
             scaled: None,
             #[cfg(feature = "metrics")]
             counters: crate::observe::Counters::default(),
+            told: super::Written::default(),
             extras: None,
         };
         inner.extras = self.extras.build(&inner);

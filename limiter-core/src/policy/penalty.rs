@@ -214,6 +214,7 @@ impl Punishing {
                 extras: None,
                 #[cfg(feature = "metrics")]
                 counters: crate::observe::Counters::default(),
+                told: super::Written::default(),
             }))
         };
         Self {

@@ -1,6 +1,7 @@
 //! Drafts 10 and 11: two lists, with an item for each limit.
 
 use http::HeaderValue;
+use limiter_core::__private::told_as;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
@@ -16,7 +17,7 @@ pub(super) fn write(
 ) -> Option<[usize; 2]> {
     for limit in told_of(decision) {
         separate(text, 0);
-        policy(limit, text);
+        text.push(told_as(limit.policy(), || item(limit)));
     }
     let first = text.len();
     for limit in known_of(decision, open) {
@@ -26,8 +27,10 @@ pub(super) fn write(
     (first > 0).then(|| [first, text.len()])
 }
 
-fn policy(limit: &LimitOutcome, text: &mut Text) {
-    let policy = limit.policy();
+/// The item of a policy, which is the same for all requests.
+#[cold]
+fn item(limit: &LimitOutcome) -> String {
+    let (policy, mut text) = (limit.policy(), Text::default());
     text.string(policy.name());
     text.push(";q=");
     text.integer(policy.quota().whole());
@@ -37,6 +40,7 @@ fn policy(limit: &LimitOutcome, text: &mut Text) {
         text.push(";w=");
         text.seconds(policy.window());
     }
+    text.into_string()
 }
 
 fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &mut Text) {

@@ -42,6 +42,11 @@ impl Text {
         }
     }
 
+    pub(super) fn into_string(self) -> String {
+        // What is written is ASCII.
+        String::from_utf8_lossy(&self.into_bytes()).into_owned()
+    }
+
     pub(super) fn push(&mut self, text: &str) {
         self.extend(text.as_bytes());
     }
