@@ -32,6 +32,7 @@ mod header;
 mod later;
 #[cfg(feature = "axum")]
 mod matched_path;
+mod network;
 mod path;
 mod peer;
 mod shared;
@@ -48,10 +49,10 @@ pub(crate) use forwarded::{Syntax, nearest_first};
 pub use from_parts::{FromParts, from_parts};
 pub use grpc_method::{GrpcMethod, grpc_method};
 pub use header::{Header, header, metadata};
-pub use ipnet::IpNet;
 pub use later::{FromAsync, Later, from_async};
 #[cfg(feature = "axum")]
 pub use matched_path::{Matched, matched_path};
+pub use network::IpNet;
 pub use path::{Path, path};
 pub use peer::{Peer, peer};
 pub use shared::{Shared, shared};
