@@ -80,7 +80,9 @@ pub use trust::{Trust, hops, trusted};
     message = "`{Self}` does not find the key of a `Request<{B}>`",
     note = "a key is found by one of the functions in `limiter_tower::key`, such as `key::header(\"x-api-key\")`,",
     note = "or by a closure that takes `&Request<{B}>` and returns something owned: a `Key<'static>`, a `String`, \
-            a number, an `Option` or `Result` of one of these, or a `key::Answer`"
+            a number, an `Option` or `Result` of one of these, or a `key::Answer`;",
+    note = "or by an async function over the request's head, which `key::from_async` makes one of: \
+            `key::from_async(|head: Parts| async move {{ … }})`"
 )]
 pub trait ExtractKey<B> {
     /// The key, or why there is none.

@@ -264,7 +264,8 @@ impl<E> fmt::Debug for By<E> {
     message = "this layer has no key",
     label = "whose permits does a request take?",
     note = "choose a key: `.key(key::header(\"x-api-key\"))`, `.key(key::extension(|user: &User| &user.id))`, …",
-    note = "or say that everybody shares one budget: `.key(key::shared())`"
+    note = "or say that everybody shares one budget: `.key(key::shared())`",
+    note = "`skip` and `cost_by` come after `key`"
 )]
 pub trait Chosen: sealed::Sealed {
     /// What finds the key.

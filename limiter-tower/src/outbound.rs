@@ -107,6 +107,7 @@
 //! where it would be a denial in earnest.
 
 mod layer;
+mod limit;
 
 mod service;
 
@@ -125,4 +126,5 @@ pub use error::{BoxError, rejection};
 pub use future::OutboundFuture;
 pub use host::{Host, host};
 pub use layer::OutboundLayer;
+pub use limit::OutboundPolicy;
 pub use service::Outbound;

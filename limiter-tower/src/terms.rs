@@ -163,7 +163,8 @@ impl fmt::Debug for Terms<'_> {
 /// [`Refusal`] or a status, which refuses it so.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say what a request is limited by",
-    note = "return `Terms`, an `Option<Terms>` or a `Result<Terms, StatusCode>`",
+    note = "return `Terms`, an `Option<Terms>`, or a `Result<Terms, E>` whose `E` is a `StatusCode` or a `key::Refusal`: \
+            `Refusal::new(status, \"why\")`",
     note = "to say by which key alone, give the layer its policy: `RateLimitLayer::new(&limits, policy).key(…)`"
 )]
 pub trait IntoTerms {
@@ -183,11 +184,24 @@ impl IntoTerms for Option<Terms<'static>> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<R: Into<Refusal>> IntoTerms for Result<Terms<'static>, R> {
     fn into_terms(self) -> Answer<'static> {
         self.map_or_else(|refusal| Answer::Refuse(refusal.into()), Answer::from)
     }
 }
+
+/// How many permits a request takes, as [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by) may be told: an integer, a float,
+/// or an [`Amount`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number of permits",
+    note = "return an integer, or a `limiter_core::Amount`;",
+    note = "where a request may not say how many, return what it takes then: `.unwrap_or(1)`"
+)]
+pub trait IntoCost: TryInto<Amount, Error: Into<ConfigError>> {}
+
+#[diagnostic::do_not_recommend]
+impl<C: TryInto<Amount, Error: Into<ConfigError>>> IntoCost for C {}
 
 impl<'a> From<Terms<'a>> for Answer<'a> {
     fn from(terms: Terms<'a>) -> Self {

@@ -152,7 +152,8 @@ impl From<u16> for Refusal {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no key",
     note = "return something owned: a `Key<'static>`, a `String`, a number, an `IpAddr`, an `Option` of one of these, \
-            a `Result<_, StatusCode>`, or a `key::Answer`"
+            a `Result<_, StatusCode>`, or a `key::Answer`",
+    note = "what takes some waiting to find is given by `key::from_async`"
 )]
 pub trait IntoAnswer {
     /// The answer.
