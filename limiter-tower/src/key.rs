@@ -60,7 +60,7 @@ pub use trust::{Trust, hops, trusted};
 
 /// Finds the key of a request with a body of type `B`.
 ///
-/// Closures implement it. They name the request's type, and return something owned:
+/// Closures implement it. They name the request's type, and return something owned ([`IntoAnswer`]):
 ///
 /// ```
 /// use axum::{body::Body, extract::Request};
@@ -75,6 +75,33 @@ pub use trust::{Trust, hops, trusted};
 /// };
 /// let app: axum::Router = axum::Router::new().layer(RateLimitLayer::new(&limits, policy).key(by_tenant_and_path));
 /// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+///
+/// A type of your own may keep what it needs, and borrow the key from the request:
+///
+/// ```
+/// use http::{Request, StatusCode, header};
+/// use limiter_core::Key;
+/// use limiter_tower::key::{Answer, ExtractKey, Refusal};
+///
+/// /// What stands before the domain: `acme` of `acme.example.com`.
+/// struct Tenant {
+///     domain: String,
+/// }
+///
+/// impl<B> ExtractKey<B> for Tenant {
+///     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+///         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+///         match host.and_then(|host| host.strip_suffix(&self.domain)) {
+///             Some(tenant) => Answer::Key(Key::from(tenant)),
+///             None => Answer::Refuse(Refusal::new(StatusCode::NOT_FOUND, "no such tenant")),
+///         }
+///     }
+/// }
+///
+/// let by_tenant = Tenant { domain: ".example.com".to_owned() };
+/// let request = Request::builder().header("host", "acme.example.com").body(()).unwrap();
+/// assert_eq!(by_tenant.extract(&request), Answer::Key(Key::from("acme")));
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the key of a `Request<{B}>`",

@@ -7,7 +7,7 @@ use crate::skip::Unless;
 
 impl<K> RateLimitLayer<K> {
     /// Lets requests pass that are not to be limited: they are not counted, and need no key. One of the functions in
-    /// [`skip`](crate::skip), or a closure over the request, which names its type. Given more than once, one that says so suffices.
+    /// [`skip`](crate::skip), or a closure over the request, which names its type: `|request: &Request| …`. Given more than once, one that says so suffices.
     /// To be said after [`key`](Self::key). Default: none.
     ///
     /// ```

@@ -12,7 +12,8 @@ use crate::terms::{Costed, Hook, IntoCost, IntoTerms, PerRequest, Tier, Tiered};
 impl RateLimitLayer {
     /// Limits each request by what the hook says of it: policies, keys and costs, which are one decision. It returns
     /// [`Terms`](crate::Terms), where there is an example, or an [`Option`] or [`Result`] of them; `None` refuses the request with 400,
-    /// [`Terms::unlimited`](crate::Terms::unlimited) lets it pass.
+    /// [`Terms::unlimited`](crate::Terms::unlimited) lets it pass. Limits of different keys, as one for each user beside one for all, need
+    /// [a word more](crate::Terms#a-limit-for-each-user-beside-one-for-all).
     ///
     /// Where only the policy depends on the request, give [`new`](Self::new) a closure instead, and where only the cost does, see
     /// [`cost_by`](RateLimitLayer::cost_by).
@@ -29,8 +30,8 @@ impl RateLimitLayer {
 }
 
 impl<F> RateLimitLayer<NoKey<PerRequest<F>>> {
-    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request.
-    /// Required. The policies of a request are asked for once its key is known.
+    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request, which names its
+    /// type: `|request: &Request| …`. Required. The policies of a request are asked for once its key is known.
     pub fn key<E>(self, extractor: E) -> RateLimitLayer<By<Tiered<E, F>>> {
         let NoKey(PerRequest(tiers)) = self.key;
         RateLimitLayer {
