@@ -25,9 +25,11 @@ use super::answer::{Answer, Missing, Refusal};
 /// #[derive(Clone)]
 /// struct Claims {
 ///     sub: String,
+///     tenant: u64,
 /// }
 ///
 /// let by_user = key::extension(|claims: &Claims| &claims.sub).or_refuse(StatusCode::UNAUTHORIZED);
+/// let by_tenant = key::extension(|claims: &Claims| &claims.tenant).or_skip();
 /// ```
 ///
 /// The part is borrowed: text, a number, an address, or a [`Key`] that the extension keeps. To compose a key of several, give the layer
