@@ -7,6 +7,7 @@ pub mod greeter;
 
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 
 use limiter_core::Limiter;
 
@@ -39,6 +40,18 @@ pub async fn limiter(store: &str, namespace: &str) -> Result<Limiter, Failure> {
     }
     #[cfg(not(feature = "redis"))]
     Err(format!("cannot decide for `{namespace}` in {store}: built without the feature `redis`").into())
+}
+
+/// How an example ends, which says why if it ends early.
+#[expect(clippy::print_stderr, reason = "an example speaks")]
+pub fn ended(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", describe(&failure));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// A failure and its causes in one line.

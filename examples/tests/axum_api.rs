@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 /// A running server, which ends with the test.
 struct Server {
@@ -13,8 +14,14 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_for(100)
+    }
+
+    /// One that takes on so many requests at once.
+    fn start_for(at_once: usize) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_axum_api"))
             .env("PORT", "0")
+            .env("AT_ONCE", at_once.to_string())
             .env_remove("REDIS_URL")
             .stdout(Stdio::piped())
             .spawn()
@@ -140,4 +147,60 @@ fn an_anonymous_client_has_a_quota_for_the_day_and_probes_have_none() {
     assert_eq!(status, 200);
     assert!(!response.contains("ratelimit"), "{response}");
     has(&server.get("/elsewhere", "").1, "ratelimit: \"address\";r=");
+}
+
+#[test]
+fn a_model_is_charged_for_the_tokens_that_it_took() {
+    let server = Server::start();
+    let complete = |who, prompt: &str| server.ask("POST", "/complete", who, prompt);
+    let (status, response) = complete("", "hello");
+    assert_eq!(status, 401);
+    has(&response, "www-authenticate: ApiKey\r\n");
+
+    // Of a thousand tokens, 500 are charged first.
+    for _ in 0..5 {
+        let (status, response) = complete(ANN, "hello there");
+        assert_eq!(status, 200, "{response}");
+        has(&response, "an answer of 10 tokens\n");
+    }
+    assert_eq!(complete(ANN, &"word ".repeat(592)).0, 200);
+    let (status, response) = complete(ANN, "hello again");
+    assert_eq!(status, 429);
+    has(&response, "content-type: application/json\r\n");
+    has(
+        &response,
+        "{\"error\":{\"type\":\"out_of_tokens\",\"retry_after\":",
+    );
+    assert_eq!(complete(BOB, "hello").0, 200);
+}
+
+/// Whether one is answered so, of an export of ann's and requests that are sent while it is made.
+fn is_denied_beside_an_export(server: &Server, path: &str, who: &str, denied: u16) -> bool {
+    thread::scope(|scope| {
+        let export = scope.spawn(|| server.get("/export", ANN).0);
+        let mut is_denied = false;
+        while !is_denied && !export.is_finished() {
+            is_denied = server.get(path, who).0 == denied;
+        }
+        export.join().unwrap() == denied || is_denied
+    })
+}
+
+#[test]
+fn a_client_has_one_export_at_once() {
+    let server = Server::start();
+    assert_eq!(server.get("/export", "").0, 401);
+    assert!(is_denied_beside_an_export(&server, "/export", ANN, 429));
+    assert!(!is_denied_beside_an_export(&server, "/export", BOB, 429));
+}
+
+#[test]
+fn a_busy_process_keeps_a_place_for_logins() {
+    let server = Server::start_for(2);
+    assert!(is_denied_beside_an_export(&server, "/elsewhere", "", 503));
+    thread::scope(|scope| {
+        scope.spawn(|| server.get("/export", ANN));
+        assert_eq!(server.log_in("", "correct horse"), 200, "there is a place for it");
+    });
+    assert_eq!(server.get("/healthz", "").0, 200);
 }

@@ -177,7 +177,7 @@ impl Limiter {
     /// Asks for permits of several limits as one decision: all are charged, or none.
     ///
     /// Their keys must share a group (the same key, or [`Key::in_group`]), so that a cluster can decide them at one
-    /// place.
+    /// place; unless the limiter is told that none does ([`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only)).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -32,6 +32,7 @@ mod header;
 mod later;
 #[cfg(feature = "axum")]
 mod matched_path;
+mod network;
 mod path;
 mod peer;
 mod shared;
@@ -48,10 +49,10 @@ pub(crate) use forwarded::{Syntax, nearest_first};
 pub use from_parts::{FromParts, from_parts};
 pub use grpc_method::{GrpcMethod, grpc_method};
 pub use header::{Header, header, metadata};
-pub use ipnet::IpNet;
 pub use later::{FromAsync, Later, from_async};
 #[cfg(feature = "axum")]
 pub use matched_path::{Matched, matched_path};
+pub use network::IpNet;
 pub use path::{Path, path};
 pub use peer::{Peer, peer};
 pub use shared::{Shared, shared};
@@ -59,7 +60,7 @@ pub use trust::{Trust, hops, trusted};
 
 /// Finds the key of a request with a body of type `B`.
 ///
-/// Closures implement it. They name the request's type, and return something owned:
+/// Closures implement it. They name the request's type, and return something owned ([`IntoAnswer`]):
 ///
 /// ```
 /// use axum::{body::Body, extract::Request};
@@ -75,11 +76,40 @@ pub use trust::{Trust, hops, trusted};
 /// let app: axum::Router = axum::Router::new().layer(RateLimitLayer::new(&limits, policy).key(by_tenant_and_path));
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
+///
+/// A type of your own may keep what it needs, and borrow the key from the request:
+///
+/// ```
+/// use http::{Request, StatusCode, header};
+/// use limiter_core::Key;
+/// use limiter_tower::key::{Answer, ExtractKey, Refusal};
+///
+/// /// What stands before the domain: `acme` of `acme.example.com`.
+/// struct Tenant {
+///     domain: String,
+/// }
+///
+/// impl<B> ExtractKey<B> for Tenant {
+///     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+///         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+///         match host.and_then(|host| host.strip_suffix(&self.domain)) {
+///             Some(tenant) => Answer::Key(Key::from(tenant)),
+///             None => Answer::Refuse(Refusal::new(StatusCode::NOT_FOUND, "no such tenant")),
+///         }
+///     }
+/// }
+///
+/// let by_tenant = Tenant { domain: ".example.com".to_owned() };
+/// let request = Request::builder().header("host", "acme.example.com").body(()).unwrap();
+/// assert_eq!(by_tenant.extract(&request), Answer::Key(Key::from("acme")));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the key of a `Request<{B}>`",
     note = "a key is found by one of the functions in `limiter_tower::key`, such as `key::header(\"x-api-key\")`,",
     note = "or by a closure that takes `&Request<{B}>` and returns something owned: a `Key<'static>`, a `String`, \
-            a number, an `Option` or `Result` of one of these, or a `key::Answer`"
+            a number, an `Option` or `Result` of one of these, or a `key::Answer`;",
+    note = "or by an async function over the request's head, which `key::from_async` makes one of: \
+            `key::from_async(|head: Parts| async move {{ … }})`"
 )]
 pub trait ExtractKey<B> {
     /// The key, or why there is none.

@@ -106,7 +106,8 @@ impl RateLimitLayer {
     /// # }).unwrap();
     /// ```
     ///
-    /// Several are one decision, all-or-nothing, about one key:
+    /// Several are one decision, all-or-nothing, about one key. (Of several keys, as a limit for each user beside one for all:
+    /// [`Terms`](crate::Terms#a-limit-for-each-user-beside-one-for-all).)
     ///
     /// ```
     /// # use limiter_core::{Limiter, Policy};
@@ -118,6 +119,8 @@ impl RateLimitLayer {
     /// # let _: axum::Router = axum::Router::new().layer(layer);
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
+    ///
+    /// An array is of one type, so policies stand beside names as `[Tier::from(burst), Tier::from("daily")]`.
     pub fn new<M, P: Policies<M>>(limiter: &Limiter, policies: P) -> RateLimitLayer<P::Unkeyed> {
         let (tier, key) = policies.into_parts();
         RateLimitLayer {
@@ -127,14 +130,17 @@ impl RateLimitLayer {
     }
 
     /// Limits requests by the policy that stands under this name in the limiter's book when they come. Where there is none, the limiter
-    /// says what becomes of them ([`OnNotConfigured`](limiter_core::OnNotConfigured)).
+    /// says what becomes of them ([`OnNotConfigured`](limiter_core::OnNotConfigured)): by default they are *unlimited*, with a warning
+    /// in the log, so a name that is mistyped limits nothing. [`verify_sites`](limiter_core::verify_sites) looks at annotations, and not
+    /// at layers. Ask for the name at start, once the book has been read: [`limits.policy`](Limiter::policy).
     ///
     /// ```
-    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    /// use limiter_core::{Key, Limiter, Policy, PolicyBook};
     /// use limiter_tower::{RateLimitLayer, key};
     ///
     /// let book = PolicyBook::new().with(Policy::token_bucket("api").capacity(20).rate("10/s").build()?);
     /// let limits = Limiter::in_process().book(&book).build();
+    /// assert!(limits.policy("api", Key::shared()).is_ok()); // at start: `limits.policy("api", Key::shared())?;`
     /// let layer = RateLimitLayer::named(&limits, "api").key(key::header("x-api-key"));
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// # use axum::{Router, body::Body, extract::Request, routing::get};
@@ -158,8 +164,8 @@ impl RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request.
-    /// Required.
+    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request, which names its
+    /// type: `|request: &Request| …`. Required.
     pub fn key<E>(self, extractor: E) -> RateLimitLayer<By<E>> {
         self.by_extractor(extractor)
     }
@@ -264,7 +270,8 @@ impl<E> fmt::Debug for By<E> {
     message = "this layer has no key",
     label = "whose permits does a request take?",
     note = "choose a key: `.key(key::header(\"x-api-key\"))`, `.key(key::extension(|user: &User| &user.id))`, …",
-    note = "or say that everybody shares one budget: `.key(key::shared())`"
+    note = "or say that everybody shares one budget: `.key(key::shared())`",
+    note = "`skip` and `cost_by` come after `key`"
 )]
 pub trait Chosen: sealed::Sealed {
     /// What finds the key.

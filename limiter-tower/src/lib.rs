@@ -177,11 +177,11 @@ pub use headers::Dialect;
 pub use held::HeldBody;
 pub use in_flight::{Held, InFlight, InFlightFuture, InFlightLayer};
 pub use layer::{By, Chosen, NoKey, RateLimitLayer};
-pub use respond::Answers;
+pub use respond::{AnswerBody, Answers};
 pub use service::RateLimit;
 pub use settle::Spent;
 pub use shed::{Classify, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer};
-pub use terms::{Costed, Fixed, Hook, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
+pub use terms::{Costed, Fixed, Hook, IntoCost, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
 
 /// The README's code compiles and runs with the doctests.
 #[cfg(doctest)]
@@ -202,3 +202,6 @@ struct Operations;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/migrating.md")]
 struct Migrating;
+
+#[cfg(doctest)]
+mod mistakes;

@@ -86,7 +86,8 @@
 //!
 //! # reqwest
 //!
-//! Its client is a service over requests and responses of its own, which convert from and to those of the crate `http`:
+//! Its client is a service over requests and responses of its own, which convert from and to those of the crate `http` (tower's
+//! features `util` and `filter`):
 //!
 //! ```text
 //! let client = ServiceBuilder::new()
@@ -94,6 +95,10 @@
 //!     .map_response(http::Response::<reqwest::Body>::from)
 //!     .filter(|request: http::Request<reqwest::Body>| reqwest::Request::try_from(request))
 //!     .service(reqwest::Client::new());
+//!
+//! let request = http::Request::get("https://example.com/").body(reqwest::Body::default())?;
+//! let response = reqwest::Response::from(client.clone().oneshot(request).await?);
+//! let answer: Answer = response.json().await?;
 //! ```
 //!
 //! # Contract
@@ -107,6 +112,7 @@
 //! where it would be a denial in earnest.
 
 mod layer;
+mod limit;
 
 mod service;
 
@@ -125,4 +131,5 @@ pub use error::{BoxError, rejection};
 pub use future::OutboundFuture;
 pub use host::{Host, host};
 pub use layer::OutboundLayer;
+pub use limit::OutboundPolicy;
 pub use service::Outbound;

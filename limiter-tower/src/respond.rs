@@ -1,6 +1,7 @@
 //! The one place that forms answers: to requests that do not reach the inner service, and what others are told beside theirs.
 
 mod answers;
+mod body;
 mod hook;
 mod origin;
 
@@ -19,6 +20,7 @@ use crate::grpc;
 use crate::headers::{self, Costs, Dialect};
 use crate::key::Refusal;
 pub use answers::Answers;
+pub use body::AnswerBody;
 pub(crate) use hook::Hook;
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

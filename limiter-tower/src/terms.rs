@@ -55,8 +55,51 @@ pub(crate) use tier::Which;
 /// # }).unwrap();
 /// ```
 ///
+/// # A limit for each user beside one for all
+///
 /// Keys of limits that are decided together must share a group, as those of
-/// [`Limiter::check_all`](limiter_core::Limiter::check_all): the same key, or [`Key::in_group`].
+/// [`Limiter::check_all`](limiter_core::Limiter::check_all), since a Redis Cluster decides about one of its slots at a time. The
+/// same key is of the same group. A user's key and one for all are not: such a request is answered with 500, and the log says why.
+/// Where no cluster decides, the limiter is told so ([`standalone_only`](limiter_core::InProcessBuilder::standalone_only), which the
+/// builder of one in Redis has as well), and any keys go together:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use http::{Request, Response};
+/// use limiter_core::{Key, Limiter, ManualClock, Policy};
+/// use limiter_tower::{RateLimitLayer, Terms};
+/// use std::convert::Infallible;
+/// use tower::{ServiceBuilder, ServiceExt};
+///
+/// let limits = Limiter::in_process().standalone_only().clock(&ManualClock::new()).build();
+/// let each = Policy::sliding_window("each").limit(2).window("1m").build()?;
+/// let all = Policy::sliding_window("all").limit(3).window("1m").build()?;
+///
+/// let hook = move |request: &Request<String>| {
+///     let user = request.headers().get("x-user")?.to_str().ok()?.to_owned();
+///     Some(Terms::new(&each, user).and(Terms::new(&all, Key::shared())))
+/// };
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::by(&limits, hook))
+///     .service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+///
+/// let ask = async |user: &str| {
+///     let request = Request::builder().header("x-user", user).body(String::new());
+///     service.clone().oneshot(request.unwrap()).await.unwrap().status()
+/// };
+/// assert_eq!(ask("ann").await, 200);
+/// assert_eq!(ask("ann").await, 200);
+/// assert_eq!(ask("ann").await, 429, "she has had hers, and took nothing from the others");
+/// assert_eq!(ask("bob").await, 200);
+/// assert_eq!(ask("eve").await, 429, "all together have had theirs");
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// # }).unwrap();
+/// ```
+///
+/// In a cluster, put both into one group, `Key::from(user).in_group("api")` and `Key::shared().in_group("api")`. It is a part of
+/// the key, so [`peek`](limiter_core::Limiter::peek) and [`reset`](limiter_core::Limiter::reset) need it as well, and all keys of a
+/// group lie in one slot, on one node: it has to bear the requests of all users. Where that is too much, nest two layers: they are
+/// two decisions, so a request that the inner one denies stays charged by the outer one.
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "terms limit nothing unless a hook answers them"]
 pub struct Terms<'a> {
@@ -76,7 +119,7 @@ pub(crate) struct Term<'a> {
 
 impl<'a> Terms<'a> {
     /// Takes permits of `policy` for `key`. The policy is a [`Policy`](limiter_core::Policy), or a reference to one; the name of one
-    /// in the limiter's book; or several of these, in an array or a [`Vec`].
+    /// in the limiter's book; or several of these, in an array or a [`Vec`] (of both kinds: `[Tier::from(&policy), Tier::from("daily")]`).
     pub fn new(policy: impl Into<Tier>, key: impl Into<Key<'a>>) -> Self {
         Self::of(policy.into(), key.into(), None)
     }
@@ -163,7 +206,8 @@ impl fmt::Debug for Terms<'_> {
 /// [`Refusal`] or a status, which refuses it so.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say what a request is limited by",
-    note = "return `Terms`, an `Option<Terms>` or a `Result<Terms, StatusCode>`",
+    note = "return `Terms`, an `Option<Terms>`, or a `Result<Terms, E>` whose `E` is a `StatusCode` or a `key::Refusal`: \
+            `Refusal::new(status, \"why\")`",
     note = "to say by which key alone, give the layer its policy: `RateLimitLayer::new(&limits, policy).key(…)`"
 )]
 pub trait IntoTerms {
@@ -183,11 +227,24 @@ impl IntoTerms for Option<Terms<'static>> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<R: Into<Refusal>> IntoTerms for Result<Terms<'static>, R> {
     fn into_terms(self) -> Answer<'static> {
         self.map_or_else(|refusal| Answer::Refuse(refusal.into()), Answer::from)
     }
 }
+
+/// How many permits a request takes, as [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by) may be told: an integer, a float,
+/// or an [`Amount`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number of permits",
+    note = "return an integer, or a `limiter_core::Amount`;",
+    note = "where a request may not say how many, return what it takes then: `.unwrap_or(1)`"
+)]
+pub trait IntoCost: TryInto<Amount, Error: Into<ConfigError>> {}
+
+#[diagnostic::do_not_recommend]
+impl<C: TryInto<Amount, Error: Into<ConfigError>>> IntoCost for C {}
 
 impl<'a> From<Terms<'a>> for Answer<'a> {
     fn from(terms: Terms<'a>) -> Self {

@@ -1,8 +1,10 @@
-//! An API in front of which limits stand: each client's by its tier, uploads more strictly, failed logins by address, and a report by
-//! an attribute.
+//! An API in front of which limits stand: each client's by its tier, uploads more strictly, failed logins by address, a report by an
+//! attribute, exports by how many there are at once, and a language model by the tokens that it took; and around all of it, what the
+//! process bears at once.
 //!
 //! ```sh
 //! cargo run -p examples --features axum --bin axum_api      # PORT=3000, and REDIS_URL where replicas shall share the limits
+//!                                                           # AT_ONCE=100: how many requests this process takes on
 //! ```
 //!
 //! Of the answers the lines are shown that tell of the limit that is meant; those of the address stand below them:
@@ -20,28 +22,38 @@
 //! #   retry-after: 10
 //! #   {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",…,"violated-policies":["upload"]}
 //!
+//! curl -i -H 'x-api-key: ann-secret' -d 'hello there' 127.0.0.1:3000/complete    # 200: charged 500 tokens, and then what it took
+//! #   an answer of 10 tokens
+//! curl -i -d 'hello there' 127.0.0.1:3000/complete                      # 401, as key::from_parts has it of the extractor:
+//! #   www-authenticate: ApiKey
+//! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/export              # 200 after a while; 429 for a second one meanwhile
+//!
 //! curl -i -d guess 127.0.0.1:3000/login                                 # 401, three times in a quarter of an hour, then 429
 //! curl -i -d 'correct horse' -H 'x-forwarded-for: 198.51.100.7' 127.0.0.1:3000/login    # 200: from elsewhere; not counted
 //! curl -i 127.0.0.1:3000/trial                                          # a hundred a day for each address
 //! curl -i -H 'x-api-key: ann-secret' 127.0.0.1:3000/reports/sales       # twice a minute, whoever asks
 //! curl -i 127.0.0.1:3000/healthz                                        # 200, as often as one likes: a probe
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use axum::extract::{Path, Request};
-use axum::http::StatusCode;
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use examples::Failure;
 use limiter_core::{Decision, Limiter, Policy, Rejection, window_limiter};
-use limiter_tower::{RateLimitLayer, key, skip};
+use limiter_tower::{InFlightLayer, Priority, RateLimitLayer, ShedLayer, Spent, key, skip};
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 
 /// Who calls, once the key is verified.
 #[derive(Clone)]
@@ -50,15 +62,37 @@ struct Client {
     pays: bool,
 }
 
-/// Stands for a look into the table of keys. A limit by an unverified key could be evaded with a new one each time.
+impl Client {
+    /// Stands for a look into the table of keys. A limit by an unverified key could be evaded with a new one each time.
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let (name, pays) = match headers.get("x-api-key")?.as_bytes() {
+            b"ann-secret" => ("ann", true),
+            b"bob-secret" => ("bob", false),
+            _ => return None,
+        };
+        Some(Self { name, pays })
+    }
+}
+
+/// For the layers further in, which find the client in the request's extensions.
 async fn authenticate(mut request: Request, next: Next) -> Response {
-    let (name, pays) = match request.headers().get("x-api-key").map(|key| key.as_bytes()) {
-        Some(b"ann-secret") => ("ann", true),
-        Some(b"bob-secret") => ("bob", false),
-        _ => return next.run(request).await,
-    };
-    request.extensions_mut().insert(Client { name, pays });
+    if let Some(client) = Client::of(request.headers()) {
+        request.extensions_mut().insert(client);
+    }
     next.run(request).await
+}
+
+/// For handlers and limits that ask for the client themselves. Who has no key is told how to show one.
+impl<S: Sync> FromRequestParts<S> for Client {
+    type Rejection = (StatusCode, [(HeaderName, &'static str); 1], &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Self::of(&parts.headers).ok_or((
+            StatusCode::UNAUTHORIZED,
+            [(header::WWW_AUTHENTICATE, "ApiKey")],
+            "show your key in x-api-key\n",
+        ))
+    }
 }
 
 async fn search(Extension(client): Extension<Client>, Extension(decision): Extension<Decision>) -> String {
@@ -80,6 +114,33 @@ async fn report(Path(name): Path<String>) -> Result<String, Rejection> {
     Ok(format!("the report on {name}\n"))
 }
 
+/// Stands for a language model, which says how many tokens the prompt and its answer were.
+async fn complete(prompt: String) -> (Extension<Spent>, String) {
+    let tokens = prompt.split_whitespace().fold(8, |tokens, _| tokens + 1);
+    (
+        Extension(Spent::new(tokens)),
+        format!("an answer of {tokens} tokens\n"),
+    )
+}
+
+/// What clients of language models expect, in place of the problem that they would be told.
+fn out_of_tokens(rejection: &Rejection, response: Response<Bytes>) -> Response<String> {
+    let (mut head, _problem) = response.into_parts();
+    head.headers
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let seconds = rejection
+        .retry_after_seconds()
+        .map_or("null".to_owned(), |seconds| seconds.to_string());
+    let error = format!(r#"{{"error":{{"type":"out_of_tokens","retry_after":{seconds}}}}}"#);
+    Response::from_parts(head, error)
+}
+
+/// Takes a while, in which this client gets no other.
+async fn export() -> &'static str {
+    sleep(Duration::from_millis(500)).await;
+    "name,amount\nferris,1\n"
+}
+
 async fn login(body: String) -> (StatusCode, &'static str) {
     if body == "correct horse" {
         (StatusCode::OK, "welcome\n")
@@ -88,7 +149,7 @@ async fn login(body: String) -> (StatusCode, &'static str) {
     }
 }
 
-fn app(limits: &Limiter) -> Result<Router, Failure> {
+fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
     let free = Policy::token_bucket("free").capacity(5).rate("1/s").build()?;
     let pro = Policy::token_bucket("pro").capacity(20).rate("10/s").build()?;
     let uploads = Policy::sliding_window("upload").limit(1).window("10s").build()?;
@@ -101,6 +162,11 @@ fn app(limits: &Limiter) -> Result<Router, Failure> {
         .capacity(200)
         .rate("100/s")
         .build()?;
+    let tokens = Policy::token_bucket("tokens")
+        .capacity(1_000)
+        .rate("10/s")
+        .build()?;
+    let exports = Policy::concurrency("exports").max(1).lease("30s").build()?;
 
     let by_client = || key::extension(|client: &Client| client.name).or_refuse(StatusCode::UNAUTHORIZED);
     let tier = move |request: &Request| match request.extensions().get::<Client>() {
@@ -108,7 +174,7 @@ fn app(limits: &Limiter) -> Result<Router, Failure> {
         _ => free.clone(),
     };
     // What a proxy on this machine says of its clients is believed; who comes from elsewhere is the client itself.
-    let by_address = || -> Result<_, Failure> { Ok(key::client_ip(key::trusted(["127.0.0.0/8".parse()?]))) };
+    let by_address = || -> Result<_, Failure> { Ok(key::client_ip(key::trusted(["127.0.0.1".parse()?]))) };
 
     let for_clients = Router::new()
         .route("/search", get(search))
@@ -117,6 +183,10 @@ fn app(limits: &Limiter) -> Result<Router, Failure> {
             post(upload).route_layer(RateLimitLayer::new(limits, uploads).key(by_client())),
         )
         .route("/reports/{name}", get(report))
+        .route(
+            "/export",
+            get(export).route_layer(InFlightLayer::new(limits, exports).key(by_client())),
+        )
         .route_layer(
             RateLimitLayer::new(limits, tier)
                 .key(by_client())
@@ -137,22 +207,33 @@ fn app(limits: &Limiter) -> Result<Router, Failure> {
             ),
         )
         .route("/healthz", get(async || "well\n"));
-    Ok(for_clients.merge(for_anybody).layer(
+    // An estimate is charged first; what it was too much comes back with the end of the answer.
+    let model = Router::new().route("/complete", post(complete)).route_layer(
+        RateLimitLayer::new(limits, tokens)
+            .key(key::from_parts((), |client: Client| client.name))
+            .cost(500)
+            .settle_spent()
+            .respond_with(out_of_tokens),
+    );
+    let limited = for_clients.merge(for_anybody).merge(model).layer(
         RateLimitLayer::new(limits, flood)
             .key(by_address()?)
             .skip(skip::probes()),
-    ))
+    );
+    // The process bears no more at once, whoever asks. Logins have places that nothing else takes.
+    let bears = ShedLayer::at_most(at_once)?
+        .reserve(Priority::High, at_once.div_ceil(5))?
+        .priority(|request: &Request| match request.uri().path() {
+            "/login" => Priority::High,
+            _ => Priority::Normal,
+        })
+        .retry_after(Duration::from_secs(1));
+    Ok(limited.layer(bears))
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match serve().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(serve().await)
 }
 
 async fn serve() -> Result<(), Failure> {
@@ -161,10 +242,11 @@ async fn serve() -> Result<(), Failure> {
     limiter_core::verify_sites()?;
 
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
+    let at_once = env::var("AT_ONCE").map_or(Ok(100), |number| number.parse::<usize>())?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     println!("listening on http://{}", listener.local_addr()?);
     // Tells the layers who has connected.
-    let app = app(&limits)?.into_make_service_with_connect_info::<SocketAddr>();
+    let app = app(&limits, at_once)?.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).await?;
     Ok(())
 }

@@ -8,7 +8,7 @@
 //!
 //! A peek tells who is locked out, and charges nothing, so that whoever types the right password is never limited by it. A
 //! failure is charged afterwards; one too many is a denial, and so many denials are a lockout.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -60,13 +60,7 @@ async fn login(
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(run().await)
 }
 
 async fn run() -> Result<(), Failure> {

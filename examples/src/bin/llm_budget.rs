@@ -4,7 +4,7 @@
 //! ```sh
 //! cargo run -p examples --bin llm_budget
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -94,13 +94,7 @@ async fn complete(
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(run().await)
 }
 
 async fn run() -> Result<(), Failure> {

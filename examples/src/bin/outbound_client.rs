@@ -5,7 +5,7 @@
 //! cargo run -p examples --features axum --bin outbound_client                                 # one process
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --features axum --bin outbound_client    # one budget for all processes
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -73,13 +73,7 @@ where
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(run().await)
 }
 
 async fn run() -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 //! cargo run -p examples --bin quickstart                                      # decides in this process
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin quickstart         # decides in Redis
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,13 +27,7 @@ fn busy(rejection: Rejection) -> String {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(run().await)
 }
 
 async fn run() -> Result<(), Failure> {

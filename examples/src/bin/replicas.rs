@@ -157,11 +157,5 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(outcome)
 }

@@ -95,13 +95,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match play_all(&store).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(play_all(&store).await)
 }
 
 async fn play_all(store: &str) -> Result<(), Failure> {

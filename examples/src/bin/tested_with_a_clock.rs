@@ -4,7 +4,7 @@
 //! cargo test -p examples --bin tested_with_a_clock    # as tests
 //! cargo run -p examples --bin tested_with_a_clock     # the same, one after the other
 //! ```
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -102,13 +102,7 @@ async fn who_waits_is_woken_by_the_clock() -> Result<(), Failure> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(run().await)
 }
 
 async fn run() -> Result<(), Failure> {

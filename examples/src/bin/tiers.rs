@@ -7,7 +7,7 @@
 //!
 //! The service knows the names of its policies. What they say is in a text, which it follows: a file that is replaced, as a mounted
 //! config map is, or the book of its namespace in Redis.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example speaks")]
+#![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::fmt;
 use std::path::PathBuf;
@@ -165,13 +165,7 @@ async fn calls(limits: &Limiter, customer: &Customer, count: usize) -> Result<us
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", examples::describe(&failure));
-            ExitCode::FAILURE
-        }
-    }
+    examples::ended(run().await)
 }
 
 async fn run() -> Result<(), Failure> {

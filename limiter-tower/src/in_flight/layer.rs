@@ -268,13 +268,16 @@ impl<K> InFlightLayer<K> {
     }
 }
 
-impl<E> InFlightLayer<By<E>> {
-    /// Lets requests pass that are not to be counted, as [`RateLimitLayer::skip`](crate::RateLimitLayer::skip).
-    pub fn skip<S>(self, skip: S) -> InFlightLayer<By<Unless<S, E>>> {
-        let By(key) = self.key;
+impl<K> InFlightLayer<K> {
+    /// Lets requests pass that are not to be counted, as [`RateLimitLayer::skip`](crate::RateLimitLayer::skip). To be said after
+    /// [`key`](Self::key).
+    pub fn skip<S, E>(self, skip: S) -> InFlightLayer<By<Unless<S, E>>>
+    where
+        K: Chosen<Extractor = E>,
+    {
         InFlightLayer {
             admission: self.admission,
-            key: By(Arc::new(Unless::new(skip, key))),
+            key: By(Arc::new(Unless::new(skip, self.key.extractor()))),
         }
     }
 }

@@ -44,6 +44,36 @@ impl PartialEq<Answer<'_>> for Answer<'_> {
 ///
 /// A gRPC client gets the code that is paired with the status: 400 INVALID_ARGUMENT, 401 UNAUTHENTICATED,
 /// 403 PERMISSION_DENIED, 500 INTERNAL, …
+///
+/// # A whole response
+///
+/// A status alone has no headers, and a 401 is to say how to authenticate (`WWW-Authenticate`, RFC 9110). A whole response does:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use http::{Request, Response, StatusCode, header};
+/// use limiter_core::{Limiter, Policy};
+/// use limiter_tower::key::{self, Refusal};
+/// use limiter_tower::RateLimitLayer;
+/// # use std::convert::Infallible;
+/// use tower::{Layer, ServiceExt};
+///
+/// let mut who_are_you = Response::new("who are you?".into());
+/// *who_are_you.status_mut() = StatusCode::UNAUTHORIZED;
+/// who_are_you.headers_mut().insert(header::WWW_AUTHENTICATE, "Bearer".parse()?);
+///
+/// let limits = Limiter::in_process().build();
+/// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+/// let layer = RateLimitLayer::new(&limits, policy)
+///     .key(key::header("authorization").or_refuse(Refusal::from(who_are_you)));
+///
+/// # let service = layer.layer(tower::service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
+/// let refused = service.oneshot(Request::new(())).await.unwrap();
+/// assert_eq!(refused.status(), 401);
+/// assert_eq!(refused.headers()["www-authenticate"], "Bearer");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     status: StatusCode,
@@ -152,7 +182,8 @@ impl From<u16> for Refusal {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no key",
     note = "return something owned: a `Key<'static>`, a `String`, a number, an `IpAddr`, an `Option` of one of these, \
-            a `Result<_, StatusCode>`, or a `key::Answer`"
+            a `Result<_, StatusCode>`, or a `key::Answer`",
+    note = "what takes some waiting to find is given by `key::from_async`"
 )]
 pub trait IntoAnswer {
     /// The answer.

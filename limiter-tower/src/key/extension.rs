@@ -25,13 +25,15 @@ use super::answer::{Answer, Missing, Refusal};
 /// #[derive(Clone)]
 /// struct Claims {
 ///     sub: String,
+///     tenant: u64,
 /// }
 ///
 /// let by_user = key::extension(|claims: &Claims| &claims.sub).or_refuse(StatusCode::UNAUTHORIZED);
+/// let by_tenant = key::extension(|claims: &Claims| &claims.tenant).or_skip();
 /// ```
 ///
-/// The part is borrowed: text, or a [`Key`] that the extension keeps. For a number, or to compose a key, give the layer a
-/// closure over the request:
+/// The part is borrowed: text, a number, an address, or a [`Key`] that the extension keeps. To compose a key of several, give the layer
+/// a closure over the request:
 ///
 /// ```
 /// # #[derive(Clone)]
@@ -67,7 +69,8 @@ pub struct Extension<T, F> {
 }
 
 impl<T, F> Extension<T, F> {
-    /// Answers a request without the extension with this status or refusal. Default: 500.
+    /// Answers a request without the extension with this status or [refusal](Refusal#a-whole-response), as 401 with `WWW-Authenticate`.
+    /// Default: 500.
     pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),

@@ -87,7 +87,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Answers a request without the header with this status or refusal. Default: 400.
+    /// Answers a request without the header with this status or [refusal](Refusal#a-whole-response), as 401 with `WWW-Authenticate`.
+    /// Default: 400.
     pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),

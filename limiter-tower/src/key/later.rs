@@ -13,6 +13,62 @@ use super::answer::{Answer, IntoAnswer};
 /// An [`Answer`] that is still to come: what an extractor answers that has to wait, for a session to be loaded, say.
 ///
 /// Meanwhile the request waits with the inner service that was found ready. Dropped, it asks nothing more.
+///
+/// [`from_async`] makes one for every request. An extractor of your own can do without where it knows the answer:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use http::{Request, StatusCode};
+/// use limiter_core::Key;
+/// use limiter_tower::key::{Answer, ExtractKey, Later};
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+///
+/// #[derive(Default)]
+/// struct Sessions {
+///     known: Mutex<HashMap<String, u64>>,
+/// }
+///
+/// impl Sessions {
+///     fn known(&self, token: &str) -> Option<u64> {
+///         self.known.lock().unwrap().get(token).copied()
+///     }
+///
+///     /// Stands for a look into a database.
+///     async fn load(&self, token: String) -> Option<u64> {
+///         let user = token.strip_prefix("user-")?.parse().ok()?;
+///         self.known.lock().unwrap().insert(token, user);
+///         Some(user)
+///     }
+/// }
+///
+/// struct ByUser(Arc<Sessions>);
+///
+/// impl<B> ExtractKey<B> for ByUser {
+///     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+///         let Some(token) = request.headers().get("x-session").and_then(|token| token.to_str().ok()) else {
+///             return Answer::Refuse(StatusCode::UNAUTHORIZED.into());
+///         };
+///         if let Some(user) = self.0.known(token) {
+///             return Answer::Key(user.into());
+///         }
+///         let (sessions, token) = (Arc::clone(&self.0), token.to_owned());
+///         Answer::Later(Later::new(async move {
+///             match sessions.load(token).await {
+///                 Some(user) => Answer::Key(user.into()),
+///                 None => Answer::Refuse(StatusCode::UNAUTHORIZED.into()),
+///             }
+///         }))
+///     }
+/// }
+///
+/// let by_user = ByUser(Arc::default());
+/// let request = Request::builder().header("x-session", "user-7").body(()).unwrap();
+/// let Answer::Later(later) = by_user.extract(&request) else { panic!("it was not asked before") };
+/// assert_eq!(later.await, Answer::Key(Key::from(7_u64)));
+/// assert_eq!(by_user.extract(&request), Answer::Key(Key::from(7_u64)), "now it is known");
+/// # });
+/// ```
 #[must_use = "it is to be answered as `Answer::Later`"]
 pub struct Later(Pin<Box<dyn Future<Output = Answer<'static>> + Send>>);
 

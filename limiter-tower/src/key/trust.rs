@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::{IpNet, Ipv4Net};
+use super::network::IpNet;
 
 /// Which proxies are believed: made by [`hops`] or [`trusted`], for [`client_ip`](super::client_ip()).
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub fn hops(proxies: u8) -> Trust {
     Trust(Kind::Hops(proxies))
 }
 
-/// Believes the proxies in these networks.
+/// Believes the proxies at these addresses, or in these networks.
 ///
 /// The client is the first address that is not one of theirs, read from the peer and then from the right. A peer that is no
 /// proxy is the client itself, whatever its headers say. Where all are proxies, the farthest is the client: it asks on its
@@ -41,24 +41,18 @@ pub fn hops(proxies: u8) -> Trust {
 /// ```
 /// use limiter_tower::key;
 ///
-/// let proxies = ["10.0.7.0/24".parse()?, "2001:db8:7::/48".parse()?];
+/// let one = key::client_ip(key::trusted(["127.0.0.1".parse()?]));
+/// let networks = key::client_ip(key::trusted(["10.0.7.0/24".parse()?, "2001:db8:7::/48".parse()?]));
+///
+/// let configured = "10.0.7.1, 10.0.8.0/24"; // of the environment, say
+/// let proxies: Vec<key::IpNet> = configured.split(',').map(|proxy| proxy.trim().parse()).collect::<Result<_, _>>()?;
 /// let by_client = key::client_ip(key::trusted(proxies));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
+///
+/// An [`IpAddr`], or the `IpNet` of the crate `ipnet`, becomes one by `into()`.
 pub fn trusted(networks: impl IntoIterator<Item = IpNet>) -> Trust {
-    Trust(Kind::Networks(networks.into_iter().map(folded).collect()))
-}
-
-/// A network of IPv4 addresses that are mapped into IPv6 as the IPv4 network: addresses are folded so before they are compared.
-fn folded(network: IpNet) -> IpNet {
-    const MAPPED_BITS: u8 = 96;
-    let (IpAddr::V4(address), Some(bits)) = (
-        network.addr().to_canonical(),
-        network.prefix_len().checked_sub(MAPPED_BITS),
-    ) else {
-        return network;
-    };
-    Ipv4Net::new(address, bits).map_or(network, IpNet::V4)
+    Trust(Kind::Networks(networks.into_iter().collect()))
 }
 
 /// Why nobody knows who the client is.

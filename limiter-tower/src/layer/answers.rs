@@ -9,7 +9,7 @@ use limiter_core::Rejection;
 
 use super::RateLimitLayer;
 use crate::headers::Dialect;
-use crate::respond::Answers;
+use crate::respond::{AnswerBody, Answers};
 
 /// What clients are told.
 impl<K> RateLimitLayer<K> {
@@ -70,7 +70,11 @@ impl<K> RateLimitLayer<K> {
 
     /// Forms the answer to a request that the limiter rejects of the one that it would be given: with its status, its headers
     /// (`Retry-After` and those of the [dialect](Self::headers)) and its body. What is returned may have a body of any type that is
-    /// [`Into<Bytes>`]: a `String`, a `Vec<u8>`. Default: the answer stays as it is.
+    /// [`Into<Bytes>`]: a `String`, a `Vec<u8>`; so no axum `Response`, whose body may be one that is still to come. Default: the answer
+    /// stays as it is.
+    ///
+    /// The content type stays too, `application/problem+json`, unless the closure sets its own: a body that is no problem of RFC 9457
+    /// needs one.
     ///
     /// A gRPC client is answered by headers alone. Those that are added reach it, as metadata; the body and the status that are
     /// returned do not, and `grpc-status` stays what it was.
@@ -109,7 +113,7 @@ impl<K> RateLimitLayer<K> {
     pub fn respond_with<F, T>(self, form: F) -> Self
     where
         F: Fn(&Rejection, Response<Bytes>) -> Response<T> + Send + Sync + 'static,
-        T: Into<Bytes>,
+        T: AnswerBody,
     {
         self.answering(|answers| answers.respond_with(form))
     }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{By, RateLimitLayer};
+use super::{By, Chosen, RateLimitLayer};
 use crate::skip::Unless;
 
-impl<E> RateLimitLayer<By<E>> {
+impl<K> RateLimitLayer<K> {
     /// Lets requests pass that are not to be limited: they are not counted, and need no key. One of the functions in
-    /// [`skip`](crate::skip), or a closure over the request. Given more than once, one that says so suffices. Default: none.
+    /// [`skip`](crate::skip), or a closure over the request, which names its type: `|request: &Request| …`. Given more than once, one that says so suffices.
+    /// To be said after [`key`](Self::key). Default: none.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -36,10 +37,13 @@ impl<E> RateLimitLayer<By<E>> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn skip<S>(self, skip: S) -> RateLimitLayer<By<Unless<S, E>>> {
+    pub fn skip<S, E>(self, skip: S) -> RateLimitLayer<By<Unless<S, E>>>
+    where
+        K: Chosen<Extractor = E>,
+    {
         RateLimitLayer {
             limits: self.limits,
-            key: By(Arc::new(Unless::new(skip, self.key.0))),
+            key: By(Arc::new(Unless::new(skip, self.key.extractor()))),
         }
     }
 }

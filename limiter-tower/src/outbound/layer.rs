@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use limiter_core::{Amount, ConfigError, Limiter, Policy};
+use limiter_core::{Amount, ConfigError, Limiter};
 use tower_layer::Layer;
 
+use super::limit::OutboundPolicy;
 use super::peer::{Limit, Peer};
 use super::service::Outbound;
 use crate::key::{self, Shared};
@@ -20,7 +21,8 @@ pub struct OutboundLayer<E = Shared> {
 }
 
 impl RateLimitLayer {
-    /// Limits the requests that a client sends: they are held to `policy`, and to the pauses for which the peer asks.
+    /// Limits the requests that a client sends: they are held to `policy`, a [`Policy`](limiter_core::Policy) or the name of one in the
+    /// limiter's book ([`outbound_named`](Self::outbound_named)), and to the pauses for which the peer asks.
     ///
     /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says otherwise. Clones of the layer, and
     /// the services that it wraps, share the limiter and what they heard of the peer.
@@ -49,8 +51,8 @@ impl RateLimitLayer {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn outbound(limiter: &Limiter, policy: Policy) -> OutboundLayer {
-        OutboundLayer::new(limiter, Limit::Given(policy))
+    pub fn outbound(limiter: &Limiter, policy: impl OutboundPolicy) -> OutboundLayer {
+        OutboundLayer::new(limiter, policy.into_limit())
     }
 
     /// Limits the requests that a client sends by the policy that stands under this name in the limiter's book when they are
@@ -68,7 +70,7 @@ impl RateLimitLayer {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     pub fn outbound_named(limiter: &Limiter, policy: impl Into<String>) -> OutboundLayer {
-        OutboundLayer::new(limiter, Limit::Named(policy.into().into()))
+        OutboundLayer::new(limiter, policy.into().into_limit())
     }
 }
 

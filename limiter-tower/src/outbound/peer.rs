@@ -30,7 +30,7 @@ pub struct Peer {
 
 /// By which policy.
 #[derive(Clone, Debug)]
-pub(super) enum Limit {
+pub enum Limit {
     Given(Policy),
     /// The one that stands under this name in the limiter's book.
     Named(Box<str>),

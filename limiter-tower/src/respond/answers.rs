@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderName, Response};
 use limiter_core::Rejection;
 
-use super::{Hook, Responder};
+use super::{AnswerBody, Hook, Responder};
 use crate::headers::Dialect;
 
 /// How a layer answers: each setter is that of [`RateLimitLayer`](crate::RateLimitLayer), and has its default.
@@ -52,7 +52,7 @@ impl Answers {
     pub fn respond_with<F, T>(mut self, form: F) -> Self
     where
         F: Fn(&Rejection, Response<Bytes>) -> Response<T> + Send + Sync + 'static,
-        T: Into<Bytes>,
+        T: AnswerBody,
     {
         self.0.hook = Some(Arc::new(Hook::new(form)));
         self

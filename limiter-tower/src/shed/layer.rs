@@ -171,8 +171,8 @@ impl ShedLayer {
         })
     }
 
-    /// How much a request matters: a closure over the request that answers a [`Priority`], or an [`Option`] of one, of which `None`
-    /// lets the request pass, uncounted. Default: [`Priority::Normal`]. It is said once, and before [`skip`](Self::skip): what was
+    /// How much a request matters: a closure over the request, which names its type, `|request: &Request| …`, and answers a
+    /// [`Priority`], or an [`Option`] of one, of which `None` lets the request pass, uncounted. Default: [`Priority::Normal`]. It is said once, and before [`skip`](Self::skip): what was
     /// skipped before would not be any more.
     ///
     /// ```compile_fail,E0599

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::Request;
 use limiter_core::{Amount, ConfigError};
 
-use super::{IntoTerms, Terms, Tier};
+use super::{IntoCost, IntoTerms, Terms, Tier};
 use crate::key::{Answer, ExtractKey};
 
 /// Answers what a hook says. Made by [`RateLimitLayer::by`](crate::RateLimitLayer::by).
@@ -60,7 +60,7 @@ impl<B, E, F, C> ExtractKey<B> for Costed<E, F>
 where
     E: ExtractKey<B>,
     F: Fn(&Request<B>) -> C,
-    C: TryInto<Amount, Error: Into<ConfigError>>,
+    C: IntoCost,
 {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
         let answer = self.key.extract(request);

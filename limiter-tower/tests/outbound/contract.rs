@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use limiter_core::{Decision, Enforcement, Key, Policy, Rejection};
+use limiter_core::{Decision, Enforcement, Key, Limiter, ManualClock, Policy, PolicyBook, Rejection};
 use limiter_tower::RateLimitLayer;
 use limiter_tower::key::{self, Answer, Header, Refusal};
 use limiter_tower::outbound::{self, Outbound, OutboundFuture, OutboundLayer};
@@ -56,6 +56,27 @@ async fn one_that_waited_is_called_ready_too() {
     assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
     clock.advance(Duration::from_secs(60));
     assert!(waiting.await.is_ok());
+}
+
+#[tokio::test]
+async fn a_policy_may_be_given_or_lent_or_named() {
+    let policy = one_a_minute();
+    let book = PolicyBook::new().with(policy.clone());
+    let limits = || {
+        let limits = Limiter::in_process().clock(&ManualClock::new());
+        limits.book(&book).build()
+    };
+    for layer in [
+        RateLimitLayer::outbound(&limits(), &policy),
+        RateLimitLayer::outbound(&limits(), policy.clone()),
+        RateLimitLayer::outbound(&limits(), policy.name().to_owned()),
+        RateLimitLayer::outbound_named(&limits(), policy.name()),
+    ] {
+        let service = layer.layer(Strict::default());
+        assert!(service.clone().oneshot(request("ann")).await.is_ok());
+        let denied = rejection(service.oneshot(request("ann")).await);
+        assert!(matches!(denied, Rejection::Limited(_)), "{denied}");
+    }
 }
 
 #[tokio::test]

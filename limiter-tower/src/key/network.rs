@@ -1,0 +1,149 @@
+//! Addresses and networks of proxies, as programs write them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::Ipv4Net;
+use limiter_core::ConfigError;
+
+/// An IP address, or a network of them: `127.0.0.1`, `10.0.7.0/24`, `2001:db8:7::/48`. Made of text, of an [`IpAddr`], or of the
+/// `IpNet` of the crate `ipnet`.
+///
+/// ```
+/// use limiter_tower::key::IpNet;
+/// use std::net::Ipv4Addr;
+///
+/// let one: IpNet = "127.0.0.1".parse()?;
+/// assert_eq!(one, IpNet::from(Ipv4Addr::LOCALHOST));
+/// assert_eq!(one, "127.0.0.1/32".parse()?);
+///
+/// let mistake = "10.0.7.0/33".parse::<IpNet>().unwrap_err();
+/// assert_eq!(
+///     mistake.to_string(),
+///     "IP network is `10.0.7.0/33`, expected an address such as `10.0.7.1`, or a network such as `10.0.7.0/24`"
+/// );
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+///
+/// An IPv4 address that is mapped into IPv6 is the IPv4 address, and a network of such is one of IPv4.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IpNet(ipnet::IpNet);
+
+impl IpNet {
+    /// Whether it is this address, or has it. The address is not one that is mapped into IPv6.
+    pub(super) fn contains(&self, address: &IpAddr) -> bool {
+        self.0.contains(address)
+    }
+}
+
+impl From<ipnet::IpNet> for IpNet {
+    /// Addresses that are mapped into IPv6 are folded before they are compared, and so are networks of them.
+    fn from(network: ipnet::IpNet) -> Self {
+        const MAPPED_BITS: u8 = 96;
+        let (IpAddr::V4(address), Some(bits)) = (
+            network.addr().to_canonical(),
+            network.prefix_len().checked_sub(MAPPED_BITS),
+        ) else {
+            return Self(network);
+        };
+        Self(Ipv4Net::new(address, bits).map_or(network, ipnet::IpNet::V4))
+    }
+}
+
+impl From<IpNet> for ipnet::IpNet {
+    fn from(network: IpNet) -> Self {
+        network.0
+    }
+}
+
+/// This address alone.
+impl From<IpAddr> for IpNet {
+    fn from(address: IpAddr) -> Self {
+        ipnet::IpNet::from(address).into()
+    }
+}
+
+/// This address alone.
+impl From<Ipv4Addr> for IpNet {
+    fn from(address: Ipv4Addr) -> Self {
+        IpAddr::V4(address).into()
+    }
+}
+
+/// This address alone.
+impl From<Ipv6Addr> for IpNet {
+    fn from(address: Ipv6Addr) -> Self {
+        IpAddr::V6(address).into()
+    }
+}
+
+impl FromStr for IpNet {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let network = match text.parse::<IpAddr>() {
+            Ok(address) => Ok(address.into()),
+            Err(_) => text.parse::<ipnet::IpNet>().map(Self::from),
+        };
+        network.map_err(|_| ConfigError::Invalid {
+            what: "IP network",
+            value: text.to_owned(),
+            expected: "an address such as `10.0.7.1`, or a network such as `10.0.7.0/24`".to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for IpNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for IpNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_alone_is_a_network_of_one() {
+        for (text, within, beside) in [
+            ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
+            ("::ffff:192.0.2.1", "192.0.2.1", "192.0.2.2"),
+            ("2001:db8::1", "2001:db8::1", "2001:db8::2"),
+            ("10.0.7.9/24", "10.0.7.1", "10.0.8.1"),
+            ("::ffff:172.16.0.0/108", "172.31.0.1", "172.32.0.1"),
+        ] {
+            let contains = |address: &str| {
+                let network = text.parse::<IpNet>();
+                network.map(|network| address.parse().map(|address| network.contains(&address)))
+            };
+            assert_eq!(contains(within), Ok(Ok(true)), "{text}");
+            assert_eq!(contains(beside), Ok(Ok(false)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_neither_an_address_nor_a_network_is_told_as_it_was_written() {
+        for text in [
+            "",
+            "proxy.local",
+            "10.0.7",
+            "10.0.7.0/33",
+            "10.0.7.1:80",
+            "[::1]",
+            "fe80::1%eth0",
+        ] {
+            let mistake = text.parse::<IpNet>();
+            assert!(
+                matches!(&mistake, Err(ConfigError::Invalid { value, .. }) if value == text),
+                "{mistake:?}"
+            );
+        }
+    }
+}
