@@ -14,8 +14,9 @@ mod text;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::Entry;
+use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use limiter_core::__private::whole_seconds;
 use limiter_core::{Decision, Enforcement, LimitOutcome};
 
 pub(crate) use costs::Costs;
@@ -88,6 +89,15 @@ pub(crate) struct Told {
     values: Bytes,
     /// Where the first and the second of them end.
     ends: [usize; 2],
+    /// For so many seconds no such request has room; 0 where one has now.
+    full_for: u64,
+}
+
+/// What was written of a decision.
+struct Written {
+    ends: [usize; 2],
+    /// How long nothing remains of one of its limits at least.
+    full_for: Duration,
 }
 
 impl Told {
@@ -99,16 +109,21 @@ impl Told {
     /// The same, without what remains of those of its limits that are open still.
     pub(crate) fn but_of(open: &Open, decision: &Decision, dialect: Dialect, costs: &Costs) -> Option<Self> {
         let mut text = Text::default();
-        let ends = match dialect {
+        let written = match dialect {
             Dialect::Draft11 | Dialect::Draft10 => lists::write(decision, open, dialect, costs, &mut text),
             Dialect::Draft7 => expiring::write_draft7(decision, open, costs, &mut text),
             Dialect::Legacy => expiring::write_legacy(decision, open, costs, &mut text),
             Dialect::None => None,
         };
-        ends.map(|ends| Self {
+        written.map(|Written { ends, full_for }| Self {
             dialect,
             values: text.into_bytes(),
             ends,
+            full_for: if full_for.is_zero() {
+                0
+            } else {
+                whole_seconds(full_for)
+            },
         })
     }
 
@@ -141,6 +156,21 @@ impl Told {
                 &[X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET],
             ),
             Dialect::None => {}
+        }
+        if self.full_for > 0 {
+            self.put_off(headers);
+        }
+    }
+
+    /// What is to be tried again before these limits have room is tried then: whoever said so knew nothing of them.
+    #[cold]
+    fn put_off(&self, headers: &mut HeaderMap) {
+        let after = headers.get_mut(RETRY_AFTER);
+        let said = after.and_then(|after| Some((after.to_str().ok()?.parse().ok()?, after)));
+        if let Some((seconds, after)) = said
+            && self.full_for > seconds
+        {
+            *after = self.full_for.into();
         }
     }
 
@@ -197,6 +227,11 @@ fn placed(decision: &Decision) -> impl Iterator<Item = (usize, &LimitOutcome)> {
     decision.limits().iter().enumerate().filter(move |(_, limit)| {
         limit.policy().enforcement() == Enforcement::Enforce && (limit.is_allowed() || !in_shadow)
     })
+}
+
+/// For how long a limit has no room of which so much remains in this time.
+fn full_for(remaining: u64, window: Duration) -> Duration {
+    if remaining == 0 { window } else { Duration::ZERO }
 }
 
 /// What remains for a client, in whole permits.

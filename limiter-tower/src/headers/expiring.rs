@@ -7,7 +7,7 @@ use http::HeaderValue;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
-use super::{Costs, Open, known_of, remaining, told_of, window};
+use super::{Costs, Open, Written, full_for, known_of, remaining, told_of, window};
 
 /// The limit of which the least remains; of several of these the one that the client has to wait for longest.
 fn expiring<'a>(
@@ -25,7 +25,7 @@ pub(super) fn write_draft7(
     open: &Open,
     costs: &Costs,
     text: &mut Text,
-) -> Option<[usize; 2]> {
+) -> Option<Written> {
     for (place, policy) in policies(decision) {
         let quota = policy.quota().whole();
         // Two policies must not have the same quota.
@@ -39,8 +39,8 @@ pub(super) fn write_draft7(
         text.push(";w=");
         text.seconds(policy.window());
     }
-    let first = text.len();
-    if let Some((limit, window)) = expiring(decision, open, costs) {
+    let (first, expiring) = (text.len(), expiring(decision, open, costs));
+    if let Some((limit, window)) = expiring {
         text.push("limit=");
         text.integer(limit.policy().quota().whole());
         text.push(", remaining=");
@@ -48,7 +48,12 @@ pub(super) fn write_draft7(
         text.push(", reset=");
         text.seconds(window);
     }
-    (first > 0).then(|| [first, text.len()])
+    (first > 0).then(|| Written {
+        ends: [first, text.len()],
+        full_for: expiring.map_or(Duration::ZERO, |(limit, window)| {
+            full_for(remaining(limit, costs), window)
+        }),
+    })
 }
 
 pub(super) fn write_legacy(
@@ -56,14 +61,17 @@ pub(super) fn write_legacy(
     open: &Open,
     costs: &Costs,
     text: &mut Text,
-) -> Option<[usize; 2]> {
+) -> Option<Written> {
     let (limit, window) = expiring(decision, open, costs)?;
     text.integer(limit.policy().quota().whole());
     let first = text.len();
     text.integer(remaining(limit, costs));
     let second = text.len();
     text.seconds(window);
-    Some([first, second])
+    Some(Written {
+        ends: [first, second],
+        full_for: full_for(remaining(limit, costs), window),
+    })
 }
 
 /// The policies that have a window, and their places.

@@ -1,11 +1,13 @@
 //! Drafts 10 and 11: two lists, with an item for each limit.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use limiter_core::__private::told_as;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
-use super::{Costs, Dialect, Open, known_of, remaining, told_of, window};
+use super::{Costs, Dialect, Open, Written, full_for, known_of, remaining, told_of, window};
 
 /// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if there is anything to tell.
 pub(super) fn write(
@@ -14,17 +16,20 @@ pub(super) fn write(
     dialect: Dialect,
     costs: &Costs,
     text: &mut Text,
-) -> Option<[usize; 2]> {
+) -> Option<Written> {
     for limit in told_of(decision) {
         separate(text, 0);
         text.push(told_as(limit.policy(), || item(limit)));
     }
-    let first = text.len();
+    let (first, mut longest) = (text.len(), Duration::ZERO);
     for limit in known_of(decision, open) {
         separate(text, first);
-        service_limit(limit, dialect, costs, text);
+        longest = longest.max(service_limit(limit, dialect, costs, text));
     }
-    (first > 0).then(|| [first, text.len()])
+    (first > 0).then(|| Written {
+        ends: [first, text.len()],
+        full_for: longest,
+    })
 }
 
 /// The item of a policy, which is the same for all requests.
@@ -43,12 +48,14 @@ fn item(limit: &LimitOutcome) -> String {
     text.into_string()
 }
 
-fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &mut Text) {
+/// Returns how long nothing remains of it.
+fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &mut Text) -> Duration {
+    let remaining = remaining(limit, costs);
     text.string(limit.policy().name());
     text.push(";r=");
-    text.integer(remaining(limit, costs));
+    text.integer(remaining);
     let Some(window) = window(limit, costs) else {
-        return;
+        return Duration::ZERO;
     };
     let until_more = match dialect {
         Dialect::Draft10 if limit.is_allowed() && costs.wanting(limit).is_none() => Some(limit.next_after()),
@@ -57,6 +64,7 @@ fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &m
     text.push(";t=");
     // Where nothing is used, nothing comes back.
     text.seconds(until_more.filter(|more| !more.is_zero()).unwrap_or(window));
+    full_for(remaining, window)
 }
 
 /// Begins another item of the list that starts at `start`.

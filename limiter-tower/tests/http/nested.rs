@@ -56,3 +56,33 @@ async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
         }
     }
 }
+
+/// What the inner layer knows nothing of, the outer one adds.
+#[tokio::test]
+async fn a_client_that_waits_as_it_is_told_is_denied_by_neither_of_two_layers() {
+    for dialect in [
+        Dialect::Draft11,
+        Dialect::Draft10,
+        Dialect::Draft7,
+        Dialect::Legacy,
+    ] {
+        let (limits, clock) = limiter();
+        let layer = |name: &str, limit: u32, window: &str| {
+            let policy = Policy::sliding_window(name).limit(limit).window(window);
+            RateLimitLayer::new(&limits, policy.build().unwrap())
+                .key(key::header("x-api-key"))
+                .headers(dialect)
+        };
+        let echo = service_fn(async |_: http::Request<String>| {
+            Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+        });
+        let service = layer("slow", 2, "7m").layer(layer("quick", 1, "5s").layer(echo));
+        let ask = async || service.clone().oneshot(request("ann")).await.unwrap();
+        assert_eq!(ask().await.status(), 200);
+        let denied = ask().await;
+        assert_eq!(denied.status(), 429, "by the inner one, and both are used up");
+        assert_eq!(denied.headers()["retry-after"], "420", "{dialect:?}");
+        clock.advance(Duration::from_secs(420));
+        assert_eq!(ask().await.status(), 200, "{dialect:?}");
+    }
+}
