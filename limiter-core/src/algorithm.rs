@@ -78,6 +78,14 @@ impl State {
             Self::FixedWindow(count) => count.is_spent(now),
         }
     }
+
+    /// The same in a store whose clock is not the calendar, by which the periods of that are over.
+    pub(crate) fn is_spent_by(&self, now: u64, calendar: u64) -> bool {
+        match self {
+            Self::FixedWindow(count) if count.aligned => count.is_spent(calendar),
+            _ => self.is_spent(now),
+        }
+    }
 }
 
 impl State {
