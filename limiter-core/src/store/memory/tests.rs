@@ -118,6 +118,7 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
         let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
         let fits = || {
             let verdict = store.decide_now(&asks()).expect("decided");
+            assert_eq!(verdict.decided_at, clock.now(), "whatever is decided");
             verdict.outcomes.iter().all(|outcome| outcome.fits)
         };
         assert!(fits() && !fits());
