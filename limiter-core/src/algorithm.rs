@@ -78,6 +78,14 @@ impl State {
             Self::FixedWindow(count) => count.is_spent(now),
         }
     }
+
+    /// The same in a store whose clock is not the calendar, by which the periods of that are over.
+    pub(crate) fn is_spent_by(&self, now: u64, calendar: u64) -> bool {
+        match self {
+            Self::FixedWindow(count) if count.aligned => count.is_spent(calendar),
+            _ => self.is_spent(now),
+        }
+    }
 }
 
 impl State {
@@ -125,6 +133,9 @@ pub(crate) struct Outcome {
     pub(crate) expires_after: u64,
     /// Time that a call which is admitted waits, so that calls leave evenly.
     pub(crate) delay: u64,
+    /// When nothing is left of what was used, in the time in which the state is kept. 0 where that is the decision's, so that it
+    /// follows from that and `reset_after`.
+    pub(crate) whole_at: u64,
 }
 
 /// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask for none of them.

@@ -7,11 +7,13 @@ mod entry;
 mod file;
 #[cfg(feature = "book")]
 mod follow;
+mod left;
 mod missed;
 mod overrides;
 mod pages;
 #[cfg(all(feature = "book", feature = "redis"))]
 mod redis;
+mod slot;
 #[cfg(feature = "book")]
 mod text;
 
@@ -38,11 +40,12 @@ use crate::policy::Policy;
 #[cfg(all(feature = "book", feature = "redis"))]
 pub(crate) use follow::{BYTES_A_NAME, at_leisure};
 use missed::Missed;
+use pages::Pages;
 #[cfg(feature = "book")]
 pub(crate) use pages::{Page, Source};
-use pages::{Pages, Slot};
 #[cfg(all(feature = "book", feature = "redis"))]
 pub use redis::{RedisBook, RedisSource};
+use slot::Slot;
 #[cfg(feature = "book")]
 pub use text::{BookError, Mistake};
 
@@ -125,7 +128,8 @@ impl PolicyBook {
     /// long as a file or Redis names a policy so, theirs counts.
     ///
     /// A policy of a rate and one of concurrency cannot stand in for each other: calls by a name that turned from the one into the other
-    /// all fail. [`change`](Self::change), files and Redis refuse that, and this is an event.
+    /// all fail. [`change`](Self::change), files and Redis refuse that, and this is an event. A process that starts knows of nothing
+    /// before, and takes a text as it stands.
     pub fn set(&self, entry: impl Into<BookEntry>) {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
@@ -133,8 +137,8 @@ impl PolicyBook {
         if let Some(reason) = self.turned(&entry) {
             tracing::warn!(%reason, "a policy becomes one of another kind");
         }
-        let entry = Arc::new(change::going_on(entry, pages.generation_in_code(&name)));
-        if pages.code().set(entry) {
+        let entry = change::going_on(entry, pages.generation_in_code(&name));
+        if pages.set_in_code(entry, Clock::System.now()) {
             self.renew(&pages, &name);
         }
     }
@@ -144,7 +148,7 @@ impl PolicyBook {
     pub fn remove(&self, name: &str) -> bool {
         let mut pages = self.pages();
         // The quotas may be of the keys of another source's policy.
-        let (removed, has_quotas) = pages.remove_from_code(name);
+        let (removed, has_quotas) = pages.remove_from_code(name, Clock::System.now());
         if removed || has_quotas {
             self.renew(&pages, name);
         }

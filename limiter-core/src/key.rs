@@ -249,7 +249,11 @@ macro_rules! key_from_displayed {
     ($($type:ty),*) => {$(
         impl From<$type> for Key<'_> {
             fn from(value: $type) -> Self {
-                Key::shared().text(&value.to_string())
+                let mut key = Key::shared().growing();
+                // Nothing in a number or an address is escaped, and none is longer than the room that is made here. Writing to
+                // a `String` cannot fail.
+                let _ = write!(key.text.to_mut(), "{value}");
+                key
             }
         }
     )*};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Change, Mode, Outcome, Standing, scale_change};
+use crate::algorithm::{Change, Mode, Outcome, Scaling, Standing, scale_change};
 use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
 use crate::error::ConfigError;
 use crate::few::Few;
@@ -67,10 +67,15 @@ impl<'a> Limit<'a> {
         }
     }
 
-    /// Of a policy that was changed in proportion: what a change of what was used is that is told in the numbers of before.
-    pub(crate) fn in_proportion(&self, change: Change) -> (Self, Change) {
+    /// Of a policy that was changed in proportion: what a change of what was used is that is told in the numbers of before. `in_time`
+    /// says when the policy was changed, in the time in which the limit's state is kept.
+    pub(crate) fn in_proportion(
+        &self,
+        change: Change,
+        in_time: impl Fn(Scaling<'_>) -> Scaling<'_>,
+    ) -> (Self, Change) {
         let (cost, change) = match self.policy.scaled() {
-            Some(scaled) => scale_change(&scaled.scaling(self.policy), self.cost, change),
+            Some(scaled) => scale_change(&in_time(scaled.scaling(self.policy)), self.cost, change),
             None => (self.cost, change),
         };
         let limit = Self { cost, ..self.clone() };

@@ -104,3 +104,30 @@ fn whether_a_key_is_on_a_list_is_found_out_without_an_allocation() {
     });
     assert_eq!(looked.count_total, 0);
 }
+
+#[test]
+fn a_number_or_an_address_as_a_key_costs_one_allocation() {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    let mapped = Ipv4Addr::new(255, 254, 253, 252).to_ipv6_mapped();
+    let longest = Ipv6Addr::from_bits(u128::MAX);
+    for (key, text) in [
+        (
+            (|| Key::from(Ipv4Addr::new(192, 0, 2, 130))) as fn() -> Key<'static>,
+            "192.0.2.130".to_owned(),
+        ),
+        (|| Key::from(IpAddr::from(Ipv6Addr::LOCALHOST)), "::1".to_owned()),
+        (
+            || Key::from(Ipv4Addr::new(255, 254, 253, 252).to_ipv6_mapped()),
+            mapped.to_string(),
+        ),
+        (|| Key::from(Ipv6Addr::from_bits(u128::MAX)), longest.to_string()),
+        (|| Key::from(u128::MAX), u128::MAX.to_string()),
+        (|| Key::from(i64::MIN), i64::MIN.to_string()),
+        (|| Key::from(&7_u16), "7".to_owned()),
+    ] {
+        let counted = measure(|| drop(key()));
+        assert_eq!(counted.count_total, 1, "{text}");
+        assert_eq!(key(), Key::from(text));
+    }
+}

@@ -59,12 +59,28 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "features",
-        purpose: "the libraries build without their default features",
+        purpose: "the libraries build without their default features, and the lints are silent",
         work: Work::Cargo(&[
-            &["check", "-p", "limiter-core", "--no-default-features"],
-            &["check", "-p", "limiter-tower", "--no-default-features"],
+            &[
+                "clippy",
+                "-p",
+                "limiter-core",
+                "--no-default-features",
+                "--",
+                "-D",
+                "warnings",
+            ],
+            &[
+                "clippy",
+                "-p",
+                "limiter-tower",
+                "--no-default-features",
+                "--",
+                "-D",
+                "warnings",
+            ],
         ]),
-        needs: Need::Nothing,
+        needs: Need::Component("clippy", "clippy"),
     },
     Step {
         name: "test",

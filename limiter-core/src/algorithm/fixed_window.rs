@@ -17,17 +17,44 @@ pub(crate) struct Count {
     pub(super) at: u64,
     /// From this moment on the state equals absence, under every policy.
     pub(super) until: u64,
+    /// Both are moments of the calendar, which the clock of a store need not be.
+    pub(super) aligned: bool,
 }
 
 impl Count {
     /// What a store reads, if it is a count.
     #[cfg(feature = "redis")]
     pub(crate) fn stored(used: u64, at: u64, until: u64) -> Option<Self> {
-        (used <= MAX_EXACT && at <= until && until < 2 * MAX_EXACT).then_some(Self { used, at, until })
+        (used <= MAX_EXACT && at <= until && until < 2 * MAX_EXACT).then_some(Self {
+            used,
+            at,
+            until,
+            // It was read from a store whose clock is the calendar.
+            aligned: false,
+        })
     }
 
     pub(super) fn is_spent(&self, now: u64) -> bool {
         now >= self.until
+    }
+
+    fn begun(limit: &FixedWindow, now: u64) -> Self {
+        Self {
+            used: 0,
+            at: now,
+            until: limit.end(now),
+            aligned: limit.is_aligned(),
+        }
+    }
+
+    /// Charged, by a policy that says by which clock it goes on.
+    fn charged(self, limit: &FixedWindow, used: u64, now: u64) -> Self {
+        Self {
+            used,
+            at: now,
+            aligned: limit.is_aligned(),
+            ..self
+        }
     }
 
     /// The count at a moment under one policy, as the same part of another one's limit.
@@ -40,7 +67,7 @@ impl Count {
     ) -> Option<Self> {
         let count = Self::view(before, Some(self), at)?;
         let used = part.up(count.used);
-        Self::view(after, Some(Self { used, at, ..count }), at)
+        Self::view(after, Some(count.charged(after, used, at)), at)
     }
 
     /// The count at a moment, under the policy of this call; `None` if there is none any more.
@@ -57,6 +84,7 @@ impl Count {
             used: stored.used,
             at: stored.at.min(now),
             until,
+            ..stored
         })
     }
 }
@@ -71,16 +99,11 @@ fn stored(state: &State) -> Option<Count> {
 pub(super) fn step(limit: &FixedWindow, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     let stored = stored(state);
     let live = Count::view(limit, stored, now);
-    let mut count = live.unwrap_or_else(|| Count {
-        used: 0,
-        at: now,
-        until: limit.end(now),
-    });
+    let mut count = live.unwrap_or_else(|| Count::begun(limit, now));
     let fits = cost == 0 || count.used + cost <= limit.limit;
     let charged = fits && mode == Mode::Charge;
     if charged {
-        count.used += cost;
-        count.at = now;
+        count = count.charged(limit, count.used + cost, now);
     }
     // A denial writes nothing, unless the end of the period has moved: it would move at the next call again.
     let mended = mode != Mode::Peek && live.is_some() && live != stored;
@@ -127,12 +150,7 @@ pub(super) fn owe(limit: &FixedWindow, state: &mut State, permits: u64, now: u64
     if permits == 0 {
         return;
     }
-    let mut count = Count::view(limit, stored(state), now).unwrap_or_else(|| Count {
-        used: 0,
-        at: now,
-        until: limit.end(now),
-    });
-    count.used = count.used.saturating_add(permits).min(MAX_EXACT);
-    count.at = now;
-    *state = State::FixedWindow(count);
+    let count = Count::view(limit, stored(state), now).unwrap_or_else(|| Count::begun(limit, now));
+    let used = count.used.saturating_add(permits).min(MAX_EXACT);
+    *state = State::FixedWindow(count.charged(limit, used, now));
 }

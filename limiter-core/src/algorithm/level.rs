@@ -183,7 +183,7 @@ pub(super) fn step(
         reset_after,
         next_after: meter.rate().time_for(next, level.remainder).min(reset_after),
         expires_after: level.keep_until.saturating_sub(now),
-        delay: 0,
+        ..Outcome::default()
     };
     (written.then_some(level), outcome)
 }

@@ -166,7 +166,7 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
         reset_after,
         next_after,
         expires_after: ring.keep_until.saturating_sub(ring_now),
-        delay: 0,
+        ..Outcome::default()
     }
 }
 

@@ -162,7 +162,7 @@ impl Left {
                 .time_for_parts(next.saturating_sub(self.left))
                 .min(reset_after),
             expires_after: reset_after,
-            delay: 0,
+            ..Outcome::default()
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Changes of a policy that say what becomes of what was used.
 
-use std::sync::Arc;
-
 use super::{BookEntry, PolicyBook};
 use crate::clock::Clock;
 use crate::error::ConfigError;
@@ -87,7 +85,7 @@ impl PolicyBook {
                 _ => going_on(entry, left),
             },
         };
-        if pages.code().set(Arc::new(entry)) {
+        if pages.set_in_code(entry, Clock::System.now()) {
             self.renew(&pages, &name);
         }
         Ok(())

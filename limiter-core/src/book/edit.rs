@@ -1,9 +1,8 @@
 //! Changes of what code says, by what counts.
 
-use std::sync::Arc;
-
 use super::change::going_on;
 use super::{BookEntry, PolicyBook};
+use crate::clock::Clock;
 use crate::error::ConfigError;
 
 /// What becomes of an entry that was looked at.
@@ -41,15 +40,16 @@ impl PolicyBook {
                 expected,
             ));
         }
+        let now = Clock::System.now();
         let changes = match edit {
             Edit::Keep => false,
             Edit::Put(entry) => {
                 let left = pages.generation_in_code(name);
-                pages.code().set(Arc::new(going_on(*entry, left)))
+                pages.set_in_code(going_on(*entry, left), now)
             }
             Edit::Remove(ended) => {
-                pages.code().remove(name);
-                pages.code().set(Arc::new(*ended))
+                pages.remove_from_code(name, now);
+                pages.set_in_code(*ended, now)
             }
         };
         if changes {

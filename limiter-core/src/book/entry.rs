@@ -1,5 +1,7 @@
 //! One policy of a book, and for whom it is.
 
+use std::time::Duration;
+
 use crate::error::ConfigError;
 use crate::policy::{Policy, check_text};
 use crate::redisson::RateType;
@@ -125,6 +127,13 @@ impl BookEntry {
     #[must_use]
     pub fn rate_type(&self) -> RateType {
         self.rate_type
+    }
+
+    /// How long after its end what was used under a policy with this window may count still, by whichever clock. A counter
+    /// window counts for two of its lengths.
+    pub(crate) fn counts_for(window: Duration) -> Duration {
+        const AT_LEAST: Duration = Duration::from_secs(3_600);
+        window.saturating_mul(2).max(AT_LEAST)
     }
 
     /// Whether it still counts.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::left::Left;
+use super::slot::Slot;
 use super::{BookEntry, Override};
-use crate::clock::Clock;
-use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::units::Timestamp;
@@ -80,7 +80,11 @@ impl Page {
 
     /// Those for the limit of a key. There are two where the policy has a group and was given it later; that whose key says the
     /// group stands last, which makes it the one that counts.
-    fn overrides_of(&self, key: &Key<'static>, base: &Policy) -> impl Iterator<Item = &Arc<Override>> {
+    pub(super) fn overrides_of(
+        &self,
+        key: &Key<'static>,
+        base: &Policy,
+    ) -> impl Iterator<Item = &Arc<Override>> {
         let of_policy = self.overrides.get(base.name());
         let names = key.names_in(base.escaped_group());
         names
@@ -177,9 +181,8 @@ impl Page {
 #[derive(Debug)]
 pub(super) struct Pages {
     all: Vec<(Source, Page)>,
-    /// The generations of policies that code has taken out, of those that were reset: what was used before must not come back with
-    /// their names.
-    left: HashMap<Box<str>, u32>,
+    /// Of the policies that code has taken out.
+    left: Left,
     /// The revision of what Redis says; 0 where it was not heard.
     #[cfg(all(feature = "book", feature = "redis"))]
     pub(super) published: u64,
@@ -189,7 +192,7 @@ impl Default for Pages {
     fn default() -> Self {
         Self {
             all: vec![(Source::Code, Page::default())],
-            left: HashMap::new(),
+            left: Left::default(),
             #[cfg(all(feature = "book", feature = "redis"))]
             published: 0,
         }
@@ -208,11 +211,39 @@ impl Pages {
     }
 
     /// Takes out what code says of a name: whether there was a policy, and whether there were quotas of its keys.
-    pub(super) fn remove_from_code(&mut self, name: &str) -> (bool, bool) {
+    pub(super) fn remove_from_code(&mut self, name: &str, now: Timestamp) -> (bool, bool) {
         if let Some(generation) = self.generation_in_code(name) {
-            self.left.insert(name.into(), generation);
+            self.leave(name, generation, now);
         }
         self.code().remove(name)
+    }
+
+    /// Puts an entry into the page of code. Whether that changes something.
+    pub(super) fn set_in_code(&mut self, entry: BookEntry, now: Timestamp) -> bool {
+        let (name, generation) = (entry.policy().name(), entry.policy().generation());
+        let before = self.code().entries.get(name);
+        if before.is_some_and(|before| before.policy().generation() < generation) {
+            self.leave(name, generation, now);
+        }
+        self.code().set(Arc::new(entry))
+    }
+
+    /// Code goes on from what it says of a name: that generation is the last until then.
+    fn leave(&mut self, name: &str, generation: u32, now: Timestamp) {
+        let code = self.code();
+        let Some(entry) = code.entries.get(name) else {
+            return;
+        };
+        let own = (code.overrides.get(name).into_iter()).flat_map(HashMap::values);
+        let windows = own
+            .map(|own| own.policy())
+            .chain([entry.policy()])
+            .map(Policy::window);
+        let counts_for = BookEntry::counts_for(windows.max().unwrap_or_default());
+        // Nobody has used anything since it has ended.
+        let used_until = entry.end().map_or(now, |end| end.min(now));
+        self.left
+            .note(name, generation, used_until.after(counts_for), now);
     }
 
     /// The last generation that code gave a name, where that is not the first.
@@ -220,7 +251,7 @@ impl Pages {
         let entry = self.code().entries.get(name);
         let there = entry.map(|entry| entry.policy().generation());
         there
-            .max(self.left.get(name).copied())
+            .max(self.left.generation(name))
             .filter(|generation| *generation > 0)
     }
 
@@ -266,10 +297,7 @@ impl Pages {
     /// What counts under a name.
     pub(super) fn slot(&self, name: &str) -> Option<Slot> {
         let entry = self.latest(|page| page.entries.get(name))?;
-        let mut slot = Slot {
-            entry: Arc::clone(entry),
-            own: HashMap::new(),
-        };
+        let mut slot = Slot::new(Arc::clone(entry));
         // From the first to the last, so that the last one counts; in a page as `Page::overrides_of` has them.
         for own in (self.all.iter()).filter_map(|(_, page)| page.overrides.get(name)) {
             for says_group in [false, true] {
@@ -293,95 +321,47 @@ impl Pages {
         slots.collect()
     }
 
+    /// The pages, those that count first standing last.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Page> {
+        self.all.iter().map(|(_, page)| page)
+    }
+
     fn latest<'a, T>(&'a self, look: impl FnMut(&'a Page) -> Option<&'a T>) -> Option<&'a T> {
-        self.all.iter().rev().map(|(_, page)| page).find_map(look)
+        self.iter().rev().find_map(look)
     }
 }
 
-/// What counts under one name.
-#[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) entry: Arc<BookEntry>,
-    /// By the identity of their state, so that a call makes no text to find one.
-    own: HashMap<Identity, Own>,
-}
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-/// What counts for one key.
-#[derive(Debug)]
-struct Own {
-    policy: Policy,
-    given: Arc<Override>,
-    /// What counts when this is over.
-    then: Option<Box<Own>>,
-}
+    use super::*;
 
-impl Own {
-    /// The first that is not over.
-    fn at(&self, now: Timestamp) -> Option<&Self> {
-        let mut own = self;
-        while !own.given.holds_at(now) {
-            own = own.then.as_deref()?;
-        }
-        Some(own)
-    }
-}
-
-impl Slot {
-    /// Of those for one key the one that counts by the system's clock; the one that would if none was over.
-    pub(super) fn overrides(&self) -> impl Iterator<Item = &Arc<Override>> {
-        let now = Clock::System.calendar();
-        (self.own.values()).map(move |own| &own.at(now).unwrap_or(own).given)
+    fn windowed(generation: u32, window: &str) -> BookEntry {
+        let policy = Policy::sliding_window("p").limit(5).window(window).build();
+        BookEntry::new(policy.expect("valid").with_generation(generation))
     }
 
-    /// The policy for a key.
-    pub(super) fn policy_for(&self, key: &Key<'_>, clock: &Clock) -> &Policy {
-        let base = self.entry.policy();
-        if self.own.is_empty() {
-            return base;
-        }
-        match self.own_of(base, key) {
-            Some(own) if own.given.end().is_none() => &own.policy,
-            Some(own) => own.at(clock.calendar()).map_or(base, |own| &own.policy),
-            None => base,
-        }
-    }
-
-    /// What was given to this very key, else to the one that it is when colons of its values count as any other: people write
-    /// `user:2001:db8::7` and mean `key = "user:{ip}"`.
-    fn own_of(&self, base: &Policy, key: &Key<'_>) -> Option<&Own> {
-        self.own
-            .get(&identity(base, key))
-            .or_else(|| self.own.get(&identity(base, &key.with_plain_colons()?)))
-    }
-
-    /// Has what counts for one key follow from the pages again.
-    pub(super) fn renew(&mut self, pages: &Pages, key: &Key<'static>) {
-        let base = self.entry.policy().clone();
-        self.own.remove(&identity(&base, key));
-        for (_, page) in &pages.all {
-            page.overrides_of(key, &base).for_each(|given| self.insert(given));
-        }
-    }
-
-    /// Before those that were there, which count when it is over. One for a policy of another algorithm, which stood in another
-    /// source, counts as little as if it were not there.
-    fn insert(&mut self, given: &Arc<Override>) {
-        let base = self.entry.policy();
-        if !given.fits(base) {
-            return;
-        }
-        let identity = identity(base, given.key());
-        let before = self.own.remove(&identity).filter(|_| given.end().is_some());
-        let own = Own {
-            policy: base.with_quota_of(given.policy()),
-            given: Arc::clone(given),
-            then: before.map(Box::new),
+    #[test]
+    fn a_generation_is_remembered_as_long_as_anything_counts_that_was_used_before_it() {
+        let (mut pages, now) = (Pages::default(), Timestamp::from_micros(1));
+        let remembered = |pages: &mut Pages, at| {
+            // Others come and go.
+            for number in 0..1_000 {
+                pages.left.note(&number.to_string(), 1, at, at);
+            }
+            pages.generation_in_code("p")
         };
-        self.own.insert(identity, own);
-    }
-}
+        let hours = |hours: u64| now.after(Duration::from_secs(3_600 * hours));
+        assert!(pages.set_in_code(windowed(0, "10h"), now));
+        assert!(pages.set_in_code(windowed(1, "1s"), hours(1)));
+        assert_eq!(pages.remove_from_code("p", hours(2)), (true, false));
+        assert_eq!(remembered(&mut pages, hours(20)), Some(1), "of before the reset");
+        assert_eq!(remembered(&mut pages, hours(22)), None);
 
-fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
-    let key = Key::from(key).bounded();
-    policy.identity(key.group(policy.escaped_group()), key.as_str())
+        // Which has ended long ago.
+        assert!(pages.set_in_code(windowed(3, "1s").until(hours(23)), hours(22)));
+        assert_eq!(pages.remove_from_code("p", hours(40)), (true, false));
+        assert_eq!(remembered(&mut pages, hours(40)), None);
+    }
 }

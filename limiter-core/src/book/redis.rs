@@ -180,6 +180,10 @@ impl RedisBook {
     /// [followed](Self::follow) or published last, which is what all replicas go on with: an edit of one policy brings the others back. A
     /// process that knows of nothing later takes Redis at its word, so follow the book, and [hear](RedisSource::heard) it, before you edit.
     ///
+    /// What is taken out is forgotten together with its [generation](crate::Policy::with_generation), unlike by
+    /// [`PolicyBook::remove`]: after a reset, a later edit puts the name there again in a generation that it has not had, else what was used before the
+    /// reset counts again.
+    ///
     /// # Errors
     ///
     /// What `change` says; else as [`publish`](Self::publish), a conflict only after several tries.

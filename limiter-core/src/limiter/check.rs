@@ -293,10 +293,12 @@ impl Limiter {
     /// nor a decision written that nobody reads. `false` has charged nothing and is not counted; why, is to be asked.
     #[inline(never)]
     pub(crate) fn passes(&self, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
-        let store = match &self.inner.backend {
-            Backend::Memory(store) => store,
-            #[cfg(feature = "redis")]
-            Backend::Redis(_) => return false,
+        #[cfg_attr(
+            not(feature = "redis"),
+            expect(irrefutable_let_patterns, reason = "Redis is the other one")
+        )]
+        let Backend::Memory(store) = &self.inner.backend else {
+            return false;
         };
         // One branch where all are looked at for every call.
         let is_usual = self.enforces() & policy.is_plain() & !policy.is_scaled() & key.is_bounded();

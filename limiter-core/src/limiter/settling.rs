@@ -199,3 +199,6 @@ impl Limiter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

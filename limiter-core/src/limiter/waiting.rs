@@ -54,8 +54,8 @@ impl Limiter {
     ///
     /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when no permit comes in time. That is told when the time is over, though the
     /// permits may be due later: they may come back before. Only who is [blocked](crate::Decision::is_blocked) by a penalty is told at
-    /// once. [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost that the policy never admits, at once, or as soon as a call
-    /// comes with such a policy;
+    /// once. [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost that the policy never admits, at once, or, where a call
+    /// comes later with such a policy, when this one is first in line;
     /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) after [`shutdown`](Self::shutdown), and when too many calls wait already
     /// ([`InProcessBuilder::max_waiting`](crate::InProcessBuilder::max_waiting), [`RedisBuilder::max_waiting`](crate::RedisBuilder::max_waiting)); else as [`check`](Self::check).
     ///

@@ -1,10 +1,5 @@
 //! A client: whose permits are counted where each has its own.
 
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::time::Duration;
-
 use super::found::Found;
 use super::rate_limiter::RateLimiter;
 use super::remote::Remote;
@@ -13,9 +8,9 @@ use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::units::Timestamp;
-
-/// How long an entry stays at least that has ended.
-const ENDED_FOR: Duration = Duration::from_secs(3_600);
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 /// Makes [`RateLimiter`]s by name. Cheap to clone; clones are one client.
 ///
@@ -143,9 +138,8 @@ pub(super) fn crowded(name: &str) -> ConfigError {
 pub(super) fn take_out_what_ended(book: &PolicyBook, now: Timestamp) {
     for name in book.names() {
         let Some(entry) = book.get(&name) else { continue };
-        // A counter window counts for two of its lengths.
-        let counts = entry.policy().window().saturating_mul(2).max(ENDED_FOR);
-        if entry.end().is_some_and(|end| end.after(counts) <= now) {
+        let counts_for = BookEntry::counts_for(entry.policy().window());
+        if entry.end().is_some_and(|end| end.after(counts_for) <= now) {
             book.remove(&name);
         }
     }

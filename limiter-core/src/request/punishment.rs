@@ -94,6 +94,7 @@ impl Outcome {
             next_after: self.next_after.max(micros),
             expires_after: self.expires_after.max(micros),
             delay: 0,
+            ..self
         }
     }
 }

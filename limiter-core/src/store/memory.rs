@@ -45,6 +45,15 @@ pub(crate) struct MemoryStore {
 #[repr(align(128))]
 struct Apart<T>(T);
 
+/// When a limit is decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) decided_at: Timestamp,
+    /// The same in the time in which the limit's state is kept, in microseconds: periods of the calendar go by that, and not by
+    /// what has passed since the process began.
+    pub(crate) own: u64,
+}
+
 /// The store has no room for a key, which would be charged at this moment.
 #[derive(Debug)]
 struct NoRoom(u64);
@@ -121,11 +130,11 @@ impl MemoryStore {
         request: &Request<'_>,
         mode: Mode,
         algorithms: &[Algorithm],
-        begin: impl Fn(usize, &mut State, Timestamp),
+        begin: impl Fn(usize, &mut State, Moment),
     ) -> Result<Verdict, StoreError> {
         match (request.limits.as_slice(), algorithms) {
             ([limit], [algorithm]) => {
-                let begin = |state: &mut State, now| begin(0, state, now);
+                let begin = |state: &mut State, moment| begin(0, state, moment);
                 let one = self.or_make_room(|| self.one(limit.identity, algorithm, limit.cost, mode, begin));
                 one.map(|(decided_at, outcome)| Verdict {
                     decided_at,
@@ -143,7 +152,7 @@ impl MemoryStore {
         algorithm: &Algorithm,
         cost: u64,
         mode: Mode,
-        begin: impl Fn(&mut State, Timestamp),
+        begin: impl Fn(&mut State, Moment),
     ) -> Result<(Timestamp, Outcome), NoRoom> {
         // Nobody waits for a lock while this one reads the clock, and no two decisions on one key see time in another order
         // than they are made.
@@ -157,9 +166,9 @@ impl MemoryStore {
             Some(state) => (state, false),
             None => (&mut absent, true),
         };
-        begin(state, decided_at);
-        let own = self.moment_of(algorithm, decided_at);
-        let outcome = algorithm::step(algorithm, state, cost, own.as_micros(), mode);
+        let moment = self.moment_of(algorithm, decided_at);
+        begin(state, moment);
+        let outcome = algorithm::step(algorithm, state, cost, moment.own, mode);
         // What costs nothing stores nothing, and neither does a denial.
         if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
             self.reserve(1).ok_or(NoRoom(now))?;
@@ -167,16 +176,18 @@ impl MemoryStore {
         }
         drop(table);
         self.sweep_some(now);
-        Ok((own, outcome))
+        Ok((decided_at, told(algorithm, outcome, moment.own)))
     }
 
-    /// The moment of a decision in the time in which a limit's state is kept: periods of the calendar go by that, and not by what
-    /// has passed since the process began.
     #[inline]
-    fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> Timestamp {
-        match algorithm {
+    fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> Moment {
+        let own = match algorithm {
             Algorithm::FixedWindow(window) if window.is_aligned() => self.clock.calendar(),
             _ => decided_at,
+        };
+        Moment {
+            decided_at,
+            own: own.as_micros(),
         }
     }
 
@@ -186,7 +197,7 @@ impl MemoryStore {
         limits: &[Limit<'_>],
         mode: Mode,
         algorithms: &[Algorithm],
-        begin: &impl Fn(usize, &mut State, Timestamp),
+        begin: &impl Fn(usize, &mut State, Moment),
     ) -> Result<Verdict, NoRoom> {
         let before = self.clock.reading();
         let mut locks = self.lock_all(limits);
@@ -196,28 +207,36 @@ impl MemoryStore {
         let mut new = 0;
         let mut states: SmallVec<[State; 2]> = SmallVec::new();
         let mut known: SmallVec<[bool; 2]> = SmallVec::new();
-        for (number, limit) in limits.iter().enumerate() {
+        let moments = algorithms
+            .iter()
+            .map(|algorithm| self.moment_of(algorithm, decided_at));
+        let moments: SmallVec<[Moment; 2]> = moments.collect();
+        for (number, (limit, moment)) in limits.iter().zip(&moments).enumerate() {
             let state = locks.table(limit.identity).find(limit.identity);
             known.push(state.is_some());
             new += usize::from(state.is_none() && limit.is_charged());
             let mut state = state.map(std::mem::take).unwrap_or_default();
-            begin(number, &mut state, decided_at);
+            begin(number, &mut state, *moment);
             states.push(state);
         }
         let mut slots: SmallVec<[Slot<'_>; 2]> = limits
             .iter()
             .zip(algorithms)
             .zip(&mut states)
-            .map(|((limit, algorithm), state)| Slot {
+            .zip(&moments)
+            .map(|(((limit, algorithm), state), moment)| Slot {
                 algorithm,
                 cost: limit.cost,
                 state,
                 blocks: limit.blocks.is_some(),
-                now: self.moment_of(algorithm, decided_at).as_micros(),
+                now: moment.own,
             })
             .collect();
         let full = mode == Mode::Charge && self.reserve(new).is_none();
-        let outcomes = algorithm::decide(&mut slots, if full { Mode::Refuse } else { mode });
+        let mut outcomes = algorithm::decide(&mut slots, if full { Mode::Refuse } else { mode });
+        for (slot, outcome) in slots.iter().zip(&mut outcomes) {
+            *outcome = told(slot.algorithm, *outcome, slot.now);
+        }
         drop(slots);
 
         let fits = outcomes.iter().all(|outcome| outcome.fits);
@@ -276,7 +295,7 @@ impl MemoryStore {
             Some(state) => (state, false),
             None => (&mut absent, true),
         };
-        let own = self.moment_of(algorithm, decided_at).as_micros();
+        let own = self.moment_of(algorithm, decided_at).own;
         let outcome = algorithm::change(algorithm, state, limit.cost, change, own);
         // Nothing is given back to what is not there.
         if is_new && !matches!(absent, State::Absent) {
@@ -339,6 +358,18 @@ impl MemoryStore {
             "as many are counted as there are"
         );
         stored
+    }
+}
+
+/// With the moment at which what was used has left a window, which may be one of the calendar. A level's time is the decision's.
+#[inline]
+fn told(algorithm: &Algorithm, outcome: Outcome, own: u64) -> Outcome {
+    if !algorithm.is_window() {
+        return outcome;
+    }
+    Outcome {
+        whole_at: own.saturating_add(outcome.reset_after),
+        ..outcome
     }
 }
 

@@ -78,9 +78,9 @@ impl Insurance {
         };
         let mut verdict = self
             .store
-            .decide_as(request, mode, &applied, |number, state, now| {
+            .decide_as(request, mode, &applied, |number, state, moment| {
                 if let Some(share) = shares.get(number) {
-                    share.begin(state, now.as_micros());
+                    share.begin(state, moment.own);
                 }
             })?;
         for (outcome, (limit, share)) in verdict.outcomes.iter_mut().zip(each()) {

@@ -233,7 +233,7 @@ fn standing(limit: &Limit<'_>, remaining: u64) -> Outcome {
         reset_after,
         next_after,
         expires_after: reset_after,
-        delay: 0,
+        ..Outcome::default()
     }
 }
 

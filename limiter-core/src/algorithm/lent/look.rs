@@ -89,7 +89,7 @@ impl Look {
             reset_after,
             next_after: next_after.min(reset_after),
             expires_after: self.lent.level.keep_until.saturating_sub(now),
-            delay: 0,
+            ..Outcome::default()
         }
     }
 }

@@ -19,7 +19,8 @@ pub(super) struct Reserved {
     key: Key<'static>,
     /// In the algorithm's own unit, as amounts are here.
     estimate: u64,
-    /// When all that was used by then has come back by itself. `None` where nothing was charged, since nobody decided.
+    /// When all that was used by then has come back by itself, in the time in which the limit's state is kept. `None` where nothing
+    /// was charged, since nobody decided.
     whole_at: Option<Timestamp>,
     decided_at: Timestamp,
 }
@@ -56,7 +57,11 @@ impl Reserved {
             let whole_at = match decision.origin() {
                 _ if decision.is_degraded() => return None,
                 Origin::Redis | Origin::Lease | Origin::Memory | Origin::Insurance => {
-                    Some(decided_at.after(whole_after(decided_by(limit.policy, decided_at), told?)))
+                    let told = told?;
+                    Some(match told.outcome().whole_at {
+                        0 => decided_at.after(whole_after(decided_by(limit.policy, decided_at), told)),
+                        whole_at => Timestamp::from_micros(whole_at),
+                    })
                 }
                 Origin::FailedOpen => None,
                 _ => return None,

@@ -56,8 +56,11 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Line {
-    /// By their tickets, which are in order of arrival.
+    /// By their tickets, which are in order of arrival. Who is first wants what it wants by the policies of `last`; those behind
+    /// do so when it matters.
     waiters: BTreeMap<u64, Waiter>,
+    /// What was wanted by who came last.
+    last: Option<Arc<Wanted>>,
     /// The question that is on its way.
     asked: Option<Asked>,
     denied: Option<Denied>,
@@ -123,7 +126,7 @@ impl Queues {
         self.lock().lines.contains_key(name)
     }
 
-    /// Takes the last place of a line. Policies may have changed while calls wait: then all of the line wait under those of who
+    /// Takes the last place of a line. Policies may have changed while calls wait: then the line is asked for under those of who
     /// came last, lest what is due under the old ones holds up everybody.
     pub(super) fn join(&self, name: Name, wanted: Wanted) -> Result<Place, StoreError> {
         let (wanted, called) = (Arc::new(wanted), Arc::new(Notify::new()));
@@ -229,34 +232,39 @@ impl Line {
         self.call_first();
     }
 
-    fn go_on_under(&mut self, later: &Wanted) {
-        // All of a line wait under the same.
-        let last = self.waiters.last_key_value();
-        if last.is_none_or(|(_, last)| last.wanted.is_under_policies_of(later)) {
-            return;
+    /// Two places in a program may not agree on a policy, and take turns: so an arrival converts who is first and nobody else.
+    fn go_on_under(&mut self, later: &Arc<Wanted>) {
+        let before = self.last.replace(Arc::clone(later));
+        if before.is_some_and(|before| !before.is_under_policies_of(later)) {
+            self.denied = None;
+            self.call_first();
         }
-        let mut never = Vec::new();
-        for (ticket, waiter) in &mut self.waiters {
-            match waiter.wanted.under_policies_of(later) {
-                Ok(wanted) => waiter.wanted = Arc::new(wanted),
-                Err(never_fits) => never.push((*ticket, never_fits)),
-            }
-        }
-        for (ticket, never_fits) in never {
-            if let Some(Waiter { answer, called, .. }) = self.waiters.remove(&ticket) {
-                // Nobody gives his end up before he has left the line, under the lock.
-                let _ = answer.send(Err(never_fits));
-                called.notify_one();
-            }
-        }
-        self.denied = None;
-        self.call_first();
     }
 
-    fn call_first(&self) {
-        if let Some((_, first)) = self.waiters.first_key_value() {
-            first.called.notify_one();
+    /// Calls who is first, by the policies of who came last; who can never be served by these is told so, and the next is first.
+    fn call_first(&mut self) {
+        let Some(last) = &self.last else { return };
+        while let Some(mut first) = self.waiters.first_entry() {
+            match first.get_mut().go_on_under(last) {
+                Ok(()) => return first.get().called.notify_one(),
+                Err(never_fits) => _ = first.remove().tell(Err(never_fits)),
+            }
         }
+    }
+
+    /// What is wanted by who is first, and by how many who come after it in a row, at most so many in all.
+    fn run(&mut self, longest: usize) -> Option<(Arc<Wanted>, usize)> {
+        let last = self.last.as_ref()?;
+        let mut waiters = self.waiters.values_mut();
+        let wanted = Arc::clone(&waiters.next()?.wanted);
+        // What is borrowed beside a permit may well be enough for the others.
+        let longest = if wanted.is_leased() { 1 } else { longest };
+        let others = waiters.take(longest - 1).map_while(|waiter| {
+            waiter.go_on_under(last).ok()?;
+            (*waiter.wanted == *wanted).then_some(())
+        });
+        let times = 1 + others.count();
+        Some((wanted, times))
     }
 
     /// Tells the first in the line, if it wants what was asked for; else the answer is nobody's.
@@ -264,16 +272,34 @@ impl Line {
         let Some(first) = self.waiters.first_entry() else {
             return Err(answer);
         };
-        if *first.get().wanted != *wanted {
+        let first_wants = &first.get().wanted;
+        let is_its = match answer {
+            // Policies that change more often than a question is answered must not keep its grants from everybody.
+            Ok(_) => first_wants.is_as_much_as(wanted),
+            // What a failure means is up to the policy.
+            Err(_) => **first_wants == *wanted,
+        };
+        if !is_its {
             return Err(answer);
         }
-        let Waiter {
-            answer: told, called, ..
-        } = first.remove();
-        // Nobody gives his end up before he has left the line, under the lock.
-        let told = told.send(answer);
-        called.notify_one();
+        let told = first.remove().tell(answer);
         self.call_first();
+        told
+    }
+}
+
+impl Waiter {
+    fn go_on_under(&mut self, later: &Wanted) -> Result<(), Rejection> {
+        if !self.wanted.is_under_policies_of(later) {
+            self.wanted = Arc::new(self.wanted.under_policies_of(later)?);
+        }
+        Ok(())
+    }
+
+    /// Nobody gives his end up before he has left the line, under the lock.
+    fn tell(self, answer: Answer) -> Result<(), Answer> {
+        let told = self.answer.send(answer);
+        self.called.notify_one();
         told
     }
 }

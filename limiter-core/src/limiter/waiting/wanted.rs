@@ -56,6 +56,15 @@ impl Wanted {
             .eq(others.map(|limit| &limit.policy))
     }
 
+    /// Whether it is as much of the same limits, by whichever policies.
+    pub(super) fn is_as_much_as(&self, other: &Self) -> bool {
+        fn charges(wanted: &Wanted) -> impl Iterator<Item = (Identity, u64)> {
+            let charged = wanted.limits.iter().filter(|limit| limit.blocks.is_none());
+            charged.map(|limit| (limit.identity, limit.cost))
+        }
+        charges(self).eq(charges(other))
+    }
+
     /// As much of the same limits, by the policies of a call that came later.
     ///
     /// # Errors

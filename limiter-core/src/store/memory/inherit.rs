@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::MemoryStore;
-use crate::algorithm::{Change, Mode, State, scale};
+use super::{MemoryStore, Moment};
+use crate::algorithm::{Change, Mode, Scaling, State, scale};
 use crate::error::StoreError;
 use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
@@ -16,9 +16,9 @@ impl MemoryStore {
     pub(super) fn decide_inheriting(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
         let now = self.clock.now();
         let own: SmallVec<[Algorithm; 2]> = request.limits.iter().map(|limit| in_force(limit, now)).collect();
-        self.decide_as(request, request.mode, &own, |number, state, now| {
+        self.decide_as(request, request.mode, &own, |number, state, moment| {
             if let Some(limit) = request.limits.get(number) {
-                convert(limit, state, now);
+                convert(limit, state, moment);
             }
         })
     }
@@ -41,7 +41,8 @@ impl MemoryStore {
         let algorithm = in_force(limit, self.clock.now());
         self.convert_now(limit, &algorithm)?;
         if algorithm == *limit.policy.algorithm() {
-            let (limit, change) = limit.in_proportion(change);
+            let moment = self.moment_of(&algorithm, self.clock.now());
+            let (limit, change) = limit.in_proportion(change, |scaling| scaling.in_time_of(moment));
             return self.change_as(&limit, &algorithm, change);
         }
         self.change_as(limit, &algorithm, change)
@@ -49,7 +50,7 @@ impl MemoryStore {
 
     /// Before a change of what was used: what happens between the two finds the limit converted.
     fn convert_now(&self, limit: &Limit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
-        let begin = |state: &mut State, now| convert(limit, state, now);
+        let begin = |state: &mut State, moment| convert(limit, state, moment);
         self.or_make_room(|| self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
         Ok(())
     }
@@ -63,8 +64,21 @@ fn in_force(limit: &Limit<'_>, now: Timestamp) -> Algorithm {
     *before.unwrap_or(limit.policy).algorithm()
 }
 
-fn convert(limit: &Limit<'_>, state: &mut State, now: Timestamp) {
-    if let Some(scaled) = limit.policy.pending(now) {
-        scale(&scaled.scaling(limit.policy), state, now.as_micros());
+fn convert(limit: &Limit<'_>, state: &mut State, moment: Moment) {
+    if let Some(scaled) = limit.policy.pending(moment.decided_at) {
+        let scaling = scaled.scaling(limit.policy);
+        scale(&scaling.in_time_of(moment), state, moment.own);
+    }
+}
+
+impl Scaling<'_> {
+    /// The same in the time in which the state is kept.
+    fn in_time_of(self, moment: Moment) -> Self {
+        let decided_at = moment.decided_at.as_micros();
+        let at = match self.at.checked_sub(decided_at) {
+            Some(ahead) => moment.own.saturating_add(ahead),
+            None => moment.own.saturating_sub(decided_at.saturating_sub(self.at)),
+        };
+        Self { at, ..self }
     }
 }

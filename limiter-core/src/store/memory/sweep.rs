@@ -47,15 +47,14 @@ impl MemoryStore {
     /// Drops what has expired among so many keys at most, in so many shards that nobody is using.
     fn sweep(&self, now: u64, shards: usize, keys: usize) {
         let mut left = keys;
-        // Periods of the calendar are not over before they are by that.
-        let spent_by = now.min(self.clock.calendar().as_micros());
+        let calendar = self.clock.calendar().as_micros();
         for _ in 0..shards {
             let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
             let mut ended = true;
             if let Some(mut table) = self.shards.get(number).and_then(|shard| shard.0.try_lock()) {
                 // Nobody decides later on at a moment at which what goes was still there.
                 table.decided_at = table.decided_at.max(Timestamp::from_micros(now));
-                let swept = table.sweep(spent_by, left);
+                let swept = table.sweep(now, calendar, left);
                 self.release(swept.gone);
                 left -= swept.seen;
                 ended = swept.ended;

@@ -70,9 +70,9 @@ impl Table {
         found.is_some()
     }
 
-    /// Looks at no more than so many entries, and lets go of those that are spent; after a whole round also of room that is
-    /// not needed any more.
-    pub(super) fn sweep(&mut self, now: u64, most: usize) -> Swept {
+    /// Looks at no more than so many entries, and lets go of those that are spent now, by the clock or by the calendar; after a
+    /// whole round also of room that is not needed any more.
+    pub(super) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> Swept {
         if self.unswept == 0 {
             self.unswept = self.entries.len();
         }
@@ -84,7 +84,7 @@ impl Table {
             if self
                 .entries
                 .get(at)
-                .is_some_and(|entry| entry.state.is_spent(now))
+                .is_some_and(|entry| entry.state.is_spent_by(now, calendar))
             {
                 self.remove_at(at);
                 gone += 1;
@@ -188,11 +188,11 @@ mod tests {
             match random.u32(..10) {
                 0 => assert_eq!(table.remove(identity(key)), model.remove(&key).is_some()),
                 // Nothing is spent at this time.
-                1 => assert_eq!(table.sweep(1, random.usize(..20)).gone, 0),
+                1 => assert_eq!(table.sweep(1, 1, random.usize(..20)).gone, 0),
                 2 if now % 500 == 0 => {
                     // All are, ten seconds later.
-                    let swept = table.sweep(10_000_001, usize::MAX);
-                    let rest = table.sweep(10_000_001, usize::MAX);
+                    let swept = table.sweep(10_000_001, 1, usize::MAX);
+                    let rest = table.sweep(10_000_001, 1, usize::MAX);
                     assert_eq!((swept.gone + rest.gone, rest.ended), (model.len(), true));
                     model.clear();
                 }

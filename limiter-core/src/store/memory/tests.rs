@@ -118,6 +118,7 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
         let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
         let fits = || {
             let verdict = store.decide_now(&asks()).expect("decided");
+            assert_eq!(verdict.decided_at, clock.now(), "whatever is decided");
             verdict.outcomes.iter().all(|outcome| outcome.fits)
         };
         assert!(fits() && !fits());
@@ -141,4 +142,47 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
         clock.advance(Duration::from_micros(10 * HOUR));
         assert!(fits() && !fits());
     }
+}
+
+/// Whatever the calendar says, for the one kind; whatever has passed, for the other.
+#[test]
+fn idle_keys_leave_by_the_clock_that_their_time_goes_by() {
+    let [day, first_use] = ["day", "first use"].map(|name| Policy::fixed_window(name).limit(9).window("1d"));
+    let (day, first_use) = (day.aligned("utc").build(), first_use.build());
+    let bucket = Policy::token_bucket("b").capacity(5).rate(5).build();
+    let [day, first_use, bucket] = [day, first_use, bucket].map(|policy| policy.expect("valid"));
+    let noon = Timestamp::from_micros(24 * HOUR * 20_000 + 12 * HOUR);
+    let clock = ManualClock::starting_at(noon);
+    let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
+    let charge = |policy, key: &str| store.decide_now(&ask(policy, key)).expect("decided");
+    let keys_after_a_round = || {
+        for _ in 0..SHARDS * 4 {
+            clock.advance(Duration::from_millis(1));
+            charge(&bucket, "busy");
+        }
+        store.keys()
+    };
+    for key in 0..100 {
+        for policy in [&day, &first_use, &bucket] {
+            charge(policy, &key.to_string());
+        }
+    }
+    // Set back by a year, as the battery runs out.
+    clock.set_calendar_ahead(-365 * 24 * SIGNED_HOUR);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(keys_after_a_round(), 201, "the buckets are full");
+    clock.advance(Duration::from_micros(24 * HOUR));
+    assert_eq!(keys_after_a_round(), 101, "a day has passed");
+    // Set right, and further: the day is over.
+    clock.set_calendar_ahead(12 * SIGNED_HOUR);
+    assert_eq!(keys_after_a_round(), 1);
+
+    charge(&first_use, "k");
+    charge(&day, "k");
+    clock.set_calendar_ahead(40 * SIGNED_HOUR);
+    assert_eq!(
+        keys_after_a_round(),
+        2,
+        "by what has passed its period has just begun"
+    );
 }

@@ -229,7 +229,7 @@ impl Told {
                     reset_after: *reset_after,
                     next_after: *next_after,
                     expires_after: *expires_after,
-                    delay: 0,
+                    ..Outcome::default()
                 }
             }
             (Self::Stored(state), algorithm) => step(algorithm, state, cost, now, mode),

@@ -178,7 +178,7 @@ impl Denied {
             // When the first of it comes back is not kept.
             next_after: reset_after,
             expires_after: left(self.expires_after),
-            delay: 0,
+            ..Outcome::default()
         })
     }
 

@@ -71,7 +71,7 @@ impl Guard {
             return self.change_as_asked(&before, change).await;
         }
         for limit in &request.limits {
-            let (limit, change) = limit.in_proportion(change);
+            let (limit, change) = limit.in_proportion(change, |scaling| scaling);
             self.change_as_asked(&limit.alone(), change).await?;
         }
         Ok(())

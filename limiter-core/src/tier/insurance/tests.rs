@@ -167,3 +167,40 @@ fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
         assert!(fits(&insurance).fits, "{remaining} {cost}: too early");
     }
 }
+
+/// What the store had given last may count for longer than the share's own period does.
+#[test]
+fn what_a_share_gave_does_not_come_back_after_its_period() {
+    let policy = &policies()[4];
+    let request = |cost: u32, mode| Request::new([Ask::new(policy, "k").cost(cost)], mode, false).unwrap();
+    let clock = ManualClock::new();
+    let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
+    let given = |cost| insurance.decide(&request(cost, Mode::Charge), 1).unwrap();
+    let advance = |millis| clock.advance(Duration::from_millis(millis));
+    let _ = given(1);
+    advance(1_000);
+    let outcome = Outcome {
+        fits: true,
+        remaining: 9,
+        reset_after: 2_000_000,
+        ..Outcome::default()
+    };
+    let verdict = Verdict {
+        decided_at: clock.now(),
+        outcomes: [outcome].into_iter().collect(),
+    };
+    insurance.heard(&request(1, Mode::Charge), &verdict, clock.now());
+    advance(500);
+    let outcome = given(2).outcomes[0];
+    assert_eq!(outcome.reset_after, 1_500_000, "when the store's period ends");
+
+    let whole_at = outcome.whole_at;
+    assert_eq!(whole_at, clock.now().as_micros() + 500_000);
+    advance(1_000);
+    let _ = given(3);
+    let settled = insurance.change(&request(2, Mode::Peek), Change::Refund { whole_at }, 1);
+    assert!(settled.is_ok());
+    advance(500);
+    let left = insurance.decide(&request(0, Mode::Peek), 1).unwrap();
+    assert_eq!(left.outcomes[0].remaining, 7);
+}

@@ -97,20 +97,15 @@ impl Place {
         let number = waiting.tickets;
         let line = waiting.line(&self.name);
         line.asked = Some(Asked { number, until });
-        let first = line.waiters.values().next();
-        let wanted = Arc::clone(first.map_or(&self.wanted, |first| &first.wanted));
-        // What is borrowed beside a permit may well be enough for the others.
-        let longest = if wanted.is_leased() { 1 } else { LONGEST_RUN };
-        let others = line.waiters.values().skip(1);
-        let others = others.take_while(|waiter| *waiter.wanted == *wanted);
-        let others = others.take(longest - 1).count();
+        let run = line.run(LONGEST_RUN);
+        let (wanted, times) = run.unwrap_or_else(|| (Arc::clone(&self.wanted), 1));
         Asking {
             queues: Arc::clone(queues),
             name: self.name.clone(),
             number,
             returns: line.returns,
             wanted,
-            times: 1 + others,
+            times,
         }
     }
 

@@ -85,6 +85,107 @@ fn a_run_ends_at_whoever_wants_something_else() {
     assert!(is_empty(&queues));
 }
 
+fn other_policy() -> Policy {
+    Policy::token_bucket("p").capacity(3).rate(2).build().unwrap()
+}
+
+/// As many calls of two places in a program that do not agree on a policy.
+#[test]
+fn a_line_whose_policies_differ_is_looked_through_no_further_than_is_asked_for() {
+    let queues = Arc::new(Queues::new(1_000));
+    let policies = [policy(), other_policy()];
+    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let join = |number: usize| {
+        let wanted = wanted(&policies[number % 2], 1);
+        queues.join(name.clone(), wanted).unwrap()
+    };
+    let mut places: Vec<Place> = (0..1_000).map(join).collect();
+    let by_the_last = || {
+        let waiting = queues.lock();
+        let waiters = waiting.lines[&name].waiters.values();
+        let last = wanted(&policies[1], 1);
+        waiters.map(|waiter| *waiter.wanted == last).collect::<Vec<_>>()
+    };
+    let are_by_the_last = by_the_last();
+    assert!(
+        are_by_the_last[0],
+        "who is first, asks by the policies of the last"
+    );
+    assert_eq!(
+        are_by_the_last.iter().filter(|by| **by).count(),
+        501,
+        "nobody else has to"
+    );
+    let asking = places[0].ask(&queues, soon());
+    assert_eq!(asking.times, LONGEST_RUN);
+    assert_eq!(
+        by_the_last().iter().filter(|by| **by).count(),
+        501 + LONGEST_RUN / 2 - 1
+    );
+    drop(asking);
+    places
+        .iter_mut()
+        .for_each(|place| assert!(place.leave(&queues).is_none()));
+    assert!(is_empty(&queues));
+}
+
+#[test]
+fn who_can_never_be_served_by_the_last_policies_is_told_so_when_it_is_first() {
+    let queues = Arc::new(Queues::new(10));
+    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let now = Timestamp::from_micros(1);
+    let mut places = [1, 5, 4, 1].map(|cost| queues.join(name.clone(), wanted(&policy(), cost)).unwrap());
+    let mut last = queues.join(name.clone(), wanted(&other_policy(), 1)).unwrap();
+    // Those who want as much as it do not include who can never have it.
+    assert_eq!(places[0].ask(&queues, soon()).times, 1);
+    assert!(places[0].leave(&queues).is_none());
+    for place in &mut places[1..3] {
+        let turn = place.look(&queues, now);
+        assert!(
+            matches!(turn, Turn::Over(Err(Rejection::NeverFits { .. }))),
+            "{turn:?}"
+        );
+        assert!(place.leave(&queues).is_none());
+    }
+    assert!(matches!(places[3].look(&queues, now), Turn::Own(_)));
+    assert_eq!(*places[3].wanted(), wanted(&other_policy(), 1));
+    assert_eq!(places[3].ask(&queues, soon()).times, 2);
+    assert!(places[3].leave(&queues).is_none() && last.leave(&queues).is_none());
+    assert!(is_empty(&queues));
+}
+
+/// It was asked for before others came, whose policies may be other ones.
+#[test]
+fn what_is_granted_by_policies_of_before_is_taken_by_who_wants_as_much() {
+    let queues = Arc::new(Queues::new(10));
+    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let now = Timestamp::from_micros(1);
+    let granted = |wanted: &Wanted| {
+        let outcomes = smallvec![Outcome {
+            fits: true,
+            ..Outcome::default()
+        }];
+        let verdict = Verdict {
+            decided_at: now,
+            outcomes,
+        };
+        wanted.request(Mode::Charge).decision(verdict, Origin::Redis)
+    };
+    let mut places = [1, 1, 2].map(|cost| queues.join(name.clone(), wanted(&policy(), cost)).unwrap());
+    let asking = places[0].ask(&queues, soon());
+    assert_eq!(asking.times, 2);
+    let mut last = queues.join(name.clone(), wanted(&other_policy(), 1)).unwrap();
+    let answers = [(); 3].map(|()| Ok(granted(&asking.wanted)));
+    assert_eq!(asking.hand_out(answers, |_| now).len(), 1, "one wants more");
+    drop(asking);
+    for place in &mut places[..2] {
+        assert!(matches!(place.look(&queues, now), Turn::Over(Ok(_))));
+        assert!(place.leave(&queues).is_none());
+    }
+    assert!(places[2].leave(&queues).is_none() && last.leave(&queues).is_none());
+    assert!(is_empty(&queues));
+}
+
 /// What came back between a denial and its being noted makes the denial untrue.
 #[test]
 fn a_denial_that_is_noted_too_late_holds_up_nobody() {
