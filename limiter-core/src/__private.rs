@@ -281,7 +281,7 @@ fn guilty<'a>(rejection: &Rejection, mut asked: impl Iterator<Item = (usize, &'a
         Rejection::NeverFits { policy, cost, .. } => asked.find(|(_, entry)| {
             entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
         }),
-        Rejection::Forbidden { policy } => {
+        Rejection::Forbidden { policy, .. } => {
             asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == policy))
         }
         _ => rejection.decision().and_then(|denied| {

@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use crate::decision::Decision;
+
 /// A value that cannot be used, named, with what was expected in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -137,6 +139,8 @@ pub struct StoreError {
     source: Option<Arc<dyn Error + Send + Sync>>,
     /// It came before anything was sent.
     unsent: bool,
+    /// The decision that denies the call because of it, where the policy says so.
+    denial: Option<Box<Decision>>,
 }
 
 /// The cases of a [`StoreError`].
@@ -174,7 +178,18 @@ impl StoreError {
             detail: detail.into(),
             source: None,
             unsent: false,
+            denial: None,
         }
+    }
+
+    /// The same error as the reason of this denial.
+    pub(crate) fn denying(mut self, denial: Decision) -> Self {
+        self.denial = Some(Box::new(denial));
+        self
+    }
+
+    pub(crate) fn denial(&self) -> Option<&Decision> {
+        self.denial.as_deref()
     }
 
     /// The same error of a call of which nothing was sent.

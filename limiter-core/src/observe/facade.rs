@@ -239,15 +239,14 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => Outcome::Denied,
         Rejection::TimedOut { .. } => Outcome::TimedOut,
         Rejection::NeverFits { .. } | Rejection::Config(_) => Outcome::Invalid,
+        // As where nobody waits for what the policy answers.
+        Rejection::Unavailable(_) if rejection.decision().is_some() => Outcome::Denied,
         Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => Outcome::Error,
     };
-    let origin = match rejection {
-        Rejection::Forbidden { .. } => Some(Origin::KeyList),
-        _ => rejection.decision().map(Decision::origin),
-    };
+    let origin = rejection.decision().map(Decision::origin);
     // Of several policies one forbids, and the others were not asked.
     let has_part = |policy: &&Policy| match rejection {
-        Rejection::Forbidden { policy: by } => policy.name() == by,
+        Rejection::Forbidden { policy: by, .. } => policy.name() == by,
         _ => true,
     };
     policies
