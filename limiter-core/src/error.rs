@@ -151,7 +151,7 @@ pub enum StoreErrorKind {
     Timeout,
     /// No connection, or it broke. A call that was sent may have been charged.
     Connection,
-    /// The server was not asked, since it left recent calls without an answer. Nothing was charged.
+    /// The server was not asked, since recent calls got no answer from it. Nothing was charged.
     CircuitOpen,
     /// As many calls were on their way to the server, or waited for permits, as may. Nothing was charged.
     Overloaded,
@@ -231,6 +231,17 @@ impl StoreError {
             cause = error.source();
         }
         told
+    }
+
+    /// The same error, which tells its causes itself: for those who show an error by its text alone.
+    #[cfg(feature = "redis")]
+    pub(crate) fn in_one_line(self) -> Self {
+        let detail = self.with_causes().to_string().into();
+        Self {
+            detail,
+            source: None,
+            ..self
+        }
     }
 
     /// Whether the call may have been charged although no answer came.
