@@ -35,7 +35,7 @@ pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, unspelled_window,
 };
-pub use report::{Reporter, Seldom, SeldomEach, forwarded_unread};
+pub use report::{Reporter, Seldom, SeldomEach, forwarded_unread, shed};
 pub use settle::Settlement;
 
 use std::task::Poll;

@@ -411,6 +411,20 @@ fn requests_that_say_in_vain_that_they_were_forwarded_are_counted() {
     assert_eq!(told("limiter_forwarded_unread_total{}"), 2.0);
 }
 
+#[test]
+fn requests_that_are_shed_are_counted_by_their_class() {
+    recorded();
+    for (class, priority) in ["sheddable", "normal", "high", "critical"]
+        .into_iter()
+        .enumerate()
+    {
+        (0..=class).for_each(|_| limiter_core::__private::shed(class));
+        let told = told(&format!("limiter_shed_total{{priority={priority}}}"));
+        assert_eq!(told.to_string(), (class + 1).to_string(), "{priority}");
+    }
+    limiter_core::__private::shed(4);
+}
+
 #[cfg(feature = "book")]
 #[tokio::test]
 async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {

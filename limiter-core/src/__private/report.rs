@@ -183,6 +183,11 @@ pub fn forwarded_unread() {
     observe::forwarded_unread();
 }
 
+/// Counts a request that a layer has shed, by the number of its class, the lowest first.
+pub fn shed(class: usize) {
+    observe::shed(class);
+}
+
 fn is_due(next: &AtomicU64, now: Duration) -> bool {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let due = next.load(Ordering::Relaxed);

@@ -308,6 +308,23 @@ pub(crate) fn forwarded_unread() {
     }
 }
 
+/// Counts a request that was shed, by the number of its class, the lowest first.
+pub(crate) fn shed(class: usize) {
+    const CLASSES: [&str; 4] = ["sheddable", "normal", "high", "critical"];
+    static COUNTERS: [Late<Counter>; CLASSES.len()] = [const { Late::new() }; _];
+    let (Some(late), Some(label)) = (COUNTERS.get(class), CLASSES.get(class)) else {
+        return;
+    };
+    let counter = late.get(|recorder| {
+        describe_counter(recorder, names::SHED);
+        let labels = vec![Label::from_static_parts("priority", label)];
+        recorder.register_counter(&Key::from_parts(names::SHED, labels), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(1);
+    }
+}
+
 /// A call that waits, for as long as this is held.
 #[derive(Debug)]
 #[must_use = "the call waits for as long as this is held"]
