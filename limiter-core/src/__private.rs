@@ -35,7 +35,7 @@ pub use policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, unspelled_window,
 };
-pub use report::{Reporter, Seldom, forwarded_unread};
+pub use report::{Reporter, Seldom, SeldomEach, forwarded_unread, shed};
 pub use settle::Settlement;
 
 use std::task::Poll;
@@ -281,7 +281,7 @@ fn guilty<'a>(rejection: &Rejection, mut asked: impl Iterator<Item = (usize, &'a
         Rejection::NeverFits { policy, cost, .. } => asked.find(|(_, entry)| {
             entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
         }),
-        Rejection::Forbidden { policy } => {
+        Rejection::Forbidden { policy, .. } => {
             asked.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == policy))
         }
         _ => rejection.decision().and_then(|denied| {

@@ -191,15 +191,19 @@ impl Decision {
     /// [`Rejection::Limited`] with the whole decision, [`Rejection::Unavailable`] when it denies because the store is
     /// out ([`Origin::FailedClosed`]), or [`Rejection::Forbidden`] when a list does ([`Origin::KeyList`]).
     pub fn require(self) -> Result<Allowed, Rejection> {
-        match self.store_error {
+        match &self.store_error {
             _ if self.allowed => Ok(Allowed(self)),
             _ if self.origin == Origin::KeyList => Err(Rejection::Forbidden {
                 policy: self
                     .denied_by()
                     .map_or_else(String::new, |limit| limit.policy().name().to_owned()),
+                decision: Box::new(self),
             }),
             // Denied because the store is out: no limit was reached.
-            Some(error) if self.origin == Origin::FailedClosed => Err(Rejection::Unavailable(*error)),
+            Some(error) if self.origin == Origin::FailedClosed => {
+                let error = StoreError::clone(error);
+                Err(Rejection::Unavailable(error.denying(self)))
+            }
             _ => Err(Rejection::Limited(Box::new(self))),
         }
     }

@@ -59,6 +59,7 @@ impl Rejection {
     #[must_use]
     pub fn client_message(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
+            Self::Forbidden { .. } => "the request is not permitted",
             _ if self.is_of_concurrency() => "too many requests at once",
             Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } => {
                 return match self.retry_after_seconds() {
@@ -69,7 +70,6 @@ impl Rejection {
             }
             Self::NeverFits { .. } => "the request costs more than is ever admitted",
             Self::Unavailable(_) => "the rate limiter is unavailable",
-            Self::Forbidden { .. } => "the request is not permitted",
             Self::NotConfigured { .. } => "no rate limit is configured for the request",
             Self::Config(_) => "the rate limiter is misconfigured",
         })

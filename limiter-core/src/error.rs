@@ -2,8 +2,10 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
+
+use crate::decision::Decision;
 
 /// A value that cannot be used, named, with what was expected in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +26,12 @@ pub enum ConfigError {
         expected: String,
     },
     /// Limits of one decision lie in different groups, so no cluster could decide them atomically.
+    ///
+    /// The groups themselves are not told: without one it is the key, and keys do not belong into a log.
     DifferentGroups {
-        /// The group of the first limit (its key, where no group was given).
+        /// The name of the first limit's policy.
         first: String,
-        /// The group that differs from it.
+        /// The name of the policy whose limit lies in another group than that.
         other: String,
     },
     /// One decision names the same policy with the same key twice.
@@ -52,6 +56,15 @@ impl ConfigError {
             expected: expected.into(),
         }
     }
+
+    /// The same of what a call says for this policy. An error of the policy's own keeps its words.
+    #[must_use]
+    pub(crate) fn for_policy(mut self, policy: &str) -> Self {
+        if let Self::Invalid { expected, .. } = &mut self {
+            *expected = format!("{expected}, for policy `{}`", Bounded(policy));
+        }
+        self
+    }
 }
 
 impl fmt::Display for ConfigError {
@@ -63,8 +76,9 @@ impl fmt::Display for ConfigError {
             }
             Self::DifferentGroups { first, other } => write!(
                 f,
-                "limits decided together must share a group: `{}` and `{}` differ, expected the same key, \
-                 or the same group for all of them: `group = …` in every attribute, `Key::in_group` by hand",
+                "limits decided together must share a group, and those of policies `{}` and `{}` do not: expected the same key, \
+                 or the same group for all of them (`group = …` in every attribute, `Key::in_group` by hand), or a limiter \
+                 that is `standalone_only()`",
                 Bounded(first),
                 Bounded(other)
             ),
@@ -94,20 +108,22 @@ impl From<Infallible> for ConfigError {
     }
 }
 
-/// Shows at most 120 characters of a value, so that hostile input cannot flood a log.
+/// Shows at most 120 characters of a value in one line, so that hostile input can neither flood a log nor forge lines of it.
 struct Bounded<'a>(&'a str);
 
 impl fmt::Display for Bounded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 120;
+        for character in self.0.chars().take(SHOWN) {
+            if character.is_control() {
+                write!(f, "{}", character.escape_default())?;
+            } else {
+                f.write_char(character)?;
+            }
+        }
         match self.0.char_indices().nth(SHOWN) {
-            None => f.write_str(self.0),
-            Some((end, _)) => write!(
-                f,
-                "{}… ({} bytes)",
-                self.0.get(..end).unwrap_or_default(),
-                self.0.len()
-            ),
+            None => Ok(()),
+            Some(_) => write!(f, "… ({} bytes)", self.0.len()),
         }
     }
 }
@@ -123,6 +139,8 @@ pub struct StoreError {
     source: Option<Arc<dyn Error + Send + Sync>>,
     /// It came before anything was sent.
     unsent: bool,
+    /// The decision that denies the call because of it, where the policy says so.
+    denial: Option<Box<Decision>>,
 }
 
 /// The cases of a [`StoreError`].
@@ -133,7 +151,7 @@ pub enum StoreErrorKind {
     Timeout,
     /// No connection, or it broke. A call that was sent may have been charged.
     Connection,
-    /// The server was not asked, since it left recent calls without an answer. Nothing was charged.
+    /// The server was not asked, since recent calls got no answer from it. Nothing was charged.
     CircuitOpen,
     /// As many calls were on their way to the server, or waited for permits, as may. Nothing was charged.
     Overloaded,
@@ -160,7 +178,18 @@ impl StoreError {
             detail: detail.into(),
             source: None,
             unsent: false,
+            denial: None,
         }
+    }
+
+    /// The same error as the reason of this denial.
+    pub(crate) fn denying(mut self, denial: Decision) -> Self {
+        self.denial = Some(Box::new(denial));
+        self
+    }
+
+    pub(crate) fn denial(&self) -> Option<&Decision> {
+        self.denial.as_deref()
     }
 
     /// The same error of a call of which nothing was sent.
@@ -191,7 +220,6 @@ impl StoreError {
     }
 
     /// The error with its causes, for a line of a log.
-    #[cfg(feature = "redis")]
     pub(crate) fn with_causes(&self) -> impl fmt::Display {
         let (mut told, mut cause) = (self.detail.to_string(), self.source());
         while let Some(error) = cause {
@@ -203,6 +231,17 @@ impl StoreError {
             cause = error.source();
         }
         told
+    }
+
+    /// The same error, which tells its causes itself: for those who show an error by its text alone.
+    #[cfg(feature = "redis")]
+    pub(crate) fn in_one_line(self) -> Self {
+        let detail = self.with_causes().to_string().into();
+        Self {
+            detail,
+            source: None,
+            ..self
+        }
     }
 
     /// Whether the call may have been charged although no answer came.
@@ -244,7 +283,6 @@ impl Error for StoreError {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "redis")]
     #[test]
     fn a_cause_that_an_error_tells_itself_is_told_once() {
         let refused = || std::io::Error::other("connection refused");
@@ -264,5 +302,10 @@ mod tests {
         let error = ConfigError::invalid("key", "x".repeat(100_000), "fewer bytes");
         assert!(error.to_string().len() < 300);
         assert!(error.to_string().contains("100000 bytes"));
+        let error = ConfigError::invalid("amount", "1\nERROR forged\u{1b}[0m", "a number");
+        assert_eq!(
+            error.to_string(),
+            r"amount is `1\nERROR forged\u{1b}[0m`, expected a number"
+        );
     }
 }

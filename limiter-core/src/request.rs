@@ -117,7 +117,7 @@ impl<'a> Request<'a> {
                 && !any_groups
                 && first.tag() != limit.tag()
             {
-                let (first, other) = (first.tag().to_owned(), limit.tag().to_owned());
+                let (first, other) = (first.policy.name().to_owned(), limit.policy.name().to_owned());
                 return Err(Rejection::Config(ConfigError::DifferentGroups { first, other }));
             }
             if limits.iter().any(|earlier| earlier.identity == limit.identity) {
@@ -264,7 +264,7 @@ fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {
         (Cost::Other(cost), _) => match **cost {
             // More than 64 bits hold.
             Ok(cost) => Err(never_fits(policy, cost)),
-            Err(ref error) => Err(Rejection::Config(error.clone())),
+            Err(ref error) => Err(Rejection::Config(error.clone().for_policy(policy.name()))),
         },
     }
 }

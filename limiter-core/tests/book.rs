@@ -133,7 +133,7 @@ fn a_quota_without_its_policy_is_refused() {
     );
     assert_eq!(
         told(Override::new(bucket("p", 1, 1), "k")),
-        "override is `k of p (token bucket: 1, refilled at 1/s)`, expected numbers for p (funnel: 2, drained at 1/s)"
+        "override is `p (token bucket: 1, refilled at 1/s)`, expected numbers for p (funnel: 2, drained at 1/s)"
     );
 }
 

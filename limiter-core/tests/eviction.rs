@@ -3,51 +3,11 @@
 
 mod support;
 
-use std::fmt;
-use std::sync::{Arc, Mutex};
-
 use limiter_core::Limiter;
 use limiter_testing::{RedisCluster, RedisServer};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
 
+use support::log::Warnings;
 use support::namespace;
-
-/// Keeps the warnings that are logged.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push_str(&format!("{field}={value:?} "));
-    }
-}
 
 /// What is said while a limiter becomes ready, twice.
 async fn said(limits: Limiter) -> Vec<String> {
@@ -56,8 +16,7 @@ async fn said(limits: Limiter) -> Vec<String> {
     for _ in 0..2 {
         limits.ready().await.unwrap();
     }
-    let said = warnings.0.lock().unwrap();
-    said.clone()
+    warnings.all()
 }
 
 fn server(maxmemory: &str, policy: &str) -> RedisServer {

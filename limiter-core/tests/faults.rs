@@ -5,6 +5,8 @@ mod support;
 
 #[path = "faults/beside.rs"]
 mod beside;
+#[path = "faults/told.rs"]
+mod told;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};

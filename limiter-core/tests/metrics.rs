@@ -186,20 +186,27 @@ async fn what_an_outage_makes_of_answers_is_told() {
         (OnStoreFailure::Deny, "denied", "failed_closed"),
         (OnStoreFailure::Error, "error", "none"),
     ];
+    let policy = |answer| {
+        let policy = Policy::token_bucket(format!("out: {answer:?}"));
+        let policy = policy.capacity(5).rate(1).on_store_failure(answer);
+        policy.build().unwrap()
+    };
     for (answer, outcome, origin) in answers {
         let (errors, seconds) = (
             "limiter_store_errors_total{kind=connection}",
             format!("limiter_decision_seconds{{origin={origin}}}"),
         );
         let before = (told(errors), told(&seconds));
-        let name = format!("out: {answer:?}");
-        let policy = Policy::token_bucket(&name)
-            .capacity(5)
-            .rate(1)
-            .on_store_failure(answer);
-        let _ = limits.check(&policy.build().unwrap(), KEY).await;
-        assert_counted(&name, &[(outcome, origin, 1.0)]);
+        let policy = policy(answer);
+        let _ = limits.check(&policy, KEY).await;
+        assert_counted(policy.name(), &[(outcome, origin, 1.0)]);
         assert!(told(errors) > before.0 && told(&seconds) > before.1, "{answer:?}");
+    }
+    // A call that would wait is answered alike.
+    for (answer, outcome, origin) in answers {
+        let policy = policy(answer);
+        let _ = limits.acquire(&policy, KEY).up_to(secs(1)).await;
+        assert_counted(policy.name(), &[(outcome, origin, 2.0)]);
     }
 }
 
@@ -402,6 +409,20 @@ fn requests_that_say_in_vain_that_they_were_forwarded_are_counted() {
     limiter_core::__private::forwarded_unread();
     limiter_core::__private::forwarded_unread();
     assert_eq!(told("limiter_forwarded_unread_total{}"), 2.0);
+}
+
+#[test]
+fn requests_that_are_shed_are_counted_by_their_class() {
+    recorded();
+    for (class, priority) in ["sheddable", "normal", "high", "critical"]
+        .into_iter()
+        .enumerate()
+    {
+        (0..=class).for_each(|_| limiter_core::__private::shed(class));
+        let told = told(&format!("limiter_shed_total{{priority={priority}}}"));
+        assert_eq!(told.to_string(), (class + 1).to_string(), "{priority}");
+    }
+    limiter_core::__private::shed(4);
 }
 
 #[cfg(feature = "book")]

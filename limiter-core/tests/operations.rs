@@ -253,7 +253,8 @@ fn values_of_labels_are_those_of_the_code() {
     for (label, until) in [
         ("outcome", "\n`origin`"),
         ("origin", "\n`kind`"),
-        ("kind", "\n\n"),
+        ("kind", "\n`priority`"),
+        ("priority", "\n\n"),
     ] {
         let (_, values) = PAGE.split_once(&format!("\n`{label}`: ")).unwrap();
         let (values, _) = values.split_once(until).unwrap();
@@ -268,7 +269,7 @@ fn values_of_labels_are_those_of_the_code() {
             .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
             && !value.is_empty()
     });
-    let labels = ["policy", "outcome", "origin", "kind", "redis", "book"];
+    let labels = ["policy", "outcome", "origin", "kind", "priority", "redis", "book"];
     for value in values.filter(|value| !labels.contains(value)) {
         assert!(PAGE.contains(&format!("`{value}`")), "`{value}` is told");
     }

@@ -65,6 +65,7 @@ impl Limits {
 
     /// Those of a layer that is called so in the log.
     pub(crate) fn of(layer: &'static str, limiter: Limiter, tier: Tier) -> Self {
+        let reporter = Reporter::of_layer(layer, tier.policies.iter().filter_map(Which::name));
         Self {
             limiter,
             policies: tier.policies,
@@ -72,7 +73,7 @@ impl Limits {
             shows_decisions: false,
             waits: None,
             settle: None,
-            reporter: Arc::new(Reporter::new(layer)),
+            reporter: Arc::new(reporter),
             responder: Responder::default(),
         }
     }

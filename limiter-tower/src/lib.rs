@@ -85,11 +85,16 @@
 //! | blocked by a penalty | 429 | RESOURCE_EXHAUSTED | until the block ends, or the limit has room, if that is later |
 //! | denied, and the policy degrades | the inner response | the inner response | |
 //! | denied by a list of keys | 403 | PERMISSION_DENIED | none: waiting never helps |
+//! | a [wait](RateLimitLayer::wait_up_to) that is over | 429 | RESOURCE_EXHAUSTED | as limited; none where nobody was asked |
+//! | as many wait as the layer lets wait ([`at_most_waiting`](RateLimitLayer::at_most_waiting)) | 429 | RESOURCE_EXHAUSTED | after those before it |
+//! | as many wait as the limiter lets wait ([`max_waiting`](limiter_core::InProcessBuilder::max_waiting)) | 503 | UNAVAILABLE | none: nobody knows |
 //! | a cost above the policy's quota | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
 //! | the store is out, the policy says `Local` (the default) | as its share says: the inner response, or 429 | the same | as limited |
 //! | the store is out, the policy says `Allow` | the inner response | the inner response | |
 //! | the store is out, the policy says `Deny` or `Error` | 503 | UNAVAILABLE | none: nobody knows |
-//! | a cost that cannot be used | 500 | INTERNAL | none |
+//! | the limiter was [shut down](limiter_core::Limiter::shutdown) | 503 | UNAVAILABLE | none |
+//! | a cost that cannot be used, limits in different groups | 500 | INTERNAL | none |
+//! | no policy by that name, and the limiter [denies](limiter_core::OnNotConfigured::Deny) such calls | 500 | FAILED_PRECONDITION | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
 //! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the policies that deny. Responses to

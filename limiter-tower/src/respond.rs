@@ -159,11 +159,13 @@ impl Responder {
             Protocol::Http => self.rejected_in_http(&rejection),
             Protocol::Grpc { content_type } => grpc::rejected(content_type.clone(), &rejection, &self.domain),
         };
-        if let Some(told) = rejection
-            .decision()
+        let told = rejection.decision().and_then(|decision| match &rejection {
+            // What a list says is no quota.
+            Rejection::Forbidden { .. } => Told::new(None, self.told_origin(decision)),
             // What is denied says for its own cost when it fits, and of what is denied with it nothing was taken.
-            .and_then(|decision| self.told(decision, &Costs::ONE, protocol))
-        {
+            _ => self.told(decision, &Costs::ONE, protocol),
+        });
+        if let Some(told) = told {
             told.write(response.headers_mut());
         }
         if let Some(hook) = &self.hook {

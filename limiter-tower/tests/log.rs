@@ -6,9 +6,10 @@ mod support;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use limiter_core::{Rejection, token_limiter, with_limiter};
-use limiter_tower::RateLimitLayer;
+use http::Request;
+use limiter_core::{Key, Limiter, Policy, PolicyBook, Rejection, token_limiter, with_limiter};
 use limiter_tower::key::{self, ExtractKey};
+use limiter_tower::{RateLimitLayer, Terms};
 use tower::{Layer, ServiceExt};
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -97,7 +98,7 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
         "{of_the_layer:?}"
     );
 
-    with_limiter(limits, async {
+    with_limiter(limits.clone(), async {
         for _ in 0..3 {
             assert_eq!(costly(-1).await, "hidden");
         }
@@ -111,6 +112,7 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
     assert_eq!(errors.about("").len(), 2, "a limit that is reached is none");
 
     keys_that_cannot_be_found_are_logged_with_what_mends_it(&errors);
+    layers_are_told_by_their_policies_and_no_key_is_told(&errors, &limits).await;
 }
 
 fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
@@ -157,4 +159,68 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
     }
     assert_eq!(errors.about("without the extension").len(), 1);
     assert_eq!(errors.about("").len(), 6, "nothing else");
+
+    // What is said of one layer hides nothing of another.
+    for _ in 0..3 {
+        let _ = key::client_ip(key::hops(3)).extract(&forwarded);
+        let _ = key::client_ip(key::hops(3)).forwarded().extract(&forwarded);
+        let _ = key::client_ip(key::hops(1)).extract(&lists("unknown"));
+        let _ = key::extension(|name: &Arc<str>| &**name).extract(&forwarded);
+    }
+    let of_clients = errors.about("without its client's address");
+    assert_eq!(of_clients.len(), 4, "{of_clients:?}");
+    for told in ["Hops(3)", "header=forwarded", "names no address"] {
+        assert!(of_clients.concat().contains(told), "{of_clients:?}");
+    }
+    assert_eq!(errors.about("without the extension").len(), 2);
+}
+
+/// Which of several layers it is, and never whose request.
+async fn layers_are_told_by_their_policies_and_no_key_is_told(errors: &Errors, limits: &Limiter) {
+    const KEY: &str = "sk_live_4711";
+    let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
+    let book = PolicyBook::new().with(policy("named"));
+    let of_the_book = Limiter::in_process().book(&book).build();
+    let by_key = || key::header("x-api-key");
+
+    let several = RateLimitLayer::new(limits, [policy("first"), policy("second")]);
+    let several = several.key(by_key()).cost(-1).layer(Strict::default());
+    let named = RateLimitLayer::named(&of_the_book, "named")
+        .key(by_key())
+        .cost(-1);
+    let named = named.layer(Strict::default());
+    let (user, all) = (policy("user"), policy("all"));
+    let groups = RateLimitLayer::by(limits, move |request: &Request<String>| {
+        let key = request.headers()["x-api-key"].to_str().unwrap().to_owned();
+        Terms::new(&user, key).and(Terms::new(&all, Key::shared()))
+    });
+    let groups = groups.layer(Strict::default());
+    let found = policy("found");
+    let costs = RateLimitLayer::by(limits, move |request: &Request<String>| {
+        let key = request.headers()["x-api-key"].to_str().unwrap().to_owned();
+        Terms::new(&found, key).cost("many")
+    });
+    let costs = costs.layer(Strict::default());
+    for _ in 0..3 {
+        let asked = [
+            several.clone().oneshot(request(KEY)).await,
+            named.clone().oneshot(request(KEY)).await,
+            groups.clone().oneshot(request(KEY)).await,
+            costs.clone().oneshot(request(KEY)).await,
+        ];
+        for response in asked {
+            assert_eq!(response.unwrap().status(), 500);
+        }
+    }
+    for told in [
+        "place=RateLimitLayer of `first`, `second`",
+        "place=RateLimitLayer of `named`",
+        "share a group, and those of policies `user` and `all` do not",
+        "`standalone_only()`",
+        "with at most three decimals, for policy `found`",
+    ] {
+        let said = errors.about(told);
+        assert_eq!(said.len(), 1, "{told}: {:?}", errors.about("place="));
+    }
+    assert!(errors.about(KEY).is_empty(), "{:?}", errors.about(KEY));
 }

@@ -103,6 +103,10 @@ async fn an_outage_is_answered_within_the_deadline_as_the_policy_says() {
         let denied = response(OnStoreFailure::Deny).await;
         assert_eq!(denied.status(), 503, "no limit was reached");
         assert!(!denied.headers().contains_key("retry-after"));
+        assert_eq!(
+            denied.extensions().get::<Decision>().map(Decision::origin),
+            Some(Origin::FailedClosed)
+        );
     }
 }
 

@@ -103,6 +103,9 @@ impl Entry {
     }
 
     pub(super) fn ask(&self) -> Result<Ask<'_>, Rejection> {
-        Ok(Ask::new(self.policy()?, &self.key).cost(self.cost.clone()?))
+        let policy = self.policy()?;
+        let cost = self.cost.clone();
+        let cost = cost.map_err(|error| error.for_policy(policy.name()))?;
+        Ok(Ask::new(policy, &self.key).cost(cost))
     }
 }

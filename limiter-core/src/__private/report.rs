@@ -1,11 +1,13 @@
 //! What only the program's author can mend stands in the log, whatever the caller is told.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::LazyLock;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::decision::Rejection;
+use crate::decision::{Decision, Rejection};
 use crate::error::StoreErrorKind;
 use crate::observe;
 
@@ -13,7 +15,7 @@ use crate::observe;
 #[derive(Debug)]
 pub struct Reporter {
     /// Where the limit stands.
-    place: &'static str,
+    place: Cow<'static, str>,
     /// Milliseconds from `START` until the next one may be logged.
     next: AtomicU64,
     /// The same of permits that could not be given back.
@@ -24,9 +26,21 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 const INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reporter {
-    /// For one annotated function, or one layer.
+    /// For one annotated function.
     #[must_use]
     pub const fn new(place: &'static str) -> Self {
+        Self::at(Cow::Borrowed(place))
+    }
+
+    /// For one layer, which its policies tell from the others; those that it finds for each request are named with the cause.
+    pub fn of_layer<'a>(layer: &str, policies: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::at(Cow::Owned(match Quoted::of(policies) {
+            Quoted(none) if none.is_empty() => layer.to_owned(),
+            policies => format!("{layer} of {policies}"),
+        }))
+    }
+
+    const fn at(place: Cow<'static, str>) -> Self {
         Self {
             place,
             next: AtomicU64::new(0),
@@ -44,7 +58,7 @@ impl Reporter {
         };
         if is_due(&self.next, START.elapsed()) {
             tracing::error!(
-                place = self.place,
+                place = %self.place,
                 %cause,
                 "a rate limit is misconfigured, so its calls are rejected; said once in ten seconds at most"
             );
@@ -55,8 +69,8 @@ impl Reporter {
     pub(super) fn not_given_back(&self, error: &Rejection) {
         if is_due(&self.next_kept, START.elapsed()) {
             tracing::warn!(
-                place = self.place,
-                %error,
+                place = %self.place,
+                error = %Caused(error),
                 "a call that does not count stays charged, since its permits could not be given back; said once in ten \
                  seconds at most"
             );
@@ -64,14 +78,44 @@ impl Reporter {
     }
 
     /// Logs that what a call came to could not be settled: it stays charged at its estimate.
-    pub(super) fn not_settled(&self, error: &Rejection) {
+    pub(super) fn not_settled(&self, decision: &Decision, error: &Rejection) {
         if is_due(&self.next_kept, START.elapsed()) {
+            let policies = Quoted::of(decision.limits().iter().map(|limit| limit.policy().name()));
             tracing::warn!(
-                place = self.place,
-                %error,
+                place = %self.place,
+                %policies,
+                error = %Caused(error),
                 "a call stays charged at its estimate, since what it came to could not be settled; said once in ten seconds \
                  at most"
             );
+        }
+    }
+}
+
+/// Names between backticks.
+struct Quoted(String);
+
+impl Quoted {
+    fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+        Self(names.join(", "))
+    }
+}
+
+impl fmt::Display for Quoted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A rejection with its cause, in one line.
+struct Caused<'a>(&'a Rejection);
+
+impl fmt::Display for Caused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Rejection::Unavailable(error) => write!(f, "{}: {}", self.0, error.with_causes()),
+            other => other.fmt(f),
         }
     }
 }
@@ -97,9 +141,51 @@ impl Seldom {
     }
 }
 
+/// The same of what is said in several ways, each of them by itself.
+#[derive(Debug)]
+pub struct SeldomEach(Mutex<Vec<(u64, Duration)>>);
+
+impl SeldomEach {
+    /// Of more than this that were said in ten seconds, none is said.
+    const MOST: usize = 16;
+
+    /// For one event.
+    #[expect(
+        clippy::new_without_default,
+        reason = "it stands in a static, for which it is const"
+    )]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Whether it may be logged now in this way: by what its fields say, which a client has no part in. It counts as logged then.
+    pub fn is_due(&self, way: &impl Hash) -> bool {
+        self.is_due_at(START.elapsed(), way)
+    }
+
+    fn is_due_at(&self, now: Duration, way: &impl Hash) -> bool {
+        let mut hasher = DefaultHasher::new();
+        way.hash(&mut hasher);
+        let way = hasher.finish();
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.retain(|(_, until)| *until > now);
+        if said.len() >= Self::MOST || said.iter().any(|(other, _)| *other == way) {
+            return false;
+        }
+        said.push((way, now + INTERVAL));
+        true
+    }
+}
+
 /// Counts a request that says it was forwarded, and is limited by the peer's address.
 pub fn forwarded_unread() {
     observe::forwarded_unread();
+}
+
+/// Counts a request that a layer has shed, by the number of its class, the lowest first.
+pub fn shed(class: usize) {
+    observe::shed(class);
 }
 
 fn is_due(next: &AtomicU64, now: Duration) -> bool {
@@ -124,5 +210,16 @@ mod tests {
         assert!(!due(0) && !due(9_999));
         assert!(due(10_000));
         assert!(!due(10_001) && due(25_000));
+    }
+
+    #[test]
+    fn what_is_said_in_one_way_hides_no_other_and_the_ways_are_bounded() {
+        let seldom = SeldomEach::new();
+        let due = |seconds, way: usize| seldom.is_due_at(Duration::from_secs(seconds), &way);
+        assert!(due(0, 1) && due(5, 2) && !due(9, 1) && due(10, 1) && !due(14, 2));
+        let said = (0..100_usize).filter(|way| due(20, *way)).count();
+        assert_eq!(said, SeldomEach::MOST);
+        assert!(seldom.0.lock().unwrap().len() <= SeldomEach::MOST);
+        assert!(due(30, 99), "those of before are forgotten");
     }
 }

@@ -53,8 +53,8 @@ impl Settlement {
         } = self;
         let runtime = Handle::try_current().ok().or(runtime);
         let actuals = actuals.into_iter().collect();
-        reservation.settle_in(runtime.as_ref(), actuals, move |rejection| {
-            reporter.not_settled(&rejection);
+        reservation.settle_in(runtime.as_ref(), actuals, move |charged, rejection| {
+            reporter.not_settled(charged, &rejection);
         })
     }
 }

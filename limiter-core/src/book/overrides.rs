@@ -136,7 +136,7 @@ impl PolicyBook {
                 true => format!("a window that can begin as those of {base} do, or be aligned itself"),
                 false => format!("numbers for {base}"),
             };
-            return Err(ConfigError::invalid("override", own, expected));
+            return Err(ConfigError::invalid("override", own.policy(), expected));
         }
         if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
             let over = pages.code().forget_overrides_until(Clock::System.calendar());

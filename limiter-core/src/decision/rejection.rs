@@ -50,6 +50,8 @@ pub enum Rejection {
     Forbidden {
         /// The policy's name.
         policy: String,
+        /// The denial, by [`Origin::KeyList`](crate::Origin::KeyList).
+        decision: Box<Decision>,
     },
     /// A value computed at run time cannot be used: a cost, a key, a group.
     Config(ConfigError),
@@ -68,12 +70,15 @@ impl Rejection {
         }
     }
 
-    /// The denial behind this rejection, where there is one.
+    /// The denial behind this rejection, where there is one: by a limit, by a list of keys, or because the store is out and the
+    /// policy says [`Deny`](crate::OnStoreFailure::Deny), of which the [origin](Decision::origin) tells.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         match self {
             Self::Limited(decision) => Some(decision),
             Self::TimedOut { decision, .. } => decision.as_deref(),
+            Self::Forbidden { decision, .. } => Some(decision),
+            Self::Unavailable(error) => error.denial(),
             _ => None,
         }
     }
@@ -123,7 +128,7 @@ impl fmt::Display for Rejection {
                 write!(f, "the peer asked for a pause, retry after {retry_after:?}")
             }
             Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
-            Self::Forbidden { policy } => write!(f, "policy `{policy}` denies the key"),
+            Self::Forbidden { policy, .. } => write!(f, "policy `{policy}` denies the key"),
             Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),
             Self::Unavailable(error) => f.write_str(match error.kind() {
                 StoreErrorKind::ShutDown => "the rate limiter was shut down",

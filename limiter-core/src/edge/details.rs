@@ -134,6 +134,8 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::{Decision, Origin};
+    use crate::units::Timestamp;
 
     #[test]
     fn numbers_and_texts_are_written_as_protobuf_says() {
@@ -159,6 +161,7 @@ mod tests {
         assert_eq!(whole_millis(Duration::from_secs(30 * 86_400)), None);
         let forbidden = Rejection::Forbidden {
             policy: String::new(),
+            decision: Box::new(Decision::unasked(Origin::KeyList, Timestamp::default())),
         };
         assert_eq!(retry_pushback_ms(&forbidden), Some(-1));
         let unknown = Rejection::NotConfigured {

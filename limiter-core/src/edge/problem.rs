@@ -59,9 +59,11 @@ impl Rejection {
         problem(kind, title, self.http_status(), &self.client_message(), names)
     }
 
-    /// The policies that deny.
+    /// The policies whose limits deny.
     pub(crate) fn violated(&self) -> Vec<&Policy> {
         match self {
+            // By a list, and clients are not told of which policy.
+            Self::Forbidden { .. } => Vec::new(),
             Self::NeverFits { policy, .. } => vec![policy],
             _ => self
                 .decision()
@@ -121,6 +123,7 @@ fn push_string(json: &mut String, text: &str) {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::decision::Origin;
     use crate::error::ConfigError;
     use crate::limiter::Limiter;
     use serde_json::{Value, json};
@@ -166,13 +169,20 @@ mod tests {
         assert_eq!(problem["violated-policies"], json!(["bu\"rst"]));
     }
 
-    #[test]
-    fn what_is_no_limits_fault_has_no_type_and_says_nothing_of_the_inside() {
-        let forbidden = parsed(&Rejection::Forbidden {
-            policy: "secret".into(),
-        });
+    #[tokio::test]
+    async fn what_is_no_limits_fault_has_no_type_and_says_nothing_of_the_inside() {
+        let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+        let listed = Policy::concurrency("secret")
+            .max(1)
+            .deny_keys(["ann"])
+            .build()
+            .unwrap();
+        let forbidden = limits.enter(&listed, "ann").await.unwrap_err();
+        assert_eq!(forbidden.decision().map(Decision::origin), Some(Origin::KeyList));
+        let details = crate::edge::details::grpc_status_details(&forbidden, "d");
+        assert!(!String::from_utf8_lossy(&details).contains("secret"));
         assert_eq!(
-            forbidden,
+            parsed(&forbidden),
             json!({"type": "about:blank", "title": "Forbidden", "status": 403, "detail": "the request is not permitted"})
         );
         let error = ConfigError::invalid("cost", "-1", "more than secret");

@@ -15,7 +15,8 @@ impl Limiter {
     /// # Errors
     ///
     /// [`StoreError`] when a node cannot be reached within five seconds, takes no writes, or does not permit what the scripts
-    /// call, which is tried on keys `namespace|{ready}|…` that are deleted again. It may be called again.
+    /// call, which is tried on keys `namespace|{ready}|…` that are deleted again. Its text says why, so it has no
+    /// [`source`](std::error::Error::source). It may be called again.
     ///
     /// # Cancel safety
     ///
@@ -26,7 +27,9 @@ impl Limiter {
             Backend::Memory(store) => store.ready().await,
             #[cfg(feature = "redis")]
             // Once in a program's life: it need not make the caller's future large.
-            Backend::Redis(guard) => Box::pin(guard.ready(PATIENCE)).await,
+            Backend::Redis(guard) => Box::pin(guard.ready(PATIENCE))
+                .await
+                .map_err(StoreError::in_one_line),
         }
         .inspect(|()| tracing::debug!(within = ?PATIENCE, "ready"))
     }

@@ -45,6 +45,10 @@ pub(crate) fn not_configured() {}
 
 #[inline]
 pub(crate) fn forwarded_unread() {}
+
+#[inline]
+pub(crate) fn shed(_: usize) {}
+
 #[cfg(feature = "book")]
 #[inline]
 pub(crate) fn book_refused(_: &'static str) {}

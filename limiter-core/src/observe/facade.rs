@@ -239,15 +239,14 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => Outcome::Denied,
         Rejection::TimedOut { .. } => Outcome::TimedOut,
         Rejection::NeverFits { .. } | Rejection::Config(_) => Outcome::Invalid,
+        // As where nobody waits for what the policy answers.
+        Rejection::Unavailable(_) if rejection.decision().is_some() => Outcome::Denied,
         Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => Outcome::Error,
     };
-    let origin = match rejection {
-        Rejection::Forbidden { .. } => Some(Origin::KeyList),
-        _ => rejection.decision().map(Decision::origin),
-    };
+    let origin = rejection.decision().map(Decision::origin);
     // Of several policies one forbids, and the others were not asked.
     let has_part = |policy: &&Policy| match rejection {
-        Rejection::Forbidden { policy: by } => policy.name() == by,
+        Rejection::Forbidden { policy: by, .. } => policy.name() == by,
         _ => true,
     };
     policies
@@ -303,6 +302,23 @@ pub(crate) fn forwarded_unread() {
     let counter = COUNTER.get(|recorder| {
         describe_counter(recorder, names::FORWARDED_UNREAD);
         recorder.register_counter(&Key::from_static_name(names::FORWARDED_UNREAD), &METADATA)
+    });
+    if let Some(counter) = counter {
+        counter.increment(1);
+    }
+}
+
+/// Counts a request that was shed, by the number of its class, the lowest first.
+pub(crate) fn shed(class: usize) {
+    const CLASSES: [&str; 4] = ["sheddable", "normal", "high", "critical"];
+    static COUNTERS: [Late<Counter>; CLASSES.len()] = [const { Late::new() }; _];
+    let (Some(late), Some(label)) = (COUNTERS.get(class), CLASSES.get(class)) else {
+        return;
+    };
+    let counter = late.get(|recorder| {
+        describe_counter(recorder, names::SHED);
+        let labels = vec![Label::from_static_parts("priority", label)];
+        recorder.register_counter(&Key::from_parts(names::SHED, labels), &METADATA)
     });
     if let Some(counter) = counter {
         counter.increment(1);

@@ -13,6 +13,8 @@ pub(super) const STORE_ERRORS: &str = "limiter_store_errors_total";
 pub(super) const NOT_CONFIGURED: &str = "limiter_not_configured_total";
 /// Counter: requests whose forwarding headers the key does not read.
 pub(super) const FORWARDED_UNREAD: &str = "limiter_forwarded_unread_total";
+/// Counter: requests that were shed, by how much they matter.
+pub(super) const SHED: &str = "limiter_shed_total";
 /// Gauge: calls that wait for a permit.
 pub(super) const WAITING: &str = "limiter_waiting_calls";
 /// Counter: looks at a text of the policy book that is refused, by source.
@@ -61,6 +63,7 @@ fn help(name: &str) -> &'static str {
         WAITING => "Calls that wait for a permit",
         NOT_CONFIGURED => "Calls that asked for a policy that is not configured, or not for their app",
         FORWARDED_UNREAD => "Requests limited by the peer's address though they say that they were forwarded",
+        SHED => "Requests shed since too many were in flight, by priority",
         #[cfg(feature = "book")]
         BOOK_REFUSED => "Looks at a policy book that is refused, so that its last policies stay, by source",
         #[cfg(all(feature = "book", feature = "redis"))]

@@ -31,13 +31,16 @@ impl<'a> InFlight<'a> {
         };
         let cost = match cost {
             Cost::Thousandths(cost) => Amount::from_thousandths(cost),
-            Cost::Other(cost) => (*cost)?,
+            Cost::Other(cost) => (*cost).map_err(|error| error.for_policy(policy.name()))?,
         };
         if cost > policy.quota() {
             return Err(never_fits(policy, cost));
         }
         if !cost.is_whole() || cost > Amount::from(MOST_HELD_AT_ONCE) {
-            let expected = format!("whole permits, at most {MOST_HELD_AT_ONCE} in one call");
+            let expected = format!(
+                "whole permits, at most {MOST_HELD_AT_ONCE} in one call, for policy `{}`",
+                policy.name()
+            );
             return Err(Rejection::Config(ConfigError::invalid("cost", cost, expected)));
         }
         let key = key.bounded();

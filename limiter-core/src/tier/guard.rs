@@ -3,11 +3,11 @@
 
 mod enter;
 mod inherit;
+mod outage;
 mod punish;
 mod run;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deadline::{within, within_pinned};
@@ -29,11 +29,8 @@ use crate::policy::OnStoreFailure;
 use crate::request::{Ask, Limit, Request};
 use crate::store::Store;
 use crate::store::redis::RedisStore;
-use crate::units::{Timestamp, micros_ceil};
 use inherit::Converted;
-
-/// After so long without need of the insurance, the store is said to decide again.
-const CALM: Duration = Duration::from_secs(10);
+use outage::Outage;
 
 /// Redis, and what is answered when it has no answer.
 #[derive(Debug)]
@@ -48,8 +45,7 @@ pub(crate) struct Guard {
     converted: Converted,
     told_full: Seldom,
     untold: Denials,
-    /// When the insurance last decided, in microseconds; 0 when it was not needed lately.
-    insured_at: AtomicU64,
+    outage: Outage,
 }
 
 impl Guard {
@@ -72,7 +68,7 @@ impl Guard {
             converted: Converted::default(),
             told_full: Seldom::default(),
             untold: Denials::default(),
-            insured_at: AtomicU64::new(0),
+            outage: Outage::default(),
         }
     }
 
@@ -134,8 +130,8 @@ impl Guard {
                     let now = self.clock.now();
                     self.insurance.heard(request, &verdict, now);
                     self.replicas.keep_counting(now);
-                    self.store_decided(now);
                 }
+                self.outage.decided(|| self.clock.now());
                 self.leases.complete(request, &mut verdict, held);
                 observe::asked(started, Some(Origin::Redis));
                 return Ok(request.decision(verdict, Origin::Redis));
@@ -154,12 +150,14 @@ impl Guard {
     ) -> Result<Decision, Rejection> {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
         if !insured || !is_outage(error.kind()) {
+            self.outage.answers(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());
             observe::asked(started, answer.as_ref().ok().map(Decision::origin));
             return answer;
         }
         observe::store_failed(error.kind());
-        self.insurance_decides(&error);
+        self.outage
+            .insured(&error, self.replicas.count(), self.clock.now());
         let verdict = self.insurance.decide(request, self.replicas.count());
         let verdict = verdict.inspect_err(|error| {
             observe::store_failed(error.kind());
@@ -253,25 +251,6 @@ impl Guard {
     /// Leaves the other replicas their shares, and what was borrowed.
     pub(crate) async fn leave(&self) {
         tokio::join!(self.replicas.leave(), self.leases.leave(), self.holding.settle());
-    }
-
-    fn insurance_decides(&self, error: &StoreError) {
-        let now = self.clock.now().as_micros();
-        if self.insured_at.swap(now, Ordering::Relaxed) == 0 {
-            let (error, replicas) = (error.with_causes(), self.replicas.count());
-            tracing::warn!(%error, replicas, "Redis gave no decision; deciding in process, by this replica's share");
-        }
-    }
-
-    /// A store that answers some calls and others not is out until all are answered for a while: one event, not many.
-    fn store_decided(&self, now: Timestamp) {
-        let insured_at = self.insured_at.load(Ordering::Relaxed);
-        if insured_at != 0
-            && now.as_micros().saturating_sub(insured_at) >= micros_ceil(CALM)
-            && self.insured_at.swap(0, Ordering::Relaxed) != 0
-        {
-            tracing::info!("Redis makes all decisions again");
-        }
     }
 }
 

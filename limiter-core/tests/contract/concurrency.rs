@@ -529,7 +529,7 @@ pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: 
             .all(|permit| permit.decision().origin() == Origin::KeyList)
     );
     let bob = limits.enter(&listed, "bob").await;
-    assert!(matches!(bob, Err(Rejection::Forbidden { policy }) if policy == "listed"));
+    assert!(matches!(bob, Err(Rejection::Forbidden { policy, .. }) if policy == "listed"));
     let penalised = policy("p").penalty("1 in 1s: 1s").build();
     assert!(penalised.is_err(), "nothing counts denials of what is in flight");
 }

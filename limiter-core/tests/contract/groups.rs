@@ -31,8 +31,14 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
             .check_all([Ask::new(&grouped, "ann"), Ask::new(&window, "ann")])
             .await,
     );
-    let (first, other) = ("g".to_owned(), "ann".to_owned());
+    let (first, other) = ("grouped".to_owned(), "window".to_owned());
     assert_eq!(error, ConfigError::DifferentGroups { first, other });
+    let told = error.to_string();
+    assert!(
+        told.contains("`grouped` and `window`"),
+        "the policies are named: {told}"
+    );
+    assert!(!told.contains("ann"), "and no key: {told}");
 }
 
 /// A user's and a tenant's limit, in the tenant's group: wherever a cluster keeps it, it keeps both.

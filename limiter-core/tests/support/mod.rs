@@ -1,6 +1,7 @@
 //! What the tests share: limiters on every store, under a clock that the test moves.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod log;
 pub(crate) mod promise;
 #[cfg(feature = "metrics")]
 pub(crate) mod recorder;

@@ -218,6 +218,10 @@ impl<K> InFlightLayer<K> {
     /// [lost](limiter_core::Permit::lost), and can keep it for longer than its response: it goes back when the body has ended and
     /// the last share is dropped. Default: the permit is the layer's alone.
     ///
+    /// Of nested layers the handler finds the innermost's permit alone, whichever of them shares theirs: an extension is one of its
+    /// type. The permits of the others go back when the body has ended. So where a socket's permits of several limits are to be kept,
+    /// the handler takes all but one by [`Limiter::enter`](limiter_core::Limiter::enter) itself.
+    ///
     /// Nothing is there of a request that was admitted without one. A request that is kept or passed on keeps the permit with it.
     ///
     /// ```

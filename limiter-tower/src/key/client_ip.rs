@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use http::{Extensions, HeaderName, Request, StatusCode, header};
-use limiter_core::__private::Seldom;
+use limiter_core::__private::SeldomEach;
 
 use super::ExtractKey;
 use super::address::Prefixes;
@@ -37,7 +37,8 @@ use super::trust::{Trust, Unknown};
 /// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and left out of the key |
 /// | an IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) | the IPv4 address |
 ///
-/// What is refused is answered with 400 (INVALID_ARGUMENT), and warned of in the log at most once in ten seconds, unless
+/// What is refused is answered with 400 (INVALID_ARGUMENT), and warned of in the log at most once in ten seconds for each
+/// reason, header and trust, unless
 /// [`or_peer`](ClientIp::or_peer), [`or_refuse`](ClientIp::or_refuse) or [`or_skip`](ClientIp::or_skip) says otherwise.
 ///
 /// Of an IPv6 address the first 64 bits count, since a client may choose the others. The key is the address, or its network:
@@ -223,8 +224,8 @@ impl ClientIp {
     }
 
     fn unknown_client(&self, unknown: Unknown) -> Refusal {
-        static LOGGED: Seldom = Seldom::new();
-        if LOGGED.is_due() {
+        static LOGGED: SeldomEach = SeldomEach::new();
+        if LOGGED.is_due(&(&self.header, &self.trust, unknown)) {
             tracing::warn!(
                 header = %self.header,
                 trust = ?self.trust,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use http::{Request, StatusCode};
-use limiter_core::__private::Seldom;
+use limiter_core::__private::SeldomEach;
 use limiter_core::Key;
 
 use super::ExtractKey;
@@ -98,8 +98,8 @@ where
         match request.extensions().get::<T>() {
             Some(extension) => Answer::Key((self.part)(extension).into()),
             None => self.missing.answer(|| {
-                static LOGGED: Seldom = Seldom::new();
-                if LOGGED.is_due() {
+                static LOGGED: SeldomEach = SeldomEach::new();
+                if LOGGED.is_due(&type_name::<T>()) {
                     tracing::error!(
                         extension = type_name::<T>(),
                         "a request reached its rate limit without the extension that it is limited by; said once in ten \

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::network::IpNet;
 
 /// Which proxies are believed: made by [`hops`] or [`trusted`], for [`client_ip`](super::client_ip()).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 #[must_use = "it is to be given to `key::client_ip`"]
 pub struct Trust(Kind);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Kind {
     Hops(u8),
     Networks(Arc<[IpNet]>),
@@ -56,7 +56,7 @@ pub fn trusted(networks: impl IntoIterator<Item = IpNet>) -> Trust {
 }
 
 /// Why nobody knows who the client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unknown {
     /// The server does not tell who has connected.
     Peer,

@@ -36,6 +36,15 @@ pub enum Limit {
     Named(Box<str>),
 }
 
+impl Limit {
+    fn name(&self) -> &str {
+        match self {
+            Self::Given(policy) => policy.name(),
+            Self::Named(name) => name,
+        }
+    }
+}
+
 /// A request that may be sent, and by which policy; `None` where none is configured, and that is allowed.
 struct Allowed {
     decision: Decision,
@@ -44,6 +53,7 @@ struct Allowed {
 
 impl Peer {
     pub(super) fn new(limiter: Limiter, limit: Limit, longest_pause: Duration) -> Self {
+        let reporter = Reporter::of_layer("OutboundLayer", [limit.name()]);
         Self {
             limiter,
             limit,
@@ -51,7 +61,7 @@ impl Peer {
             wait: Duration::ZERO,
             longest_pause,
             pauses: Arc::default(),
-            reporter: Arc::new(Reporter::new("OutboundLayer")),
+            reporter: Arc::new(reporter),
         }
     }
 
@@ -206,10 +216,7 @@ impl Peer {
         let pause = asked.min(self.longest_pause);
         let now = now(&self.limiter);
         if self.pauses.begin(key.clone(), now.after(pause), now) {
-            let policy = match &self.limit {
-                Limit::Given(policy) => policy.name(),
-                Limit::Named(name) => name,
-            };
+            let policy = self.limit.name();
             tracing::debug!(policy, ?asked, ?pause, "a peer asked for a pause");
         }
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use limiter_core::__private::shed;
+
 use super::Priority;
 
 /// One thing for each class.
@@ -47,10 +49,16 @@ impl Gauge {
                 (taken < most).then_some(taken + 1)
             });
         if entered.is_err() {
-            self.shed.get(class).fetch_add(1, Ordering::Relaxed);
+            self.count_shed(class);
             return None;
         }
         Some(Place(Arc::clone(self)))
+    }
+
+    #[cold]
+    fn count_shed(&self, class: Priority) {
+        self.shed.get(class).fetch_add(1, Ordering::Relaxed);
+        shed(class as usize);
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -242,7 +242,8 @@ impl<C> ShedLayer<C> {
         self.room.gauge.in_flight()
     }
 
-    /// How many requests of a class were shed so far, for a counter.
+    /// How many requests of a class were shed so far. With the feature `metrics` of limiter-core they are counted besides in
+    /// `limiter_shed_total`, for all layers of the process together.
     #[must_use]
     pub fn shed(&self, class: Priority) -> usize {
         self.room.gauge.shed(class)

@@ -156,6 +156,37 @@ async fn an_outage_shows_in_the_extensions_alone() {
     assert_eq!(decision.origin(), Origin::FailedOpen);
 }
 
+/// What is denied without a limit having been reached says who decided as well.
+#[tokio::test]
+async fn a_denial_by_a_list_or_because_the_store_is_out_says_so() {
+    let full = limiter_core::Limiter::in_process().max_keys(0).build();
+    let policy = || Policy::token_bucket("api").capacity(1).rate(1);
+    let closed = policy().on_store_failure(limiter_core::OnStoreFailure::Deny);
+    let listed = policy().deny_keys(["ann"]);
+    let waits = Duration::from_secs(1);
+    for (policy, status, told, origin) in [
+        (closed, 503, "failed-closed;store-out", Origin::FailedClosed),
+        (listed, 403, "key-list", Origin::KeyList),
+    ] {
+        let layer =
+            by_key(policy.build().unwrap(), &full).with_origin_header(HeaderName::from_static("x-limiter"));
+        for layer in [layer.clone(), layer.wait_up_to(waits)] {
+            let denied = layer.layer(Strict::default()).oneshot(request("ann"));
+            let denied = denied.await.unwrap();
+            assert_eq!(denied.status(), status);
+            assert_eq!(denied.headers()["x-limiter"], told);
+            for absent in ["retry-after", "ratelimit", "ratelimit-policy"] {
+                assert!(!denied.headers().contains_key(absent), "{denied:?}");
+            }
+            let decision = denied.extensions().get::<Decision>().unwrap();
+            assert_eq!((decision.is_allowed(), decision.origin()), (false, origin));
+            let problem: Value = serde_json::from_str(&text(denied).await).unwrap();
+            assert_eq!(problem["type"], "about:blank");
+            assert!(problem.get("violated-policies").is_none());
+        }
+    }
+}
+
 #[tokio::test]
 async fn who_is_blocked_is_told_of_abnormal_usage() {
     let (limits, _clock) = limiter();

@@ -89,6 +89,22 @@ async fn who_is_denied_is_told_so_but_not_until_when() {
 }
 
 #[tokio::test]
+async fn a_key_that_a_list_denies_is_told_by_whom() {
+    let (limits, _clock) = limiter();
+    let policy = Policy::concurrency("flights").max(1).deny_keys(["ann"]);
+    let answers = Answers::new().with_origin_header(http::HeaderName::from_static("x-limiter"));
+    let mut service = InFlightLayer::new(&limits, policy.build().unwrap())
+        .key(key::header("x-api-key"))
+        .answers(&answers)
+        .layer(Strict::default());
+    let denied = answer(&mut service, request("ann"));
+    assert_eq!(denied.status(), StatusCode::FORBIDDEN);
+    assert_eq!(denied.headers()["x-limiter"], "key-list");
+    assert!(!denied.extensions().get::<Decision>().unwrap().is_allowed());
+    assert!(text(denied).await.contains("the request is not permitted"));
+}
+
+#[tokio::test]
 async fn answers_are_shared_with_other_layers() {
     let (limits, _clock) = limiter();
     let answers = Answers::new()

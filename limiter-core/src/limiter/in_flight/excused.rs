@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::enter::Enter;
 use super::permit::{Permit, Stand};
-use crate::decision::{Decision, Marks, Origin, Rejection};
+use crate::algorithm::{Outcome, Standing};
+use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::few::Few;
 use crate::policy::Enforcement;
 
 impl Enter<'_> {
@@ -22,12 +24,15 @@ impl Enter<'_> {
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         if policy.deny_keys().is_some_and(|list| list.denies(self.ask.key())) {
-            let policy = policy.name().to_owned();
-            return in_shadow(
-                is_enforced,
-                Rejection::Forbidden { policy },
-                unasked(Origin::KeyList),
-            );
+            let forbidden = Rejection::Forbidden {
+                policy: policy.name().to_owned(),
+                decision: Box::new(Decision {
+                    limits: Few::One(LimitOutcome::new(policy, Standing::Told(Outcome::default()))),
+                    allowed: false,
+                    ..unasked(Origin::KeyList)
+                }),
+            };
+            return in_shadow(is_enforced, forbidden, unasked(Origin::KeyList));
         }
         if policy
             .allow_keys()

@@ -34,7 +34,7 @@ impl Drop for Held {
         if let Some(grant) = self.grant.take() {
             let nothing = smallvec![crate::units::Amount::ZERO; grant.len()];
             // Whether or not it was heard, nobody is there to be told.
-            let _ = grant.settle_in(self.runtime.as_ref(), nothing, |_| ());
+            let _ = grant.settle_in(self.runtime.as_ref(), nothing, |_, _| ());
         }
     }
 }

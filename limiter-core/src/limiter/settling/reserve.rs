@@ -251,19 +251,19 @@ impl Reservation {
     }
 
     /// Settles with an amount for each limit, without anybody waiting for it: in process at once, else in a task of this runtime,
-    /// for which whoever shuts the limiter down waits. Without one it stays at its estimate. What fails is told to `failed`. Where
-    /// it is settled at once, this says how its limits stand then.
+    /// for which whoever shuts the limiter down waits. Without one it stays at its estimate. What fails is told to `failed`, with
+    /// the decision by which it was charged. Where it is settled at once, this says how its limits stand then.
     pub(crate) fn settle_in(
         self,
         runtime: Option<&Handle>,
         actuals: SmallVec<[Amount; 1]>,
-        failed: impl FnOnce(Rejection) + Send + 'static,
+        failed: impl FnOnce(&Decision, Rejection) + Send + 'static,
     ) -> Option<Settled> {
         let in_memory = self.limiter.is_in_process();
         let actuals = match self.units(&actuals) {
             Ok(actuals) => actuals,
             Err(rejection) => {
-                failed(rejection);
+                failed(&self.allowed, rejection);
                 return in_memory.then_some(Settled(self));
             }
         };
@@ -271,14 +271,14 @@ impl Reservation {
             // Nothing in memory waits.
             let settled = pin!(self.change(actuals)).poll(&mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(Err(rejection)) = settled {
-                failed(rejection);
+                failed(&self.allowed, rejection);
             }
             return Some(Settled(self));
         }
         let open = self.limiter.inner.closing.subscribe();
         let settling = async move {
             if let Err(rejection) = self.change(actuals).await {
-                failed(rejection);
+                failed(&self.allowed, rejection);
             }
             drop(open);
         };

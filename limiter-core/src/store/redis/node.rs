@@ -140,12 +140,14 @@ impl Node {
 
     async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let mut pass = Some(self.admit()?);
-        let overdue = || self.failed(pass.take());
+        let overdue = || self.failed(pass.take(), None);
         let exchange = pin!(self.exchange(call, asking));
         let answer = call.wait().for_answer(exchange, overdue).await;
         match &answer {
-            Err(Failure::Unreachable(_)) => self.failed(pass),
-            Err(Failure::Answered(error)) if error.is_io_error() => self.failed(pass),
+            Err(Failure::Unreachable(error)) => self.failed(pass, Some(error)),
+            Err(Failure::Answered(error)) if error.is_io_error() => {
+                self.failed(pass, Some(&error.clone().into()));
+            }
             _ => self.answered(pass),
         }
         answer
@@ -167,7 +169,7 @@ impl Node {
     /// Lets something be sent, unless the breaker is open.
     pub(super) fn admit(&self) -> Result<Pass<'_>, Failure> {
         self.0.breaker.admit(Instant::now()).ok_or_else(|| {
-            let detail = "Redis was not asked, since it left recent calls without an answer";
+            let detail = "Redis was not asked, since recent calls got no answer from it";
             Failure::Unreachable(StoreError::new(StoreErrorKind::CircuitOpen, detail))
         })
     }
@@ -183,10 +185,23 @@ impl Node {
         self.0.breaker.heard();
     }
 
-    pub(super) fn failed(&self, pass: Option<Pass<'_>>) {
-        if pass.is_some_and(|pass| pass.failed(Instant::now())) && self.0.told_out.is_due(Clock::System.now())
-        {
-            tracing::warn!(node = %self, "Redis does not answer; it is asked again by one call at a time");
+    /// A call got no answer: for this reason, or because its time was over.
+    pub(super) fn failed(&self, pass: Option<Pass<'_>>, reason: Option<&StoreError>) {
+        let opened = pass.is_some_and(|pass| pass.failed(Instant::now()));
+        if !opened || !self.0.told_out.is_due(Clock::System.now()) {
+            return;
+        }
+        match reason {
+            // It may be there, and refuse the login.
+            Some(error) if error.kind() == StoreErrorKind::Connection && !error.may_have_been_charged() => {
+                let error = error.with_causes();
+                tracing::warn!(node = %self, %error, "no connection to Redis comes about; it is asked again by one call at a time");
+            }
+            reason => {
+                let error = reason.map(|error| error.with_causes().to_string());
+                let error = error.unwrap_or_else(|| "no answer in time".to_owned());
+                tracing::warn!(node = %self, error, "Redis does not answer; it is asked again by one call at a time");
+            }
         }
     }
 

@@ -40,8 +40,8 @@ impl Guard {
                 if insured {
                     let now = self.clock.now();
                     self.replicas.keep_counting(now);
-                    self.store_decided(now);
                 }
+                self.outage.decided(|| self.clock.now());
                 return Ok(match entered {
                     Entered::Admitted(held, standing) => (told(request, &standing, terms, true), Some(held)),
                     Entered::Denied(standing) => (told(request, &standing, terms, false), None),
@@ -50,12 +50,14 @@ impl Guard {
             Err(error) => error,
         };
         if !insured || !is_outage(error.kind()) {
+            self.outage.answers(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());
             observe::asked(started, answer.as_ref().ok().map(Decision::origin));
             return Ok((answer?, None));
         }
         observe::store_failed(error.kind());
-        self.insurance_decides(&error);
+        self.outage
+            .insured(&error, self.replicas.count(), self.clock.now());
         let share = terms.max.div_ceil(u64::from(self.replicas.count().max(1)));
         let alone = self.holding.enter_alone(limit, terms, share);
         let alone = alone.inspect_err(|error| {

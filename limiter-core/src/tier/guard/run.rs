@@ -46,8 +46,8 @@ impl Guard {
                 let now = self.clock.now();
                 self.insurance.heard(request, last, now);
                 self.replicas.keep_counting(now);
-                self.store_decided(now);
             }
+            self.outage.decided(|| self.clock.now());
         }
         let decisions = verdicts.into_iter();
         decisions

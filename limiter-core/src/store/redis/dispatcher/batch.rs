@@ -18,6 +18,7 @@ use super::super::wait::Wait;
 use super::super::wire::{self, Item};
 use super::Start;
 use super::queue::{Entry, Part};
+use crate::error::StoreError;
 use crate::observe;
 use crate::units::Timestamp;
 
@@ -54,7 +55,7 @@ pub(in super::super) async fn run(node: &Node, start: Start) {
                         None => {}
                     }
                 }
-                Outcome::Unanswered => node.failed(pass),
+                Outcome::Unanswered(error) => node.failed(pass, Some(&error)),
                 Outcome::Unasked => {}
             }
             return;
@@ -73,7 +74,7 @@ pub(in super::super) async fn run(node: &Node, start: Start) {
                     Some((connection, _)) => connection.timed_out(deadline),
                     None => {}
                 }
-                node.failed(pass.take());
+                node.failed(pass.take(), None);
             }
             Event::Over => {}
         }
@@ -135,10 +136,11 @@ async fn by<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -
 }
 
 /// What a batch says about the server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Outcome {
     Answered,
-    Unanswered,
+    /// For this reason.
+    Unanswered(StoreError),
     Unasked,
 }
 
@@ -151,8 +153,8 @@ async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<(Connect
     let mut connection = match node.connection(deadline).await {
         Ok(connection) => used.get_or_init(|| (connection, Instant::now())).0.clone(),
         Err(error) => {
-            fail(entries, &Failure::Unreachable(error));
-            return Outcome::Unanswered;
+            fail(entries, &Failure::Unreachable(error.clone()));
+            return Outcome::Unanswered(error);
         }
     };
     // Whoever left before anything is sent is not charged.
@@ -200,7 +202,7 @@ async fn send(
         Ok(answers) => answers,
         Err(error) => {
             let outcome = if error.is_io_error() {
-                Outcome::Unanswered
+                Outcome::Unanswered(error.clone().into())
             } else {
                 Outcome::Answered
             };

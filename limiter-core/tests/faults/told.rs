@@ -1,0 +1,131 @@
+//! What operators read in the log of an outage: its reason, from the first call on.
+#![expect(clippy::indexing_slicing, reason = "a test may panic")]
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Policy};
+use limiter_testing::RedisServer;
+
+use crate::support::log::Warnings;
+use crate::support::{PATIENT, answers_again, limiter, namespace, secs};
+
+const ANSWERS: [OnStoreFailure; 4] = [
+    OnStoreFailure::Deny,
+    OnStoreFailure::Allow,
+    OnStoreFailure::Error,
+    OnStoreFailure::Local,
+];
+
+fn policy(answer: OnStoreFailure) -> Policy {
+    let policy = Policy::token_bucket("login").capacity(100).rate("1/h");
+    let policy = policy.deadline(PATIENT).on_store_failure(answer);
+    policy.build().unwrap()
+}
+
+#[tokio::test]
+async fn a_wrong_password_stands_in_the_log_from_the_first_call_on() {
+    let server = RedisServer::builder().arg("requirepass", "right").start();
+    for (login, said) in [(":wrong", "WRONGPASS"), ("", "NOAUTH")] {
+        for answer in ANSWERS {
+            let warnings = Warnings::default();
+            let _guard = tracing::subscriber::set_default(warnings.clone());
+            let limits = limiter(server.url_as(login));
+            let policy = policy(answer);
+            let _ = limits.check(&policy, "ann").await;
+            let first = warnings.all();
+            assert_eq!(first.len(), 1, "{answer:?}: {first:?}");
+            let first = first.concat();
+            assert!(first.contains("Redis gave no decision"), "{first}");
+            assert!(first.contains(said), "{first}");
+            if answer != OnStoreFailure::Local {
+                assert!(
+                    first.contains("login") && first.contains(&format!("{answer:?}")),
+                    "{first}"
+                );
+            }
+
+            for _ in 0..20 {
+                let _ = limits.check(&policy, "ann").await;
+            }
+            let all = warnings.all();
+            assert_eq!(all.len(), 2, "what is known is not said again: {all:?}");
+            assert!(all[1].contains("no connection to Redis comes about"), "{all:?}");
+            assert!(all[1].contains(said), "{all:?}");
+            let all = all.concat();
+            assert!(!all.contains("Redis does not answer"), "it does: {all}");
+            assert!(!all.contains("ann") && !all.contains(":wrong"), "{all}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_answer_that_policies_give_is_told_once() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("redis://{}/", free.local_addr().unwrap());
+    drop(free);
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let limits = limiter(url);
+    for _ in 0..3 {
+        for answer in ANSWERS {
+            let _ = limits.check(&policy(answer), "ann").await;
+        }
+    }
+    let mut all = warnings.all();
+    all.retain(|line| line.contains("Redis gave no decision"));
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert!(all[0].contains("refused"), "{all:?}");
+    let waiting = limits.acquire(&policy(OnStoreFailure::Deny), "ann").await;
+    assert!(waiting.is_err());
+}
+
+#[tokio::test]
+async fn an_outage_is_told_anew_once_redis_has_decided_for_a_while() {
+    let server = RedisServer::start();
+    let clock = ManualClock::new();
+    let limits = Limiter::redis(server.url()).namespace(namespace());
+    let limits = limits.clock(&clock).build().unwrap();
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let policy = policy(OnStoreFailure::Deny);
+    for (calm, told) in [(secs(9), 1), (secs(10), 1), (secs(0), 2)] {
+        server.kill();
+        while limits.check(&policy, "ann").await.unwrap().is_allowed() {}
+        let mut said = warnings.all();
+        said.retain(|line| line.contains("answer=Deny"));
+        assert_eq!(said.len(), told, "{said:?}");
+        server.restart();
+        answers_again(&limits, PATIENT).await;
+        clock.advance(calm);
+        assert!(limits.check(&policy, "ann").await.unwrap().is_allowed());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_does_not_answer() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let limits = limiter(format!("redis://{}/", silent.local_addr().unwrap()));
+    let policy = Policy::token_bucket("login").capacity(100).rate("1/h");
+    let policy = policy.on_store_failure(OnStoreFailure::Deny).build().unwrap();
+    for _ in 0..6 {
+        let _ = limits.check(&policy, "ann").await;
+    }
+    let all = warnings.all();
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[1].contains("Redis does not answer"), "{all:?}");
+}
+
+#[tokio::test]
+async fn ready_says_the_cause_itself() {
+    let server = RedisServer::builder().arg("requirepass", "right").start();
+    let error = limiter(server.url_as(":wrong")).ready().await.unwrap_err();
+    let told = error.to_string();
+    assert!(told.contains("WRONGPASS"), "{told}");
+    assert!(
+        told.contains("no connection to Redis at") && !told.contains('\n'),
+        "{told}"
+    );
+    assert!(std::error::Error::source(&error).is_none(), "which is told once");
+}
