@@ -1,6 +1,7 @@
 //! Calls that wait for permits: in lines, first come, first served, and each for its own time.
 
 mod acquire;
+mod ahead;
 mod queue;
 mod rest;
 mod room;

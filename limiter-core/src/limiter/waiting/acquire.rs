@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::LATE_TIMER;
+use super::ahead::Among;
 use super::queue::{Place, Turn};
 use super::room::{Seat, WaitingRoom};
 use super::turn::Patience;
@@ -167,13 +168,11 @@ impl Limiter {
                 Turn::Over(answer) => return answer,
                 Turn::Behind => {
                     if !seat.take() {
-                        let ahead = place.place.ahead(queues);
-                        let patience = self.patience(ends, up_to);
-                        if let Some(denied) = self.turned_away(request, ahead, patience).await? {
-                            return Err(Rejection::Limited(denied));
-                        }
+                        self.turned_away(request, &place.place, Among::Earlier, ends, up_to)
+                            .await?;
                         // There is one for each of them, and for this call.
                         seat = Seat::Unneeded;
+                        continue;
                     }
                     let look_again = now.after(place.place.patience());
                     tokio::select! {
@@ -181,7 +180,12 @@ impl Limiter {
                         () = place.place.called() => {}
                         () = clock.sleep_until(ends.min(look_again)) => {
                             if clock.now() >= ends {
-                                return Err(timed_out(None));
+                                let denied = self.told_in_vain(request, &place.place).await;
+                                // It may have been served in that moment.
+                                return match place.place.look(queues, clock.now()) {
+                                    Turn::Over(answer) => answer,
+                                    _ => Err(timed_out(denied)),
+                                };
                             }
                             self.go_on_for(&place.place, request, &mut seen).await;
                         }
@@ -193,7 +197,14 @@ impl Limiter {
                         return Err(timed_out(Some(decision)));
                     }
                     if !seat.take() {
-                        return Err(Rejection::Limited(decision));
+                        if place.place.is_alone(queues) {
+                            return Err(Rejection::Limited(decision));
+                        }
+                        // Others have taken the seats while the store was asked.
+                        self.turned_away(request, &place.place, Among::All, ends, up_to)
+                            .await?;
+                        seat = Seat::Unneeded;
+                        continue;
                     }
                     last = Some(decision);
                     tokio::select! {
@@ -251,25 +262,33 @@ impl Limiter {
         }
     }
 
-    /// What a call is told that finds no seat: when there would be a permit for it after those for all who wait for the same and have
-    /// come before. `None` where there is one now.
+    /// What a call is told that finds no seat. Nothing where there is a permit for it, after those for the others.
     async fn turned_away(
         &self,
         request: &Request<'_>,
-        ahead: usize,
-        patience: Duration,
-    ) -> Result<Option<Box<Decision>>, Rejection> {
-        let mut request = request.clone();
-        request.mode = Mode::Peek;
-        request.repeat(ahead.saturating_add(1));
-        let decision = match self.decide_now(&request) {
-            Some(answer) => answer?,
-            None => {
-                let patience = request.deadline().min(patience);
-                self.decide(&request, patience).await?
-            }
-        };
-        Ok((!decision.is_allowed()).then(|| Box::new(decision)))
+        place: &Place,
+        among: Among,
+        ends: Timestamp,
+        up_to: Duration,
+    ) -> Result<(), Rejection> {
+        let patience = self.patience(ends, up_to);
+        match self.after_others(request, place, among, patience).await {
+            Ok(Some(denied)) => Err(Rejection::Limited(denied)),
+            Ok(None) => Ok(()),
+            Err(Rejection::TimedOut { decision, .. }) => Err(Rejection::TimedOut {
+                decision,
+                limit: up_to,
+            }),
+            Err(rejection) => Err(rejection),
+        }
+    }
+
+    /// What a call is told that has waited behind others to the end of its time, if a moment is enough to find out: each of those who
+    /// give up at once is told of those before it, so that they do not all come back at once.
+    async fn told_in_vain(&self, request: &Request<'_>, place: &Place) -> Option<Box<Decision>> {
+        let moment = self.inner.clock.real(LATE_TIMER);
+        let told = self.after_others(request, place, Among::Earlier, moment).await;
+        told.ok().flatten()
     }
 
     /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the
