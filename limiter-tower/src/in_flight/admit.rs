@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::enter_at_once;
-use limiter_core::{ConfigError, Decision, Enter, Permit, Rejection};
+use limiter_core::{Amount, ConfigError, Decision, Enter, Permit, Rejection};
 
 use super::held::Held;
 use crate::afterwards::Afterwards;
@@ -28,7 +28,8 @@ pub struct Admission {
 
 /// A request that may go on.
 pub(super) enum Admitted {
-    By(Permit),
+    /// By so many permits.
+    By(Permit, Amount),
     /// Nothing is configured for it, and that is allowed.
     Freely(Decision),
 }
@@ -41,7 +42,7 @@ impl Admission {
         }
         let answer = match self.find(question) {
             Ok(Ok(asked)) => match enter_at_once(&self.enter(&asked)) {
-                Poll::Ready(answer) => answer.map(Admitted::By),
+                Poll::Ready(answer) => answer.map(|permit| Admitted::By(permit, asked.cost)),
                 Poll::Pending => return Poll::Pending,
             },
             Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
@@ -56,7 +57,10 @@ impl Admission {
         let answer = async move {
             let up_to = bound.map_or(admission.up_to, |bound| bound.min(admission.up_to));
             let answer = match admission.find(&question) {
-                Ok(Ok(asked)) => admission.enter(&asked).up_to(up_to).await.map(Admitted::By),
+                Ok(Ok(asked)) => {
+                    let permit = admission.enter(&asked).up_to(up_to).await;
+                    permit.map(|permit| Admitted::By(permit, asked.cost))
+                }
                 Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
                 Err(rejection) => Err(rejection),
             };
@@ -71,23 +75,23 @@ impl Admission {
         admitted: Admitted,
         request: &mut Request<B>,
     ) -> (Afterwards, Option<Held>) {
-        let decision = match &admitted {
-            Admitted::By(permit) => permit.decision(),
-            Admitted::Freely(decision) => decision,
+        let (decision, cost) = match &admitted {
+            Admitted::By(permit, cost) => (permit.decision(), *cost),
+            Admitted::Freely(decision) => (decision, Amount::ONE),
         };
         let granted = Granted {
             decision: decision.clone(),
             settling: None,
-            costs: Costs::ONE,
+            costs: Costs::Same(cost),
         };
         let afterwards = self.limits.afterwards(granted, request);
         let held = match admitted {
-            Admitted::By(permit) if self.shares_permits => {
+            Admitted::By(permit, _) if self.shares_permits => {
                 let permit = Arc::new(permit);
                 request.extensions_mut().insert(Arc::clone(&permit));
                 Some(Held::shared(&permit))
             }
-            Admitted::By(permit) => Some(Held::own(permit)),
+            Admitted::By(permit, _) => Some(Held::own(permit)),
             Admitted::Freely(_) => None,
         };
         (afterwards, held)
