@@ -6,6 +6,7 @@ mod queue;
 mod rest;
 mod room;
 mod round;
+mod stay;
 mod turn;
 mod wanted;
 
@@ -14,6 +15,7 @@ pub(super) use queue::Queues;
 pub use room::WaitingRoom;
 #[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
+pub(super) use stay::Stay;
 
 use std::time::Duration;
 

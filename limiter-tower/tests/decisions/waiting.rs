@@ -355,6 +355,140 @@ async fn a_request_waits_no_longer_than_its_client() {
     }
 }
 
+fn paced(name: &str) -> Policy {
+    Policy::funnel(name)
+        .capacity(9)
+        .rate("1/s")
+        .paced()
+        .build()
+        .unwrap()
+}
+
+/// The request of a client that waits for its answer for so long.
+fn patient_for(timeout: &str) -> Request<String> {
+    let mut request = request("ann");
+    request
+        .headers_mut()
+        .insert("grpc-timeout", timeout.parse().unwrap());
+    request
+}
+
+/// In a layer that has nobody wait for permits, too.
+#[tokio::test]
+async fn nobody_waits_for_its_turn_for_longer_than_its_client() {
+    let (limits, clock) = limiter();
+    let layers = [
+        RateLimitLayer::new(&limits, paced("p")),
+        RateLimitLayer::new(&limits, paced("q")).wait_up_to(60 * SECOND),
+        RateLimitLayer::new(&limits, [paced("r"), bucket("b", 100)]),
+    ];
+    for layer in layers {
+        let mut service = layer.key(key::header("x-api-key")).layer(Strict::default());
+        assert_eq!(
+            service
+                .ready()
+                .await
+                .unwrap()
+                .call(request("ann"))
+                .await
+                .unwrap()
+                .status(),
+            200
+        );
+        let (second, polled) = begin(&mut service, patient_for("2S"));
+        assert!(polled.is_pending());
+        let (_, Poll::Ready(denied)) = begin(&mut service, patient_for("1500m")) else {
+            unreachable!("its turn comes in two seconds")
+        };
+        assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "1"));
+        let rejection = denied.extensions().get::<Rejection>().unwrap();
+        assert!(matches!(rejection, Rejection::TimedOut { .. }), "{rejection:?}");
+        assert_eq!(
+            rejection.retry_after(),
+            Some(SECOND / 2),
+            "then its turn comes in time"
+        );
+        clock.advance(SECOND / 2);
+        let (third, polled) = begin(&mut service, patient_for("1500m"));
+        assert!(polled.is_pending(), "what was granted too late is given back");
+        clock.advance(SECOND / 2);
+        assert_eq!(second.await.unwrap().status(), 200);
+        clock.advance(SECOND);
+        assert_eq!(third.await.unwrap().status(), 200);
+        clock.advance(60 * SECOND);
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_its_turn_takes_a_seat() {
+    let (limits, clock) = limiter();
+    let layers = [
+        RateLimitLayer::new(&limits, paced("p")).at_most_waiting(2),
+        RateLimitLayer::new(&limits, paced("q"))
+            .at_most_waiting(2)
+            .wait_up_to(60 * SECOND),
+    ];
+    for layer in layers {
+        let mut service = layer.key(key::header("x-api-key")).layer(Strict::default());
+        assert_eq!(
+            service
+                .ready()
+                .await
+                .unwrap()
+                .call(request("ann"))
+                .await
+                .unwrap()
+                .status(),
+            200
+        );
+        let [(second, _), (third, _)] = [(); 2].map(|()| begin(&mut service, request("ann")));
+        let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
+            unreachable!("no seat is left")
+        };
+        assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
+        drop(third);
+        let (third, polled) = begin(&mut service, request("ann"));
+        assert!(polled.is_pending(), "one is free again, and its turn the next");
+        clock.advance(SECOND);
+        assert_eq!(second.await.unwrap().status(), 200);
+        clock.advance(SECOND);
+        assert_eq!(third.await.unwrap().status(), 200);
+        clock.advance(60 * SECOND);
+    }
+}
+
+/// That its client is in a hurry says nothing of Redis.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_little_time_of_a_client_has_nobody_else_decide() {
+    let server = limiter_testing::RedisServer::start();
+    let proxy = limiter_testing::Proxy::start(server.port());
+    let limits = limiter_core::Limiter::redis(proxy.url())
+        .namespace("hurry")
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    let origin = http::HeaderName::from_static("x-limiter");
+    for name in ["p", "q"] {
+        let policy = Policy::token_bucket(name)
+            .capacity(1)
+            .rate("1/h")
+            .deadline(10 * SECOND);
+        let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
+            .key(key::header("x-api-key"))
+            .wait_up_to(60 * SECOND)
+            .with_origin_header(origin.clone())
+            .layer(Strict::default());
+        proxy.set_delay(Duration::from_millis(50));
+        for status in [200, 429] {
+            let ask = service.ready().await.unwrap().call(patient_for("5m"));
+            let response = ask.await.unwrap();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()[&origin], "redis");
+        }
+    }
+}
+
 #[tokio::test]
 async fn who_leaves_is_not_charged_and_the_next_takes_its_place() {
     let (limits, clock) = limiter();

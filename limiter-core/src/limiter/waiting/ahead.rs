@@ -19,6 +19,10 @@ pub(super) enum Among {
     All,
 }
 
+/// When there would be a permit after those for others: a denial, or nothing where there is one now. `None` where the store did not
+/// answer in time.
+pub(super) type AfterOthers = Option<Result<Option<Box<Decision>>, Rejection>>;
+
 /// What others in a line are to be charged under one limit, in the algorithm's own unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ahead {
@@ -107,19 +111,14 @@ impl Ahead {
 }
 
 impl Limiter {
-    /// When there would be a permit for a call after those for the others: a denial, or nothing where there is one now. It is asked
-    /// for no longer than this.
-    ///
-    /// # Errors
-    ///
-    /// [`Rejection::TimedOut`] where the store does not answer in that time, else as a check.
+    /// When there would be a permit for a call after those for the others, if the store says so in this time.
     pub(super) async fn after_others(
         &self,
         request: &Request<'_>,
         place: &Place,
         among: Among,
         patience: Duration,
-    ) -> Result<Option<Box<Decision>>, Rejection> {
+    ) -> AfterOthers {
         let mut request = request.clone();
         request.mode = Mode::Peek;
         let ahead = place.others(&self.inner.queues, among);
@@ -131,22 +130,18 @@ impl Limiter {
         }
         let answer = match self.decide_now(&request) {
             Some(answer) => answer,
-            // That its time is over says nothing of the store, whose policy has a time of its own for it.
+            // That the time is over says nothing of the store, whose policy has one of its own for it.
             None => {
                 let asked = self.decide(&request, request.deadline());
-                tokio::time::timeout(patience, asked)
-                    .await
-                    .unwrap_or(Err(Rejection::TimedOut {
-                        decision: None,
-                        limit: patience,
-                    }))
+                tokio::time::timeout(patience, asked).await.ok()?
             }
         };
-        match answer.map(|decision| postponed(decision, &later))?.require() {
+        let answer = answer.and_then(|decision| postponed(decision, &later).require());
+        Some(match answer {
             Ok(_) => Ok(None),
             Err(Rejection::Limited(denied)) => Ok(Some(denied)),
             Err(rejection) => Err(rejection),
-        }
+        })
     }
 }
 
