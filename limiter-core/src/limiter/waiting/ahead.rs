@@ -67,16 +67,16 @@ impl Ahead {
             }
             Algorithm::SlidingWindow(SlidingWindow { window, .. })
             | Algorithm::FixedWindow(FixedWindow { window, .. }) => {
-                let (asked, windows) = self.in_windows(cost, quota / cost);
+                let (asked, windows) = self.in_windows(cost, quota, quota / cost);
                 (asked, windows.saturating_mul(*window))
             }
             // What is taken counts less and less in the next window, too: the last of a full one would go on when that begins. So one
             // less goes on in each; and nobody, where that is the only one.
             Algorithm::CounterWindow(CounterWindow { window, .. }) => {
                 let (asked, windows) = match (quota / cost).saturating_sub(1) {
-                    each_window @ 1.. if self.are_alike(cost) => self.in_windows(cost, each_window),
+                    each_window @ 1.. if self.are_alike(cost) => self.in_windows(cost, quota, each_window),
                     _ => {
-                        let (asked, windows) = self.in_windows(cost, quota / cost);
+                        let (asked, windows) = self.in_windows(cost, quota, quota / cost);
                         (asked, windows.saturating_mul(2))
                     }
                 };
@@ -90,7 +90,7 @@ impl Ahead {
     /// What is asked of a window, and how many windows later it is there. What is taken of a window leaves it one window later, and
     /// then goes to the next: of those who are alike to who comes that many places later, of others to all of the next batch when all
     /// of the one before has left.
-    fn in_windows(self, cost: u64, each_window: u64) -> (u64, u64) {
+    fn in_windows(self, cost: u64, quota: u64, each_window: u64) -> (u64, u64) {
         if self.are_alike(cost) {
             let before = self.count.saturating_sub(1);
             // At least one of them fits into a window.
@@ -100,7 +100,8 @@ impl Ahead {
                 before / each_window,
             )
         } else {
-            (self.first, self.batches)
+            // By its own policy one of them may want more than there ever is by that of who came last.
+            (self.first.min(quota), self.batches)
         }
     }
 
