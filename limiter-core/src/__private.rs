@@ -132,8 +132,8 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
 }
 
 /// The same for a call that waits at most for so long where its policies reject it, if there is a seat for it in the room. A policy
-/// that says something else of a denial is obeyed. `bound` is the call's own: nobody waits for permits for longer. Who waits for no time at
-/// all does not stand in line either.
+/// that says something else of a denial is obeyed. `bound` is the call's own: nobody waits for permits, or for its turn, for longer. Who
+/// waits for no time at all does not stand in line either.
 ///
 /// # Errors
 ///
@@ -144,14 +144,18 @@ pub async fn admit_waiting(
     bound: Option<Duration>,
 ) -> Result<Decision, Rejection> {
     let own = check.on_denial();
+    let room = waits.map(|(_, room)| room);
     let up_to = match (own, waits) {
         (OnDenial::Wait(own), Some((up_to, _))) => up_to.map_or(own, |up_to| own.min(up_to)),
         (OnDenial::Wait(own), None) => own,
         (OnDenial::Reject, Some((Some(up_to), _))) if !up_to.is_zero() => up_to,
-        (OnDenial::Reject | OnDenial::Degrade, _) => return admit(check).await,
+        (OnDenial::Reject | OnDenial::Degrade, _) => {
+            let admitted = check.admitted_in_turn_within(bound, room).await;
+            return admitted.map(Allowed::into_decision);
+        }
     };
-    let mut acquire = Acquire::new(check).up_to(bound.map_or(up_to, |bound| bound.min(up_to)));
-    if let Some((_, room)) = waits {
+    let mut acquire = Acquire::new(check).up_to(up_to).bounded_by(bound);
+    if let Some(room) = room {
         acquire = acquire.within(room);
     }
     Ok(acquire.await?.into_decision())

@@ -29,8 +29,8 @@ pub use settling::{Charge, Refund, Reservation, Reserve, Settled};
 pub use site::{Budget, LimitedSite};
 #[cfg(feature = "redis")]
 pub(crate) use waiting::Decisions;
-use waiting::Queues;
 pub use waiting::{Acquire, WaitingRoom};
+use waiting::{Queues, Stay};
 
 use crate::algorithm::Mode;
 use crate::clock::Clock;

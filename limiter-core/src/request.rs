@@ -155,15 +155,6 @@ impl<'a> Request<'a> {
         Self { limits, mode }
     }
 
-    /// Asks for so many times the cost, but for no more than can ever fit.
-    pub(crate) fn repeat(&mut self, times: usize) {
-        let times = u64::try_from(times).unwrap_or(u64::MAX);
-        for limit in self.limits.iter_mut().filter(|limit| limit.blocks.is_none()) {
-            let quota = limit.policy.algorithm().quota();
-            limit.cost = limit.cost.saturating_mul(times).min(quota);
-        }
-    }
-
     /// The shortest deadline of its policies.
     pub(crate) fn deadline(&self) -> Duration {
         self.limits

@@ -29,7 +29,8 @@ pub enum Rejection {
     },
     /// No permit within the time that the caller would wait.
     TimedOut {
-        /// The last denial, where the call got as far as asking.
+        /// What it comes to: the last denial, or, of who waited behind others, when there would be room for it after them. `None` where
+        /// nobody said.
         decision: Option<Box<Decision>>,
         /// The time that the caller would wait at most.
         limit: Duration,

@@ -6,6 +6,7 @@ mod look;
 use std::mem;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 pub use deciding::Deciding;
 use smallvec::smallvec;
@@ -231,6 +232,12 @@ impl<'a> Check<'a> {
         };
         // One branch where both are looked at for every call.
         self.limiter.enforces() & policies
+    }
+
+    /// The shortest deadline of its policies.
+    pub(super) fn deadline(&self) -> Duration {
+        let each = self.asks.iter().map(|ask| ask.policy().deadline());
+        each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
     /// The strictest that its policies say of a denial.

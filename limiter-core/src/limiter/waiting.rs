@@ -1,10 +1,12 @@
 //! Calls that wait for permits: in lines, first come, first served, and each for its own time.
 
 mod acquire;
+mod ahead;
 mod queue;
 mod rest;
 mod room;
 mod round;
+mod stay;
 mod turn;
 mod wanted;
 
@@ -13,6 +15,7 @@ pub(super) use queue::Queues;
 pub use room::WaitingRoom;
 #[cfg(feature = "redis")]
 pub(crate) use round::Decisions;
+pub(super) use stay::Stay;
 
 use std::time::Duration;
 

@@ -100,11 +100,9 @@ pub(crate) async fn who_never_reaches_the_head_times_out_too(subject: Subject) {
     let behind = waiter(&subject, &policy, 1, secs(2));
     settle(&subject, &policy).await;
     subject.clock.advance(secs(2));
-    let timed_out = answer(behind).await;
-    assert!(
-        matches!(timed_out, Err(Rejection::TimedOut { decision: None, .. })),
-        "{timed_out:?}"
-    );
+    let timed_out = answer(behind).await.unwrap_err();
+    assert!(matches!(timed_out, Rejection::TimedOut { .. }), "{timed_out:?}");
+    assert_eq!(timed_out.retry_after(), Some(secs(118)), "after the head");
     assert!(!head.is_finished());
     subject.clock.advance(secs(58));
     served(head).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::enter_at_once;
-use limiter_core::{ConfigError, Decision, Enter, OnDenial, Permit, Policy, Rejection};
+use limiter_core::{Amount, ConfigError, Decision, Enter, OnDenial, Permit, Policy, Rejection};
 
 use super::held::Held;
 use crate::afterwards::Afterwards;
@@ -29,9 +29,17 @@ pub struct Admission {
 
 /// A request that may go on.
 pub(super) enum Admitted {
-    By(Permit),
+    /// By so many permits.
+    By(Permit, Amount),
     /// Nothing is configured for it, and that is allowed.
     Freely(Decision),
+}
+
+impl Admitted {
+    fn by(permit: Permit, asked: &Asked<'_>) -> Self {
+        // One that cannot be used has no permits.
+        Self::By(permit, asked.cost.as_ref().map_or(Amount::ONE, |cost| *cost))
+    }
 }
 
 impl Admission {
@@ -43,7 +51,7 @@ impl Admission {
         let answer = match self.find(question) {
             Ok(Ok(asked)) if !self.patience(&asked.policy).is_zero() => return Poll::Pending,
             Ok(Ok(asked)) => match enter_at_once(&self.enter(&asked)) {
-                Poll::Ready(answer) => answer.map(Admitted::By),
+                Poll::Ready(answer) => answer.map(|permit| Admitted::by(permit, &asked)),
                 Poll::Pending => return Poll::Pending,
             },
             Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
@@ -60,7 +68,8 @@ impl Admission {
                 Ok(Ok(asked)) => {
                     let patience = admission.patience(&asked.policy);
                     let up_to = bound.map_or(patience, |bound| bound.min(patience));
-                    admission.enter(&asked).up_to(up_to).await.map(Admitted::By)
+                    let permit = admission.enter(&asked).up_to(up_to).await;
+                    permit.map(|permit| Admitted::by(permit, &asked))
                 }
                 Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
                 Err(rejection) => Err(rejection),
@@ -76,23 +85,23 @@ impl Admission {
         admitted: Admitted,
         request: &mut Request<B>,
     ) -> (Afterwards, Option<Held>) {
-        let decision = match &admitted {
-            Admitted::By(permit) => permit.decision(),
-            Admitted::Freely(decision) => decision,
+        let (decision, cost) = match &admitted {
+            Admitted::By(permit, cost) => (permit.decision(), *cost),
+            Admitted::Freely(decision) => (decision, Amount::ONE),
         };
         let granted = Granted {
             decision: decision.clone(),
             settling: None,
-            costs: Costs::ONE,
+            costs: Costs::Same(cost),
         };
         let afterwards = self.limits.afterwards(granted, request);
         let held = match admitted {
-            Admitted::By(permit) if self.shares_permits => {
+            Admitted::By(permit, _) if self.shares_permits => {
                 let permit = Arc::new(permit);
                 request.extensions_mut().insert(Arc::clone(&permit));
                 Some(Held::shared(&permit))
             }
-            Admitted::By(permit) => Some(Held::own(permit)),
+            Admitted::By(permit, _) => Some(Held::own(permit)),
             Admitted::Freely(_) => None,
         };
         (afterwards, held)

@@ -59,6 +59,11 @@ impl<K> RateLimitLayer<K> {
     /// # }).unwrap();
     /// ```
     ///
+    /// So requests that are on their way at the same time stand in each other's way, also where none of them will count: of a key
+    /// that sends more at once than the limit admits the rest is denied, though their permits come back a moment later. `Retry-After`
+    /// then says when permits come back if all of these count, up to a whole window: what they come to is not known yet. Admit as many
+    /// as a client may well send at once, or have them [wait](Self::wait_up_to) for what is given back.
+    ///
     /// A gRPC status stands in the response's headers where nothing was sent before it, as tonic does for a handler that returns
     /// `Err`: `response.headers().get("grpc-status")`.
     pub fn count_if(mut self, counts: impl Fn(&Response<()>) -> bool + Send + Sync + 'static) -> Self {

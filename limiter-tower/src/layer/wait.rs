@@ -7,7 +7,12 @@ use super::RateLimitLayer;
 impl<K> RateLimitLayer<K> {
     /// Has a request that would be denied wait for its permits, at most for so long: first come, first served, as
     /// [`Limiter::acquire`](limiter_core::Limiter::acquire). One that says in gRPC's way for how long its client waits (`grpc-timeout`)
-    /// waits no longer than that. Only one that a penalty blocks is denied at once. Default: no wait.
+    /// waits no longer than that, for an answer of Redis always as long as the policy says. Only one that a penalty blocks is denied at
+    /// once. Default: no wait.
+    ///
+    /// Who waits in vain is told when there will be a permit for it after those for all before it. Under a
+    /// [paced](limiter_core::PolicyBuilder::paced) policy requests wait for their turn as well, with or without this, and at most for
+    /// as long as their clients; one whose turn comes later than that is denied at once and gives its permit back.
     ///
     /// A request whose client goes away leaves the line, and is not charged; over HTTP/1 hyper does not see that it has gone as long as
     /// a part of its body is unread, and then it stays for its time. A policy that says itself what becomes of a denial
@@ -43,7 +48,9 @@ impl<K> RateLimitLayer<K> {
     }
 
     /// How many requests may wait at once, those of all clones of the layer and of the services that it wraps together. One more
-    /// is denied at once, and told when there will be a permit for it after those for all before it. Default: 1,000.
+    /// is denied at once, and told when there will be a permit for it after those for all before it. Who waits for its turn under a
+    /// [paced](limiter_core::PolicyBuilder::paced) policy is one of them. Default: 1,000, and in a layer that says nothing of waiting
+    /// as many as the policies let wait for their turn.
     ///
     /// A request that waits keeps its connection and what it has read of its body, so the bound is one of memory.
     pub fn at_most_waiting(mut self, requests: usize) -> Self {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use limiter_core::{Limiter, ManualClock, Policy};
 use limiter_tower::{Dialect, RateLimitLayer, Spent, Terms, key};
@@ -25,7 +25,7 @@ const DIALECTS: [Dialect; 4] = [
 /// Answers with the status that its path says.
 async fn by_path(request: Request<String>) -> Result<Response<String>, Infallible> {
     let mut response = Response::new("0123456789".to_owned());
-    *response.status_mut() = StatusCode::from_bytes(&request.uri().path().as_bytes()[1..]).unwrap();
+    *response.status_mut() = request.uri().path().trim_start_matches('/').parse().unwrap();
     Ok(response)
 }
 
@@ -84,7 +84,7 @@ async fn calls_in_an_hour(
             response.headers()
         );
         calls += 1;
-        let (remaining, window) = read(response.headers()).expect("in process it is known");
+        let (remaining, window) = read(response.headers()).unwrap();
         clock.advance(if remaining == 0 { window } else { 10 * SECOND });
     }
     calls

@@ -9,7 +9,7 @@ use limiter_core::{Decision, OnDenial, Policy, Rejection};
 use limiter_tower::{RateLimitLayer, key};
 use tower::{Layer, Service, ServiceExt};
 
-use super::support::{Strict, limiter, request};
+use super::support::{Strict, limiter, request, text};
 use super::{begin, bucket, left, retry_after};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -100,16 +100,12 @@ async fn one_more_than_may_wait_is_told_when_there_will_be_a_permit_for_it() {
     };
     let denied = refused(&mut service, "ann");
     assert_eq!(denied.status(), 429);
-    assert_eq!(
-        retry_after(&denied),
-        "4",
-        "of five that fit at most, one is there"
-    );
+    assert_eq!(retry_after(&denied), "5", "three take six, of which one is there");
     let exact = denied
         .extensions()
         .get::<Rejection>()
         .and_then(Rejection::retry_after);
-    assert_eq!(exact, Some(4 * SECOND));
+    assert_eq!(exact, Some(5 * SECOND));
 
     // Of another key nobody waits; the first is denied for itself.
     for _ in 0..2 {
@@ -145,6 +141,157 @@ async fn who_finds_no_place_is_told_of_those_before_it() {
         unreachable!("it must not wait")
     };
     assert_eq!(retry_after(&denied), "40");
+}
+
+/// However little fits at once, and whatever those before it want.
+#[tokio::test]
+async fn more_before_it_than_ever_fit_at_once_are_counted_as_well() {
+    let (limits, _clock) = limiter();
+    let policies = [
+        Policy::token_bucket("p").capacity(4).rate("2/s").build(),
+        Policy::sliding_window("p").limit(4).window("2s").build(),
+    ];
+    for policy in policies.map(Result::unwrap) {
+        let mut service = RateLimitLayer::new(&limits, policy)
+            .key(key::header("x-api-key"))
+            .cost_by(|request: &Request<String>| if request.method() == "PUT" { 4 } else { 1 })
+            .wait_up_to(600 * SECOND)
+            .at_most_waiting(5)
+            .layer(Strict::default());
+        let put = || {
+            Request::put("/")
+                .header("x-api-key", "ann")
+                .body(String::new())
+                .unwrap()
+        };
+        assert!(begin(&mut service, put()).1.is_ready());
+        let _waiting = [(); 5].map(|()| begin(&mut service, put()));
+        let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
+            unreachable!("it must not wait")
+        };
+        // Of the bucket half a second after all of them, of the window when the last of them leaves it.
+        let expected = ["11", "12"];
+        assert!(
+            expected.contains(&retry_after(&denied)),
+            "{}",
+            retry_after(&denied)
+        );
+        limits.reset(&bucket("p", 4), "ann").await.unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn with_redis_those_who_are_before_it_are_counted_as_well() {
+    let (server, clock) = (
+        limiter_testing::RedisServer::start(),
+        limiter_core::ManualClock::new(),
+    );
+    let limits = limiter_core::Limiter::redis(server.url())
+        .namespace("turned-away")
+        .clock(&clock);
+    let limits = limits.build().unwrap();
+    limits.ready().await.unwrap();
+    let policy = Policy::token_bucket("p")
+        .capacity(1)
+        .rate("2/s")
+        .deadline(5 * SECOND);
+    let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
+        .key(key::header("x-api-key"))
+        .wait_up_to(600 * SECOND)
+        .at_most_waiting(5)
+        .layer(Strict::default());
+    let ask = service.ready().await.unwrap().call(request("ann"));
+    assert_eq!(ask.await.unwrap().status(), 200);
+    // Redis is asked for the first of them, and the others have taken all seats when it says no.
+    let mut waiting = [(); 6].map(|()| begin(&mut service, request("ann")).0);
+    let denied = waiting[0].as_mut().await.unwrap();
+    assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
+    let ask = service.ready().await.unwrap().call(request("ann"));
+    let denied = ask.await.unwrap();
+    assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
+}
+
+/// One whose turn it never was is told of those before it.
+#[tokio::test]
+async fn who_waits_behind_others_in_vain_is_told_when_there_will_be_a_permit_for_it() {
+    let (limits, clock) = limiter();
+    let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
+        .key(key::header("x-api-key"))
+        .wait_up_to(3 * SECOND / 2)
+        .layer(Strict::default());
+    assert!(begin(&mut service, request("ann")).1.is_ready());
+    let [(first, _), _second, (third, _), _fourth] = [(); 4].map(|()| begin(&mut service, request("ann")));
+    clock.advance(SECOND);
+    assert_eq!(first.await.unwrap().status(), 200);
+    clock.advance(SECOND / 2);
+    let denied = third.await.unwrap();
+    assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "2"));
+    let rejection = denied.extensions().get::<Rejection>().unwrap();
+    assert!(matches!(rejection, Rejection::TimedOut { .. }), "{rejection:?}");
+    assert_eq!(
+        rejection.retry_after(),
+        Some(3 * SECOND / 2),
+        "the second's permit comes first"
+    );
+    assert_eq!(denied.headers()["ratelimit"], r#""p";r=0;t=2"#);
+    assert!(text(denied).await.contains(r#""violated-policies":["p"]"#));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn with_redis_who_waits_behind_others_in_vain_is_told_as_well() {
+    let (server, clock) = (
+        limiter_testing::RedisServer::start(),
+        limiter_core::ManualClock::new(),
+    );
+    let limits = limiter_core::Limiter::redis(server.url())
+        .namespace("in-vain")
+        .clock(&clock);
+    let limits = limits.build().unwrap();
+    limits.ready().await.unwrap();
+    let policy = Policy::token_bucket("p")
+        .capacity(1)
+        .rate("1/10s")
+        .deadline(5 * SECOND);
+    let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
+        .key(key::header("x-api-key"))
+        .wait_up_to(SECOND)
+        .layer(Strict::default());
+    let ask = service.ready().await.unwrap().call(request("ann"));
+    assert_eq!(ask.await.unwrap().status(), 200);
+    let [(_first, _), (second, _)] = [(); 2].map(|()| begin(&mut service, request("ann")));
+    clock.advance(SECOND);
+    let denied = second.await.unwrap();
+    assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "19"));
+}
+
+/// By the system's clock, since that is by which nobody waits for an answer.
+#[cfg(unix)]
+#[tokio::test]
+async fn where_redis_says_nothing_nobody_waits_for_an_answer() {
+    let server = limiter_testing::RedisServer::start();
+    let proxy = limiter_testing::Proxy::start(server.port());
+    let limits = limiter_core::Limiter::redis(proxy.url())
+        .namespace("in-vain")
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    let policy = Policy::token_bucket("p")
+        .capacity(1)
+        .rate("1/h")
+        .deadline(10 * SECOND);
+    let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
+        .key(key::header("x-api-key"))
+        .wait_up_to(SECOND / 2)
+        .layer(Strict::default());
+    let ask = service.ready().await.unwrap().call(request("ann"));
+    assert_eq!(ask.await.unwrap().status(), 200);
+    let [(_first, _), (second, _)] = [(); 2].map(|()| begin(&mut service, request("ann")));
+    proxy.set_black_hole(true);
+    let begun = std::time::Instant::now();
+    assert_eq!(second.await.unwrap().status(), 429);
+    assert!(begun.elapsed() < 5 * SECOND, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -205,6 +352,140 @@ async fn a_request_waits_no_longer_than_its_client() {
             assert!(!response.headers().contains_key("grpc-status"), "{patient}");
         }
         clock.advance(10 * SECOND);
+    }
+}
+
+fn paced(name: &str) -> Policy {
+    Policy::funnel(name)
+        .capacity(9)
+        .rate("1/s")
+        .paced()
+        .build()
+        .unwrap()
+}
+
+/// The request of a client that waits for its answer for so long.
+fn patient_for(timeout: &str) -> Request<String> {
+    let mut request = request("ann");
+    request
+        .headers_mut()
+        .insert("grpc-timeout", timeout.parse().unwrap());
+    request
+}
+
+/// In a layer that has nobody wait for permits, too.
+#[tokio::test]
+async fn nobody_waits_for_its_turn_for_longer_than_its_client() {
+    let (limits, clock) = limiter();
+    let layers = [
+        RateLimitLayer::new(&limits, paced("p")),
+        RateLimitLayer::new(&limits, paced("q")).wait_up_to(60 * SECOND),
+        RateLimitLayer::new(&limits, [paced("r"), bucket("b", 100)]),
+    ];
+    for layer in layers {
+        let mut service = layer.key(key::header("x-api-key")).layer(Strict::default());
+        assert_eq!(
+            service
+                .ready()
+                .await
+                .unwrap()
+                .call(request("ann"))
+                .await
+                .unwrap()
+                .status(),
+            200
+        );
+        let (second, polled) = begin(&mut service, patient_for("2S"));
+        assert!(polled.is_pending());
+        let (_, Poll::Ready(denied)) = begin(&mut service, patient_for("1500m")) else {
+            unreachable!("its turn comes in two seconds")
+        };
+        assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "1"));
+        let rejection = denied.extensions().get::<Rejection>().unwrap();
+        assert!(matches!(rejection, Rejection::TimedOut { .. }), "{rejection:?}");
+        assert_eq!(
+            rejection.retry_after(),
+            Some(SECOND / 2),
+            "then its turn comes in time"
+        );
+        clock.advance(SECOND / 2);
+        let (third, polled) = begin(&mut service, patient_for("1500m"));
+        assert!(polled.is_pending(), "what was granted too late is given back");
+        clock.advance(SECOND / 2);
+        assert_eq!(second.await.unwrap().status(), 200);
+        clock.advance(SECOND);
+        assert_eq!(third.await.unwrap().status(), 200);
+        clock.advance(60 * SECOND);
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_its_turn_takes_a_seat() {
+    let (limits, clock) = limiter();
+    let layers = [
+        RateLimitLayer::new(&limits, paced("p")).at_most_waiting(2),
+        RateLimitLayer::new(&limits, paced("q"))
+            .at_most_waiting(2)
+            .wait_up_to(60 * SECOND),
+    ];
+    for layer in layers {
+        let mut service = layer.key(key::header("x-api-key")).layer(Strict::default());
+        assert_eq!(
+            service
+                .ready()
+                .await
+                .unwrap()
+                .call(request("ann"))
+                .await
+                .unwrap()
+                .status(),
+            200
+        );
+        let [(second, _), (third, _)] = [(); 2].map(|()| begin(&mut service, request("ann")));
+        let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
+            unreachable!("no seat is left")
+        };
+        assert_eq!((denied.status().as_u16(), retry_after(&denied)), (429, "3"));
+        drop(third);
+        let (third, polled) = begin(&mut service, request("ann"));
+        assert!(polled.is_pending(), "one is free again, and its turn the next");
+        clock.advance(SECOND);
+        assert_eq!(second.await.unwrap().status(), 200);
+        clock.advance(SECOND);
+        assert_eq!(third.await.unwrap().status(), 200);
+        clock.advance(60 * SECOND);
+    }
+}
+
+/// That its client is in a hurry says nothing of Redis.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_little_time_of_a_client_has_nobody_else_decide() {
+    let server = limiter_testing::RedisServer::start();
+    let proxy = limiter_testing::Proxy::start(server.port());
+    let limits = limiter_core::Limiter::redis(proxy.url())
+        .namespace("hurry")
+        .build()
+        .unwrap();
+    limits.ready().await.unwrap();
+    let origin = http::HeaderName::from_static("x-limiter");
+    for name in ["p", "q"] {
+        let policy = Policy::token_bucket(name)
+            .capacity(1)
+            .rate("1/h")
+            .deadline(10 * SECOND);
+        let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
+            .key(key::header("x-api-key"))
+            .wait_up_to(60 * SECOND)
+            .with_origin_header(origin.clone())
+            .layer(Strict::default());
+        proxy.set_delay(Duration::from_millis(50));
+        for status in [200, 429] {
+            let ask = service.ready().await.unwrap().call(patient_for("5m"));
+            let response = ask.await.unwrap();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()[&origin], "redis");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use limiter_core::{Decision, Limiter, Policy, PolicyBook, Rejection};
 use limiter_tower::key::{self, Answer, Refusal};
 use limiter_tower::{
@@ -86,6 +87,63 @@ async fn who_is_denied_is_told_so_but_not_until_when() {
     assert_eq!(denied.headers()["grpc-message"], "too many requests at once");
     assert!(!denied.headers().contains_key("grpc-retry-pushback-ms"));
     drop(held);
+}
+
+/// Whether or not it was ever asked for them.
+#[tokio::test]
+async fn who_waits_in_vain_is_told_by_which_policy() {
+    let (limits, clock) = limiter();
+    let mut service = InFlightLayer::new(&limits, at_once(1))
+        .key(key::shared())
+        .wait_up_to(SECOND)
+        .layer(Streams::default());
+    let held = begin(&mut service, request("ann")).1;
+    assert!(held.is_ready());
+    let [(first, _), (second, _), (third, _)] = [(); 3].map(|()| begin(&mut service, request("ann")));
+    clock.advance(SECOND / 2);
+    drop(held);
+    let first = first.await.unwrap();
+    assert_eq!(first.status(), 200);
+    clock.advance(SECOND / 2);
+    for (who, waiter) in [("third", third), ("second", second)] {
+        let denied = waiter.await.unwrap();
+        assert_eq!(denied.status(), 429, "{who}");
+        assert_eq!(denied.headers()["ratelimit"], r#""flights";r=0"#, "{who}");
+        let rejection = denied.extensions().get::<Rejection>().unwrap();
+        assert!(
+            matches!(rejection, Rejection::TimedOut { .. }),
+            "{who}: {rejection:?}"
+        );
+        let denied_by = rejection.decision().and_then(Decision::denied_by).unwrap();
+        assert_eq!(denied_by.policy().name(), "flights", "{who}");
+        let (_, body) = denied.into_parts();
+        let problem = body.collect().await.unwrap().to_bytes();
+        let problem = String::from_utf8_lossy(&problem);
+        assert!(problem.contains("too many requests at once"), "{who}: {problem}");
+        assert!(
+            problem.contains(r#""violated-policies":["flights"]"#),
+            "{who}: {problem}"
+        );
+    }
+}
+
+/// Of several permits less than as many may be left.
+#[tokio::test]
+async fn nothing_remains_for_who_takes_more_than_there_is() {
+    let (limits, _clock) = limiter();
+    let mut service = InFlightLayer::new(&limits, at_once(3))
+        .key(key::shared())
+        .cost(2)
+        .layer(Strict::default());
+    let told = answer(&mut service, request("ann"));
+    assert_eq!(told.headers()["ratelimit"], r#""flights";r=0"#);
+    let patient = InFlightLayer::new(&limits, at_once(3))
+        .key(key::header("x-api-key"))
+        .wait_up_to(SECOND)
+        .cost(2)
+        .layer(Streams::default());
+    let told = patient.oneshot(request("ann")).await.unwrap();
+    assert_eq!(told.headers()["ratelimit"], r#""flights";r=0"#);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use limiter_core::{Limiter, OnStoreFailure, Policy};
 use limiter_testing::RedisServer;
 use limiter_tower::{By, HeldBody, InFlight, InFlightLayer, key};
@@ -70,6 +71,30 @@ async fn replicas_share_the_room() {
     held.clear();
     comes_to_have_room(&replicas[0], 3).await;
     assert_eq!(ask(&mut services[1]).await.status(), 200);
+}
+
+#[tokio::test]
+async fn who_waits_in_vain_is_told_by_which_policy() {
+    let server = RedisServer::start();
+    let limits = replica(&server.url());
+    limits.ready().await.unwrap();
+    let mut service = layer(&limits, 1)
+        .wait_up_to(Duration::from_millis(300))
+        .layer(Streams::default());
+    let _held = ask(&mut service).await;
+    let waiting = [(); 3].map(|()| service.clone().oneshot(request("ann")));
+    let [first, second, third] = waiting;
+    let (first, second, third) = tokio::join!(first, second, third);
+    for denied in [first, second, third].map(Result::unwrap) {
+        assert_eq!(denied.status(), 429);
+        assert_eq!(denied.headers()["ratelimit"], r#""flights";r=0"#);
+        let problem = denied.into_body().collect().await.unwrap().to_bytes();
+        let problem = String::from_utf8_lossy(&problem);
+        assert!(
+            problem.contains(r#""violated-policies":["flights"]"#),
+            "{problem}"
+        );
+    }
 }
 
 /// Before Redis was asked, while it is, and in the inner service.

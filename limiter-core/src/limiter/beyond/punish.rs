@@ -75,7 +75,13 @@ impl Limiter {
         #[cfg(feature = "redis")]
         let started = Instant::now();
         for (ask, outcome) in asks.iter().zip(&mut *denied.limits) {
-            let Some(punishing) = ask.policy().punishing().filter(|_| !outcome.is_allowed()) else {
+            // What has room for the call itself has it wait for others, and is not what it was denied for.
+            let has_room = || {
+                ask.charge()
+                    .is_ok_and(|(_, cost)| outcome.outcome().remaining >= cost)
+            };
+            let denies = !outcome.is_allowed() && !has_room();
+            let Some(punishing) = ask.policy().punishing().filter(|_| denies) else {
                 continue;
             };
             let blocked = match &self.inner.backend {

@@ -8,7 +8,7 @@ use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Part, Part
 use crate::error::StoreError;
 use crate::few::Few;
 use crate::limiter::settling::{Held, Reservation};
-use crate::limiter::{Check, Limiter, WaitingRoom};
+use crate::limiter::{Check, Limiter, Stay};
 use crate::observe;
 use crate::policy::{Enforcement, Policy};
 use crate::request::{Ask, Request};
@@ -112,15 +112,11 @@ impl<'a> Sorted<'a> {
     /// # Cancel safety
     ///
     /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
-    pub(in crate::limiter) async fn acquire(
-        mut self,
-        up_to: Duration,
-        room: Option<&WaitingRoom>,
-    ) -> Result<Allowed, Rejection> {
+    pub(in crate::limiter) async fn acquire(mut self, stay: Stay<'_>) -> Result<Allowed, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
         let excused = std::mem::take(&mut self.excused);
         let in_shadow = self.shadow.asks.len();
-        let answer = self.acquire_all(up_to, room).await;
+        let answer = self.acquire_all(stay).await;
         // Those in shadow come first in these, and are not asked where the others deny.
         let skipped = if answer.is_ok() { 0 } else { in_shadow };
         observe::waited(policies.iter().copied().skip(skipped), mode, &answer);
@@ -157,11 +153,7 @@ impl<'a> Sorted<'a> {
         Ok(self.both(enforced, shadow))
     }
 
-    async fn acquire_all(
-        mut self,
-        up_to: Duration,
-        room: Option<&WaitingRoom>,
-    ) -> Result<Allowed, Rejection> {
+    async fn acquire_all(mut self, stay: Stay<'_>) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
@@ -171,15 +163,15 @@ impl<'a> Sorted<'a> {
             let shadow = self.ask_shadow(Duration::MAX).await;
             return self.both(None, shadow).require();
         }
-        let ends = limiter.now().after(up_to);
-        let left = || match up_to.is_zero() {
+        let asks_until = limiter.now().after(stay.asks_up_to);
+        let left = || match stay.up_to.is_zero() {
             // It is a check.
             true => deadline(&asks).saturating_sub(started.elapsed()),
-            false => limiter.patience(ends, up_to),
+            false => limiter.patience(asks_until, stay.up_to),
         };
         let mut request = Request::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
         request.add_blocks();
-        let mut answer = limiter.wait_uncounted(&request, up_to, room).await;
+        let mut answer = limiter.wait_uncounted(&request, stay).await;
         if let Err(
             Rejection::TimedOut {
                 decision: Some(denied),

@@ -67,7 +67,6 @@ impl Limiter {
     pub(super) async fn wait_here(&self, asked: &InFlight<'_>, wait: &Wait<'_>) -> Result<Permit, Rejection> {
         let (holders, identity) = (&self.inner.holders, asked.limit().identity);
         let waiter = holders.join(identity, asked.terms())?;
-        let mut last = None;
         loop {
             if let Some(held) = waiter.passed() {
                 let decision = self.decision_here(asked, true, holders.number(identity));
@@ -75,14 +74,19 @@ impl Limiter {
             }
             if waiter.asks() {
                 match self.enter_here(&asked.under(waiter.wanted())?) {
-                    Err(Rejection::Limited(denied)) => last = Some(denied),
+                    Err(Rejection::Limited(_)) => {}
                     answer => return answer,
                 }
             }
             tokio::select! {
                 biased;
                 () = waiter.told() => {}
-                () = wait.is_over() => return Err(wait.timed_out(last)),
+                () = wait.is_over() => {
+                    // As it is now: it may never have been its turn, and what there is belongs to those before it.
+                    let asked = asked.under(waiter.wanted())?;
+                    let denied = self.decision_here(&asked, false, holders.number(identity));
+                    return Err(wait.timed_out(Some(Box::new(denied))));
+                }
             }
         }
     }

@@ -39,7 +39,9 @@ pub(super) async fn wait_there(
         }
         let left = wait.left();
         if left.is_zero() {
-            return Err(wait.timed_out(last));
+            // One whose turn it never was has heard nothing of Redis.
+            let denied = last.unwrap_or_else(|| Box::new(behind_others(asked, wait.clock.now())));
+            return Err(wait.timed_out(Some(denied)));
         }
         let until_asked = if waiter.is_first() {
             let first_lease_ends = last.as_ref().and_then(|denied| denied.first_lease_ends_after());
@@ -62,6 +64,19 @@ pub(super) async fn wait_there(
             );
         }
     }
+}
+
+/// The decision about a call that others of this process come before: for all that it knows, these take what there is.
+fn behind_others(asked: &InFlight<'_>, now: Timestamp) -> Decision {
+    let lease = u64::from(asked.terms().lease_ms) * 1_000;
+    let outcome = Outcome {
+        fits: false,
+        retry_after: lease,
+        reset_after: lease,
+        expires_after: lease,
+        ..Outcome::default()
+    };
+    asked.request().in_flight_decision(outcome, now, Origin::Lease)
 }
 
 /// The decision about permits that another holder of this process has had before.

@@ -86,6 +86,10 @@ impl Reserved {
         used_units(&self.policy, amount)
     }
 
+    pub(super) fn estimate(&self) -> u64 {
+        self.estimate
+    }
+
     /// The limit, at this cost.
     pub(super) fn limit(&self, cost: u64) -> Limit<'_> {
         Limit {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::LATE_TIMER;
+use super::ahead::{AfterOthers, Among};
 use super::queue::{Place, Turn};
 use super::room::{Seat, WaitingRoom};
 use super::turn::Patience;
@@ -15,7 +16,7 @@ use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::beyond::Sorted;
 use crate::limiter::settling::Reservation;
-use crate::limiter::{Check, Limiter, shut_down};
+use crate::limiter::{Check, Limiter, Stay, shut_down};
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::request::Request;
@@ -27,6 +28,8 @@ use crate::units::{Amount, Timestamp};
 pub struct Acquire<'a> {
     check: Check<'a>,
     up_to: Duration,
+    /// What bounds that and knows nothing of the store.
+    bound: Option<Duration>,
     /// In which it waits, where that is bounded.
     room: Option<&'a WaitingRoom>,
 }
@@ -39,6 +42,7 @@ impl<'a> Acquire<'a> {
         Self {
             check,
             up_to: Self::DEFAULT_UP_TO,
+            bound: None,
             room: None,
         }
     }
@@ -47,6 +51,15 @@ impl<'a> Acquire<'a> {
     pub(crate) fn within(self, room: &'a WaitingRoom) -> Self {
         let room = Some(room);
         Self { room, ..self }
+    }
+
+    /// Waits no longer than this for permits, and for its turn, though for an answer of the store as long as its policies say.
+    pub(crate) fn bounded_by(self, bound: Option<Duration>) -> Self {
+        Self { bound, ..self }
+    }
+
+    fn stay(&self) -> Stay<'a> {
+        Stay::new(self.up_to, self.bound, self.check.deadline(), self.room)
     }
 
     /// What the call costs, as [`Check::cost`].
@@ -73,18 +86,19 @@ impl<'a> IntoFuture for Acquire<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         observe::acquiring(self.check.first_policy(), async move {
+            let stay = self.stay();
             if !self.check.is_plain() {
-                return Sorted::new(self.check).acquire(self.up_to, self.room).await;
+                return Sorted::new(self.check).acquire(stay).await;
             }
             let limiter = self.check.limiter;
             let request = self.check.request()?;
-            limiter.wait(&request, self.up_to, self.room).await
+            limiter.wait(&request, stay).await
         })
     }
 }
 
 impl Limiter {
-    /// Waits until a request is granted, at most for so long.
+    /// Waits until a request is granted.
     ///
     /// # Cancel safety
     ///
@@ -92,10 +106,9 @@ impl Limiter {
     pub(in crate::limiter) async fn wait(
         &self,
         request: &Request<'_>,
-        up_to: Duration,
-        room: Option<&WaitingRoom>,
+        stay: Stay<'_>,
     ) -> Result<Allowed, Rejection> {
-        let answer = self.wait_uncounted(request, up_to, room).await;
+        let answer = self.wait_uncounted(request, stay).await;
         observe::waited(request.policies(), request.mode, &answer);
         answer
     }
@@ -104,8 +117,7 @@ impl Limiter {
     pub(in crate::limiter) async fn wait_uncounted(
         &self,
         request: &Request<'_>,
-        up_to: Duration,
-        room: Option<&WaitingRoom>,
+        stay: Stay<'_>,
     ) -> Result<Allowed, Rejection> {
         if request.is_free() {
             let decision = self.decide(request, request.deadline()).await;
@@ -113,17 +125,16 @@ impl Limiter {
         } else {
             let _waiting = observe::Waiting::begin();
             let mut closing = self.inner.closing.subscribe();
-            let ends = self.inner.clock.now().after(up_to);
+            let patience = Patience::from(&self.inner.clock, stay.up_to);
             let granted = async {
-                let grant = self.wait_in_line(request, ends, up_to, Seat::new(room)).await?;
-                let delay = grant.delay();
-                if delay.is_zero() {
+                let mut seat = Seat::new(stay.room);
+                let grant = self.wait_in_line(request, stay, patience.ends, &mut seat).await?;
+                if grant.delay().is_zero() {
                     return Ok(grant);
                 }
-                // The place in the line is left by now.
+                // The place in the line is left by now, and the seat is kept.
                 let grant = Reservation::of_request(self, request, grant);
-                let patience = Patience { ends, up_to };
-                self.wait_for_turn(grant, delay, Some(patience)).await
+                self.wait_for_turn(grant, Some(patience), seat).await
             };
             tokio::select! {
                 biased;
@@ -136,11 +147,13 @@ impl Limiter {
     async fn wait_in_line(
         &self,
         request: &Request<'_>,
+        stay: Stay<'_>,
         ends: Timestamp,
-        up_to: Duration,
-        mut seat: Seat<'_>,
+        seat: &mut Seat<'_>,
     ) -> Result<Allowed, Rejection> {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
+        let up_to = stay.up_to;
+        let asks_until = clock.now().after(stay.asks_up_to);
         let timed_out = |denied| Rejection::TimedOut {
             decision: denied,
             limit: up_to,
@@ -161,19 +174,19 @@ impl Limiter {
             runtime: Handle::try_current().ok(),
         };
         let (mut last, mut seen) = (None, None);
+        // There is a permit for each of those before it, and for this call.
+        let mut needs_no_seat = false;
         loop {
             let now = clock.now();
             match place.place.look(queues, now) {
                 Turn::Over(answer) => return answer,
                 Turn::Behind => {
-                    if !seat.take() {
-                        let ahead = place.place.ahead(queues);
-                        let patience = self.patience(ends, up_to);
-                        if let Some(denied) = self.turned_away(request, ahead, patience).await? {
-                            return Err(Rejection::Limited(denied));
-                        }
-                        // There is one for each of them, and for this call.
-                        seat = Seat::Unneeded;
+                    if !needs_no_seat && !seat.take() {
+                        let left = self.patience(asks_until, up_to);
+                        let told = self.after_others(request, &place.place, Among::Earlier, left);
+                        turned_away(told.await, timed_out(None))?;
+                        needs_no_seat = true;
+                        continue;
                     }
                     let look_again = now.after(place.place.patience());
                     tokio::select! {
@@ -181,7 +194,12 @@ impl Limiter {
                         () = place.place.called() => {}
                         () = clock.sleep_until(ends.min(look_again)) => {
                             if clock.now() >= ends {
-                                return Err(timed_out(None));
+                                let denied = self.told_in_vain(request, &place.place).await;
+                                // It may have been served in that moment.
+                                return match place.place.look(queues, clock.now()) {
+                                    Turn::Over(answer) => answer,
+                                    _ => Err(timed_out(denied)),
+                                };
                             }
                             self.go_on_for(&place.place, request, &mut seen).await;
                         }
@@ -192,8 +210,16 @@ impl Limiter {
                     if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
                     }
-                    if !seat.take() {
-                        return Err(Rejection::Limited(decision));
+                    if !needs_no_seat && !seat.take() {
+                        if place.place.is_alone(queues) {
+                            return Err(Rejection::Limited(decision));
+                        }
+                        // Others have taken the seats while the store was asked.
+                        let left = self.patience(asks_until, up_to);
+                        let told = self.after_others(request, &place.place, Among::All, left);
+                        turned_away(told.await, timed_out(None))?;
+                        needs_no_seat = true;
+                        continue;
                     }
                     last = Some(decision);
                     tokio::select! {
@@ -225,7 +251,7 @@ impl Limiter {
                 Turn::Asked(until) => {
                     // The caller's time may end before the question's does, which is asked for others, too: then it goes on
                     // without him, and what it grants is theirs.
-                    let patience = self.patience(ends, up_to);
+                    let patience = self.patience(asks_until, up_to);
                     let now = Instant::now();
                     let left = until.saturating_duration_since(now);
                     let called = tokio::time::timeout(patience.min(left), place.place.called());
@@ -251,25 +277,12 @@ impl Limiter {
         }
     }
 
-    /// What a call is told that finds no seat: when there would be a permit for it after those for all who wait for the same and have
-    /// come before. `None` where there is one now.
-    async fn turned_away(
-        &self,
-        request: &Request<'_>,
-        ahead: usize,
-        patience: Duration,
-    ) -> Result<Option<Box<Decision>>, Rejection> {
-        let mut request = request.clone();
-        request.mode = Mode::Peek;
-        request.repeat(ahead.saturating_add(1));
-        let decision = match self.decide_now(&request) {
-            Some(answer) => answer?,
-            None => {
-                let patience = request.deadline().min(patience);
-                self.decide(&request, patience).await?
-            }
-        };
-        Ok((!decision.is_allowed()).then(|| Box::new(decision)))
+    /// What a call is told that has waited behind others to the end of its time, if a moment is enough to find out: each of those who
+    /// give up at once is told of those before it, so that they do not all come back at once.
+    async fn told_in_vain(&self, request: &Request<'_>, place: &Place) -> Option<Box<Decision>> {
+        let moment = self.inner.clock.real(LATE_TIMER);
+        let told = self.after_others(request, place, Among::Earlier, moment).await;
+        told?.ok().flatten()
     }
 
     /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the
@@ -281,6 +294,16 @@ impl Limiter {
         } else {
             clock.real(ends.since(clock.now()).max(LATE_TIMER))
         }
+    }
+}
+
+/// What a call is told that finds no seat. Nothing where there is a permit for it, after those for the others.
+fn turned_away(told: AfterOthers, in_vain: Rejection) -> Result<(), Rejection> {
+    match told {
+        Some(Ok(None)) => Ok(()),
+        Some(Ok(Some(denied))) => Err(Rejection::Limited(denied)),
+        Some(Err(rejection)) => Err(rejection),
+        None => Err(in_vain),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::room::{Seat, WaitingRoom};
+use crate::clock::Clock;
 use crate::decision::{Allowed, Rejection};
 use crate::limiter::settling::{Held, Reservation};
 use crate::limiter::{Check, Limiter, shut_down};
@@ -15,14 +17,23 @@ pub(super) struct Patience {
     pub(super) up_to: Duration,
 }
 
+impl Patience {
+    pub(super) fn from(clock: &Clock, up_to: Duration) -> Self {
+        Self {
+            ends: clock.now().after(up_to),
+            up_to,
+        }
+    }
+}
+
 impl Limiter {
-    /// Waits until a grant of what was wanted may be used, `delay` after it was decided. One that may be used too late is given
+    /// Waits until a grant of what was wanted may be used, its delay after it was decided. One that may be used too late is given
     /// back, so that others leave earlier.
     ///
     /// # Errors
     ///
-    /// [`Rejection::TimedOut`] at once, where that is too late; [`Rejection::Unavailable`] when the limiter is shut down meanwhile.
-    /// Either way it is given back.
+    /// At once [`Rejection::TimedOut`], where that is too late, and [`Rejection::Limited`], where there is no seat to wait in;
+    /// [`Rejection::Unavailable`] when the limiter is shut down meanwhile. Either way it is given back.
     ///
     /// # Cancel safety
     ///
@@ -30,22 +41,31 @@ impl Limiter {
     pub(super) async fn wait_for_turn(
         &self,
         grant: Reservation,
-        delay: Duration,
         patience: Option<Patience>,
+        mut seat: Seat<'_>,
     ) -> Result<Allowed, Rejection> {
         // Left after what gives the grant back has begun, so that whoever shuts the limiter down waits for that.
         let mut closing = self.inner.closing.subscribe();
         let clock = &self.inner.clock;
+        let delay = grant.decision().delay();
         let due = clock.due(grant.decision().decided_at(), delay);
-        let mut early = Held::new(grant);
+        let denied_within = |grant: &Reservation, patience| Box::new(grant.denied_within(patience));
         if let Some(Patience { ends, up_to }) = patience
             && due > ends
         {
+            let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
+            drop(Held::new(grant));
             return Err(Rejection::TimedOut {
-                decision: None,
+                decision: Some(denied),
                 limit: up_to,
             });
         }
+        if !seat.take() {
+            let denied = denied_within(&grant, Duration::ZERO);
+            drop(Held::new(grant));
+            return Err(Rejection::Limited(denied));
+        }
+        let mut early = Held::new(grant);
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
@@ -68,26 +88,42 @@ impl Check<'_> {
     ///
     /// As awaiting the check until that is answered; then what was charged is given back.
     pub(crate) async fn admitted_in_turn(self) -> Result<Allowed, Rejection> {
+        self.admitted_in_turn_within(None, None).await
+    }
+
+    /// The same where nobody waits for its turn for longer than the bound, or without a seat.
+    pub(crate) async fn admitted_in_turn_within(
+        self,
+        bound: Option<Duration>,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
         if self.is_paced() {
-            Box::pin(self.wait_until_admitted()).await
+            Box::pin(self.wait_until_admitted(bound, room)).await
         } else {
             self.admitted().await
         }
     }
 
-    async fn wait_until_admitted(self) -> Result<Allowed, Rejection> {
+    async fn wait_until_admitted(
+        self,
+        bound: Option<Duration>,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
         if let OnDenial::Wait(_) = self.on_denial() {
             // Which waits for the turn, too.
             return self.admitted().await;
         }
         let asked = self.clone();
+        let patience = bound.map(|bound| Patience::from(&asked.limiter().inner.clock, bound));
         let allowed = self.admitted().await?;
-        let delay = allowed.delay();
-        if delay.is_zero() {
+        if allowed.delay().is_zero() {
             return Ok(allowed);
         }
         let grant = Reservation::of(&asked, allowed);
-        asked.limiter().wait_for_turn(grant, delay, None).await
+        asked
+            .limiter()
+            .wait_for_turn(grant, patience, Seat::new(room))
+            .await
     }
 }
 

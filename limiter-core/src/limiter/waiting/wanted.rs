@@ -87,6 +87,12 @@ impl Wanted {
         Ok(converted)
     }
 
+    /// The cost and the quota of each limit that is charged, in the algorithm's own unit.
+    pub(super) fn costs(&self) -> impl Iterator<Item = (u64, u64)> {
+        let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
+        limits.map(|limit| (limit.cost, limit.policy.algorithm().quota()))
+    }
+
     /// The line in which it is waited for.
     pub(in crate::limiter) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());

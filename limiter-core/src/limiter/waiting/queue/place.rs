@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
 use super::{Answer, Asked, Asking, Denied, Name, Queues, Waiting};
 use crate::decision::{Allowed, Decision};
+use crate::limiter::waiting::ahead::{Ahead, Among};
 use crate::limiter::waiting::wanted::Wanted;
 use crate::units::Timestamp;
 
@@ -70,11 +72,34 @@ impl Place {
         }
     }
 
-    /// How many wait for the same, and have come before.
-    pub(in crate::limiter::waiting) fn ahead(&self, queues: &Queues) -> usize {
+    /// What others who wait for the same are to be charged under each limit.
+    pub(in crate::limiter::waiting) fn others(&self, queues: &Queues, among: Among) -> SmallVec<[Ahead; 1]> {
+        let mut ahead: SmallVec<[Ahead; 1]> = self.name.iter().map(|_| Ahead::default()).collect();
+        let waiting = queues.lock();
+        let Some(line) = waiting.lines.get(&self.name) else {
+            return ahead;
+        };
+        let tickets = match among {
+            Among::Earlier => ..self.ticket,
+            Among::All => ..u64::MAX,
+        };
+        let others = line
+            .waiters
+            .range(tickets)
+            .filter(|(ticket, _)| **ticket != self.ticket);
+        for (_, other) in others {
+            for (ahead, (cost, quota)) in ahead.iter_mut().zip(other.wanted.costs()) {
+                ahead.add(cost, quota);
+            }
+        }
+        ahead
+    }
+
+    /// Whether nobody else waits for the same.
+    pub(in crate::limiter::waiting) fn is_alone(&self, queues: &Queues) -> bool {
         let waiting = queues.lock();
         let line = waiting.lines.get(&self.name);
-        line.map_or(0, |line| line.waiters.range(..self.ticket).count())
+        line.is_none_or(|line| line.waiters.len() < 2)
     }
 
     /// Waits until there may be something new to see.
