@@ -6,12 +6,16 @@
 //! identities therefore never share a name (but for a collision of 128 bits of SHA-256).
 
 mod escape;
+#[cfg(feature = "redis")]
+mod name;
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use escape::{Colon, MAX_PART_BYTES, bounded, escape, escape_text, push_escaped};
+#[cfg(feature = "redis")]
+pub(crate) use name::Namespace;
 
 /// Whose permits a call takes: a user, a tenant, an address, …
 ///
@@ -262,57 +266,6 @@ key_from_displayed!(u16, u32, u64, u128, usize, i32, i64, IpAddr, Ipv4Addr, Ipv6
 key_from_displayed!(
     &u16, &u32, &u64, &u128, &usize, &i32, &i64, &IpAddr, &Ipv4Addr, &Ipv6Addr
 );
-
-/// A name's first part: the prefix and the namespace, escaped once.
-#[cfg(feature = "redis")]
-#[derive(Clone, Debug)]
-pub(crate) struct Namespace(Box<str>);
-
-#[cfg(feature = "redis")]
-impl Namespace {
-    pub(crate) fn new(prefix: &str, namespace: &str) -> Self {
-        Self(format!("{prefix}{}", escape_part(namespace)).into())
-    }
-
-    /// The Redis key under which the replicas are counted. The state of a limit has more parts.
-    pub(crate) fn replicas_key(&self) -> String {
-        format!("{}|replicas", self.0)
-    }
-
-    /// The Redis key of the book of policies, and its channel.
-    #[cfg(feature = "book")]
-    pub(crate) fn book_key(&self) -> String {
-        format!("{}|book", self.0)
-    }
-
-    /// Redis keys of one slot that belong to no limit: a bucket's, a window's and another bucket's.
-    pub(crate) fn trial_keys(&self) -> [String; 3] {
-        ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
-    }
-
-    /// The Redis key of a limit's state. Policy name and group are escaped already.
-    pub(crate) fn redis_key(
-        &self,
-        algorithm: &str,
-        policy: &str,
-        group: Option<&str>,
-        key: &Key<'_>,
-    ) -> String {
-        /// An empty tag would make the whole name the tag. No escaped text is a lone `%`.
-        const EMPTY: &str = "%";
-        let tag = group.unwrap_or(&key.text);
-        let tag = if tag.is_empty() { EMPTY } else { tag };
-        let mut name = String::with_capacity(self.0.len() + policy.len() + tag.len() + key.text.len() + 16);
-        for part in [&*self.0, "|", algorithm, "|", policy, "|{", tag, "}"] {
-            name.push_str(part);
-        }
-        if group.is_some() {
-            name.push('|');
-            name.push_str(&key.text);
-        }
-        name
-    }
-}
 
 /// An escaped text whose colons are all plain, those of values among them; `None` where no value has one.
 pub(crate) fn with_plain_colons(escaped: &str) -> Option<String> {

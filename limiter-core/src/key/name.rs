@@ -1,0 +1,52 @@
+//! Names of Redis keys, put together of parts that are escaped.
+
+use super::{Key, escape_part};
+
+/// A name's first part: the prefix and the namespace, escaped once.
+#[derive(Clone, Debug)]
+pub(crate) struct Namespace(Box<str>);
+
+impl Namespace {
+    pub(crate) fn new(prefix: &str, namespace: &str) -> Self {
+        Self(format!("{prefix}{}", escape_part(namespace)).into())
+    }
+
+    /// The Redis key under which the replicas are counted. The state of a limit has more parts.
+    pub(crate) fn replicas_key(&self) -> String {
+        format!("{}|replicas", self.0)
+    }
+
+    /// The Redis key of the book of policies, and its channel.
+    #[cfg(feature = "book")]
+    pub(crate) fn book_key(&self) -> String {
+        format!("{}|book", self.0)
+    }
+
+    /// Redis keys of one slot that belong to no limit: a bucket's, a window's and another bucket's.
+    pub(crate) fn trial_keys(&self) -> [String; 3] {
+        ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
+    }
+
+    /// The Redis key of a limit's state. Policy name and group are escaped already.
+    pub(crate) fn redis_key(
+        &self,
+        algorithm: &str,
+        policy: &str,
+        group: Option<&str>,
+        key: &Key<'_>,
+    ) -> String {
+        /// An empty tag would make the whole name the tag. No escaped text is a lone `%`.
+        const EMPTY: &str = "%";
+        let tag = group.unwrap_or(&key.text);
+        let tag = if tag.is_empty() { EMPTY } else { tag };
+        let mut name = String::with_capacity(self.0.len() + policy.len() + tag.len() + key.text.len() + 16);
+        for part in [&*self.0, "|", algorithm, "|", policy, "|{", tag, "}"] {
+            name.push_str(part);
+        }
+        if group.is_some() {
+            name.push('|');
+            name.push_str(&key.text);
+        }
+        name
+    }
+}

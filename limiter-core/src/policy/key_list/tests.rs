@@ -1,0 +1,143 @@
+//! Lists of keys: what they match, and how mistakes in them are told.
+
+use super::*;
+
+fn list(entries: &[&str]) -> KeyList {
+    KeyList::parse(entries).unwrap()
+}
+
+#[test]
+fn what_is_not_on_the_list_is_not_found() {
+    let list = list(&[
+        "ann",
+        "user:*",
+        "10.0.0.0/8",
+        "192.168.1.7",
+        "2001:db8::/32",
+        "a b*",
+    ]);
+    for key in [
+        "ann",
+        "user:",
+        "user:7",
+        "10.0.0.0",
+        "10.255.255.255",
+        "192.168.1.7",
+    ] {
+        assert!(list.contains(key), "{key}");
+    }
+    for key in ["2001:db8::1", "2001:0DB8:0::0001", "::ffff:10.1.1.1", "a bc"] {
+        assert!(list.contains(key), "{key}");
+    }
+    for key in [
+        "",
+        "an",
+        "anna",
+        "Ann",
+        "user",
+        "11.0.0.0",
+        "9.255.255.255",
+        "192.168.1.70",
+    ] {
+        assert!(!list.contains(key), "{key}");
+    }
+    for key in [
+        "2001:db9::1",
+        "10.0.0",
+        "10.0.0.0/8",
+        "a%20bc",
+        "%3A",
+        "fe%",
+        "ééé",
+    ] {
+        assert!(!list.contains(key), "{key}");
+    }
+}
+
+#[test]
+fn a_colon_of_a_value_is_a_colon_of_an_entry() {
+    let list = list(&["user:2001:db8::1", "user:urn:*", "a:b"]);
+    let user = |value: &str| Key::from("user:").part(value);
+    assert!(list.allows(&user("2001:db8::1")) && list.denies(&user("2001:db8::1")));
+    assert!(list.denies(&user("urn:bad")) && list.denies(&user("urn:")));
+    assert!(
+        !list.allows(&user("urn:bad")),
+        "no value brings its owner onto a list"
+    );
+    assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::shared().part("a:b")));
+    let of_tenant = |tenant: &str, user: &str| Key::shared().part(tenant).text(":").part(user);
+    let vip = super::KeyList::parse(["acme:vip:1"]).unwrap();
+    assert!(vip.allows(&of_tenant("acme", "vip:1")) && !vip.allows(&of_tenant("acme:vip", "1")));
+    assert!(vip.denies(&of_tenant("acme:vip", "1")));
+    // What was a percent sign is none of a colon.
+    assert!(!list.denies(&user("2001%3Adb8::1")) && !list.denies(&Key::from("a%3Ab")));
+    assert!(!list.denies(&user("2001:db8::2")) && !list.denies(&user("ur:n")));
+}
+
+#[test]
+fn an_address_is_known_however_it_became_a_key() {
+    let list = list(&["2001:db8::/32", "10.0.0.0/8"]);
+    let address: IpAddr = "2001:db8::7".parse().unwrap();
+    assert!(list.contains(address) && list.allows(&Key::shared().part(address)));
+    assert!(list.allows(&Key::from("10.1.2.3").in_group("tenant")));
+    assert!(
+        !list.allows(&Key::from("ip:").part(address)),
+        "a part of a key is not the key"
+    );
+    let long = "%3A".repeat(100);
+    assert!(!list.allows(&Key::shared().part(&long)));
+    assert_eq!(address_of_part("2001:db8:1111:2222:3333:4444:255.255.255.255"), 9);
+}
+
+/// How many parts the longest address has, which has to be found, too.
+fn address_of_part(text: &str) -> usize {
+    let list = KeyList::parse([text]).unwrap();
+    assert!(list.allows(&Key::shared().part(text)));
+    text.split([':', '.']).count() - 1
+}
+
+#[test]
+fn every_length_of_a_network_holds_its_own_addresses() {
+    for len in 0..=32_u8 {
+        let bits = leading_v4(u32::from_be_bytes([203, 0, 113, 77]), len);
+        let list = list(&[&format!("{}/{len}", Ipv4Addr::from_bits(bits))]);
+        assert!(list.contains("203.0.113.77"), "{len}");
+        if let Some(bit) = len.checked_sub(1) {
+            let other = Ipv4Addr::from_bits(bits ^ (1 << (31 - bit)));
+            assert!(!list.contains(other), "{len}");
+        }
+    }
+    for len in 0..=128_u8 {
+        let bits = leading_v6("2001:db8:ffff::1:2:3".parse::<Ipv6Addr>().unwrap().to_bits(), len);
+        let list = list(&[&format!("{}/{len}", Ipv6Addr::from_bits(bits))]);
+        assert!(list.contains("2001:db8:ffff::1:2:3"), "{len}");
+        if let Some(bit) = len.checked_sub(1) {
+            let other = Ipv6Addr::from_bits(bits ^ (1 << (127 - bit)));
+            assert!(!list.contains(other), "{len}");
+        }
+    }
+}
+
+#[test]
+fn a_mistake_names_its_entry() {
+    for entry in [
+        "",
+        "a*b",
+        "**",
+        "10.0.0.0/33",
+        "10.0.0.1/8",
+        "::/129",
+        "10.0.0.0/",
+        "::ffff:1.2.3.4/95",
+        "ip:10.0.0.0/8",
+        "user:ip:2001:db8::/32",
+    ] {
+        let error = KeyList::parse(["fine", entry]).unwrap_err();
+        assert!(error.to_string().contains(&format!("`{entry}`")), "{error}");
+    }
+    // No address stands before the slash, so this is a key as any other.
+    assert!(list(&["GET /search"]).contains("GET /search"));
+    assert!(list(&["path:/v1/7"]).contains("path:/v1/7"));
+    assert!(list(&["::ffff:10.0.0.0/104"]).contains("10.2.3.4"));
+    assert!(list(&["*"]).contains("whoever") && !list(&[]).contains(""));
+}
