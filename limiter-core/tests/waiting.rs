@@ -238,7 +238,8 @@ async fn who_waits_hears_what_comes_back_elsewhere() {
     }
 }
 
-/// A wait that is far too short asks every second, not more often.
+/// A line that is served far too late asks every second, not more often; and once, at the end, for each of those behind, who are told
+/// when to come again.
 #[tokio::test]
 async fn who_waits_in_vain_asks_once_a_second() {
     let server = RedisServer::start();
@@ -252,7 +253,7 @@ async fn who_waits_in_vain_asks_once_a_second() {
         assert!(matches!(told, Err(Rejection::TimedOut { .. })), "{told:?}");
     }
     assert!(began.elapsed() >= millis(2_300));
-    assert!(asked(&server) - before <= 4, "{}", asked(&server) - before);
+    assert!(asked(&server) - before <= 4 + 2, "{}", asked(&server) - before);
 }
 
 /// Half of those who wait give up while Redis is asked for them, the first among them.
