@@ -181,9 +181,13 @@ where
     assert_eq!(shown.parse(), Ok(value), "{shown}");
 }
 
-/// The mistake says what the value is for, and shows it (the beginning of it, where it is long).
+/// The mistake says what the value is for, and shows it in one line (the beginning of it, where it is long).
 fn names(what: &str, text: &str, error: &ConfigError) {
-    let beginning: String = text.chars().take(100).collect();
+    let shown = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    let beginning: String = text.chars().take(100).map(shown).collect();
     let shown = error.to_string();
     assert!(shown.starts_with(&format!("{what} is `{beginning}")), "{shown}");
     names_some(error);

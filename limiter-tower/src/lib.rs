@@ -125,7 +125,9 @@
 //!   `Clone`, as axum's and tonic's services are.
 //! - In process the limiter is asked when the service is called, so that nothing of an allowed request is kept for later.
 //!   Redis is asked when the response's future is polled first; dropped earlier, a request is not charged.
-//! - A denied request never reaches the inner service, nor does one without a key.
+//! - A denied request never reaches the inner service, nor does one without a key: also where the limiter is in shadow or off
+//!   ([`Enforcement`](limiter_core::Enforcement)), since an extractor's 401 may be all that stands before the service. `or_skip` lets it
+//!   pass.
 //! - A key that an async function finds is looked for when the response's future is polled first, and the limiter is asked
 //!   then.
 //! - In process an allowed request costs no allocation, but for the headers that it tells the client (one for
