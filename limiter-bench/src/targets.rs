@@ -24,7 +24,7 @@ enum Measure {
     ClientTime(f64),
     /// Time a decision, of the other's.
     Time(Contender, f64),
-    /// Time of the median request beyond that without a layer, of the other's.
+    /// Processor time of a request beyond that without a layer, of the other's.
     AddedTime(Contender, f64),
 }
 
@@ -134,7 +134,7 @@ impl Target {
             Measure::AddedTime(other, most) => {
                 let (other, bare) = (of(other)?, of(Bare)?);
                 let added = |series: &Series| added_micros(series, bare);
-                let ratio = added(ours) / added(other);
+                let ratio = added(ours)? / added(other)?;
                 let target = format!("added time ≤ {most} × {}", other.contender.name());
                 verdict(target, format!("{ratio:.2} ×"), ratio <= most)
             }
@@ -142,11 +142,13 @@ impl Target {
     }
 }
 
-/// What a layer adds to the median request: of a difference little is left when the machine does something else in one of two turns.
-fn added_micros(with: &Series, without: &Series) -> f64 {
+/// What a layer adds to a request in processor time, which a machine that does something else meanwhile disturbs least.
+fn added_micros(with: &Series, without: &Series) -> Option<f64> {
     let turns = with.turns.iter().zip(&without.turns);
-    let added = turns.map(|(with, without)| with.p50_us - without.p50_us);
-    crate::sample::median(added)
+    let added: Option<Vec<f64>> = turns
+        .map(|(with, without)| Some(with.client_us? - without.client_us?))
+        .collect();
+    Some(crate::sample::median(added?.into_iter()))
 }
 
 /// How the figures of memory stand.
