@@ -14,7 +14,7 @@ use crate::afterwards::Afterwards;
 use crate::body::ResponseBody;
 use crate::decide::Limits;
 use crate::key::Later;
-use crate::next::{Deciding, Next};
+use crate::next::{Deciding, Granted, Next};
 use crate::respond::Protocol;
 
 pin_project! {
@@ -56,10 +56,9 @@ struct Waiting<S, B> {
     request: Request<B>,
 }
 
-#[derive(Debug)]
 enum Awaited {
     Extractor(Later),
-    Limiter(Deciding),
+    Limiter(Deciding<Granted>),
 }
 
 impl<S, B> Waiting<S, B> {
@@ -69,7 +68,7 @@ impl<S, B> Waiting<S, B> {
                 let answer = ready!(Pin::new(later).poll(context));
                 Next::after(answer, &self.limits, &self.request)
             }
-            Awaited::Limiter(deciding) => ready!(Pin::new(deciding).poll(context)).into(),
+            Awaited::Limiter(deciding) => ready!(deciding.as_mut().poll(context)).into(),
         })
     }
 }

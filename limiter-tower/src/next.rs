@@ -1,9 +1,8 @@
 //! What is done next with a request: once its key was looked for, and once the limiter has answered.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use http::Request;
 use limiter_core::{Decision, Rejection};
@@ -21,7 +20,7 @@ pub(crate) enum Next {
     /// The inner service is called.
     Call(Granted),
     /// The limiter's answer is waited for.
-    Decide(Deciding),
+    Decide(Deciding<Granted>),
     /// The extractor's is.
     Extract(Later),
     /// It is answered in place of the inner service.
@@ -60,14 +59,14 @@ impl Next {
             Poll::Pending => {
                 let bound = wait::timeout(request.headers());
                 let (limits, question) = (Arc::clone(limits), question.into_owned());
-                Self::Decide(Deciding(Box::pin(async move {
+                Self::Decide(Box::pin(async move {
                     let (decision, settling) = limits.ask(&question, bound).await?;
                     Ok(Granted {
                         decision,
                         settling,
                         costs: limits.costs(&question),
                     })
-                })))
+                }))
             }
         }
     }
@@ -82,21 +81,7 @@ impl From<Result<Granted, Rejection>> for Next {
     }
 }
 
-/// The limiter's answer on its way. Nothing is asked before the first poll.
+/// The limiter's answer on its way, a `T` where the request goes on. Nothing is asked before the first poll.
 ///
 /// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence the box.
-pub(crate) struct Deciding(Pin<Box<dyn Future<Output = Result<Granted, Rejection>> + Send>>);
-
-impl Future for Deciding {
-    type Output = Result<Granted, Rejection>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(context)
-    }
-}
-
-impl fmt::Debug for Deciding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deciding")
-    }
-}
+pub(crate) type Deciding<T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send>>;

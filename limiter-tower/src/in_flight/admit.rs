@@ -1,9 +1,7 @@
 //! What a request is in flight by.
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
@@ -14,7 +12,7 @@ use super::held::Held;
 use crate::afterwards::Afterwards;
 use crate::decide::{Asked, Found, Limits, Question};
 use crate::headers::Costs;
-use crate::next::Granted;
+use crate::next::{Deciding, Granted};
 use crate::said::Said;
 
 /// What a layer admits requests by.
@@ -61,7 +59,11 @@ impl Admission {
     }
 
     /// The answer, for which nothing is asked before the first poll. The request waits at most for the time that it says itself.
-    pub(super) fn later(self: &Arc<Self>, question: Question<'static>, bound: Option<Duration>) -> Admitting {
+    pub(super) fn later(
+        self: &Arc<Self>,
+        question: Question<'static>,
+        bound: Option<Duration>,
+    ) -> Deciding<Admitted> {
         let admission = Arc::clone(self);
         let answer = async move {
             let answer = match admission.find(&question) {
@@ -76,7 +78,7 @@ impl Admission {
             };
             answer.map_err(|rejection| admission.limits.why(Err(rejection)))
         };
-        Admitting(Box::pin(answer))
+        Box::pin(answer)
     }
 
     /// What is told and shown of a request that goes on, and what it holds.
@@ -145,22 +147,4 @@ fn several(others: usize) -> Rejection {
             "1, of concurrency: permits in flight are not taken together, so nest an `InFlightLayer` for each"
                 .to_owned(),
     })
-}
-
-/// An answer on its way. The enter borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence
-/// the box.
-pub(super) struct Admitting(Pin<Box<dyn Future<Output = Result<Admitted, Rejection>> + Send>>);
-
-impl Future for Admitting {
-    type Output = Result<Admitted, Rejection>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(context)
-    }
-}
-
-impl fmt::Debug for Admitting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Admitting")
-    }
 }

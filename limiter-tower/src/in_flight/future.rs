@@ -12,13 +12,14 @@ use limiter_core::Rejection;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::admit::{Admission, Admitted, Admitting};
+use super::admit::{Admission, Admitted};
 use super::held::Held;
 use crate::afterwards::Afterwards;
 use crate::decide::Question;
 use crate::future::{Own, ended};
 use crate::held::HeldBody;
 use crate::key::{Answer, Later, Refusal};
+use crate::next::Deciding;
 use crate::respond::Protocol;
 use crate::wait;
 
@@ -41,7 +42,7 @@ pin_project! {
     // What is rarer than to call is boxed, and makes the future no larger.
     enum State<S: Service<Request<B>>, B> {
         Extracting { later: Option<Box<(Later, Call<S, B>)>> },
-        Admitting { later: Option<Box<(Admitting, Call<S, B>)>> },
+        Admitting { later: Option<Box<(Deciding<Admitted>, Call<S, B>)>> },
         Calling { #[pin] inner: S::Future, afterwards: Afterwards, held: Option<Held> },
         Answered { response: Option<Own> },
     }
@@ -62,7 +63,7 @@ impl<S: Service<Request<B>>, B> InFlightFuture<S, B> {
         }
     }
 
-    pub(super) fn admitting(later: Admitting, call: Call<S, B>) -> Self {
+    pub(super) fn admitting(later: Deciding<Admitted>, call: Call<S, B>) -> Self {
         let later = Some(Box::new((later, call)));
         Self {
             state: State::Admitting { later },
