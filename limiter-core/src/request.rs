@@ -110,8 +110,18 @@ impl<'a> Request<'a> {
         mode: Mode,
         any_groups: bool,
     ) -> Result<Self, Rejection> {
+        let asks = asks.into_iter();
+        // Counted first: each limit is compared with all others, which takes quadratic time.
+        let (number, _) = asks.size_hint();
+        if number > MAX_LIMITS {
+            return Err(wrong_number(number));
+        }
         let mut limits: SmallVec<[Limit<'a>; 1]> = SmallVec::new();
         for Ask { policy, key, cost } in asks {
+            // An iterator need not know how many limits it yields.
+            if limits.len() == MAX_LIMITS {
+                return Err(wrong_number(MAX_LIMITS + 1));
+            }
             let limit = Limit::new(policy, key, &cost)?;
             if let Some(first) = limits.first()
                 && !any_groups
@@ -126,13 +136,8 @@ impl<'a> Request<'a> {
             }
             limits.push(limit);
         }
-        if limits.is_empty() || limits.len() > MAX_LIMITS {
-            let expected = format!("1 to {MAX_LIMITS}");
-            return Err(Rejection::Config(ConfigError::invalid(
-                "number of limits",
-                limits.len(),
-                expected,
-            )));
+        if limits.is_empty() {
+            return Err(wrong_number(0));
         }
         Ok(Self { limits, mode })
     }
@@ -228,6 +233,12 @@ impl<'a> Request<'a> {
 pub(crate) struct Verdict {
     pub(crate) decided_at: Timestamp,
     pub(crate) outcomes: SmallVec<[Outcome; 1]>,
+}
+
+#[cold]
+fn wrong_number(number: usize) -> Rejection {
+    let expected = format!("1 to {MAX_LIMITS}");
+    Rejection::Config(ConfigError::invalid("number of limits", number, expected))
 }
 
 #[inline]

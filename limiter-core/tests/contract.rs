@@ -180,6 +180,7 @@ on_every_store! {
         a_cost_of_zero_among_several_charges_the_others
         a_repeated_limit_is_refused
         sixteen_limits_are_decided_and_seventeen_or_none_refused
+        too_many_limits_are_rejected_before_they_are_compared
     ;
     groups:
         different_groups_are_refused

@@ -174,3 +174,20 @@ pub(crate) async fn sixteen_limits_are_decided_and_seventeen_or_none_refused(sub
         assert_eq!(subject.redis_keys().len(), 16);
     }
 }
+
+/// The first two are equal, so a comparison before the count would report that.
+pub(crate) async fn too_many_limits_are_rejected_before_they_are_compared(subject: Subject) {
+    let policy = bucket("p", 5, 1);
+    for number in [17, 100_000] {
+        let repeated = vec![Ask::new(&policy, KEY); number];
+        for error in [
+            refused(subject.limits.check_all(repeated.iter().cloned()).await),
+            refused(subject.limits.acquire_all(repeated).await),
+        ] {
+            let ConfigError::Invalid { what, value, .. } = error else {
+                unreachable!("expected the number of limits: {error}")
+            };
+            assert_eq!((what, value), ("number of limits", number.to_string()));
+        }
+    }
+}
