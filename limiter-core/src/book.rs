@@ -3,23 +3,23 @@
 mod change;
 mod edit;
 mod entry;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 mod file;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 mod follow;
 mod left;
 mod missed;
 mod overrides;
 mod pages;
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 mod redis;
 mod slot;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 mod text;
 
 use std::collections::HashMap;
 use std::fmt;
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 pub(crate) use change::next as next_generation;
 pub(crate) use edit::Edit;
 pub use entry::BookEntry;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub use file::FileSource;
 pub(crate) use missed::Miss;
 pub use overrides::Override;
@@ -37,16 +37,16 @@ use crate::clock::Clock;
 use crate::key::Key;
 use crate::observe;
 use crate::policy::Policy;
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 pub(crate) use follow::{BYTES_A_NAME, at_leisure};
 use missed::Missed;
 use pages::Pages;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub(crate) use pages::{Page, Source};
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 pub use redis::{RedisBook, RedisSource};
 use slot::Slot;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub use text::{BookError, Mistake};
 
 /// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
@@ -75,7 +75,7 @@ pub use text::{BookError, Mistake};
 ///
 /// # Where policies come from
 ///
-/// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature `book`). The same name may stand
+/// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature `registry`). The same name may stand
 /// at several of these places: what Redis says counts before what a file says, a file followed later before one followed
 /// earlier, and each of them before the code. So a replica that starts while Redis is out has a book. When a source
 /// does not name a policy any more, the next one counts that does; so it is with the quota of a key, also when it is over.
@@ -96,7 +96,7 @@ struct Inner {
     revision: watch::Sender<u64>,
     missed: Missed,
     /// Redis is followed, and has not said anything yet.
-    #[cfg(all(feature = "book", feature = "redis"))]
+    #[cfg(all(feature = "registry", feature = "redis"))]
     awaits_redis: AtomicBool,
 }
 
@@ -112,7 +112,7 @@ impl PolicyBook {
             slots: RwLock::default(),
             revision: watch::Sender::new(0),
             missed: Missed::default(),
-            #[cfg(all(feature = "book", feature = "redis"))]
+            #[cfg(all(feature = "registry", feature = "redis"))]
             awaits_redis: AtomicBool::new(false),
         }))
     }
@@ -217,9 +217,9 @@ impl PolicyBook {
 
     /// Whether names may still come from Redis, which is followed and was not heard yet.
     pub(crate) fn awaits_redis(&self) -> bool {
-        #[cfg(all(feature = "book", feature = "redis"))]
+        #[cfg(all(feature = "registry", feature = "redis"))]
         return self.0.awaits_redis.load(Ordering::Relaxed);
-        #[cfg(not(all(feature = "book", feature = "redis")))]
+        #[cfg(not(all(feature = "registry", feature = "redis")))]
         return false;
     }
 
@@ -230,12 +230,12 @@ impl PolicyBook {
     }
 
     /// Has a source say something else than before, or for the first time.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn adopt(&self, source: &Source, page: Page) {
         self.put(self.pages(), source, page);
     }
 
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     fn put(&self, mut pages: MutexGuard<'_, Pages>, source: &Source, page: Page) {
         if !pages.put(source, page) {
             return;
@@ -264,7 +264,7 @@ impl PolicyBook {
     }
 
     /// The same of all names of a text.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn refuse_turned(&self, place: &str, page: &Page) -> Result<(), BookError> {
         match page.entries().find_map(|entry| self.turned(entry)) {
             Some(told) => Err(BookError::one(place, &told)),
@@ -273,7 +273,7 @@ impl PolicyBook {
     }
 
     /// All that counts, as one source would say it.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn as_page(&self) -> Page {
         let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
         Page::of(slots.values())

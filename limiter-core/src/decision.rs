@@ -123,7 +123,7 @@ impl Decision {
     }
 
     /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the largest among the limits
-    /// that deny. Half a second for a cost above the share of [`Origin::Insurance`], since nobody knows. `None` when the call is allowed, and when
+    /// that deny. Half a second for a cost above the share of [`Origin::LocalFallback`], since nobody knows. `None` when the call is allowed, and when
     /// nobody can tell: because the store is out, or because it is up to those who are in flight
     /// ([`LimitOutcome::retry_after`] then says when the first of their leases ends, should its holder be gone).
     #[must_use]

@@ -144,7 +144,7 @@ impl<'a> Key<'a> {
     }
 
     /// The key that stands so in a name; `None` for text that does not.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn from_escaped(text: &str) -> Option<Key<'static>> {
         escape::is_escaped(text).then(|| Key {
             text: Cow::Owned(text.to_owned()),
@@ -179,7 +179,7 @@ impl<'a> Key<'a> {
     }
 
     /// The text of a part of a key, if it is text.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn unescaped(text: &str) -> Option<String> {
         escape::unescape(text)
     }

@@ -131,9 +131,9 @@ pub mod __private;
 pub mod fuzzing;
 
 pub use book::{BookEntry, Override, PolicyBook};
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub use book::{BookError, FileSource, Mistake};
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 pub use book::{RedisBook, RedisSource};
 pub use clock::ManualClock;
 pub use context::{install, with_limiter};

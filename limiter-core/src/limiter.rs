@@ -110,7 +110,7 @@ impl Limiter {
     /// ACL SETUSER user +publish +subscribe resetchannels &namespace|book
     /// ```
     ///
-    /// Without the last line, changes of a book in Redis (feature `book`) are found out within a second.
+    /// Without the last line, changes of a book in Redis (feature `registry`) are found out within a second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())

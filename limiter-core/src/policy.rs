@@ -53,7 +53,7 @@ pub(crate) use penalty::Punishing;
 pub use penalty::{Penalty, PenaltyAfter};
 pub(crate) use purse::Lent;
 pub use rate::Rate;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub(crate) use rate::Span;
 pub(crate) use sliding_window::SlidingWindow;
 pub(crate) use token_bucket::TokenBucket;

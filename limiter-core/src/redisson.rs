@@ -39,7 +39,7 @@
 //!
 //! # Where the rate is
 //!
-//! In process it stands in the limiter's [book](crate::Limiter::book), as the policy of that name. With Redis and the feature `book` it
+//! In process it stands in the limiter's [book](crate::Limiter::book), as the policy of that name. With Redis and the feature `registry` it
 //! stands in the book of the namespace (`RedisBook`): of several that set a rate at the same time one is the first,
 //! and every client follows a change within a second. A client that uses a name which it does not know looks into Redis first, four
 //! times a second at most for all such names together. While Redis is out, what is known counts. With Redis and without that feature each process
@@ -63,10 +63,10 @@
 //! - [`release`](RateLimiter::release) gives back no more than is used.
 //! - [`expire`](RateLimiter::expire) and what belongs to it touch the rate, and never what was used.
 
-#[cfg(not(all(feature = "book", feature = "redis")))]
+#[cfg(not(all(feature = "registry", feature = "redis")))]
 #[path = "redisson/absent.rs"]
 mod remote;
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 mod remote;
 
 mod client;

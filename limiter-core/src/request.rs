@@ -173,10 +173,14 @@ impl<'a> Request<'a> {
     /// else a permit.
     pub(crate) fn on_store_failure(&self) -> OnStoreFailure {
         let answers = || self.limits.iter().map(|limit| limit.policy.on_store_failure());
-        [OnStoreFailure::Error, OnStoreFailure::Deny, OnStoreFailure::Local]
-            .into_iter()
-            .find(|strict| answers().any(|answer| answer == *strict))
-            .unwrap_or(OnStoreFailure::Allow)
+        [
+            OnStoreFailure::Error,
+            OnStoreFailure::FailClosed,
+            OnStoreFailure::Local,
+        ]
+        .into_iter()
+        .find(|strict| answers().any(|answer| answer == *strict))
+        .unwrap_or(OnStoreFailure::FailOpen)
     }
 
     /// Of its limits, in their order.

@@ -3,13 +3,13 @@
 
 mod support;
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[path = "book/file.rs"]
 mod file;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[path = "book/properties.rs"]
 mod properties;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[path = "book/text.rs"]
 mod text;
 

@@ -1,5 +1,5 @@
 //! The book of a namespace in Redis: published by one, followed by all.
-#![cfg(feature = "book")]
+#![cfg(feature = "registry")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "how long it took is worth knowing")]
 

@@ -261,11 +261,11 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
     let held = limits.enter(&policy(5, secs(2)), KEY).cost(2).await.unwrap();
     server.kill();
     let third = limits.enter(&insured, KEY).await.unwrap();
-    assert_eq!(third.decision().origin(), Origin::Insurance);
+    assert_eq!(third.decision().origin(), Origin::LocalFallback);
     assert_eq!(third.decision().remaining(), 0);
     assert!(third.is_held());
     let denied = limits.enter(&insured, KEY).await.unwrap_err();
-    assert_eq!(denied.decision().unwrap().origin(), Origin::Insurance);
+    assert_eq!(denied.decision().unwrap().origin(), Origin::LocalFallback);
     assert_eq!(first_lease_ends_after(&denied), millis(500));
     drop(third);
     let third = limits.enter(&insured, KEY).up_to(secs(5)).await.unwrap();
@@ -274,13 +274,13 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
         let policy = Policy::concurrency("q").max(1).on_store_failure(answer);
         policy.build().unwrap()
     };
-    let open = answer(OnStoreFailure::Allow);
+    let open = answer(OnStoreFailure::FailOpen);
     for _ in 0..3 {
         let unguarded = limits.enter(&open, KEY).await.unwrap();
         assert_eq!(unguarded.decision().origin(), Origin::FailedOpen);
         unguarded.leave().await.unwrap();
     }
-    for closed in [OnStoreFailure::Deny, OnStoreFailure::Error] {
+    for closed in [OnStoreFailure::FailClosed, OnStoreFailure::Error] {
         let refused = limits
             .enter(&answer(closed), KEY)
             .up_to(secs(5))
@@ -348,7 +348,7 @@ async fn who_was_admitted_without_redis_and_is_refused_by_it_learns_it() {
     cut_off.ready().await.unwrap();
     proxy.set_black_hole(true);
     let permit = cut_off.enter(&insured, KEY).await.unwrap();
-    assert_eq!(permit.decision().origin(), Origin::Insurance);
+    assert_eq!(permit.decision().origin(), Origin::LocalFallback);
     assert!(permit.is_held());
     let taken = other.enter(&policy, KEY).await.unwrap();
     proxy.set_black_hole(false);

@@ -30,13 +30,19 @@ async fn fails_as_the_policy_says(limits: &Limiter) -> StoreErrorKind {
     let Err(Rejection::Unavailable(error)) = limits.check(&policy(OnStoreFailure::Error), "k").await else {
         panic!("an error was asked for");
     };
-    let open = limits.check(&policy(OnStoreFailure::Allow), "k").await.unwrap();
+    let open = limits
+        .check(&policy(OnStoreFailure::FailOpen), "k")
+        .await
+        .unwrap();
     assert_eq!(
         (open.is_allowed(), open.origin(), open.remaining()),
         (true, Origin::FailedOpen, 0)
     );
     assert_eq!(open.store_error().unwrap().kind(), error.kind());
-    let closed = limits.check(&policy(OnStoreFailure::Deny), "k").await.unwrap();
+    let closed = limits
+        .check(&policy(OnStoreFailure::FailClosed), "k")
+        .await
+        .unwrap();
     assert_eq!(
         (closed.is_allowed(), closed.origin(), closed.retry_after()),
         (false, Origin::FailedClosed, None)
@@ -66,7 +72,7 @@ async fn a_refused_connection_is_an_answer_at_once() {
         StoreErrorKind::Connection
     );
     let waited = limits
-        .acquire(&policy(OnStoreFailure::Deny), "k")
+        .acquire(&policy(OnStoreFailure::FailClosed), "k")
         .up_to(Duration::from_secs(60))
         .await;
     assert!(

@@ -65,7 +65,7 @@ async fn admitted_locally(limits: &Limiter, policy: &Policy, key: &str) -> u32 {
     let mut admitted = 0;
     loop {
         let decision = limits.check(policy, key).await.unwrap();
-        assert_eq!(decision.origin(), Origin::Insurance);
+        assert_eq!(decision.origin(), Origin::LocalFallback);
         assert!(decision.store_error().is_some());
         if !decision.is_allowed() {
             assert!(matches!(decision.require(), Err(Rejection::Limited(_))));
@@ -326,7 +326,10 @@ async fn a_cost_above_the_share_is_denied_and_charges_nothing() {
     server.kill();
     for policy in [bucket(8, "1/h"), funnel(8, "1/h"), window(8, "1h")] {
         let denied = limits.check(&policy, "k").cost(3).await.unwrap();
-        assert_eq!((denied.is_allowed(), denied.origin()), (false, Origin::Insurance));
+        assert_eq!(
+            (denied.is_allowed(), denied.origin()),
+            (false, Origin::LocalFallback)
+        );
         assert!(
             denied.retry_after().is_some_and(|retry| !retry.is_zero()),
             "{policy}"
@@ -369,7 +372,7 @@ async fn a_peek_charges_nothing_and_a_waiter_waits_for_the_share() {
         }
     };
     let (permit, ()) = tokio::join!(waits.into_future(), time);
-    assert_eq!(permit.unwrap().origin(), Origin::Insurance);
+    assert_eq!(permit.unwrap().origin(), Origin::LocalFallback);
 }
 
 #[tokio::test]
@@ -417,10 +420,10 @@ async fn the_strictest_answer_of_several_policies_counts() {
     };
     let (local, open) = (
         policy("a", OnStoreFailure::Local),
-        policy("b", OnStoreFailure::Allow),
+        policy("b", OnStoreFailure::FailOpen),
     );
     let (closed, error) = (
-        policy("c", OnStoreFailure::Deny),
+        policy("c", OnStoreFailure::FailClosed),
         policy("d", OnStoreFailure::Error),
     );
     let both = async |other: &Policy| {
@@ -429,7 +432,7 @@ async fn the_strictest_answer_of_several_policies_counts() {
             .check_all([Ask::new(&local, key.clone()), Ask::new(other, key)])
             .await
     };
-    assert_eq!(both(&open).await.unwrap().origin(), Origin::Insurance);
+    assert_eq!(both(&open).await.unwrap().origin(), Origin::LocalFallback);
     assert_eq!(both(&closed).await.unwrap().origin(), Origin::FailedClosed);
     assert!(matches!(both(&error).await, Err(Rejection::Unavailable(_))));
 }
@@ -480,7 +483,7 @@ async fn a_waiter_with_less_time_than_the_deadline_gets_its_share_too() {
             .up_to(support::millis(30))
             .await
             .unwrap();
-        assert_eq!(permit.origin(), Origin::Insurance);
+        assert_eq!(permit.origin(), Origin::LocalFallback);
     }
 }
 
@@ -508,5 +511,5 @@ async fn what_does_not_count_is_given_back_to_the_share() {
         assert!(!counted(&limits, "ann", false).await);
     }
     assert!(!counted(&limits, "ann", true).await, "the share is used up");
-    assert_eq!(budget.peek().await.unwrap().origin(), Origin::Insurance);
+    assert_eq!(budget.peek().await.unwrap().origin(), Origin::LocalFallback);
 }

@@ -181,9 +181,9 @@ async fn what_an_outage_makes_of_answers_is_told() {
         .unwrap();
     let limits = limiter(format!("redis://{nowhere}/"));
     let answers = [
-        (OnStoreFailure::Local, "allowed", "insurance"),
-        (OnStoreFailure::Allow, "allowed", "failed_open"),
-        (OnStoreFailure::Deny, "denied", "failed_closed"),
+        (OnStoreFailure::Local, "allowed", "local_fallback"),
+        (OnStoreFailure::FailOpen, "allowed", "failed_open"),
+        (OnStoreFailure::FailClosed, "denied", "failed_closed"),
         (OnStoreFailure::Error, "error", "none"),
     ];
     let policy = |answer| {
@@ -325,7 +325,10 @@ async fn permits_that_a_share_admits_tell_of_the_outage() {
     assert!(limits.enter(&policy, KEY).await.is_err());
     assert_counted(
         "held alone",
-        &[("allowed", "insurance", 1.0), ("denied", "insurance", 1.0)],
+        &[
+            ("allowed", "local_fallback", 1.0),
+            ("denied", "local_fallback", 1.0),
+        ],
     );
     assert!(told("limiter_store_errors_total{kind=connection}") > before);
 }
@@ -425,7 +428,7 @@ fn requests_that_are_shed_are_counted_by_their_class() {
     limiter_core::__private::shed(4);
 }
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[tokio::test]
 async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
     recorded();
@@ -436,19 +439,19 @@ async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
     let shelf = limits.book_in_redis().unwrap();
     let source = shelf.follow();
     source.heard().await.unwrap();
-    assert_eq!(recorded().get("limiter_book_revision{}"), Some(0.0));
+    assert_eq!(recorded().get("limiter_registry_revision{}"), Some(0.0));
     let revision = shelf.publish("", 0).await.unwrap();
     #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact")]
     let expected = revision as f64;
     let shown = async {
-        while told("limiter_book_revision{}") != expected {
+        while told("limiter_registry_revision{}") != expected {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(PATIENT, shown).await.unwrap();
 }
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[tokio::test(start_paused = true)]
 async fn a_book_that_is_refused_is_counted_as_long_as_it_is() {
     recorded();
@@ -458,7 +461,7 @@ async fn a_book_that_is_refused_is_counted_as_long_as_it_is() {
     std::fs::write(&path, policy).unwrap();
     let book = limiter_core::PolicyBook::new();
     let source = limiter_core::FileSource::follow(&book, &path).unwrap();
-    let refused = || recorded().get("limiter_book_refused_total{source=file}");
+    let refused = || recorded().get("limiter_registry_refused_total{source=file}");
     std::fs::write(&path, "policy.p = 7").unwrap();
     let shown = async {
         while refused() < Some(3.0) {

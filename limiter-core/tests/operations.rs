@@ -269,7 +269,9 @@ fn values_of_labels_are_those_of_the_code() {
             .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
             && !value.is_empty()
     });
-    let labels = ["policy", "outcome", "origin", "kind", "priority", "redis", "book"];
+    let labels = [
+        "policy", "outcome", "origin", "kind", "priority", "redis", "registry",
+    ];
     for value in values.filter(|value| !labels.contains(value)) {
         assert!(PAGE.contains(&format!("`{value}`")), "`{value}` is told");
     }

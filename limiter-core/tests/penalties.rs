@@ -200,7 +200,7 @@ async fn while_redis_is_out_who_is_blocked_stays_blocked_and_nobody_else_is() {
     let blocked = denied(&limits, &policy, 1).await;
     assert_eq!(
         (blocked.is_blocked(), blocked.origin()),
-        (true, Origin::Insurance)
+        (true, Origin::LocalFallback)
     );
     assert_eq!(wait_of(&blocked), secs(540));
     assert!(limits.check(&policy, "other").await.unwrap().is_allowed());

@@ -13,10 +13,10 @@
 
 mod support;
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[path = "redisson/random.rs"]
 mod random;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[path = "redisson/redis.rs"]
 mod redis;
 
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use limiter_core::redisson::{Client, RateLimiter, RateType};
 use limiter_core::{BookEntry, Limiter, ManualClock, Rejection};
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{Kind, micros, millis, secs};
 use tokio::time::timeout;
@@ -44,7 +44,7 @@ impl World {
                 let limits = Limiter::in_process().clock(&clock).build();
                 Box::new(move || limits.clone())
             }
-            #[cfg(feature = "book")]
+            #[cfg(feature = "registry")]
             Kind::Standalone | Kind::Cluster => {
                 let (clock, namespace) = (clock.clone(), support::namespace());
                 Box::new(move || {
@@ -56,7 +56,7 @@ impl World {
                     builder.deny_cache(Duration::ZERO).build().unwrap()
                 })
             }
-            #[cfg(not(feature = "book"))]
+            #[cfg(not(feature = "registry"))]
             _ => unreachable!("no rates in Redis"),
         };
         Self { clock, make }
@@ -75,7 +75,7 @@ impl World {
 
 /// Has "p" be configured so, with a policy that is patient.
 async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -> RateLimiter {
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     if let Ok(shelf) = limits.book_in_redis() {
         let edit = shelf.edit(|draft| {
             draft.set(support::window("p", 1, "1s"));
@@ -113,14 +113,14 @@ macro_rules! on_every_store {
                 super::$behaviour(super::World::new(super::Kind::Memory)).await;
             })*
         }
-        #[cfg(feature = "book")]
+        #[cfg(feature = "registry")]
         mod standalone {
             $(#[tokio::test]
             async fn $behaviour() {
                 super::$behaviour(super::World::new(super::Kind::Standalone)).await;
             })*
         }
-        #[cfg(feature = "book")]
+        #[cfg(feature = "registry")]
         mod cluster {
             $(#[tokio::test]
             async fn $behaviour() {
@@ -567,7 +567,7 @@ async fn what_is_for_other_apps_is_left_to_them(world: World) {
     let theirs = BookEntry::new(support::window("p", 3, "1h"))
         .for_apps(["billing"])
         .unwrap();
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     match limits.book_in_redis() {
         Ok(shelf) => {
             let edit = shelf.edit(|draft| {
@@ -578,7 +578,7 @@ async fn what_is_for_other_apps_is_left_to_them(world: World) {
         }
         Err(_) => limits.book().set(theirs.clone()),
     }
-    #[cfg(not(feature = "book"))]
+    #[cfg(not(feature = "registry"))]
     limits.book().set(theirs.clone());
     let limiter = Client::new(&limits).rate_limiter("p");
     assert!(!limiter.exists().await.unwrap());
@@ -604,7 +604,7 @@ async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
             book.set(support::window(&format!("user {number}"), 1, "1s"));
         }
     };
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     match limits.book_in_redis() {
         Ok(shelf) => {
             let edit = shelf.edit(|draft| {
@@ -615,7 +615,7 @@ async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
         }
         Err(_) => fill(limits.book()),
     }
-    #[cfg(not(feature = "book"))]
+    #[cfg(not(feature = "registry"))]
     fill(limits.book());
     let client = Client::new(&limits);
     let refused = client

@@ -229,12 +229,15 @@ async fn a_debt_is_known_when_redis_goes_out() {
         server.kill();
         clock.advance(secs(3));
         let denied = limits.check(&policy, KEY).await.unwrap();
-        assert_eq!((denied.is_allowed(), denied.origin()), (false, Origin::Insurance));
+        assert_eq!(
+            (denied.is_allowed(), denied.origin()),
+            (false, Origin::LocalFallback)
+        );
         clock.advance(millis(101));
         let allowed = limits.check(&policy, KEY).await.unwrap();
         assert_eq!(
             (allowed.is_allowed(), allowed.origin()),
-            (true, Origin::Insurance)
+            (true, Origin::LocalFallback)
         );
         assert!(
             !limits.check(&policy, KEY).await.unwrap().is_allowed(),
@@ -251,7 +254,7 @@ async fn what_was_granted_in_place_of_redis_mints_nothing_there() {
     let open = Policy::token_bucket("p").capacity(10).rate(10);
     let open = open
         .deadline(PATIENT)
-        .on_store_failure(OnStoreFailure::Allow)
+        .on_store_failure(OnStoreFailure::FailOpen)
         .build()
         .unwrap();
     let limits = on_redis(&server, &clock);
@@ -293,13 +296,13 @@ async fn what_the_share_granted_is_settled_with_the_share() {
     server.kill();
     let left = async |policy| {
         let decision = limits.peek(policy, KEY).cost(0).await.unwrap();
-        assert_eq!(decision.origin(), Origin::Insurance, "{policy}");
+        assert_eq!(decision.origin(), Origin::LocalFallback, "{policy}");
         decision.remaining()
     };
     let mut open = Vec::new();
     for policy in &insured {
         let reservation = limits.reserve(policy, KEY).cost(10).await.unwrap();
-        assert_eq!(reservation.decision().origin(), Origin::Insurance, "{policy}");
+        assert_eq!(reservation.decision().origin(), Origin::LocalFallback, "{policy}");
         reservation.settle(4).await.unwrap();
         assert_eq!(left(policy).await, 6, "{policy}: the difference is back");
         let reservation = limits.reserve(policy, KEY).cost(3).await.unwrap();

@@ -141,7 +141,7 @@ async fn a_wait_is_one_span_and_an_outage_is_told_without_the_key() {
     let expected = [
         "limiter.acquire policy=\"p\" outcome=\"error\"",
         "limiter.decide policy=\"p\" outcome=\"error\"",
-        "limiter.decide policy=\"p\" outcome=\"allowed\" origin=Insurance",
+        "limiter.decide policy=\"p\" outcome=\"allowed\" origin=LocalFallback",
     ];
     assert_eq!(told.spans(), expected);
     let all = told.all();

@@ -390,7 +390,10 @@ async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
     let first = tokio::time::timeout(PATIENT, first).await.unwrap().unwrap();
     assert_eq!(first.unwrap().origin(), Origin::Redis);
     let hasty = hasty.await.unwrap().unwrap();
-    assert_eq!((hasty.is_allowed(), hasty.origin()), (true, Origin::Insurance));
+    assert_eq!(
+        (hasty.is_allowed(), hasty.origin()),
+        (true, Origin::LocalFallback)
+    );
     for expected in 0..waiters.len() {
         assert_eq!(next(&mut order).await, expected);
     }
@@ -481,8 +484,8 @@ async fn who_waits_during_an_outage_is_answered_as_the_policy_says() {
     server.kill();
     for answer in [
         OnStoreFailure::Error,
-        OnStoreFailure::Deny,
-        OnStoreFailure::Allow,
+        OnStoreFailure::FailClosed,
+        OnStoreFailure::FailOpen,
         OnStoreFailure::Local,
     ] {
         let policy = policy(answer);
@@ -490,7 +493,7 @@ async fn who_waits_during_an_outage_is_answered_as_the_policy_says() {
         for waiter in waiters {
             let told = tokio::time::timeout(PATIENT, waiter).await.unwrap().unwrap();
             let is_allowed = matches!(&told, Ok(decision) if decision.is_allowed());
-            let expected = matches!(answer, OnStoreFailure::Allow | OnStoreFailure::Local);
+            let expected = matches!(answer, OnStoreFailure::FailOpen | OnStoreFailure::Local);
             assert_eq!(is_allowed, expected, "{answer:?}: {told:?}");
         }
     }

@@ -27,7 +27,7 @@ pub(crate) enum By {
     Store,
     /// The store, before this call: it denied, and its time is not over.
     Before,
-    Insurance,
+    LocalFallback,
     Nobody,
 }
 
@@ -100,7 +100,7 @@ impl By {
             Origin::Redis => Self::Store,
             Origin::DenyCache => Self::Before,
             Origin::FailedOpen | Origin::FailedClosed => Self::Nobody,
-            _ => Self::Insurance,
+            _ => Self::LocalFallback,
         }
     }
 }

@@ -163,7 +163,7 @@ impl Run {
                 .map_or_else(|| format!("{:?}", trouble.kind), str::to_owned);
             *counts.entry(name).or_default() += 1;
         }
-        let insured = self.count(|event| event.by == By::Insurance);
+        let insured = self.count(|event| event.by == By::LocalFallback);
         if insured > 0 {
             counts.insert("of them insured".to_owned(), insured);
         }

@@ -57,7 +57,7 @@ fn a_fallback_with_arguments() {
             pass_args,
             pass_rejection,
             deadline = "20ms",
-            on_store_failure = allow
+            on_store_failure = fail_open
         ),
         quote! {
             async fn send(&self, mut to: Phone, Batch { count, mut items }: Batch, _: Token, limit: u32) -> Receipt {

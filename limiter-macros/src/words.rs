@@ -192,7 +192,7 @@ pub(crate) const TABLE: &[Row] = &[
         Word::OnStoreFailure,
         "on_store_failure",
         Of::All,
-        "on_store_failure = allow",
+        "on_store_failure = fail_open",
         &["on_failure", "on_error"],
     ),
     row(

@@ -369,14 +369,14 @@ async fn a_store_that_is_out_is_answered_as_the_policy_says() {
         r#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the rate limiter is unavailable"}"#
     );
 
-    let allowed = response(OnStoreFailure::Allow).await;
+    let allowed = response(OnStoreFailure::FailOpen).await;
     assert_eq!(allowed.status(), 200);
     assert_eq!(
         allowed.extensions().get::<Decision>().map(Decision::origin),
         Some(Origin::FailedOpen)
     );
 
-    let denied = response(OnStoreFailure::Deny).await;
+    let denied = response(OnStoreFailure::FailClosed).await;
     assert_eq!(denied.status(), 503, "no limit was reached");
     assert!(!denied.headers().contains_key("retry-after"), "nobody knows");
 }

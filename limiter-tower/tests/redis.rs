@@ -94,13 +94,13 @@ async fn an_outage_is_answered_within_the_deadline_as_the_policy_says() {
                 .get::<Rejection>()
                 .is_some_and(Rejection::is_unavailable)
         );
-        let allowed = response(OnStoreFailure::Allow).await;
+        let allowed = response(OnStoreFailure::FailOpen).await;
         assert_eq!(allowed.status(), 200);
         assert_eq!(
             allowed.extensions().get::<Decision>().map(Decision::origin),
             Some(Origin::FailedOpen)
         );
-        let denied = response(OnStoreFailure::Deny).await;
+        let denied = response(OnStoreFailure::FailClosed).await;
         assert_eq!(denied.status(), 503, "no limit was reached");
         assert!(!denied.headers().contains_key("retry-after"));
         assert_eq!(

@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What has changed must be the same again after so long: whoever writes a file in pieces is not finished with the first.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
-/// A file whose policies are in a [`PolicyBook`], and stay what the file says as it changes (feature `book`). Its text is as
+/// A file whose policies are in a [`PolicyBook`], and stay what the file says as it changes (feature `registry`). Its text is as
 /// [`PolicyBook::from_toml`] reads it.
 ///
 /// It is read every second, by its name, so that it may be replaced, as may be what symbolic links on the way lead to: a mounted

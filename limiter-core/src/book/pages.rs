@@ -1,7 +1,7 @@
 //! What each source says, and what counts of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ pub(crate) enum Source {
     /// The program itself.
     Code,
     /// A file.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     File(PathBuf),
     /// The book of a namespace in Redis.
-    #[cfg(all(feature = "book", feature = "redis"))]
+    #[cfg(all(feature = "registry", feature = "redis"))]
     Redis,
 }
 
 impl Source {
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     fn rank(&self) -> u8 {
         match self {
             Self::Code => 0,
@@ -47,7 +47,7 @@ pub(crate) struct Page {
 
 impl Page {
     /// The policies, in the order of their names.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<BookEntry>> {
         self.entries.values()
     }
@@ -156,7 +156,7 @@ impl Page {
     }
 
     /// What counts, as one page.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) fn of<'a>(slots: impl IntoIterator<Item = &'a Slot>) -> Self {
         let mut page = Self::default();
         for slot in slots {
@@ -169,7 +169,7 @@ impl Page {
     }
 
     /// The quotas of keys, in the order of policies and keys.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) fn overrides_in_order(&self) -> Vec<&Arc<Override>> {
         let mut all: Vec<_> = self.overrides.values().flat_map(HashMap::values).collect();
         all.sort_unstable_by(|a, b| (a.policy_name(), a.order()).cmp(&(b.policy_name(), b.order())));
@@ -184,7 +184,7 @@ pub(super) struct Pages {
     /// Of the policies that code has taken out.
     left: Left,
     /// The revision of what Redis says; 0 where it was not heard.
-    #[cfg(all(feature = "book", feature = "redis"))]
+    #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) published: u64,
 }
 
@@ -193,7 +193,7 @@ impl Default for Pages {
         Self {
             all: vec![(Source::Code, Page::default())],
             left: Left::default(),
-            #[cfg(all(feature = "book", feature = "redis"))]
+            #[cfg(all(feature = "registry", feature = "redis"))]
             published: 0,
         }
     }
@@ -256,7 +256,7 @@ impl Pages {
     }
 
     /// Whether that changes something.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) fn put(&mut self, source: &Source, page: Page) -> bool {
         if let Some((_, own)) = self.all.iter_mut().find(|(of, _)| of == source) {
             let changes = *own != page;
@@ -275,14 +275,14 @@ impl Pages {
     }
 
     /// What Redis says, where it was heard.
-    #[cfg(all(feature = "book", feature = "redis"))]
+    #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) fn redis(&self) -> Option<&Page> {
         let redis = self.all.iter().find(|(source, _)| *source == Source::Redis);
         redis.map(|(_, page)| page)
     }
 
     /// What would count under a name if Redis said nothing.
-    #[cfg(all(feature = "book", feature = "redis"))]
+    #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) fn beside_redis(&self, name: &str) -> Option<&Arc<BookEntry>> {
         let others = self
             .all
@@ -310,7 +310,7 @@ impl Pages {
         Some(slot)
     }
 
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) fn all_slots(&self) -> HashMap<Box<str>, Slot> {
         let names: BTreeSet<&str> = (self.all.iter())
             .flat_map(|(_, page)| page.entries.keys().map(AsRef::as_ref))

@@ -22,7 +22,7 @@ pub use source::RedisSource;
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;
 
-/// The book of a namespace in Redis: text as [`PolicyBook::from_toml`] reads it, under the key `namespace|book` (feature `book`). Cheap
+/// The book of a namespace in Redis: text as [`PolicyBook::from_toml`] reads it, under the key `namespace|book` (feature `registry`). Cheap
 /// to clone. Made by [`Limiter::book_in_redis`](crate::Limiter::book_in_redis).
 ///
 /// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::book) say what Redis says: a change reaches every replica within

@@ -27,7 +27,7 @@ const MAX_RECOVERED_BYTES: usize = 64 << 10;
 pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
 const MOST_REVISION_DIGITS: usize = 16;
 
-/// Books as text (feature `book`).
+/// Books as text (feature `registry`).
 ///
 /// ```toml
 /// [policy.search]
@@ -35,7 +35,7 @@ const MOST_REVISION_DIGITS: usize = 16;
 /// capacity = 20
 /// rate = "10/s"
 /// deadline = "20ms"                # this and what follows may be left out
-/// on_store_failure = "local"       # allow, deny, error
+/// on_store_failure = "local"       # fail_open, fail_closed, error
 /// lease = "1s"
 /// group = "all"
 /// apps = ["checkout", "mobile"]

@@ -15,10 +15,10 @@ pub enum Origin {
     /// what is held here and what Redis had left when it last answered.
     Lease,
     /// This process, by its share of the policy: the store was out ([`Local`](crate::OnStoreFailure::Local)).
-    Insurance,
-    /// Nobody: the store was out, and the policy says [`Allow`](crate::OnStoreFailure::Allow).
+    LocalFallback,
+    /// Nobody: the store was out, and the policy says [`FailOpen`](crate::OnStoreFailure::FailOpen).
     FailedOpen,
-    /// Nobody: the store was out, and the policy says [`Deny`](crate::OnStoreFailure::Deny).
+    /// Nobody: the store was out, and the policy says [`FailClosed`](crate::OnStoreFailure::FailClosed).
     FailedClosed,
     /// Nobody: no policy of the name that was asked for is configured, or not for this app, and that is allowed
     /// ([`OnNotConfigured::Allow`](crate::OnNotConfigured::Allow)). There are no limits in the decision.

@@ -72,7 +72,7 @@ impl Rejection {
     }
 
     /// The denial behind this rejection, where there is one: by a limit, by a list of keys, or because the store is out and the
-    /// policy says [`Deny`](crate::OnStoreFailure::Deny), of which the [origin](Decision::origin) tells.
+    /// policy says [`FailClosed`](crate::OnStoreFailure::FailClosed), of which the [origin](Decision::origin) tells.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         match self {

@@ -97,7 +97,7 @@ pub(super) fn push_escaped(escaped: &mut String, bytes: &[u8], colon: Colon) {
 }
 
 /// Whether a text may be what [`escape`] makes of something.
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub(super) fn is_escaped(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -116,7 +116,7 @@ pub(super) fn is_escaped(text: &str) -> bool {
 }
 
 /// What was escaped, if it was text.
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub(super) fn unescape(text: &str) -> Option<String> {
     let mut plain = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -130,7 +130,7 @@ pub(super) fn unescape(text: &str) -> Option<String> {
 }
 
 /// The value of a digit as [`push_escaped`] writes it.
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 fn digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -17,7 +17,7 @@ impl Namespace {
     }
 
     /// The Redis key of the book of policies, and its channel.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn book_key(&self) -> String {
         format!("{}|book", self.0)
     }

@@ -26,7 +26,7 @@ use question::Question;
 pub enum OnNotConfigured {
     /// It is allowed, by a decision without limits whose [`Origin`] says `NotConfigured`. The default.
     ///
-    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature `book`: `RedisSource::heard`).
+    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature `registry`: `RedisSource::heard`).
     #[default]
     Allow,
     /// It is rejected as [`Rejection::NotConfigured`].
@@ -123,7 +123,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`ConfigError::Invalid`] for a limiter in process.
-    #[cfg(all(feature = "book", feature = "redis"))]
+    #[cfg(all(feature = "registry", feature = "redis"))]
     pub fn book_in_redis(&self) -> Result<crate::RedisBook, ConfigError> {
         match &self.inner.backend {
             super::Backend::Redis(guard) => {

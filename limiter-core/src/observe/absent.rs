@@ -49,11 +49,11 @@ pub(crate) fn forwarded_unread() {}
 #[inline]
 pub(crate) fn shed(_: usize) {}
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[inline]
 pub(crate) fn book_refused(_: &'static str) {}
 
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 #[inline]
 pub(crate) fn book_revision(_: u64) {}
 

@@ -77,7 +77,7 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
         Some(Origin::DenyCache) => (2, "deny_cache"),
         Some(Origin::Memory) => (3, "memory"),
         Some(Origin::Lease) => (4, "lease"),
-        Some(Origin::Insurance) => (5, "insurance"),
+        Some(Origin::LocalFallback) => (5, "local_fallback"),
         Some(Origin::FailedOpen) => (6, "failed_open"),
         Some(Origin::FailedClosed) => (7, "failed_closed"),
         Some(Origin::NotConfigured) => (8, "not_configured"),
@@ -351,15 +351,15 @@ impl Drop for Waiting {
 }
 
 /// Counts a look at a book that is refused. As long as it is, so that its rate tells.
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub(crate) fn book_refused(source: &'static str) {
     static FILE: Late<Counter> = Late::new();
     static REDIS: Late<Counter> = Late::new();
     let counter = if source == "file" { &FILE } else { &REDIS };
     let counter = counter.get(|recorder| {
-        describe_counter(recorder, names::BOOK_REFUSED);
+        describe_counter(recorder, names::REGISTRY_REFUSED);
         let labels = vec![Label::from_static_parts("source", source)];
-        recorder.register_counter(&Key::from_parts(names::BOOK_REFUSED, labels), &METADATA)
+        recorder.register_counter(&Key::from_parts(names::REGISTRY_REFUSED, labels), &METADATA)
     });
     if let Some(counter) = counter {
         counter.increment(1);
@@ -367,10 +367,10 @@ pub(crate) fn book_refused(source: &'static str) {
 }
 
 /// Says which revision of the policy book is in use. To be said again now and then: there may not have been a recorder.
-#[cfg(all(feature = "book", feature = "redis"))]
+#[cfg(all(feature = "registry", feature = "redis"))]
 pub(crate) fn book_revision(revision: u64) {
     static REVISION: Late<Gauge> = Late::new();
-    if let Some(gauge) = REVISION.get(|recorder| gauge(recorder, names::BOOK_REVISION)) {
+    if let Some(gauge) = REVISION.get(|recorder| gauge(recorder, names::REGISTRY_REVISION)) {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a double; exact below 2^53")]
         gauge.set(revision as f64);
     }

@@ -18,11 +18,11 @@ pub(super) const SHED: &str = "limiter_shed_total";
 /// Gauge: calls that wait for a permit.
 pub(super) const WAITING: &str = "limiter_waiting_calls";
 /// Counter: looks at a text of the policy book that is refused, by source.
-#[cfg(feature = "book")]
-pub(super) const BOOK_REFUSED: &str = "limiter_book_refused_total";
+#[cfg(feature = "registry")]
+pub(super) const REGISTRY_REFUSED: &str = "limiter_registry_refused_total";
 /// Gauge: the revision of the policy book in Redis.
-#[cfg(all(feature = "book", feature = "redis"))]
-pub(super) const BOOK_REVISION: &str = "limiter_book_revision";
+#[cfg(all(feature = "registry", feature = "redis"))]
+pub(super) const REGISTRY_REVISION: &str = "limiter_registry_revision";
 /// Gauge, by node: 0 closed, 1 half-open, 2 open.
 #[cfg(feature = "redis")]
 pub(super) const BREAKER_STATE: &str = "limiter_breaker_state";
@@ -64,10 +64,12 @@ fn help(name: &str) -> &'static str {
         NOT_CONFIGURED => "Calls that asked for a policy that is not configured, or not for their app",
         FORWARDED_UNREAD => "Requests limited by the peer's address though they say that they were forwarded",
         SHED => "Requests shed since too many were in flight, by priority",
-        #[cfg(feature = "book")]
-        BOOK_REFUSED => "Looks at a policy book that is refused, so that its last policies stay, by source",
-        #[cfg(all(feature = "book", feature = "redis"))]
-        BOOK_REVISION => "Revision of the policy book of Redis in use",
+        #[cfg(feature = "registry")]
+        REGISTRY_REFUSED => {
+            "Looks at a policy book that is refused, so that its last policies stay, by source"
+        }
+        #[cfg(all(feature = "registry", feature = "redis"))]
+        REGISTRY_REVISION => "Revision of the policy book of Redis in use",
         #[cfg(feature = "redis")]
         BREAKER_STATE => "Breaker of a Redis node: 0 closed, 1 half-open, 2 open",
         #[cfg(feature = "redis")]

@@ -10,7 +10,7 @@ pub enum OnStoreFailure {
     /// when Redis was last heard about the key (of 100,000 keys, see
     /// [`RedisBuilder::max_local_keys`](crate::RedisBuilder::max_local_keys)). So in any time T all of them admit at most n
     /// permits more than the policy would, beside what Redis admits in the same time. A cost above the share is denied, and
-    /// told to ask again in half a second. The [`Origin`](crate::Origin) says `Insurance`.
+    /// told to ask again in half a second. The [`Origin`](crate::Origin) says `LocalFallback`.
     ///
     /// A replica is a [`Limiter`](crate::Limiter) of this namespace with all its clones. They are counted in Redis while it
     /// answers (up to 1,024), or given by [`RedisBuilder::replicas`](crate::RedisBuilder::replicas): n is right for those that
@@ -24,7 +24,7 @@ pub enum OnStoreFailure {
     /// No decision: the call fails with [`Rejection::Unavailable`](crate::Rejection::Unavailable).
     Error,
     /// The call is allowed; its [`Origin`](crate::Origin) says `FailedOpen`.
-    Allow,
+    FailOpen,
     /// The call is denied; its [`Origin`](crate::Origin) says `FailedClosed`.
-    Deny,
+    FailClosed,
 }

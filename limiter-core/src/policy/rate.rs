@@ -96,7 +96,7 @@ impl Rate {
     }
 
     /// One permit a second.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn one_per_second() -> Self {
         Self::reduced(1, 1_000)
     }

@@ -1,4 +1,4 @@
-//! Without the features `book` and `redis` no rate stands in Redis.
+//! Without the features `registry` and `redis` no rate stands in Redis.
 
 use crate::book::{BookEntry, Edit};
 use crate::decision::Rejection;

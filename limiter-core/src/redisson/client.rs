@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Makes [`RateLimiter`]s by name. Cheap to clone; clones are one client.
 ///
-/// With Redis (and the feature `book`) it follows what others change as long as there is a clone or a limiter of it, in a task of
+/// With Redis (and the feature `registry`) it follows what others change as long as there is a clone or a limiter of it, in a task of
 /// the runtime that uses it.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);

@@ -25,11 +25,11 @@ pub enum RateType {
 }
 
 impl RateType {
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) const ALL: [Self; 2] = [Self::Overall, Self::PerClient];
 
     /// How a book calls it.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Overall => "overall",

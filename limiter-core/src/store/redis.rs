@@ -1,7 +1,7 @@
 //! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
 
 mod account;
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 mod book;
 mod breaker;
 mod cluster;
@@ -51,7 +51,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
 use crate::request::{Limit, Request, Verdict};
 pub(crate) use account::{Account, Lender, Lending};
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub(crate) use book::{Published, Shelf, Stored};
 use cluster::Cluster;
 use connection::Dialer;
@@ -181,7 +181,7 @@ impl RedisStore {
     }
 
     /// Where the book of the namespace is.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(crate) fn shelf(&self) -> Shelf {
         Shelf::new(self.route.clone(), self.clock.clone(), self.namespace.book_key())
     }

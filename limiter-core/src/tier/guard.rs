@@ -166,8 +166,8 @@ impl Guard {
                 tracing::warn!(%error, "new keys are rejected while Redis is out");
             }
         })?;
-        observe::asked(started, Some(Origin::Insurance));
-        let mut decision = request.decision(verdict, Origin::Insurance);
+        observe::asked(started, Some(Origin::LocalFallback));
+        let mut decision = request.decision(verdict, Origin::LocalFallback);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
         decision.store_error = Some(Box::new(error));
         Ok(decision)

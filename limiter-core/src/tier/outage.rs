@@ -24,8 +24,8 @@ pub(crate) fn without_store(
         "the store gave no decision"
     );
     let (allowed, origin) = match answer {
-        OnStoreFailure::Allow => (true, Origin::FailedOpen),
-        OnStoreFailure::Deny => (false, Origin::FailedClosed),
+        OnStoreFailure::FailOpen => (true, Origin::FailedOpen),
+        OnStoreFailure::FailClosed => (false, Origin::FailedClosed),
         OnStoreFailure::Error | OnStoreFailure::Local => return Err(Rejection::Unavailable(error)),
     };
     Ok(Decision {

@@ -83,8 +83,8 @@ fn extras() -> impl Strategy<Value = Option<Extras>> {
 fn entry() -> impl Strategy<Value = BookEntry> {
     let answers = prop::sample::select(vec![
         OnStoreFailure::Local,
-        OnStoreFailure::Allow,
-        OnStoreFailure::Deny,
+        OnStoreFailure::FailOpen,
+        OnStoreFailure::FailClosed,
         OnStoreFailure::Error,
     ]);
     let settings = (

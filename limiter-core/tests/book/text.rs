@@ -14,7 +14,7 @@ capacity = 20
 rate = "10/s"
 group = "all"
 deadline = "20ms"
-on_store_failure = "deny"
+on_store_failure = "fail_closed"
 lease = "1s"
 apps = ["mobile", "checkout"]
 until = 2030-01-01T00:00:00Z
@@ -49,7 +49,9 @@ fn a_text_says_all_that_code_can() {
     let book = PolicyBook::from_toml(ALL).unwrap();
     assert_eq!(book.names(), ["mail out", "search", "upload"]);
     let search = Policy::token_bucket("search").capacity(20).rate(10).group("all");
-    let search = search.deadline(millis(20)).on_store_failure(OnStoreFailure::Deny);
+    let search = search
+        .deadline(millis(20))
+        .on_store_failure(OnStoreFailure::FailClosed);
     let search = search.lease("1s").build().unwrap();
     let entry = BookEntry::new(search).for_apps(["checkout", "mobile"]).unwrap();
     let entry = entry.until(Timestamp::from_micros(1_893_456_000_000_000));
@@ -93,7 +95,7 @@ capacity = 20
 rate = "10/s"
 group = "all"
 deadline = "20ms"
-on_store_failure = "deny"
+on_store_failure = "fail_closed"
 lease = "1s"
 apps = ["checkout", "mobile"]
 until = 2030-01-01T00:00:00Z

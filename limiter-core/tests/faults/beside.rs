@@ -51,7 +51,7 @@ async fn a_deadline_counts_once_for_what_is_enforced_and_what_is_in_shadow() {
         Box::pin(async { Ok(limits.acquire_all(both("at once")).up_to(secs(0)).await?.origin()) });
     let told = tokio::join!(timed(&mut check), timed(&mut acquire), timed(&mut at_once));
     for (origin, took) in [told.0, told.1, told.2] {
-        assert_eq!(origin, Origin::Insurance);
+        assert_eq!(origin, Origin::LocalFallback);
         assert!(took < ONE_DEADLINE, "{took:?}");
     }
 }

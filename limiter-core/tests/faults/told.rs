@@ -10,8 +10,8 @@ use crate::support::log::Warnings;
 use crate::support::{PATIENT, answers_again, limiter, namespace, secs};
 
 const ANSWERS: [OnStoreFailure; 4] = [
-    OnStoreFailure::Deny,
-    OnStoreFailure::Allow,
+    OnStoreFailure::FailClosed,
+    OnStoreFailure::FailOpen,
     OnStoreFailure::Error,
     OnStoreFailure::Local,
 ];
@@ -75,7 +75,7 @@ async fn each_answer_that_policies_give_is_told_once() {
     all.retain(|line| line.contains("Redis gave no decision"));
     assert_eq!(all.len(), 4, "{all:?}");
     assert!(all[0].contains("refused"), "{all:?}");
-    let waiting = limits.acquire(&policy(OnStoreFailure::Deny), "ann").await;
+    let waiting = limits.acquire(&policy(OnStoreFailure::FailClosed), "ann").await;
     assert!(waiting.is_err());
 }
 
@@ -87,12 +87,12 @@ async fn an_outage_is_told_anew_once_redis_has_decided_for_a_while() {
     let limits = limits.clock(&clock).build().unwrap();
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
-    let policy = policy(OnStoreFailure::Deny);
+    let policy = policy(OnStoreFailure::FailClosed);
     for (calm, told) in [(secs(9), 1), (secs(10), 1), (secs(0), 2)] {
         server.kill();
         while limits.check(&policy, "ann").await.unwrap().is_allowed() {}
         let mut said = warnings.all();
-        said.retain(|line| line.contains("answer=Deny"));
+        said.retain(|line| line.contains("answer=FailClosed"));
         assert_eq!(said.len(), told, "{said:?}");
         server.restart();
         answers_again(&limits, PATIENT).await;
@@ -108,7 +108,10 @@ async fn a_server_that_is_silent_does_not_answer() {
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let limits = limiter(format!("redis://{}/", silent.local_addr().unwrap()));
     let policy = Policy::token_bucket("login").capacity(100).rate("1/h");
-    let policy = policy.on_store_failure(OnStoreFailure::Deny).build().unwrap();
+    let policy = policy
+        .on_store_failure(OnStoreFailure::FailClosed)
+        .build()
+        .unwrap();
     for _ in 0..6 {
         let _ = limits.check(&policy, "ann").await;
     }

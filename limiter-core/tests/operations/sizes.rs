@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_core::{Limiter, Penalty, Policy};
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 use limiter_core::{Override, PolicyBook};
 use limiter_testing::{RedisServer, RespValue};
 
@@ -99,7 +99,7 @@ async fn penalties_take_the_keys_and_the_bytes_that_are_told() {
     are_told([count, limit], "user:00000002");
 }
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 #[test]
 fn a_key_with_a_quota_of_its_own_takes_the_bytes_that_are_told() {
     const KEYS: usize = 1_000;

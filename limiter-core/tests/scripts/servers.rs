@@ -143,7 +143,11 @@ async fn a_wait_that_ends_while_the_server_is_asked_has_timed_out() {
     let limits = limiter(&server, "ns");
     limits.ready().await.unwrap();
     server.pause();
-    for answer in [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error] {
+    for answer in [
+        OnStoreFailure::FailOpen,
+        OnStoreFailure::FailClosed,
+        OnStoreFailure::Error,
+    ] {
         let policy = Policy::token_bucket("p")
             .capacity(5)
             .rate(1)

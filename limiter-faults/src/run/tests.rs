@@ -47,7 +47,7 @@ fn what_the_insurance_admits_is_extra_and_nothing_that_the_store_lost() {
     let start = Instant::now();
     let run = run(
         start,
-        &[(0, 0, By::Store), (1, 0, By::Insurance), (2, 0, By::Store)],
+        &[(0, 0, By::Store), (1, 0, By::LocalFallback), (2, 0, By::Store)],
     );
     let quota = |capacity| Quota {
         capacity,

@@ -55,12 +55,13 @@ pub(super) fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Op
 
 pub(super) fn on_store_failure(expr: &Expr, diagnostics: &mut Diagnostics) -> Option<Ident> {
     let variant = match plain_word(expr).as_deref() {
-        Some("allow") => "Allow",
-        Some("deny") => "Deny",
+        Some("fail_open") => "FailOpen",
+        Some("fail_closed") => "FailClosed",
         Some("error") => "Error",
         Some("local") => "Local",
         _ => {
-            let message = "`on_store_failure` is `local`, `allow`, `deny` or `error`, without quotes";
+            let message =
+                "`on_store_failure` is `local`, `fail_open`, `fail_closed` or `error`, without quotes";
             diagnostics.at(expr.span(), message);
             return None;
         }

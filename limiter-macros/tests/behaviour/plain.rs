@@ -158,7 +158,7 @@ async fn by_tier(burst: u32, span: Duration) -> Result<(), Rejection> {
     Ok(())
 }
 
-#[window_limiter(limit = 1, window = std::time::Duration::from_secs(5), deadline = "20ms", on_store_failure = deny)]
+#[window_limiter(limit = 1, window = std::time::Duration::from_secs(5), deadline = "20ms", on_store_failure = fail_closed)]
 async fn with_options() -> Result<(), Rejection> {
     Ok(())
 }
@@ -193,7 +193,10 @@ async fn parameters_are_literals_constants_or_computed() {
             .policy()
             .clone();
         assert_eq!(policy.deadline(), Duration::from_millis(20));
-        assert_eq!(policy.on_store_failure(), limiter_core::OnStoreFailure::Deny);
+        assert_eq!(
+            policy.on_store_failure(),
+            limiter_core::OnStoreFailure::FailClosed
+        );
 
         assert!(rated("1/min").await.is_ok() && rated("1/min").await.is_err());
         assert!(matches!(rated("often").await, Err(Rejection::Config(_))));

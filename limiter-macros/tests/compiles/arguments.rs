@@ -29,7 +29,7 @@ async fn on_limited(user: &User, limits: &Limiter, rejection: Rejection) -> Resu
     pass_args,
     pass_rejection,
     deadline = "20ms",
-    on_store_failure = allow,
+    on_store_failure = fail_open,
     lease = "1s",
     count_if = Result::is_ok,
     crate = ::limiter_core,
@@ -53,7 +53,7 @@ async fn token(user: &User, limits: &Limiter) -> Result<(), Rejection> {
     pass_args,
     pass_rejection,
     deadline = Duration::from_millis(20),
-    on_store_failure = deny,
+    on_store_failure = fail_closed,
     lease = Duration::from_secs(1),
     crate = limiter_core
 )]

@@ -47,7 +47,7 @@ async fn send(
                                         ),
                                     ),
                                     on_store_failure: ::core::option::Option::Some(
-                                        ::limiter_core::__private::OnStoreFailure::Allow,
+                                        ::limiter_core::__private::OnStoreFailure::FailOpen,
                                     ),
                                     lease: ::core::option::Option::None,
                                 },

@@ -136,7 +136,7 @@ impl<K> RateLimitLayer<K> {
     }
 
     /// Tells who decided in a header of this name, on responses to allowed requests and to those that a decision denies: `redis`,
-    /// `memory`, `deny-cache`, `lease`, `insurance`, `failed-open`, …, with `;would-deny` (shadow), `;degraded`, `;blocked` and
+    /// `memory`, `deny-cache`, `lease`, `local-fallback`, `failed-open`, …, with `;would-deny` (shadow), `;degraded`, `;blocked` and
     /// `;store-out` where that is so. For operators: it tells clients how the service is doing. Default: no such header.
     ///
     /// ```

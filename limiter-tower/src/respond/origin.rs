@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use limiter_core::{Decision, Origin};
 
-/// `memory`, or `insurance;would-deny`: a token of a structured field, with what else is to be said as its parameters.
+/// `memory`, or `local-fallback;would-deny`: a token of a structured field, with what else is to be said as its parameters.
 pub(super) fn value(decision: &Decision) -> HeaderValue {
     let mut text = name(decision.origin()).to_owned();
     for (holds, said) in [
@@ -26,7 +26,7 @@ fn name(origin: Origin) -> &'static str {
         Origin::DenyCache => "deny-cache",
         Origin::Memory => "memory",
         Origin::Lease => "lease",
-        Origin::Insurance => "insurance",
+        Origin::LocalFallback => "local-fallback",
         Origin::FailedOpen => "failed-open",
         Origin::FailedClosed => "failed-closed",
         Origin::NotConfigured => "not-configured",

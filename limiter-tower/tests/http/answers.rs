@@ -145,7 +145,7 @@ async fn an_outage_shows_in_the_extensions_alone() {
     let full = limiter_core::Limiter::in_process().max_keys(0).build();
     let policy = Policy::token_bucket("api").capacity(1).rate(1);
     let policy = policy
-        .on_store_failure(limiter_core::OnStoreFailure::Allow)
+        .on_store_failure(limiter_core::OnStoreFailure::FailOpen)
         .build()
         .unwrap();
     let service = by_key(policy, &full).layer(Strict::default());
@@ -161,7 +161,7 @@ async fn an_outage_shows_in_the_extensions_alone() {
 async fn a_denial_by_a_list_or_because_the_store_is_out_says_so() {
     let full = limiter_core::Limiter::in_process().max_keys(0).build();
     let policy = || Policy::token_bucket("api").capacity(1).rate(1);
-    let closed = policy().on_store_failure(limiter_core::OnStoreFailure::Deny);
+    let closed = policy().on_store_failure(limiter_core::OnStoreFailure::FailClosed);
     let listed = policy().deny_keys(["ann"]);
     let waits = Duration::from_secs(1);
     for (policy, status, told, origin) in [

@@ -234,8 +234,8 @@ async fn an_outage_is_answered_as_the_policy_says() {
     };
     server.kill();
     assert_eq!(ask(OnStoreFailure::Error).await.status(), 503);
-    assert_eq!(ask(OnStoreFailure::Deny).await.status(), 503);
-    assert_eq!(ask(OnStoreFailure::Allow).await.status(), 200);
+    assert_eq!(ask(OnStoreFailure::FailClosed).await.status(), 503);
+    assert_eq!(ask(OnStoreFailure::FailOpen).await.status(), 200);
     let (first, second) = (ask(OnStoreFailure::Local).await, ask(OnStoreFailure::Local).await);
     assert_eq!(
         (first.status().as_u16(), second.status().as_u16()),

@@ -98,8 +98,8 @@ impl Kind {
 /// How a text calls an answer to a failure of the store.
 pub(super) const ON_STORE_FAILURE: [(&str, OnStoreFailure); 4] = [
     ("local", OnStoreFailure::Local),
-    ("allow", OnStoreFailure::Allow),
-    ("deny", OnStoreFailure::Deny),
+    ("fail_open", OnStoreFailure::FailOpen),
+    ("fail_closed", OnStoreFailure::FailClosed),
     ("error", OnStoreFailure::Error),
 ];
 

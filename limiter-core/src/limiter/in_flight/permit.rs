@@ -79,7 +79,7 @@ impl Permit {
     /// in its place then; Redis goes on to count it as far as there is room.
     ///
     /// Always true where there is no lease that could end: in process, and for what was admitted while the store was out
-    /// (its [`origin`](Decision::origin) says `Insurance` or `FailedOpen`), until Redis has been told of it.
+    /// (its [`origin`](Decision::origin) says `LocalFallback` or `FailedOpen`), until Redis has been told of it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match &self.stand {

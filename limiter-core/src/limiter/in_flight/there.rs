@@ -91,7 +91,7 @@ fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, 
         ..Outcome::default()
     };
     let origin = match held.carried() {
-        Some(lease) if lease.is_insured() => Origin::Insurance,
+        Some(lease) if lease.is_insured() => Origin::LocalFallback,
         _ => Origin::Lease,
     };
     asked.request().in_flight_decision(outcome, now, origin)

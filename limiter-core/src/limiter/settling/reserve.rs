@@ -116,7 +116,7 @@ impl Reservation {
     /// beside debts and what is given back in T of estimates that were taken before it. A debt of a window lasts for one
     /// window, and beyond the limit nothing of it is remembered; one of a bucket or a funnel is at most 2^52 thousandths.
     ///
-    /// What this replica's share allowed in place of the store ([`Origin::Insurance`]) is settled there and at once, also when
+    /// What this replica's share allowed in place of the store ([`Origin::LocalFallback`]) is settled there and at once, also when
     /// the store is back. What nobody decided ([`Origin::FailedOpen`]) was not charged, so that nothing of it is given back, and
     /// what is used beyond the estimate is charged in the store. A limit that denies the call in shadow has charged nothing, and
     /// nothing of it is settled.
@@ -335,7 +335,7 @@ impl Reservation {
         let Some((limit, change)) = reserved.change(actual) else {
             return Ok(());
         };
-        let in_share = self.allowed.origin() == Origin::Insurance;
+        let in_share = self.allowed.origin() == Origin::LocalFallback;
         let is_refund = change != Change::Owe;
         let changed = match reserved.successor(&self.limiter, &limit) {
             // What it is worth now is not known, and nothing is minted.

@@ -56,7 +56,7 @@ impl Reserved {
             let (limit, decided_at) = (limit?, decision.decided_at());
             let whole_at = match decision.origin() {
                 _ if decision.is_degraded() => return None,
-                Origin::Redis | Origin::Lease | Origin::Memory | Origin::Insurance => {
+                Origin::Redis | Origin::Lease | Origin::Memory | Origin::LocalFallback => {
                     let told = told?;
                     Some(match told.outcome().whole_at {
                         0 => decided_at.after(whole_after(decided_by(limit.policy, decided_at), told)),

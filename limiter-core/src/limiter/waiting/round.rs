@@ -146,7 +146,7 @@ impl Limiter {
         // What was allowed in place of the store was not charged there, but to this replica's share.
         #[cfg(feature = "redis")]
         if let Backend::Redis(guard) = &self.inner.backend {
-            let insured = |grant: &&Allowed| grant.origin() == Origin::Insurance;
+            let insured = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;
             for _ in untaken.iter().filter(insured) {
                 for request in wanted.each(1) {
                     // Nobody is there to be told.

@@ -139,7 +139,7 @@ impl Cluster {
     }
 
     /// The node that owns a slot, as far as is known.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) async fn node_of(&self, slot: u16) -> Result<Node, StoreError> {
         self.0.node(&self.owner(slot).await?)
     }

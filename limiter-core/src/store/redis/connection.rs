@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Subscribes to a channel, for which it has to speak RESP3. It should be used for nothing else.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) async fn subscribe(&mut self, channel: &str) -> Result<(), RedisError> {
         self.inner.subscribe(channel).await
     }
@@ -93,7 +93,7 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) async fn next_message(&self) -> bool {
         if !self.health.is_broken() {
             self.health.news().await;

@@ -149,7 +149,7 @@ where
         config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
             match push.kind {
                 PushKind::Disconnection => watched.break_off(),
-                #[cfg(feature = "book")]
+                #[cfg(feature = "registry")]
                 PushKind::Message => watched.message_came(),
                 _ => {}
             }

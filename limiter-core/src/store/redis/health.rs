@@ -26,7 +26,7 @@ pub(super) struct Health {
     broken: AtomicBool,
     silence: Mutex<Silence>,
     /// A message came, or the connection broke.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     news: tokio::sync::Notify,
 }
 
@@ -56,7 +56,7 @@ impl Health {
             born,
             broken: AtomicBool::new(false),
             silence: Mutex::new(silence),
-            #[cfg(feature = "book")]
+            #[cfg(feature = "registry")]
             news: tokio::sync::Notify::new(),
         }
     }
@@ -76,18 +76,18 @@ impl Health {
     /// The connection is of no use any more.
     pub(super) fn break_off(&self) {
         self.broken.store(true, Ordering::Relaxed);
-        #[cfg(feature = "book")]
+        #[cfg(feature = "registry")]
         self.news.notify_one();
     }
 
     /// A message came on a channel to which the connection is subscribed.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) fn message_came(&self) {
         self.news.notify_one();
     }
 
     /// Waits until a message has come since the last time, or the connection is broken; for one who waits at a time.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) async fn news(&self) {
         self.news.notified().await;
     }

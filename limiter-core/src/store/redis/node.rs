@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 use bb8_redis::bb8::ManageConnection as _;
 use bb8_redis::bb8::{CustomizeConnection, Pool, RunError};
 use bb8_redis::redis::{RedisError, Value};
@@ -261,7 +261,7 @@ impl Node {
     }
 
     /// A connection that is in no pool.
-    #[cfg(feature = "book")]
+    #[cfg(feature = "registry")]
     pub(super) async fn dial(&self) -> Result<Connection, RedisError> {
         self.0.dialer.connect().await
     }

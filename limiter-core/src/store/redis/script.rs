@@ -65,7 +65,7 @@ pub(super) static HEARTBEAT: Script = Script::new(concat!(
 ));
 
 /// Keeps the book of policies.
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 pub(super) static BOOK: Script = Script::new(concat!(
     include_str!("lua/prelude.lua"),
     include_str!("lua/moment.lua"),

@@ -64,7 +64,7 @@ impl Guard {
             observe::store_failed(error.kind());
             observe::asked(started, None);
         })?;
-        observe::asked(started, Some(Origin::Insurance));
+        observe::asked(started, Some(Origin::LocalFallback));
         let (held, number) = match alone {
             Ok(held) => (Some(held), self.holding.held().number(limit.identity)),
             Err(number) => (None, number),
@@ -82,7 +82,7 @@ impl Guard {
             expires_after: lease,
             ..Outcome::default()
         };
-        let mut decision = request.in_flight_decision(outcome, self.clock.now(), Origin::Insurance);
+        let mut decision = request.in_flight_decision(outcome, self.clock.now(), Origin::LocalFallback);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
         decision.store_error = Some(Box::new(error));
         Ok((decision, held))

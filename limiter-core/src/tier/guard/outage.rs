@@ -45,8 +45,8 @@ impl Outage {
         let [local, allow, deny, error] = &self.told;
         let told = match answer {
             OnStoreFailure::Local => local,
-            OnStoreFailure::Allow => allow,
-            OnStoreFailure::Deny => deny,
+            OnStoreFailure::FailOpen => allow,
+            OnStoreFailure::FailClosed => deny,
             OnStoreFailure::Error => error,
         };
         // Looked at first, since calls are many and it is set once.
