@@ -90,6 +90,17 @@ enum Backend {
     Redis(Box<Guard>),
 }
 
+impl Backend {
+    /// The origin of decisions that the store makes.
+    fn origin(&self) -> Origin {
+        match self {
+            Self::Memory(_) => Origin::Memory,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => Origin::Redis,
+        }
+    }
+}
+
 impl Limiter {
     /// A limiter whose state lives in this process.
     pub fn in_process() -> InProcessBuilder {

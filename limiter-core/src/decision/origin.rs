@@ -4,12 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
-    /// A script in Redis.
+    /// A script in Redis. Also the origin of a call in [`Shadow`](crate::Enforcement::Shadow) on a limiter with Redis that would be
+    /// rejected as invalid, such as a cost above the quota: it has no limits, and Redis is not asked.
     Redis,
     /// This process, as Redis would: it denied the same a moment ago, and it is not time to ask again
     /// ([`RedisBuilder::deny_cache`](crate::RedisBuilder::deny_cache)).
     DenyCache,
-    /// The store in this process.
+    /// The store in this process, also for a call in [`Shadow`](crate::Enforcement::Shadow) that would be rejected as invalid.
     Memory,
     /// This process, of permits that Redis lent it ([`PolicyBuilder::lease`](crate::PolicyBuilder::lease)). What remains is
     /// what is held here and what Redis had left when it last answered.

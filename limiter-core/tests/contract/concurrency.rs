@@ -514,6 +514,9 @@ pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: 
         0,
         "the first is still held"
     );
+    let invalid = limits.enter(&shadow, "never fits").cost(2).await.unwrap();
+    assert!(invalid.decision().is_allowed() && invalid.decision().would_deny());
+    assert_ne!(invalid.decision().origin(), Origin::FailedOpen, "the store works");
 
     let listed = policy("listed")
         .allow_keys(["ann"])

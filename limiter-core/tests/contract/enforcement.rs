@@ -145,10 +145,16 @@ pub(crate) async fn what_would_be_rejected_is_allowed_in_shadow(subject: Subject
     ] {
         let decision = answer.unwrap();
         assert!(decision.is_allowed() && decision.would_deny() && decision.limits().is_empty());
+        let origin = match subject.kind {
+            Kind::Memory => Origin::Memory,
+            Kind::Standalone | Kind::Cluster => Origin::Redis,
+        };
+        assert_eq!(decision.origin(), origin, "the store works");
     }
     subject.limits.shutdown(secs(1)).await;
     let closed = subject.limits.check(&shadow, KEY).await.unwrap();
     assert!(closed.would_deny() && closed.store_error().is_some());
+    assert_eq!(closed.origin(), Origin::FailedOpen);
     assert!(subject.limits.check(&bucket("b", 1, 1), KEY).await.is_err());
 }
 

@@ -270,9 +270,14 @@ impl<'a> Sorted<'a> {
         };
         let mut decision = answer.unwrap_or_else(|rejection| {
             tracing::debug!(%rejection, "a call in shadow would be rejected");
-            let mut decision = Decision::unasked(Origin::FailedOpen, self.limiter.inner.clock.now());
-            decision.allowed = false;
+            let now = self.limiter.inner.clock.now();
+            let mut decision = Decision {
+                allowed: false,
+                ..Decision::unasked(self.limiter.inner.backend.origin(), now)
+            };
+            // Anything else is an invalid call, which the store is not asked about. It works, as far as is known.
             if let Rejection::Unavailable(error) = rejection {
+                decision.origin = Origin::FailedOpen;
                 decision.store_error = Some(Box::new(error));
             }
             decision

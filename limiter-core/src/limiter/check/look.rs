@@ -24,10 +24,14 @@ pub(super) enum Looked {
 }
 
 impl Check<'_> {
-    /// Whether the question is about one limit that Redis has denied before. No request is made for what can be answered.
+    /// Looks up a question about one limit in the deny cache. It knows nothing of shadow mode, off mode, key lists and penalties, so
+    /// only plain questions are looked up.
     #[cfg(feature = "redis")]
     #[inline]
     pub(super) fn look(&self) -> Looked {
+        if !self.is_plain() {
+            return Looked::Unknown;
+        }
         let (Backend::Redis(guard), Few::One(ask), Mode::Charge) =
             (&self.limiter.inner.backend, &self.asks, self.mode)
         else {

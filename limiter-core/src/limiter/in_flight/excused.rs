@@ -52,7 +52,9 @@ impl Enter<'_> {
                         allowed: true,
                         ..Decision::clone(denied)
                     },
-                    _ => unasked(Origin::FailedOpen),
+                    Rejection::Unavailable(_) => unasked(Origin::FailedOpen),
+                    // The call is invalid, so the store is not asked. It works, as far as is known.
+                    _ => unasked(limiter.inner.backend.origin()),
                 };
                 in_shadow(is_enforced, rejection, told)
             }

@@ -1,0 +1,194 @@
+//! Every way to ask for a permit gives the same answer.
+//!
+//! A table of conditions (enforced, shadow, off, key lists, penalty, unknown policy) names one answer for each situation. Every
+//! entry point has to give this answer, in process and on Redis. On Redis, a denial before the condition has filled the
+//! deny cache, so an entry point that reads the cache before it looks at the condition fails.
+//!
+//! To add an entry point, add a variant to [`entry::Entry`]. To add a condition, add a row to [`condition::CONDITIONS`].
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+#[path = "entry_points/answer.rs"]
+mod answer;
+#[path = "entry_points/condition.rs"]
+mod condition;
+#[path = "entry_points/entry.rs"]
+mod entry;
+
+use limiter_core::{Ask, Enforcement, Key, Limiter, ManualClock, OnNotConfigured, PolicyBook};
+use limiter_testing::RedisServer;
+
+use answer::Answer;
+use condition::{CONDITIONS, Condition, Situation};
+use entry::{ENTRIES, Entry, Settling};
+use support::namespace;
+
+/// The quota of the policy that is tested.
+const QUOTA: u64 = 2;
+const ABOVE_QUOTA: u64 = QUOTA + 1;
+
+#[derive(Clone, Copy, Debug)]
+enum Store {
+    InProcess,
+    Redis,
+}
+
+/// A limiter whose clock stands still, and its book.
+fn limiter(store: Store, condition: &Condition) -> Limiter {
+    let (clock, book) = (ManualClock::new(), PolicyBook::new());
+    let on_not_configured = condition.on_not_configured.unwrap_or_default();
+    match store {
+        Store::InProcess => {
+            let builder = Limiter::in_process().clock(&clock).book(&book);
+            builder.on_not_configured(on_not_configured).build()
+        }
+        Store::Redis => {
+            let builder = Limiter::redis(RedisServer::shared().url()).namespace(namespace());
+            let builder = builder.clock(&clock).book(&book);
+            builder.on_not_configured(on_not_configured).build().unwrap()
+        }
+    }
+}
+
+/// Brings a key into the situation, under the policies of before the condition.
+async fn prepare(limits: &Limiter, condition: &Condition, situation: Situation, key: &Key<'_>) {
+    limits.set_enforcement(Enforcement::Enforce);
+    let (first, second) = (condition.before("p"), condition.before("q"));
+    for policy in [&first, &second] {
+        limits.reset(policy, key).await.unwrap();
+    }
+    if situation == Situation::UsedUp {
+        assert!(limits.check(&first, key).cost(QUOTA).await.unwrap().is_allowed());
+        for _ in 0..condition::DENIALS {
+            assert!(!limits.check(&first, key).await.unwrap().is_allowed());
+            let both = [Ask::new(&first, key), Ask::new(&second, key)];
+            assert!(!limits.check_all(both).await.unwrap().is_allowed());
+        }
+    }
+}
+
+/// Puts the condition in force.
+fn apply(limits: &Limiter, condition: &Condition) {
+    let book = limits.book();
+    for name in ["p", "q"] {
+        match condition.on_not_configured {
+            None => book.set(condition.policy(name)),
+            Some(_) => {
+                book.remove(name);
+            }
+        }
+    }
+    limits.set_enforcement(condition.of_limiter);
+}
+
+/// All answers that differ from the table.
+async fn differences(store: Store) -> Vec<String> {
+    let mut differences = Vec::new();
+    for condition in CONDITIONS {
+        let limits = limiter(store, condition);
+        for (number, entry) in ENTRIES
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.applies_to(condition))
+        {
+            for situation in [Situation::Fresh, Situation::UsedUp] {
+                for cost in [1, ABOVE_QUOTA] {
+                    let key = entry.key(format!("{number} {situation:?} {cost}"));
+                    prepare(&limits, condition, situation, &key).await;
+                    apply(&limits, condition);
+                    let answer = entry.call(&limits, condition, &key, cost).await;
+                    let expected = condition.answer(situation, cost);
+                    let left = left(&limits, &key).await;
+                    let charged = entry.charges() && condition.charges(situation, cost);
+                    let expected_left = condition::left(situation) - u64::from(charged);
+                    if !answer.agrees_with(&expected) || left != expected_left {
+                        differences.push(format!(
+                            "{condition} {situation:?} cost {cost}: {entry:?} answers {answer:?} with {left} left, expected \
+                             {expected:?} with {expected_left} left"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    differences
+}
+
+/// How many permits of the policy are left, whatever the condition says.
+async fn left(limits: &Limiter, key: &Key<'_>) -> u64 {
+    limits.set_enforcement(Enforcement::Enforce);
+    let plain = condition::plain("p");
+    limits.peek(&plain, key).cost(0).await.unwrap().remaining()
+}
+
+#[tokio::test]
+async fn entry_points_agree_in_process() {
+    fail_on(&differences(Store::InProcess).await);
+}
+
+#[tokio::test]
+async fn entry_points_agree_on_redis() {
+    fail_on(&differences(Store::Redis).await);
+}
+
+fn fail_on(differences: &[String]) {
+    let shown: Vec<_> = differences.iter().take(20).map(String::as_str).collect();
+    assert!(
+        differences.is_empty(),
+        "{} differences:\n{}",
+        differences.len(),
+        shown.join("\n")
+    );
+}
+
+/// A refund and a later charge have an effect where a decision charges, and nowhere else.
+#[tokio::test]
+async fn refunds_and_charges_follow_the_condition_of_decisions() {
+    for store in [Store::InProcess, Store::Redis] {
+        for condition in CONDITIONS {
+            let limits = limiter(store, condition);
+            for settling in Settling::ALL
+                .iter()
+                .filter(|settling| settling.applies_to(condition))
+            {
+                for cost in [1, ABOVE_QUOTA] {
+                    let key = Key::from(format!("{settling:?} {cost}"));
+                    prepare(&limits, condition, Situation::Fresh, &key).await;
+                    let taken = limits.check(&condition.before("p"), &key).await.unwrap();
+                    assert!(taken.is_allowed());
+                    apply(&limits, condition);
+                    settling.call(&limits, condition, &key, cost).await.unwrap();
+                    let expected = match (condition.settles(), settling.is_refund()) {
+                        (false, _) => QUOTA - 1,
+                        (true, true) => QUOTA,
+                        (true, false) => 0,
+                    };
+                    let left = left(&limits, &key).await;
+                    assert_eq!(left, expected, "{store:?} {condition} {settling:?} cost {cost}");
+                }
+            }
+        }
+    }
+}
+
+/// The table is complete: it has each mode, each list, a penalty, and an unknown policy.
+#[test]
+fn table_has_every_condition() {
+    let has = |is: fn(&Condition) -> bool| CONDITIONS.iter().any(is);
+    for mode in [Enforcement::Enforce, Enforcement::Shadow, Enforcement::Off] {
+        assert!(CONDITIONS.iter().any(|condition| condition.of_policy == mode));
+        assert!(CONDITIONS.iter().any(|condition| condition.of_limiter == mode));
+    }
+    assert!(has(|condition| condition.allows_key) && has(|condition| condition.denies_key));
+    assert!(has(|condition| condition.has_penalty));
+    for answer in [OnNotConfigured::Allow, OnNotConfigured::Deny] {
+        assert!(
+            CONDITIONS
+                .iter()
+                .any(|condition| condition.on_not_configured == Some(answer))
+        );
+    }
+    assert!(ENTRIES.iter().any(Entry::charges) && !ENTRIES.iter().all(Entry::charges));
+    assert_ne!(Answer::NeverFits, Answer::Forbidden);
+}

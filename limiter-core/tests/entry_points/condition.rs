@@ -1,0 +1,235 @@
+//! The conditions under which calls are made, and the one answer that each of them has.
+
+use std::fmt;
+use std::time::Duration;
+
+use limiter_core::{
+    Enforcement, KeyList, OnNotConfigured, OnStoreFailure, Origin, Penalty, Policy, PolicyBuilder,
+};
+
+use super::answer::{Answer, Denial, Details, Source};
+use super::support::PATIENT;
+use super::{ABOVE_QUOTA, QUOTA};
+
+/// How much of the quota was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Situation {
+    Fresh,
+    /// All of it, and the store has denied further calls.
+    UsedUp,
+}
+
+/// So many denials of each kind come before the call; with a penalty they block the key.
+pub(crate) const DENIALS: u32 = 3;
+const BLOCKED_FOR: Duration = Duration::from_secs(600);
+const REFILLED_AFTER: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Condition {
+    pub(crate) of_policy: Enforcement,
+    pub(crate) of_limiter: Enforcement,
+    pub(crate) allows_key: bool,
+    pub(crate) denies_key: bool,
+    pub(crate) has_penalty: bool,
+    /// No policy is configured, and the limiter answers this.
+    pub(crate) on_not_configured: Option<OnNotConfigured>,
+}
+
+const ENFORCED: Condition = Condition {
+    of_policy: Enforcement::Enforce,
+    of_limiter: Enforcement::Enforce,
+    allows_key: false,
+    denies_key: false,
+    has_penalty: false,
+    on_not_configured: None,
+};
+
+pub(crate) const CONDITIONS: &[Condition] = &[
+    ENFORCED,
+    Condition {
+        of_policy: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
+        of_limiter: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
+        of_policy: Enforcement::Off,
+        ..ENFORCED
+    },
+    Condition {
+        of_limiter: Enforcement::Off,
+        ..ENFORCED
+    },
+    Condition {
+        allows_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        denies_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        allows_key: true,
+        denies_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        denies_key: true,
+        of_limiter: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
+        denies_key: true,
+        of_limiter: Enforcement::Off,
+        ..ENFORCED
+    },
+    Condition {
+        has_penalty: true,
+        ..ENFORCED
+    },
+    Condition {
+        has_penalty: true,
+        of_limiter: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
+        has_penalty: true,
+        allows_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        on_not_configured: Some(OnNotConfigured::Allow),
+        ..ENFORCED
+    },
+    Condition {
+        on_not_configured: Some(OnNotConfigured::Deny),
+        ..ENFORCED
+    },
+];
+
+impl Condition {
+    /// The policy of this name under the condition.
+    pub(crate) fn policy(&self, name: &str) -> Policy {
+        let mut builder = self.penalized(name).enforcement(self.of_policy);
+        let every_key = || KeyList::parse(["*"]).unwrap();
+        if self.allows_key {
+            builder = builder.allow_keys(every_key());
+        }
+        if self.denies_key {
+            builder = builder.deny_keys(every_key());
+        }
+        builder.build().unwrap()
+    }
+
+    /// The policy of this name before the condition holds. A penalty is there from the beginning, so that denials count.
+    pub(crate) fn before(&self, name: &str) -> Policy {
+        self.penalized(name).build().unwrap()
+    }
+
+    fn penalized(&self, name: &str) -> PolicyBuilder<limiter_core::LevelShape> {
+        let builder = builder(name);
+        if self.has_penalty {
+            builder.penalty(Penalty::after(DENIALS, "10s").block_for(BLOCKED_FOR))
+        } else {
+            builder
+        }
+    }
+
+    fn mode(&self) -> Enforcement {
+        self.of_policy.max(self.of_limiter)
+    }
+
+    /// The answer of every entry point.
+    pub(crate) fn answer(&self, situation: Situation, cost: u64) -> Answer {
+        let allowed = |source, would_deny, shows_limit| {
+            Answer::Allowed(Some(Details {
+                would_deny,
+                source,
+                shows_limit,
+            }))
+        };
+        let fits = cost <= QUOTA;
+        let denied = !fits || situation == Situation::UsedUp;
+        match (self.on_not_configured, self.mode()) {
+            (Some(OnNotConfigured::Allow), _) => allowed(Source::Other(Origin::NotConfigured), false, false),
+            (Some(_), _) => Answer::NotConfigured,
+            (None, Enforcement::Off) => allowed(Source::Other(Origin::Off), false, false),
+            (None, Enforcement::Shadow) if self.denies_key => {
+                allowed(Source::Other(Origin::KeyList), true, false)
+            }
+            (None, _) if self.denies_key => Answer::Forbidden,
+            (None, _) if self.allows_key => allowed(Source::Other(Origin::KeyList), false, false),
+            (None, Enforcement::Shadow) => allowed(Source::Store, denied, fits),
+            (None, _) if !fits => Answer::NeverFits,
+            (None, _) if denied => Answer::Limited(Some(Denial {
+                retry_after: if self.has_penalty {
+                    BLOCKED_FOR
+                } else {
+                    REFILLED_AFTER
+                },
+                is_blocked: self.has_penalty,
+            })),
+            (None, _) => allowed(Source::Store, false, true),
+        }
+    }
+
+    /// Whether a call of this cost takes a permit.
+    pub(crate) fn charges(&self, situation: Situation, cost: u64) -> bool {
+        self.settles() && situation == Situation::Fresh && cost < ABOVE_QUOTA
+    }
+
+    /// Whether decisions charge at all.
+    pub(crate) fn settles(&self) -> bool {
+        let is_listed = self.allows_key || self.denies_key;
+        self.on_not_configured.is_none() && self.mode() != Enforcement::Off && !is_listed
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            of_policy,
+            of_limiter,
+            ..
+        } = self;
+        write!(f, "policy {of_policy}, limiter {of_limiter}")?;
+        for (holds, name) in [
+            (self.allows_key, "allow list"),
+            (self.denies_key, "deny list"),
+            (self.has_penalty, "penalty"),
+        ] {
+            if holds {
+                write!(f, ", {name}")?;
+            }
+        }
+        match self.on_not_configured {
+            Some(answer) => write!(f, ", unknown policy ({answer:?})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How many permits are left before the call.
+pub(crate) fn left(situation: Situation) -> u64 {
+    match situation {
+        Situation::Fresh => QUOTA,
+        Situation::UsedUp => 0,
+    }
+}
+
+/// The policy without any condition.
+pub(crate) fn plain(name: &str) -> Policy {
+    builder(name).build().unwrap()
+}
+
+/// `p` is the policy that is tested; `q` stands beside it, and always has room.
+fn builder(name: &str) -> PolicyBuilder<limiter_core::LevelShape> {
+    let capacity = if name == "p" { QUOTA } else { 1_000 };
+    Policy::token_bucket(name)
+        .capacity(capacity)
+        .rate("1/min")
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+}

@@ -1,0 +1,320 @@
+//! The entry points: every way to ask for a permit of a policy.
+
+use std::future::IntoFuture;
+use std::task::Poll;
+use std::time::Duration;
+
+use limiter_core::__private::{WaitingRoom, admit, admit_waiting, at_once, at_once_or_wait, passes};
+use limiter_core::redisson::Client;
+use limiter_core::{
+    Allowed, Amount, Ask, Decision, Enforcement, Key, Limiter, OnNotConfigured, Policy, Rejection,
+    token_limiter,
+};
+
+use super::answer::Answer;
+use super::condition::Condition;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Check,
+    CheckAll,
+    CheckTwo,
+    Peek,
+    PeekTwo,
+    Acquire,
+    AcquireTwo,
+    Admit,
+    AdmitTwo,
+    Reserve,
+    ReserveTwo,
+    NamedCheck,
+    NamedPeek,
+    NamedAcquire,
+    NamedAdmit,
+    NamedReserve,
+    ResolvedPolicy,
+    Attribute,
+    AttributeWithoutKey,
+    AttributeWithParameters,
+    AttributeThatWaits,
+    AttributeThatCounts,
+    TwoAttributes,
+    Layer,
+    LayerOfTwo,
+    LayerThatWaits,
+    Redisson,
+}
+
+pub(crate) const ENTRIES: &[Entry] = &[
+    Entry::Check,
+    Entry::CheckAll,
+    Entry::CheckTwo,
+    Entry::Peek,
+    Entry::PeekTwo,
+    Entry::Acquire,
+    Entry::AcquireTwo,
+    Entry::Admit,
+    Entry::AdmitTwo,
+    Entry::Reserve,
+    Entry::ReserveTwo,
+    Entry::NamedCheck,
+    Entry::NamedPeek,
+    Entry::NamedAcquire,
+    Entry::NamedAdmit,
+    Entry::NamedReserve,
+    Entry::ResolvedPolicy,
+    Entry::Attribute,
+    Entry::AttributeWithoutKey,
+    Entry::AttributeWithParameters,
+    Entry::AttributeThatWaits,
+    Entry::AttributeThatCounts,
+    Entry::TwoAttributes,
+    Entry::Layer,
+    Entry::LayerOfTwo,
+    Entry::LayerThatWaits,
+    Entry::Redisson,
+];
+
+#[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = limits)]
+async fn attribute(limits: &Limiter, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(policy = "p", need = cost, limiter = limits)]
+async fn attribute_without_key(limits: &Limiter, cost: u64) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(name = "p", capacity = 2, rate = "1/min", key = key.clone(), need = cost, deadline = "30s", limiter = limits)]
+async fn attribute_with_parameters(limits: &Limiter, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = limits, wait = Duration::ZERO)]
+async fn attribute_that_waits(limits: &Limiter, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = limits, count_if = Result::is_ok)]
+async fn attribute_that_counts(limits: &Limiter, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(policy = "p", key = key.clone(), need = cost, limiter = limits)]
+#[token_limiter(policy = "q", key = key.clone(), need = cost)]
+async fn two_attributes(limits: &Limiter, key: Key<'static>, cost: u64) -> Result<(), Rejection> {
+    Ok(())
+}
+
+impl Entry {
+    /// Whether the entry point can be used under the condition, and the condition means for it what the table says.
+    pub(crate) fn applies_to(&self, condition: &Condition) -> bool {
+        match (self, condition.on_not_configured) {
+            // The policy stands in the attribute, where it has neither a mode nor a list.
+            (Self::AttributeWithParameters, _) => {
+                let Condition {
+                    of_policy,
+                    allows_key,
+                    denies_key,
+                    has_penalty,
+                    ..
+                } = *condition;
+                of_policy == Enforcement::Enforce
+                    && !(allows_key || denies_key || has_penalty)
+                    && condition.on_not_configured.is_none()
+            }
+            (_, None) => true,
+            // `Limiter::policy` has no policy to return, and Redisson's methods fail for an unknown name.
+            (Self::ResolvedPolicy | Self::Redisson, Some(answer)) => answer == OnNotConfigured::Deny,
+            (entry, Some(_)) => entry.is_by_name(),
+        }
+    }
+
+    fn is_by_name(&self) -> bool {
+        match self {
+            Self::NamedCheck
+            | Self::NamedPeek
+            | Self::NamedAcquire
+            | Self::NamedAdmit
+            | Self::NamedReserve
+            | Self::ResolvedPolicy
+            | Self::Attribute
+            | Self::AttributeWithoutKey
+            | Self::AttributeThatWaits
+            | Self::AttributeThatCounts
+            | Self::TwoAttributes
+            | Self::Redisson => true,
+            Self::Check
+            | Self::CheckAll
+            | Self::CheckTwo
+            | Self::Peek
+            | Self::PeekTwo
+            | Self::Acquire
+            | Self::AcquireTwo
+            | Self::Admit
+            | Self::AdmitTwo
+            | Self::Reserve
+            | Self::ReserveTwo
+            | Self::AttributeWithParameters
+            | Self::Layer
+            | Self::LayerOfTwo
+            | Self::LayerThatWaits => false,
+        }
+    }
+
+    /// Whether it takes a permit that is there.
+    pub(crate) fn charges(&self) -> bool {
+        !matches!(self, Self::Peek | Self::PeekTwo | Self::NamedPeek)
+    }
+
+    /// The key of a call: this one, where the entry point takes one.
+    pub(crate) fn key(&self, key: String) -> Key<'static> {
+        match self {
+            Self::AttributeWithoutKey | Self::Redisson => Key::shared(),
+            _ => Key::from(key),
+        }
+    }
+
+    pub(crate) async fn call(
+        &self,
+        limits: &Limiter,
+        condition: &Condition,
+        key: &Key<'_>,
+        cost: u64,
+    ) -> Answer {
+        let (first, second) = (&condition.policy("p"), &condition.policy("q"));
+        let one = || [Ask::new(first, key)];
+        let two = || [Ask::new(first, key), Ask::new(second, key)];
+        let (named, owned) = (limits.named("p"), key.clone().into_owned());
+        match self {
+            Self::Check => of_decision(limits.check(first, key).cost(cost)).await,
+            Self::CheckAll => of_decision(limits.check_all(one()).cost(cost)).await,
+            Self::CheckTwo => of_decision(limits.check_all(two()).cost(cost)).await,
+            Self::Peek => of_decision(limits.peek(first, key).cost(cost)).await,
+            Self::PeekTwo => of_decision(limits.peek_all(two()).cost(cost)).await,
+            Self::Acquire => of_allowed(limits.acquire(first, key).cost(cost).up_to(Duration::ZERO)).await,
+            Self::AcquireTwo => of_allowed(limits.acquire_all(two()).cost(cost).up_to(Duration::ZERO)).await,
+            Self::Admit => of_allowed(limits.admit(first, key).cost(cost)).await,
+            Self::AdmitTwo => of_allowed(limits.admit_all(two()).cost(cost)).await,
+            Self::Reserve => of_reservation(limits.reserve(first, key).cost(cost).await),
+            Self::ReserveTwo => of_reservation(limits.reserve_all(two()).cost(cost).await),
+            Self::NamedCheck => of_decision(named.check(key).cost(cost)).await,
+            Self::NamedPeek => of_decision(named.peek(key).cost(cost)).await,
+            Self::NamedAcquire => of_allowed(named.acquire(key).cost(cost).up_to(Duration::ZERO)).await,
+            Self::NamedAdmit => of_allowed(named.admit(key).cost(cost)).await,
+            Self::NamedReserve => of_reservation(named.reserve(key).cost(cost).await),
+            Self::ResolvedPolicy => match limits.policy("p", key) {
+                Ok(policy) => of_decision(limits.check(&policy, key).cost(cost)).await,
+                Err(rejection) => Answer::of_rejection(&rejection),
+            },
+            Self::Attribute => of_unit(attribute(limits, owned, cost).await),
+            Self::AttributeWithoutKey => of_unit(attribute_without_key(limits, cost).await),
+            Self::AttributeWithParameters => of_unit(attribute_with_parameters(limits, owned, cost).await),
+            Self::AttributeThatWaits => of_unit(attribute_that_waits(limits, owned, cost).await),
+            Self::AttributeThatCounts => of_unit(attribute_that_counts(limits, owned, cost).await),
+            Self::TwoAttributes => of_unit(two_attributes(limits, owned, cost).await),
+            Self::Layer => layer(limits, first, key, cost).await,
+            Self::LayerOfTwo => match at_once(&limits.check_all(two()).cost(cost)) {
+                Poll::Ready(answer) => Answer::of_decision(answer),
+                Poll::Pending => Answer::of_decision(admit(limits.check_all(two()).cost(cost)).await),
+            },
+            Self::LayerThatWaits => layer_that_waits(limits, first, key, cost).await,
+            Self::Redisson => match Client::new(limits).rate_limiter("p").try_acquire(cost).await {
+                Ok(true) => Answer::Allowed(None),
+                Ok(false) => Answer::Limited(None),
+                Err(rejection) => Answer::of_rejection(&rejection),
+            },
+        }
+    }
+}
+
+/// A request before a layer that tells nothing of what it allows.
+async fn layer(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
+    if passes(limits, policy, key, Amount::from(cost)) {
+        return Answer::Allowed(None);
+    }
+    let check = limits.check(policy, key).cost(cost);
+    match at_once(&check) {
+        Poll::Ready(answer) => Answer::of_decision(answer),
+        Poll::Pending => Answer::of_decision(admit(check).await),
+    }
+}
+
+/// A request before a layer that waits, for no time at all.
+async fn layer_that_waits(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
+    let (check, room) = (limits.check(policy, key).cost(cost), WaitingRoom::new(1));
+    match at_once_or_wait(&check) {
+        Poll::Ready(answer) => Answer::of_decision(answer),
+        Poll::Pending => {
+            let waits = Some((Some(Duration::ZERO), &room));
+            Answer::of_decision(admit_waiting(check, waits, None).await)
+        }
+    }
+}
+
+async fn of_decision(call: impl IntoFuture<Output = Result<Decision, Rejection>>) -> Answer {
+    Answer::of_decision(call.await)
+}
+
+async fn of_allowed(call: impl IntoFuture<Output = Result<Allowed, Rejection>>) -> Answer {
+    match call.await {
+        Ok(allowed) => Answer::allowed(&allowed),
+        Err(rejection) => Answer::of_rejection(&rejection),
+    }
+}
+
+fn of_reservation(reserved: Result<limiter_core::Reservation, Rejection>) -> Answer {
+    match reserved {
+        Ok(reservation) => Answer::allowed(reservation.decision()),
+        Err(rejection) => Answer::of_rejection(&rejection),
+    }
+}
+
+fn of_unit(answer: Result<(), Rejection>) -> Answer {
+    match answer {
+        Ok(()) => Answer::Allowed(None),
+        Err(rejection) => Answer::of_rejection(&rejection),
+    }
+}
+
+/// Calls that give back or charge what a decision did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settling {
+    Refund,
+    Charge,
+    NamedRefund,
+    NamedCharge,
+}
+
+impl Settling {
+    pub(crate) const ALL: &[Self] = &[Self::Refund, Self::Charge, Self::NamedRefund, Self::NamedCharge];
+
+    pub(crate) fn applies_to(self, condition: &Condition) -> bool {
+        match condition.on_not_configured {
+            None => true,
+            // There it is an error.
+            Some(OnNotConfigured::Deny) => false,
+            Some(_) => matches!(self, Self::NamedRefund | Self::NamedCharge),
+        }
+    }
+
+    pub(crate) fn is_refund(self) -> bool {
+        matches!(self, Self::Refund | Self::NamedRefund)
+    }
+
+    pub(crate) async fn call(
+        self,
+        limits: &Limiter,
+        condition: &Condition,
+        key: &Key<'_>,
+        cost: u64,
+    ) -> Result<(), Rejection> {
+        let policy = &condition.policy("p");
+        match self {
+            Self::Refund => limits.refund(policy, key).cost(cost).await,
+            Self::Charge => limits.charge(policy, key).cost(cost).await,
+            Self::NamedRefund => limits.named("p").refund(key).cost(cost).await,
+            Self::NamedCharge => limits.named("p").charge(key).cost(cost).await,
+        }
+    }
+}
