@@ -25,6 +25,11 @@ pub enum ConfigError {
         /// What would have been accepted.
         expected: String,
     },
+    /// Several values cannot be used.
+    Several {
+        /// One error for each value; at least two.
+        errors: Vec<ConfigError>,
+    },
     /// Limits of one decision lie in different groups, so no cluster could decide them atomically.
     ///
     /// The groups themselves are not told: without one it is the key, and keys do not belong into a log.
@@ -57,6 +62,14 @@ impl ConfigError {
         }
     }
 
+    /// The only error, or all of them as one; `None` for none.
+    pub(crate) fn several(mut errors: Vec<Self>) -> Option<Self> {
+        match errors.len() {
+            0 | 1 => errors.pop(),
+            _ => Some(Self::Several { errors }),
+        }
+    }
+
     /// The same of what a call says for this policy. An error of the policy's own keeps its words.
     #[must_use]
     pub(crate) fn for_policy(mut self, policy: &str) -> Self {
@@ -73,6 +86,18 @@ impl fmt::Display for ConfigError {
             Self::Missing { what } => write!(f, "{what} is missing"),
             Self::Invalid { what, value, expected } => {
                 write!(f, "{what} is `{}`, expected {expected}", Bounded(value))
+            }
+            Self::Several { errors } => {
+                // The text may be logged.
+                const SHOWN: usize = 20;
+                for (index, error) in errors.iter().take(SHOWN).enumerate() {
+                    let separator = if index > 0 { "; " } else { "" };
+                    write!(f, "{separator}{error}")?;
+                }
+                match errors.len().saturating_sub(SHOWN) {
+                    0 => Ok(()),
+                    more => write!(f, "; and {more} more errors"),
+                }
             }
             Self::DifferentGroups { first, other } => write!(
                 f,

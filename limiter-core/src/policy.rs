@@ -45,6 +45,7 @@ use extras::Extras;
 pub(crate) use fixed_window::{FixedWindow, Periods};
 pub(crate) use funnel::Funnel;
 pub use key_list::KeyList;
+pub(crate) use key_list::{Network, ReportedPrefixes};
 pub use lineage::Inheritance;
 pub(crate) use lineage::Scaled;
 pub use on_denial::OnDenial;
@@ -210,6 +211,11 @@ impl Policy {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.0.extras.is_none()
+    }
+
+    /// The prefixes of keys for which entries of its key lists were reported that never match.
+    pub(crate) fn reported_prefixes(&self) -> Option<&ReportedPrefixes> {
+        Some(&self.extras()?.reported)
     }
 
     pub(crate) fn punishing(&self) -> Option<&Punishing> {

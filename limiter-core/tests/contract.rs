@@ -341,6 +341,7 @@ on_every_store! {
         lists_are_obeyed_as_far_as_decisions_are
         no_colon_in_a_name_leads_out_of_a_list
         a_list_that_cannot_be_read_names_its_entry
+        network_key_matches_every_entry_that_contains_it
     ;
     on_denial:
         a_policy_that_says_nothing_rejects

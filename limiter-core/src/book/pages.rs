@@ -62,6 +62,17 @@ impl Page {
         changes
     }
 
+    /// Takes over the entries that are equal to those of the page before: what this process keeps with a policy
+    /// (warnings that were logged, texts for clients) stays with the policies that did not change.
+    #[cfg(feature = "registry")]
+    fn reuse_entries_of(&mut self, before: &Self) {
+        for (name, entry) in &mut self.entries {
+            if let Some(old) = before.entries.get(name).filter(|old| *old == entry) {
+                *entry = Arc::clone(old);
+            }
+        }
+    }
+
     /// Whether there was a policy, and whether there were quotas of its keys.
     pub(super) fn remove(&mut self, name: &str) -> (bool, bool) {
         let own = self.overrides.remove(name);
@@ -255,11 +266,12 @@ impl Pages {
             .filter(|generation| *generation > 0)
     }
 
-    /// Whether that changes something.
+    /// Replaces the page of a source. Returns whether that changes something.
     #[cfg(feature = "registry")]
-    pub(super) fn put(&mut self, source: &Source, page: Page) -> bool {
+    pub(super) fn put(&mut self, source: &Source, mut page: Page) -> bool {
         if let Some((_, own)) = self.all.iter_mut().find(|(of, _)| of == source) {
             let changes = *own != page;
+            page.reuse_entries_of(own);
             *own = page;
             return changes;
         }

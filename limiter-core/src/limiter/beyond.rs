@@ -2,10 +2,12 @@
 //! becomes of a denial.
 
 mod admit;
+mod key_rule;
 mod mode;
 mod punish;
 mod sorted;
 
 pub use admit::Admit;
+pub(super) use key_rule::KeyRule;
 pub(super) use mode::Current;
 pub(super) use sorted::Sorted;

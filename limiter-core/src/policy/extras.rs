@@ -1,7 +1,9 @@
 //! What few policies say. It stands apart, so that the others are found to say none of it by one look.
 
 use std::fmt;
+use std::sync::Arc;
 
+use super::key_list::ReportedPrefixes;
 use super::penalty::Punishing;
 use super::{Enforcement, Inner, KeyList, OnDenial, Penalty};
 
@@ -20,6 +22,8 @@ pub(super) struct ExtraSettings {
 pub(super) struct Extras {
     pub(super) settings: ExtraSettings,
     pub(super) punishing: Option<Punishing>,
+    /// Quotas of single keys share it with their policy.
+    pub(super) reported: Arc<ReportedPrefixes>,
 }
 
 impl ExtraSettings {
@@ -32,6 +36,7 @@ impl ExtraSettings {
         Some(Box::new(Extras {
             settings: self,
             punishing,
+            reported: Arc::default(),
         }))
     }
 }

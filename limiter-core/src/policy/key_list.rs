@@ -1,4 +1,12 @@
-//! Lists of keys: exact ones, prefixes, and networks.
+//! Lists of keys: exact keys, prefixes of keys, and networks.
+//!
+//! A policy allows or denies the keys of a list without a decision. The list keeps exact keys in a set,
+//! prefixes of keys in one set for each length, and networks in one set for each length of their prefix,
+//! so a lookup takes one probe for each length. A key that is a network itself (the extractors of
+//! limiter-tower form `2001:db8::/64` for a client of IPv6) matches the entries that contain all of it.
+//! Tests: `key_list/tests.rs`, `tests/contract/key_lists.rs`.
+
+mod network;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -6,6 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::ConfigError;
 use crate::key::{Key, with_plain_colons};
+pub(crate) use network::{Network, ReportedPrefixes};
+use network::{NetworkError, leading_v4, leading_v6};
 
 /// Keys, for [`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys) and
 /// [`deny_keys`](crate::PolicyBuilder::deny_keys). Each entry is text:
@@ -13,56 +23,85 @@ use crate::key::{Key, with_plain_colons};
 /// | entry | matches |
 /// |---|---|
 /// | `user:7` | this key |
-/// | `user:*` | every key that begins so; `*` alone every key |
-/// | `10.0.0.0/8`, `2001:db8::/32` | a key that is an address in this network |
-/// | `10.1.2.3`, `::1` | a key that is this address, however it is written |
+/// | `user:*` | every key that begins with `user:`; `*` alone matches every key |
+/// | `10.0.0.0/8`, `2001:db8::/32` | a key that is an address in this network, or a network inside it |
+/// | `10.1.2.3`, `::1` | a key that is this address, in any notation |
 ///
-/// An address of IPv4 that is written as one of IPv6 (`::ffff:10.1.2.3`) is the one of IPv4. A key is looked up in a time that
-/// grows with the number of different lengths (of prefixes and of networks), and not with the number of entries.
+/// An IPv4 address that is mapped into IPv6 (`::ffff:10.1.2.3`) is the IPv4 address. The time of a lookup
+/// grows with the number of different lengths of prefixes and networks, and not with the number of entries.
 ///
-/// A colon of an entry is any colon of the key, also one of a value that [`Key::part`] or an annotation has put into it: of
-/// `key = "user:{ip}"` the entry `user:2001:db8::1` is this address. Allow-lists are narrower, so that no value brings its owner onto the
-/// list: there `acme:*` does not match the key of `{tenant}:{user}` whose tenant calls himself `acme:x`, and `acme:vip:1` not that of the
-/// tenant `acme:vip`, since a colon of a value counts only in the last value of a key. (Of a deny-list they do.)
+/// # Keys that are networks
+///
+/// `key::peer()` and `key::client_ip()` of limiter-tower limit an IPv6 client by the first 64 bits of its
+/// address, so its key is a network: `2001:db8::/64`. Such a key matches every entry that contains the whole
+/// network: `2001:db8::/32` and `2001:db8::/64`, and not the single address `2001:db8::7`. An entry that is
+/// longer than the prefix of the keys never matches. The limiter logs a warning with these entries when it
+/// first decides by such a key, and again after each change of the policy. Shorten the entries, or lengthen the
+/// prefix of the keys (`ipv6_prefix`).
+///
+/// # Bits beyond the prefix
+///
+/// `10.0.0.7/8` is an error: the entry is either the network `10.0.0.0/8` or the address `10.0.0.7`, and the
+/// error names both. The trusted networks of `key::trusted` follow the same rule.
+///
+/// # Colons
+///
+/// A colon of an entry also matches a colon in a value that [`Key::part`] or an annotation adds to a key: with
+/// `key = "user:{ip}"` the entry `user:2001:db8::1` matches this address. Allow lists are narrower, so that a
+/// client cannot choose a value that puts it onto the list: in an allow list, a colon of a value counts only
+/// in the last value of a key. The entry `acme:*` does not match a key of `{tenant}:{user}` whose tenant is
+/// `acme:x`, and `acme:vip:1` does not match the tenant `acme:vip`. In a deny list, both match.
 ///
 /// ```
 /// use limiter_core::KeyList;
 ///
-/// let internal: KeyList = ["10.0.0.0/8", "probe:*", "ann"].try_into()?;
+/// let internal: KeyList = ["10.0.0.0/8", "2001:db8::/32", "probe:*", "ann"].try_into()?;
 /// assert!(internal.contains("10.200.3.4") && internal.contains("probe:7") && internal.contains("ann"));
+/// assert!(internal.contains("2001:db8:7::/64"), "a network inside the entry");
 /// assert!(!internal.contains("11.0.0.1") && !internal.contains("anna"));
-/// assert_eq!(internal.entries().collect::<Vec<_>>(), ["10.0.0.0/8", "probe:*", "ann"]);
+/// assert_eq!(internal.entries().collect::<Vec<_>>(), ["10.0.0.0/8", "2001:db8::/32", "probe:*", "ann"]);
 ///
-/// let error = KeyList::parse(["10.0.0.0/40"]).unwrap_err();
-/// assert!(error.to_string().contains("10.0.0.0/40"));
+/// let error = KeyList::parse(["10.0.0.7/8"]).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "entry of a key list is `10.0.0.7/8`, expected no bits beyond the prefix: `10.0.0.0/8` for the network, or \
+///      `10.0.0.7` for the address"
+/// );
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct KeyList {
-    /// As they were written, in their order.
+    /// As written, in their order.
     entries: Vec<Box<str>>,
     /// Escaped, as keys are.
     exact: HashSet<Box<str>>,
     /// Escaped, by their length.
     prefixes: BTreeMap<usize, HashSet<Box<str>>>,
-    /// The leading bits of networks, by how many they are.
+    /// The leading bits of networks, by the length of their prefix.
     v4: BTreeMap<u8, HashSet<u32>>,
     v6: BTreeMap<u8, HashSet<u128>>,
 }
 
 impl KeyList {
-    /// The list of these entries.
+    /// Parses the entries of a list.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] names the first entry that cannot be used: an empty one, one with a `*` elsewhere than at its
-    /// end, a network whose length is none, or that has bits beyond its length.
+    /// [`ConfigError::Invalid`] names the invalid entry: an empty one, one with a `*` that is not its last
+    /// character, a network with an invalid prefix or with bits beyond it, text before a network. For several
+    /// invalid entries, [`ConfigError::Several`] has one error each.
     pub fn parse<E: AsRef<str>>(entries: impl IntoIterator<Item = E>) -> Result<Self, ConfigError> {
         let mut list = Self::default();
+        let mut errors = Vec::new();
         for entry in entries {
-            list.add(entry.as_ref())?;
+            if let Err(error) = list.add(entry.as_ref()) {
+                errors.push(error);
+            }
         }
-        Ok(list)
+        match ConfigError::several(errors) {
+            Some(error) => Err(error),
+            None => Ok(list),
+        }
     }
 
     /// The entries, as they were written and in their order.
@@ -70,29 +109,47 @@ impl KeyList {
         self.entries.iter().map(|entry| &**entry)
     }
 
-    /// Whether a key is on the list, as an allow-list is read.
+    /// Returns whether an allow list with these entries matches a key.
     #[must_use]
     pub fn contains<'a>(&self, key: impl Into<Key<'a>>) -> bool {
         self.allows(&key.into())
     }
 
-    /// Whether a key is on it, of a list of those that are allowed.
+    /// Returns whether an allow list matches a key.
     pub(crate) fn allows(&self, key: &Key<'_>) -> bool {
         let text = key.as_str();
         self.exact.contains(text)
             || self.has_prefix_of(text)
-            || self.has_address_of(text)
+            || self.has_network_of(text)
             || (!self.exact.is_empty()
                 && is_colon_of_the_last_part(text)
                 && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain)))
     }
 
-    /// The same of those that are denied: nobody leaves it by where a colon stands in his name.
+    /// Returns whether a deny list matches a key. A client cannot leave the list by a colon in a value.
     pub(crate) fn denies(&self, key: &Key<'_>) -> bool {
         self.allows(key)
             || (!(self.exact.is_empty() && self.prefixes.is_empty())
                 && with_plain_colons(key.as_str())
                     .is_some_and(|plain| self.exact.contains(&*plain) || self.has_prefix_of(&plain)))
+    }
+
+    /// Returns whether some entry is longer than a network, so that it matches no key of this prefix.
+    pub(crate) fn has_longer_than(&self, network: Network) -> bool {
+        let longest = match network.address {
+            IpAddr::V4(_) => self.v4.last_key_value().map(|(len, _)| *len),
+            IpAddr::V6(_) => self.v6.last_key_value().map(|(len, _)| *len),
+        };
+        longest.is_some_and(|longest| longest > network.len)
+    }
+
+    /// The entries of the network's family that are longer than the network.
+    pub(crate) fn longer_than(&self, network: Network) -> impl Iterator<Item = &str> {
+        self.entries().filter(move |entry| {
+            Network::parse(entry).is_ok_and(|entry| {
+                entry.address.is_ipv4() == network.address.is_ipv4() && entry.len > network.len
+            })
+        })
     }
 
     fn has_prefix_of(&self, text: &str) -> bool {
@@ -102,30 +159,30 @@ impl KeyList {
         self.prefixes.iter().any(begins)
     }
 
-    fn has_address_of(&self, text: &str) -> bool {
+    fn has_network_of(&self, text: &str) -> bool {
         !(self.v4.is_empty() && self.v6.is_empty())
-            && address(text).is_some_and(|address| self.has_address(address))
+            && Network::of_key(text).is_some_and(|network| self.contains_network(network))
     }
 
-    fn has_address(&self, address: IpAddr) -> bool {
-        match address {
+    fn contains_network(&self, network: Network) -> bool {
+        match network.address {
             IpAddr::V4(address) => {
                 let bits = address.to_bits();
-                let within =
+                let contains =
                     |(len, networks): (&u8, &HashSet<u32>)| networks.contains(&leading_v4(bits, *len));
-                self.v4.iter().any(within)
+                self.v4.range(..=network.len).any(contains)
             }
             IpAddr::V6(address) => {
                 let bits = address.to_bits();
-                let within =
+                let contains =
                     |(len, networks): (&u8, &HashSet<u128>)| networks.contains(&leading_v6(bits, *len));
-                self.v6.iter().any(within)
+                self.v6.range(..=network.len).any(contains)
             }
         }
     }
 
     fn add(&mut self, entry: &str) -> Result<(), ConfigError> {
-        let invalid = |expected: &str| ConfigError::invalid("entry of a list of keys", entry, expected);
+        let invalid = |expected: &str| ConfigError::invalid("entry of a key list", entry, expected);
         let (start, star) = match entry.strip_suffix('*') {
             Some(start) => (start, true),
             None => (entry, false),
@@ -134,115 +191,55 @@ impl KeyList {
             return Err(invalid("a key"));
         }
         if start.contains('*') {
-            return Err(invalid("a `*` at the end alone"));
+            return Err(invalid("`*` only as the last character"));
         }
         if star {
             let start: Box<str> = Key::from(start).as_str().into();
             self.prefixes.entry(start.len()).or_default().insert(start);
-        } else if let Some((address, len)) = network(entry) {
-            let len = len.ok_or_else(|| invalid("a network such as 10.0.0.0/8 or 2001:db8::/32"))?;
-            let has_more = match address {
-                IpAddr::V4(address) => {
-                    let bits = leading_v4(address.to_bits(), len);
-                    self.v4.entry(len).or_default().insert(bits);
-                    bits != address.to_bits()
-                }
-                IpAddr::V6(address) => {
-                    let bits = leading_v6(address.to_bits(), len);
-                    self.v6.entry(len).or_default().insert(bits);
-                    bits != address.to_bits()
-                }
-            };
-            if has_more {
-                return Err(invalid("a network without bits beyond its length"));
-            }
-        } else if ends_in_network(entry) {
-            return Err(invalid(
-                "a network alone, which matches keys that are an address alone: text before it would never match",
-            ));
         } else {
-            self.exact.insert(Key::from(entry).as_str().into());
+            match Network::parse(entry) {
+                Ok(network) => self.add_network(network),
+                Err(NetworkError::NoAddress) if ends_in_network(entry) => {
+                    return Err(invalid(
+                        "a network without text before it: a network matches keys that are addresses or networks",
+                    ));
+                }
+                Err(NetworkError::NoAddress) => {
+                    self.exact.insert(Key::from(entry).as_str().into());
+                }
+                Err(error) => return Err(invalid(&error.expected())),
+            }
         }
         self.entries.push(entry.into());
         Ok(())
     }
+
+    fn add_network(&mut self, Network { address, len }: Network) {
+        match address {
+            IpAddr::V4(address) => self.v4.entry(len).or_default().insert(address.to_bits()),
+            IpAddr::V6(address) => self.v6.entry(len).or_default().insert(address.to_bits()),
+        };
+    }
 }
 
-/// The address of a network and its length, if it has one; nothing for what is no address.
-fn network(entry: &str) -> Option<(IpAddr, Option<u8>)> {
-    let Some((address, len)) = entry.split_once('/') else {
-        let address = entry.parse::<IpAddr>().ok()?.to_canonical();
-        return Some((address, Some(bits_of(address))));
-    };
-    let written = address.parse::<IpAddr>().ok()?;
-    let address = written.to_canonical();
-    let len = len.parse::<u8>().ok().filter(|len| *len <= bits_of(written));
-    // Written as one of IPv6, its first 96 bits only say that it is none.
-    let len = len.and_then(|len| len.checked_sub(bits_of(written) - bits_of(address)));
-    Some((address, len))
-}
-
-/// Whether the values with colons are the last of the key. Where another part follows, who chooses such a value could be taken for
-/// somebody else: `acme%3Avip:1` is not `acme:vip%3A1`.
+/// Returns whether colons of values occur only in the last value of the key. If another part follows, a client
+/// that chooses the value could pass for another one: `acme%3Avip:1` is not `acme:vip%3A1`.
 fn is_colon_of_the_last_part(text: &str) -> bool {
     text.split_once("%3A")
         .is_some_and(|(_, rest)| !rest.contains(':'))
 }
 
-/// Whether a network stands behind a colon, as if a key were looked into.
+/// Returns whether a network follows a colon. Such an entry would never match: networks match whole keys.
 fn ends_in_network(entry: &str) -> bool {
     entry.contains('/')
         && entry.match_indices(':').any(|(colon, _)| {
-            let behind = entry.get(colon + 1..).unwrap_or_default();
-            matches!(network(behind), Some((_, Some(_))))
+            let rest = entry.get(colon + 1..).unwrap_or_default();
+            matches!(Network::parse(rest), Ok(_) | Err(NetworkError::HostBits { .. }))
         })
 }
 
-const fn bits_of(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    }
-}
-
-/// The first so many bits, at most 32; none of them where a shift by all would be.
-fn leading_v4(bits: u32, len: u8) -> u32 {
-    bits & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
-}
-
-fn leading_v6(bits: u128, len: u8) -> u128 {
-    bits & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
-}
-
-/// The address that an escaped key is. One that is a part of a key has its colons escaped.
-fn address(text: &str) -> Option<IpAddr> {
-    /// The longest text of an address, and 8 for good measure.
-    const MAX_BYTES: usize = 53;
-    // Nearly all that is none ends here.
-    let first = *text.as_bytes().first()?;
-    if !(first.is_ascii_hexdigit() || first == b':' || first == b'%') {
-        return None;
-    }
-    if !text.contains('%') {
-        return text.parse().ok().map(|address: IpAddr| address.to_canonical());
-    }
-    let mut plain = [0_u8; MAX_BYTES];
-    let mut room = plain.iter_mut();
-    let mut count = 0;
-    for (number, piece) in text.split("%3A").enumerate() {
-        let colon = (number > 0).then_some(&b':');
-        for byte in colon.into_iter().chain(piece.as_bytes()) {
-            *room.next()? = *byte;
-            count += 1;
-        }
-    }
-    let plain = std::str::from_utf8(plain.get(..count)?).ok()?;
-    let address: IpAddr = plain.parse().ok()?;
-    Some(address.to_canonical())
-}
-
 impl PartialEq for KeyList {
-    /// Whether the same entries stand there in the same order.
+    /// Lists are equal if they have the same entries in the same order.
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }
@@ -275,10 +272,10 @@ key_list_from!(
 macro_rules! key_list_from_address {
     ($($type:ty),*) => {$(
         impl From<$type> for KeyList {
-            /// The list with this address alone.
+            /// A list with one address.
             fn from(address: $type) -> Self {
                 let mut list = Self::default();
-                // An address is an entry that can be used.
+                // The text of an address is a valid entry.
                 let _ = list.add(&address.to_string());
                 list
             }

@@ -122,7 +122,7 @@ pub(crate) async fn a_list_that_cannot_be_read_names_its_entry(_: Subject) {
     for entry in ["", "a*b", "10.0.0.0/33", "10.0.0.1/8"] {
         let error = build(entry);
         assert!(
-            error.contains(&format!("entry of a list of keys is `{entry}`")),
+            error.contains(&format!("entry of a key list is `{entry}`")),
             "{error}"
         );
     }
@@ -161,4 +161,40 @@ pub(crate) async fn no_colon_in_a_name_leads_out_of_a_list(subject: Subject) {
         .enter(&held, Key::from("user:").part("urn:bad"))
         .await;
     assert!(matches!(entered, Err(Rejection::Forbidden { .. })), "{entered:?}");
+}
+
+/// The extractors of limiter-tower form such keys: a client of IPv6 can choose the last 64 bits of its address.
+pub(crate) async fn network_key_matches_every_entry_that_contains_it(subject: Subject) {
+    let policy = Policy::token_bucket("networks")
+        .capacity(1)
+        .rate("1/min")
+        .allow_keys(["2001:db8::/32", "198.51.100.0/24"])
+        .deny_keys(["2001:db8:bad::/48", "192.0.2.0/24", "2001:db9::/64"])
+        .deadline(PATIENT)
+        .build()
+        .unwrap();
+    for key in [
+        "2001:db8:bad:7::/64",
+        "2001:db8:bad::/48",
+        "192.0.2.0/24",
+        "192.0.2.128/25",
+        "2001:db9::/64",
+    ] {
+        let denied = subject.limits.check(&policy, key).await.unwrap();
+        assert!(
+            !denied.is_allowed() && denied.origin() == Origin::KeyList,
+            "{key}: {denied:?}"
+        );
+    }
+    for key in ["2001:db8:7::/64", "198.51.100.0/24"] {
+        let allowed = subject.limits.check(&policy, key).cost(5).await.unwrap();
+        assert!(
+            allowed.is_allowed() && allowed.origin() == Origin::KeyList,
+            "{key}: {allowed:?}"
+        );
+    }
+    for key in ["2001:db8::/31", "192.0.2.0/23", "2001:db9::/63"] {
+        let limited = subject.limits.check(&policy, key).await.unwrap();
+        assert_ne!(limited.origin(), Origin::KeyList, "{key}");
+    }
 }

@@ -13,7 +13,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{Method, StatusCode};
-use limiter_core::Key;
+use limiter_core::{Key, Policy};
 use limiter_tower::key::{Answer, Later};
 use limiter_tower::{RateLimitLayer, key, skip};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -272,4 +272,38 @@ async fn a_route_has_one_budget_whatever_fills_its_template() {
         429,
         "of the layer within"
     );
+}
+
+#[tokio::test]
+async fn key_list_matches_clients_by_network() {
+    let (limits, _clock) = limiter();
+    let policy = Policy::token_bucket("api").capacity(100).rate(1);
+    let policy = policy
+        .deny_keys(["2001:db8:bad::/48", "192.0.2.0/24", "198.51.100.9"])
+        .build()
+        .unwrap();
+    let status = async |layer: RateLimitLayer<_>, peer: &str| {
+        let mut request = request("ann");
+        let peer = SocketAddr::new(peer.parse().unwrap(), 49_152);
+        request.extensions_mut().insert(peer);
+        layer
+            .layer(Strict::default())
+            .oneshot(request)
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
+    };
+    let layer = |bits| RateLimitLayer::new(&limits, policy.clone()).key(key::peer().ipv4_prefix(bits));
+    for (bits, peer, expected) in [
+        (32, "2001:db8:bad:7::1", 403),
+        (32, "2001:db8:bae::1", 200),
+        (32, "192.0.2.7", 403),
+        (24, "192.0.2.7", 403),
+        (23, "192.0.2.7", 200),
+        (32, "198.51.100.9", 403),
+        (24, "198.51.100.9", 200),
+    ] {
+        assert_eq!(status(layer(bits), peer).await, expected, "{peer} by /{bits}");
+    }
 }

@@ -7,6 +7,7 @@ use crate::algorithm::{Mode, Outcome, Standing};
 use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Part, Parts, Rejection};
 use crate::error::StoreError;
 use crate::few::Few;
+use crate::limiter::beyond::KeyRule;
 use crate::limiter::settling::{Held, Reservation};
 use crate::limiter::{Check, Limiter, Stay};
 use crate::observe;
@@ -74,24 +75,27 @@ impl<'a> Sorted<'a> {
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         self.enforces |= is_enforced;
-        if policy.deny_keys().is_some_and(|list| list.denies(ask.key())) {
-            if is_enforced {
+        match KeyRule::of(policy, ask.key()) {
+            KeyRule::Denied if is_enforced => {
                 self.forbidden.get_or_insert(policy);
-            } else {
+            }
+            KeyRule::Denied => {
                 self.would_forbid = true;
                 self.excused.push((policy, Origin::KeyList, true));
             }
-        } else if policy.allow_keys().is_some_and(|list| list.allows(ask.key())) {
-            self.listed = true;
-            self.excused.push((policy, Origin::KeyList, false));
-        } else {
-            let part = if is_enforced {
-                &mut self.enforced
-            } else {
-                &mut self.shadow
-            };
-            part.asks.push(ask);
-            part.places.push(place);
+            KeyRule::Allowed => {
+                self.listed = true;
+                self.excused.push((policy, Origin::KeyList, false));
+            }
+            KeyRule::Unlisted => {
+                let part = if is_enforced {
+                    &mut self.enforced
+                } else {
+                    &mut self.shadow
+                };
+                part.asks.push(ask);
+                part.places.push(place);
+            }
         }
     }
 
@@ -338,8 +342,7 @@ impl Limiter {
     pub(in crate::limiter) fn charges(&self, ask: &Ask<'_>) -> bool {
         let policy = ask.policy();
         policy.enforcement().max(self.enforcement()) != Enforcement::Off
-            && !policy.allow_keys().is_some_and(|list| list.allows(ask.key()))
-            && !policy.deny_keys().is_some_and(|list| list.denies(ask.key()))
+            && KeyRule::of(policy, ask.key()) == KeyRule::Unlisted
     }
 
     /// The store's decision on these limits and on the blocks of their keys, waited for so long at most, and for their deadline.

@@ -7,6 +7,7 @@ use super::permit::{Permit, Stand};
 use crate::algorithm::{Outcome, Standing};
 use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
 use crate::few::Few;
+use crate::limiter::beyond::KeyRule;
 use crate::policy::Enforcement;
 
 impl Enter<'_> {
@@ -23,22 +24,20 @@ impl Enter<'_> {
             return Ok(Permit::new(unasked(Origin::Off), Stand::Nothing));
         }
         let is_enforced = enforcement == Enforcement::Enforce;
-        if policy.deny_keys().is_some_and(|list| list.denies(self.ask.key())) {
-            let forbidden = Rejection::Forbidden {
-                policy: policy.name().to_owned(),
-                decision: Box::new(Decision {
-                    limits: Few::One(LimitOutcome::new(policy, Standing::Told(Outcome::default()))),
-                    allowed: false,
-                    ..unasked(Origin::KeyList)
-                }),
-            };
-            return in_shadow(is_enforced, forbidden, unasked(Origin::KeyList));
-        }
-        if policy
-            .allow_keys()
-            .is_some_and(|list| list.allows(self.ask.key()))
-        {
-            return Ok(Permit::new(unasked(Origin::KeyList), Stand::Nothing));
+        match KeyRule::of(policy, self.ask.key()) {
+            KeyRule::Denied => {
+                let forbidden = Rejection::Forbidden {
+                    policy: policy.name().to_owned(),
+                    decision: Box::new(Decision {
+                        limits: Few::One(LimitOutcome::new(policy, Standing::Told(Outcome::default()))),
+                        allowed: false,
+                        ..unasked(Origin::KeyList)
+                    }),
+                };
+                return in_shadow(is_enforced, forbidden, unasked(Origin::KeyList));
+            }
+            KeyRule::Allowed => return Ok(Permit::new(unasked(Origin::KeyList), Stand::Nothing)),
+            KeyRule::Unlisted => {}
         }
         let patient = if is_enforced {
             self

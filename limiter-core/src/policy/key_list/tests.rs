@@ -44,7 +44,7 @@ fn what_is_not_on_the_list_is_not_found() {
     for key in [
         "2001:db9::1",
         "10.0.0",
-        "10.0.0.0/8",
+        "10.0.0.0/7",
         "a%20bc",
         "%3A",
         "fe%",
@@ -94,6 +94,51 @@ fn address_of_part(text: &str) -> usize {
     let list = KeyList::parse([text]).unwrap();
     assert!(list.allows(&Key::shared().part(text)));
     text.split([':', '.']).count() - 1
+}
+
+#[test]
+fn network_key_matches_every_entry_that_contains_it() {
+    let entries = list(&["2001:db8::/64", "2001:db9::/32", "192.0.2.0/24", "10.0.0.0/8"]);
+    let keys = [
+        "2001:db8::/64",
+        "2001:db8::/65",
+        "2001:DB8::/64",
+        "2001:db9:1::/48",
+    ];
+    for key in keys
+        .into_iter()
+        .chain(["192.0.2.0/24", "192.0.2.128/25", "::ffff:10.1.0.0/112"])
+    {
+        assert!(entries.contains(key), "{key}");
+        let address = key.split('/').next().unwrap();
+        let part = Key::shared().part(key);
+        assert!(entries.denies(&part), "{part:?}");
+        assert!(entries.contains(address), "{address}");
+    }
+    let longest = "2001:0db8:0000:0000:0000:ffff:255.255.255.255/128";
+    assert!(entries.contains(longest) && entries.denies(&Key::shared().part(longest)));
+    for key in [
+        "2001:db8::/63",
+        "2001:db9::/31",
+        "192.0.2.0/23",
+        "10.0.0.0/7",
+        "2001:db8:0:1::/64",
+    ] {
+        assert!(!entries.contains(key), "{key} is larger, or elsewhere");
+    }
+    for key in [
+        "10.0.0.0/",
+        "10.0.0.0/33",
+        "10.0.0.0/+8",
+        "10.0.0.0/8/8",
+        "/8",
+        "::/129",
+        "a/8",
+    ] {
+        assert!(!entries.contains(key), "{key} is not a network");
+    }
+    assert!(list(&["0.0.0.0/0"]).contains("192.0.2.0/24"));
+    assert!(!list(&["0.0.0.0/0"]).contains("2001:db8::/64"));
 }
 
 #[test]

@@ -1,0 +1,141 @@
+//! Warnings about entries of key lists that never match.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test ends that way"
+)]
+
+#[path = "support/log.rs"]
+mod log;
+
+use limiter_core::{BookEntry, Enforcement, Limiter, ManualClock, Override, Policy, PolicyBook};
+
+use log::Warnings;
+
+fn policy(capacity: u32, denied: &[&str]) -> Policy {
+    let policy = Policy::token_bucket("api").capacity(capacity).rate("1/s");
+    let allowed = ["2001:db8:a::/48", "198.51.100.7"];
+    policy.allow_keys(allowed).deny_keys(denied).build().unwrap()
+}
+
+struct Fixture {
+    warnings: Warnings,
+    book: PolicyBook,
+    limits: Limiter,
+    _default: tracing::subscriber::DefaultGuard,
+}
+
+fn fixture(denied: &[&str]) -> Fixture {
+    let warnings = Warnings::default();
+    let _default = tracing::subscriber::set_default(warnings.clone());
+    let book = PolicyBook::new().with(policy(5, denied));
+    let limits = Limiter::in_process()
+        .clock(&ManualClock::new())
+        .book(&book)
+        .build();
+    Fixture {
+        warnings,
+        book,
+        limits,
+        _default,
+    }
+}
+
+impl Fixture {
+    /// The warnings about unmatchable entries that decisions about these keys cause.
+    async fn warnings_of(&self, keys: &[&str]) -> Vec<String> {
+        let before = self.warnings.all().len();
+        for key in keys {
+            let _ = self.limits.named("api").check(*key).await.unwrap();
+        }
+        let all = self.warnings.all().split_off(before);
+        assert!(
+            all.iter().all(|warning| warning.contains("never match")),
+            "{all:?}"
+        );
+        all
+    }
+}
+
+#[tokio::test]
+async fn entries_longer_than_the_prefix_of_the_keys_cause_one_warning_for_each_version() {
+    let fixture = fixture(&["2001:db8::7", "2001:db8:1::/80", "192.0.2.9", "eve*"]);
+    let none: Vec<String> = Vec::new();
+    assert_eq!(
+        fixture
+            .warnings_of(&["192.0.2.1", "2001:db8::7", "a/b", "eve"])
+            .await,
+        none
+    );
+    let warned = fixture.warnings_of(&["2001:db8:5::/64", "2001:db8:6::/64"]).await;
+    let [warning] = &*warned else {
+        unreachable!("{warned:?}")
+    };
+    for part in [
+        r#"policy="api""#,
+        r#"list="deny_keys""#,
+        r#"entries="2001:db8::7, 2001:db8:1::/80""#,
+        "prefix=64",
+    ] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    assert_eq!(
+        fixture.warnings_of(&["2001:db8:7::/64", "2001:db8:7::/72"]).await,
+        none
+    );
+
+    // The other family, and both lists.
+    let warned = fixture.warnings_of(&["192.0.2.0/24", "198.51.100.0/24"]).await;
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(warned[0].contains(r#"entries="192.0.2.9""#) && warned[1].contains(r#"list="allow_keys""#));
+
+    // A quota of a single key is not another version.
+    let numbers = Policy::token_bucket("api")
+        .capacity(9)
+        .rate("1/s")
+        .build()
+        .unwrap();
+    fixture
+        .book
+        .set_override(Override::new(numbers, "2001:db8:8::/64"))
+        .unwrap();
+    assert_eq!(fixture.warnings_of(&["2001:db8:8::/64"]).await, none);
+
+    // A change of the policy, also one of other fields.
+    fixture.book.set(policy(6, &["2001:db8::7"]));
+    assert_eq!(
+        fixture
+            .warnings_of(&["2001:db8:5::/64", "2001:db8:6::/64"])
+            .await
+            .len(),
+        1
+    );
+    fixture.book.set(BookEntry::new(policy(6, &["2001:db8::/64"])));
+    assert_eq!(
+        fixture.warnings_of(&["2001:db8:5::/64", "2001:db8:6::/64"]).await,
+        none
+    );
+    let shorter = fixture.warnings_of(&["2001:db8::/56"]).await;
+    assert!(
+        shorter.len() == 1 && shorter[0].contains("prefix=56"),
+        "{shorter:?}"
+    );
+}
+
+#[tokio::test]
+async fn permits_of_concurrency_and_shadow_mode_warn_too() {
+    let fixture = fixture(&["2001:db8::7"]);
+    let held = Policy::concurrency("export")
+        .max(2)
+        .deny_keys(["2001:db8::7"])
+        .build()
+        .unwrap();
+    fixture.limits.set_enforcement(Enforcement::Shadow);
+    let _permit = fixture.limits.enter(&held, "2001:db8::/64").await.unwrap();
+    let warnings = fixture.warnings.all();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains(r#"policy="export""#),
+        "{warnings:?}"
+    );
+    assert_eq!(fixture.warnings_of(&["2001:db8::/64"]).await.len(), 1);
+}
