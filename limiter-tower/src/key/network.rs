@@ -27,6 +27,10 @@ use limiter_core::ConfigError;
 /// ```
 ///
 /// An IPv4 address that is mapped into IPv6 is the IPv4 address, and a network of such is one of IPv4.
+///
+/// Text with bits beyond the prefix, such as `10.0.7.9/8`, is an error, as in a [`KeyList`](limiter_core::KeyList): a trusted network
+/// that is larger than intended is a hole, and the text does not say whether the address or the prefix is wrong. An `ipnet::IpNet`
+/// may have such bits, since it also stands for the address of an interface; they are dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IpNet(ipnet::IpNet);
 
@@ -38,9 +42,10 @@ impl IpNet {
 }
 
 impl From<ipnet::IpNet> for IpNet {
-    /// Addresses that are mapped into IPv6 are folded before they are compared, and so are networks of them.
+    /// The network of this address and prefix. Networks of mapped addresses become IPv4 networks, since addresses are compared so.
     fn from(network: ipnet::IpNet) -> Self {
         const MAPPED_BITS: u8 = 96;
+        let network = network.trunc();
         let (IpAddr::V4(address), Some(bits)) = (
             network.addr().to_canonical(),
             network.prefix_len().checked_sub(MAPPED_BITS),
@@ -82,15 +87,25 @@ impl FromStr for IpNet {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let network = match text.parse::<IpAddr>() {
-            Ok(address) => Ok(address.into()),
-            Err(_) => text.parse::<ipnet::IpNet>().map(Self::from),
-        };
-        network.map_err(|_| ConfigError::Invalid {
+        let invalid = |expected: String| ConfigError::Invalid {
             what: "IP network",
             value: text.to_owned(),
-            expected: "an address such as `10.0.7.1`, or a network such as `10.0.7.0/24`".to_owned(),
-        })
+            expected,
+        };
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(address.into());
+        }
+        let written: ipnet::IpNet = text.parse().map_err(|_| {
+            invalid("an address such as `10.0.7.1`, or a network such as `10.0.7.0/24`".to_owned())
+        })?;
+        if written.addr() != written.trunc().addr() {
+            let (network, host) = (Self::from(written), Self::from(written.addr()));
+            return Err(invalid(format!(
+                "no bits beyond the prefix: `{network}` for the network, or `{}` for the address",
+                host.0.addr()
+            )));
+        }
+        Ok(written.into())
     }
 }
 
@@ -108,6 +123,10 @@ impl fmt::Debug for IpNet {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test ends that way")]
+
+    use limiter_core::KeyList;
+
     use super::*;
 
     #[test]
@@ -116,7 +135,7 @@ mod tests {
             ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
             ("::ffff:192.0.2.1", "192.0.2.1", "192.0.2.2"),
             ("2001:db8::1", "2001:db8::1", "2001:db8::2"),
-            ("10.0.7.9/24", "10.0.7.1", "10.0.8.1"),
+            ("10.0.7.0/24", "10.0.7.1", "10.0.8.1"),
             ("::ffff:172.16.0.0/108", "172.31.0.1", "172.32.0.1"),
         ] {
             let contains = |address: &str| {
@@ -125,6 +144,25 @@ mod tests {
             };
             assert_eq!(contains(within), Ok(Ok(true)), "{text}");
             assert_eq!(contains(beside), Ok(Ok(false)), "{text}");
+        }
+    }
+
+    #[test]
+    fn bits_beyond_the_prefix_are_rejected_in_text_as_in_key_lists() {
+        for (text, network, address) in [
+            ("10.0.0.7/8", "10.0.0.0/8", "10.0.0.7"),
+            ("2001:db8::7/64", "2001:db8::/64", "2001:db8::7"),
+            ("::ffff:10.0.0.7/104", "10.0.0.0/8", "10.0.0.7"),
+        ] {
+            let error = text.parse::<IpNet>().unwrap_err().to_string();
+            let in_list = KeyList::parse([text]).unwrap_err().to_string();
+            let expected = format!(
+                "expected no bits beyond the prefix: `{network}` for the network, or `{address}` for the address"
+            );
+            assert!(error.ends_with(&expected), "{error}");
+            assert!(in_list.ends_with(&expected), "{in_list}");
+            let typed: ipnet::IpNet = text.parse().unwrap();
+            assert_eq!(IpNet::from(typed), network.parse().unwrap());
         }
     }
 
