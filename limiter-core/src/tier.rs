@@ -2,24 +2,24 @@
 
 pub(crate) mod deadline;
 #[cfg(feature = "redis")]
+mod denial_counts;
+#[cfg(feature = "redis")]
 mod deny_cache;
 #[cfg(feature = "redis")]
 mod guard;
 #[cfg(feature = "redis")]
 pub(crate) mod holding;
 #[cfg(feature = "redis")]
-mod insurance;
-#[cfg(feature = "redis")]
 mod lease;
-pub(crate) mod outage;
 #[cfg(feature = "redis")]
-mod penalty;
+mod local_fallback;
+pub(crate) mod outage;
 #[cfg(feature = "redis")]
 mod replicas;
 
 #[cfg(feature = "redis")]
-pub(crate) use guard::Guard;
+pub(crate) use denial_counts::{Denied, Due, TOLD_WITHIN};
 #[cfg(feature = "redis")]
-pub(crate) use penalty::{Denied, Due, TOLD_WITHIN};
+pub(crate) use guard::Guard;
 #[cfg(feature = "redis")]
 pub(crate) use replicas::Replicas;

@@ -4,19 +4,19 @@
 mod enter;
 mod inherit;
 mod outage;
-mod punish;
+mod penalty;
 mod run;
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use super::deadline::{within, within_pinned};
+use super::denial_counts::Denials;
 use super::deny_cache::{Charge, DenyCache};
 use super::holding::Holding;
-use super::insurance::Insurance;
 use super::lease::Leases;
+use super::local_fallback::Insurance;
 use super::outage::without_store;
-use super::penalty::Denials;
 use super::replicas::Replicas;
 use crate::algorithm::{Change, Standing};
 use crate::clock::Clock;

@@ -8,7 +8,7 @@ use crate::policy::OnStoreFailure;
 use crate::request::{Ask, Request};
 use crate::store::Store;
 use crate::tier::deadline::within;
-use crate::tier::penalty::{Denials, Denied};
+use crate::tier::denial_counts::{Denials, Denied};
 use crate::units::Amount;
 
 impl Guard {

@@ -4,8 +4,8 @@
 //! admits no more than its share's quota and rate allow, however often the store comes and goes. What the store said last
 //! only ever takes permits away from it.
 
-mod seen;
-mod share;
+mod last_known;
+mod replica_share;
 
 use smallvec::SmallVec;
 
@@ -16,8 +16,8 @@ use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::request::{Limit, Request, Verdict};
 use crate::store::MemoryStore;
 use crate::units::{Timestamp, micros_ceil};
-use seen::{Left, Seen};
-use share::{Share, comes_in, still_counts};
+use last_known::{Left, Seen};
+use replica_share::{Share, comes_in, still_counts};
 
 /// The limits of this replica alone.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::seen::Left;
+use super::last_known::Left;
 use crate::algorithm::{Mode, Outcome, State, owe, step};
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 use crate::units::micros_ceil;
