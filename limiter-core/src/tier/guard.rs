@@ -1,4 +1,4 @@
-//! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the insurance decide when it
+//! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the local fallback decide when it
 //! does not.
 
 mod enter;
@@ -15,7 +15,7 @@ use super::denial_counts::Denials;
 use super::deny_cache::{Charge, DenyCache};
 use super::holding::Holding;
 use super::lease::Leases;
-use super::local_fallback::Insurance;
+use super::local_fallback::LocalFallback;
 use super::outage::without_store;
 use super::replicas::Replicas;
 use crate::algorithm::{Change, Standing};
@@ -38,7 +38,7 @@ pub(crate) struct Guard {
     store: RedisStore,
     denials: DenyCache,
     leases: Leases,
-    insurance: Insurance,
+    fallback: LocalFallback,
     holding: std::sync::Arc<Holding>,
     replicas: Replicas,
     clock: Clock,
@@ -62,7 +62,7 @@ impl Guard {
             holding: Holding::new(store.register(), clock.clone(), max_waiting),
             store,
             denials: DenyCache::new(clock.clone(), keep_denials),
-            insurance: Insurance::new(clock.clone(), max_keys),
+            fallback: LocalFallback::new(clock.clone(), max_keys),
             replicas,
             clock,
             converted: Converted::default(),
@@ -128,7 +128,7 @@ impl Guard {
                 self.denials.heard(request, &verdict, submission);
                 if insured {
                     let now = self.clock.now();
-                    self.insurance.heard(request, &verdict, now);
+                    self.fallback.on_verdict(request, &verdict, now);
                     self.replicas.keep_counting(now);
                 }
                 self.outage.decided(|| self.clock.now());
@@ -157,8 +157,8 @@ impl Guard {
         }
         observe::store_failed(error.kind());
         self.outage
-            .insured(&error, self.replicas.count(), self.clock.now());
-        let verdict = self.insurance.decide(request, self.replicas.count());
+            .log_fallback(&error, self.replicas.count(), self.clock.now());
+        let verdict = self.fallback.decide(request, self.replicas.count());
         let verdict = verdict.inspect_err(|error| {
             observe::store_failed(error.kind());
             observe::asked(started, None);
@@ -208,14 +208,14 @@ impl Guard {
         let answer = within(request.deadline(), self.store.change(&limit, change)).await;
         let verdict = answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         if request.on_store_failure() == OnStoreFailure::Local {
-            self.insurance.heard(request, &verdict, self.clock.now());
+            self.fallback.on_verdict(request, &verdict, self.clock.now());
         }
         Ok(())
     }
 
-    /// Gives back what the insurance charged, or charges its share whatever is left. A refund does not fail.
+    /// Refunds a charge of the local fallback, or charges the share unconditionally. A refund does not fail.
     pub(crate) fn change_share(&self, request: &Request<'_>, change: Change) -> Result<(), StoreError> {
-        self.insurance.change(request, change, self.replicas.count())
+        self.fallback.change(request, change, self.replicas.count())
     }
 
     /// Forgets what was used.
@@ -230,7 +230,7 @@ impl Guard {
         let answer = within(request.deadline(), self.store.reset(request)).await;
         answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         self.leases.forget(request);
-        self.insurance.forget(request);
+        self.fallback.forget(request);
         Ok(())
     }
 

@@ -16,46 +16,46 @@ use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::request::{Limit, Request, Verdict};
 use crate::store::MemoryStore;
 use crate::units::{Timestamp, micros_ceil};
-use last_known::{Left, Seen};
-use replica_share::{Share, comes_in, still_counts};
+use last_known::{LastKnown, LastRemaining};
+use replica_share::{ReplicaShare, comes_in, still_counts};
 
 /// The limits of this replica alone.
 #[derive(Debug)]
-pub(super) struct Insurance {
+pub(super) struct LocalFallback {
     store: MemoryStore,
-    seen: Seen,
+    last_known: LastKnown,
     clock: Clock,
 }
 
-impl Insurance {
+impl LocalFallback {
     /// Keeps so many keys at most, of those that are limited here, and of those of which is known what the store had left.
     pub(super) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
             store: MemoryStore::new(clock.clone(), max_keys),
-            seen: Seen::new(max_keys),
+            last_known: LastKnown::new(max_keys),
             clock,
         }
     }
 
     /// Remembers what the store has left.
-    pub(super) fn heard(&self, request: &Request<'_>, verdict: &Verdict, now: Timestamp) {
+    pub(super) fn on_verdict(&self, request: &Request<'_>, verdict: &Verdict, now: Timestamp) {
         let now = now.as_micros();
         for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
-            let left = Left {
+            let left = LastRemaining {
                 remaining: outcome.remaining,
                 owed: owed(limit, outcome),
                 as_of: now,
                 until: now.saturating_add(outcome.reset_after),
                 decided_at: verdict.decided_at.as_micros(),
             };
-            self.seen.note(limit.identity.hash(), left);
+            self.last_known.note(limit.identity.hash(), left);
         }
     }
 
     /// Forgets what was used and what was heard.
     pub(super) fn forget(&self, request: &Request<'_>) {
         for limit in &request.limits {
-            self.seen.forget(limit.identity.hash());
+            self.last_known.forget(limit.identity.hash());
             self.store.forget(limit);
         }
     }
@@ -63,7 +63,7 @@ impl Insurance {
     /// Decides by the share of one of so many replicas. A cost above the share is denied.
     pub(super) fn decide(&self, request: &Request<'_>, replicas: u32) -> Result<Verdict, StoreError> {
         let now = self.clock.now().as_micros();
-        let shares: SmallVec<[Share; 2]> = request
+        let shares: SmallVec<[ReplicaShare; 2]> = request
             .limits
             .iter()
             .map(|limit| self.share(limit, replicas, now))
@@ -104,15 +104,18 @@ impl Insurance {
         Ok(())
     }
 
-    fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> Share {
+    fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> ReplicaShare {
         // A key is blocked or not: of that there are no shares.
         let replicas = if limit.blocks.is_some() { 1 } else { replicas };
         let whole = limit.policy.algorithm().share(replicas);
-        let left = self.seen.get(limit.identity.hash(), now).map(|left| Left {
-            remaining: left.remaining.div_ceil(u64::from(replicas)).min(whole.quota()),
-            owed: left.owed.div_ceil(u64::from(replicas)),
-            ..left
-        });
+        let left = self
+            .last_known
+            .get(limit.identity.hash(), now)
+            .map(|left| LastRemaining {
+                remaining: left.remaining.div_ceil(u64::from(replicas)).min(whole.quota()),
+                owed: left.owed.div_ceil(u64::from(replicas)),
+                ..left
+            });
         let applied = match (whole, left) {
             // Until the newest permit that the store has given leaves the window, those that it has given count.
             (Algorithm::SlidingWindow(window), Some(left)) => Algorithm::SlidingWindow(SlidingWindow {
@@ -130,7 +133,7 @@ impl Insurance {
             }),
             _ => whole,
         };
-        Share { applied, whole, left }
+        ReplicaShare { applied, whole, left }
     }
 }
 

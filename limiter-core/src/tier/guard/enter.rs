@@ -57,7 +57,7 @@ impl Guard {
         }
         observe::store_failed(error.kind());
         self.outage
-            .insured(&error, self.replicas.count(), self.clock.now());
+            .log_fallback(&error, self.replicas.count(), self.clock.now());
         let share = terms.max.div_ceil(u64::from(self.replicas.count().max(1)));
         let alone = self.holding.enter_alone(limit, terms, share);
         let alone = alone.inspect_err(|error| {

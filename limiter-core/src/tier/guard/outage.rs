@@ -22,8 +22,8 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// The insurance decides.
-    pub(super) fn insured(&self, error: &StoreError, replicas: u32, now: Timestamp) {
+    /// The local fallback decides.
+    pub(super) fn log_fallback(&self, error: &StoreError, replicas: u32, now: Timestamp) {
         if self.is_new(OnStoreFailure::Local, now) {
             let error = error.with_causes();
             tracing::warn!(%error, replicas, "Redis gave no decision; deciding in process, by this replica's share");

@@ -38,7 +38,7 @@ impl Guard {
         let blocking = Request::blocking(punishing, key);
         let blocked = within(policy.deadline(), self.store.decide(&blocking)).await?;
         if policy.on_store_failure() == OnStoreFailure::Local {
-            self.insurance.heard(&blocking, &blocked, self.clock.now());
+            self.fallback.on_verdict(&blocking, &blocked, self.clock.now());
         }
         // It begins anew after the block. If that fails, it begins with a denial or two.
         let _ = within(policy.deadline(), self.store.reset(&counting)).await;

@@ -44,7 +44,7 @@ impl Guard {
             self.denials.heard(request, last, submission);
             if request.on_store_failure() == OnStoreFailure::Local {
                 let now = self.clock.now();
-                self.insurance.heard(request, last, now);
+                self.fallback.on_verdict(request, last, now);
                 self.replicas.keep_counting(now);
             }
             self.outage.decided(|| self.clock.now());

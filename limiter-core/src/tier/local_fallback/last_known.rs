@@ -10,7 +10,7 @@ const SHARDS: usize = 64;
 
 /// What was left of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct LastRemaining {
     /// In the algorithm's own unit.
     pub(super) remaining: u64,
     /// What has to come back before anything is left.
@@ -26,7 +26,7 @@ pub(super) struct Left {
 /// Answers overtake each other by less than this; what seems older by more was decided after the store's clock stepped back.
 const OVERTAKEN_MICROS: u64 = 1_000_000;
 
-impl Left {
+impl LastRemaining {
     fn was_overtaken_by(&self, noted: &Self) -> bool {
         let age = noted.decided_at.saturating_sub(self.decided_at);
         (1..=OVERTAKEN_MICROS).contains(&age)
@@ -38,18 +38,18 @@ impl Left {
 ///
 /// What was noted last is kept: when the young half of a shard is full, it becomes the old one, and the old one goes.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct LastKnown {
     shards: Box<[Mutex<Shard>]>,
     max_per_half: usize,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    young: HashTable<(u64, Left)>,
-    old: HashTable<(u64, Left)>,
+    young: HashTable<(u64, LastRemaining)>,
+    old: HashTable<(u64, LastRemaining)>,
 }
 
-impl Seen {
+impl LastKnown {
     /// Keeps so many at most, and the last half of so many surely.
     pub(super) fn new(max: usize) -> Self {
         Self {
@@ -59,9 +59,9 @@ impl Seen {
     }
 
     /// Notes what is left.
-    pub(super) fn note(&self, hash: u64, left: Left) {
+    pub(super) fn note(&self, hash: u64, left: LastRemaining) {
         let Some(mut shard) = self.shard(hash) else { return };
-        let is_it = |(other, _): &(u64, Left)| *other == hash;
+        let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
         if let Some((_, noted)) = shard.young.find_mut(hash, is_it) {
             if !left.was_overtaken_by(noted) {
                 *noted = left;
@@ -79,7 +79,7 @@ impl Seen {
     }
 
     /// What was noted, if any of it still holds.
-    pub(super) fn get(&self, hash: u64, now: u64) -> Option<Left> {
+    pub(super) fn get(&self, hash: u64, now: u64) -> Option<LastRemaining> {
         let left = self.shard(hash)?.get(hash)?;
         (left.until > now).then_some(left)
     }
@@ -103,8 +103,8 @@ impl Seen {
 }
 
 impl Shard {
-    fn get(&self, hash: u64) -> Option<Left> {
-        let is_it = |(other, _): &(u64, Left)| *other == hash;
+    fn get(&self, hash: u64) -> Option<LastRemaining> {
+        let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
         let (_, left) = self
             .young
             .find(hash, is_it)
@@ -118,8 +118,8 @@ mod tests {
     use super::*;
     use std::hash::{BuildHasher, RandomState};
 
-    fn left(remaining: u64, until: u64) -> Left {
-        Left {
+    fn left(remaining: u64, until: u64) -> LastRemaining {
+        LastRemaining {
             remaining,
             owed: 0,
             as_of: 0,
@@ -130,39 +130,39 @@ mod tests {
 
     #[test]
     fn the_last_note_counts_while_it_holds_and_no_answer_that_was_overtaken() {
-        let seen = Seen::new(100);
-        seen.note(7, left(3, 1_000));
-        seen.note(7, left(2, 1_000));
-        assert_eq!(seen.get(7, 999), Some(left(2, 1_000)));
-        assert_eq!(seen.get(7, 1_000), None);
-        let decided_at = |decided_at| Left {
+        let table = LastKnown::new(100);
+        table.note(7, left(3, 1_000));
+        table.note(7, left(2, 1_000));
+        assert_eq!(table.get(7, 999), Some(left(2, 1_000)));
+        assert_eq!(table.get(7, 1_000), None);
+        let decided_at = |decided_at| LastRemaining {
             decided_at,
             ..left(9, 1_000)
         };
-        seen.note(7, decided_at(4_999_999));
-        assert_eq!(seen.get(7, 999), Some(left(2, 1_000)));
-        seen.note(7, decided_at(3_000_000));
+        table.note(7, decided_at(4_999_999));
+        assert_eq!(table.get(7, 999), Some(left(2, 1_000)));
+        table.note(7, decided_at(3_000_000));
         assert_eq!(
-            seen.get(7, 999),
+            table.get(7, 999),
             Some(decided_at(3_000_000)),
             "the clock stepped back"
         );
-        seen.forget(7);
-        assert_eq!(seen.get(7, 0), None);
+        table.forget(7);
+        assert_eq!(table.get(7, 0), None);
     }
 
     #[test]
     fn a_full_table_keeps_what_was_noted_last() {
-        let seen = Seen::new(64 * SHARDS);
+        let table = LastKnown::new(64 * SHARDS);
         let hasher = RandomState::new();
         let kept = |keys: std::ops::Range<u32>| {
-            keys.filter(|key| seen.get(hasher.hash_one(key), 0).is_some())
+            keys.filter(|key| table.get(hasher.hash_one(key), 0).is_some())
                 .count()
         };
         for key in 0..100_000_u32 {
-            seen.note(hasher.hash_one(key), left(1, 1_000_000));
+            table.note(hasher.hash_one(key), left(1, 1_000_000));
         }
-        let count: usize = seen
+        let count: usize = table
             .shards
             .iter()
             .map(|shard| shard.lock().unwrap())

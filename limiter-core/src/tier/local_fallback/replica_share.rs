@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::last_known::Left;
+use super::last_known::LastRemaining;
 use crate::algorithm::{Mode, Outcome, State, owe, step};
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 use crate::units::micros_ceil;
@@ -12,16 +12,16 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// What a replica may admit of one limit.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct ReplicaShare {
     /// The share that is applied: a window's without what is used elsewhere.
     pub(super) applied: Algorithm,
     /// All of it.
     pub(super) whole: Algorithm,
     /// What the store had left, as long as some of it is used.
-    pub(super) left: Option<Left>,
+    pub(super) left: Option<LastRemaining>,
 }
 
-impl Share {
+impl ReplicaShare {
     /// Whether a cost can never fit, or not before what the store had left is of no account any more.
     pub(super) fn is_below(&self, cost: u64) -> bool {
         cost > self.applied.quota()
@@ -97,7 +97,7 @@ pub(super) fn comes_in(algorithm: &Algorithm, time: u64) -> u64 {
 
 /// How much still counts of what had been used of a counter window: in its last window what had been used counts less and
 /// less, and before, as far as is known, in full.
-pub(super) fn still_counts(window: CounterWindow, left: Left, now: u64) -> u64 {
+pub(super) fn still_counts(window: CounterWindow, left: LastRemaining, now: u64) -> u64 {
     let used = window.limit.saturating_sub(left.remaining);
     let fades_for = window.window.min(left.until.saturating_sub(left.as_of));
     let still = left.until.saturating_sub(now).min(fades_for);
@@ -108,7 +108,7 @@ pub(super) fn still_counts(window: CounterWindow, left: Left, now: u64) -> u64 {
 
 /// How long before its end no more than `rest` still counts of what had been used of a counter window: the inverse of
 /// [`still_counts`].
-fn counts_so_little(window: CounterWindow, left: Left, rest: u64) -> u64 {
+fn counts_so_little(window: CounterWindow, left: LastRemaining, rest: u64) -> u64 {
     let used = window.limit.saturating_sub(left.remaining).max(1);
     let fades_for = window.window.min(left.until.saturating_sub(left.as_of));
     u64::try_from(u128::from(rest) * u128::from(fades_for) / u128::from(used)).unwrap_or(u64::MAX)

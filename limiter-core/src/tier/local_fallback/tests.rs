@@ -44,7 +44,7 @@ fn a_share_holds_over_any_time_whatever_the_store_says() {
         let replicas = random.u32(1..5);
         let share = policy.algorithm().share(replicas);
         let clock = ManualClock::new();
-        let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
+        let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
         let mut admitted: Vec<(u64, u64)> = Vec::new();
         for _ in 0..200 {
             clock.advance(Duration::from_millis(random.u64(0..300)));
@@ -59,9 +59,9 @@ fn a_share_holds_over_any_time_whatever_the_store_says() {
                 };
                 let decided_at = clock.now();
                 let outcomes = [outcome].into_iter().collect();
-                insurance.heard(&request, &Verdict { decided_at, outcomes }, decided_at);
+                fallback.on_verdict(&request, &Verdict { decided_at, outcomes }, decided_at);
             } else {
-                let verdict = insurance.decide(&request, replicas).unwrap();
+                let verdict = fallback.decide(&request, replicas).unwrap();
                 if verdict.outcomes[0].fits && cost > 0 {
                     admitted.push((clock.now().as_micros(), request.limits[0].cost));
                 }
@@ -108,23 +108,23 @@ fn a_share_holds_over_any_time_whatever_the_store_says() {
     }
 }
 
-/// With everything used up at the store, and one replica, the insurance admits when the store would.
+/// With everything used up at the store, and one replica, the fallback admits when the store would.
 #[test]
 fn a_lone_replica_goes_on_where_the_store_left_off() {
     for policy in policies() {
         let clock = ManualClock::new();
         let store = MemoryStore::new(Clock::Manual(clock.clone()), 10);
-        let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
+        let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
         let request = Request::new([Ask::new(&policy, "k")], Mode::Charge, false).unwrap();
         for _ in 0..13 {
             clock.advance(Duration::from_millis(10));
-            insurance.heard(&request, &store.decide_now(&request).unwrap(), clock.now());
+            fallback.on_verdict(&request, &store.decide_now(&request).unwrap(), clock.now());
         }
         let (mut whole, mut part) = (0, 0);
         for _ in 0..500 {
             clock.advance(Duration::from_millis(7));
             whole += i32::from(store.decide_now(&request).unwrap().outcomes[0].fits);
-            part += i32::from(insurance.decide(&request, 1).unwrap().outcomes[0].fits);
+            part += i32::from(fallback.decide(&request, 1).unwrap().outcomes[0].fits);
             assert!(part <= whole, "{policy}");
         }
         // A fraction of a permit is not told; and a window's permits count as if all had been given with the newest.
@@ -148,7 +148,7 @@ fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
         (7, 8, hour / 2),
     ] {
         let clock = ManualClock::new();
-        let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
+        let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
         let request = Request::new([Ask::new(&policy, "k").cost(cost)], Mode::Charge, false).unwrap();
         let outcome = Outcome {
             remaining,
@@ -157,14 +157,14 @@ fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
         };
         let decided_at = clock.now();
         let outcomes = [outcome].into_iter().collect();
-        insurance.heard(&request, &Verdict { decided_at, outcomes }, decided_at);
-        let fits = |insurance: &Insurance| insurance.decide(&request, 1).unwrap().outcomes[0];
-        let denied = fits(&insurance);
+        fallback.on_verdict(&request, &Verdict { decided_at, outcomes }, decided_at);
+        let fits = |fallback: &LocalFallback| fallback.decide(&request, 1).unwrap().outcomes[0];
+        let denied = fits(&fallback);
         assert!(!denied.fits && denied.retry_after > 0, "{remaining} {cost}");
         clock.advance(Duration::from_micros(denied.retry_after - 1));
-        assert!(!fits(&insurance).fits, "{remaining} {cost}: too late");
+        assert!(!fits(&fallback).fits, "{remaining} {cost}: too late");
         clock.advance(Duration::from_micros(1));
-        assert!(fits(&insurance).fits, "{remaining} {cost}: too early");
+        assert!(fits(&fallback).fits, "{remaining} {cost}: too early");
     }
 }
 
@@ -174,8 +174,8 @@ fn what_a_share_gave_does_not_come_back_after_its_period() {
     let policy = &policies()[4];
     let request = |cost: u32, mode| Request::new([Ask::new(policy, "k").cost(cost)], mode, false).unwrap();
     let clock = ManualClock::new();
-    let insurance = Insurance::new(Clock::Manual(clock.clone()), 100);
-    let given = |cost| insurance.decide(&request(cost, Mode::Charge), 1).unwrap();
+    let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
+    let given = |cost| fallback.decide(&request(cost, Mode::Charge), 1).unwrap();
     let advance = |millis| clock.advance(Duration::from_millis(millis));
     let _ = given(1);
     advance(1_000);
@@ -189,7 +189,7 @@ fn what_a_share_gave_does_not_come_back_after_its_period() {
         decided_at: clock.now(),
         outcomes: [outcome].into_iter().collect(),
     };
-    insurance.heard(&request(1, Mode::Charge), &verdict, clock.now());
+    fallback.on_verdict(&request(1, Mode::Charge), &verdict, clock.now());
     advance(500);
     let outcome = given(2).outcomes[0];
     assert_eq!(outcome.reset_after, 1_500_000, "when the store's period ends");
@@ -198,9 +198,9 @@ fn what_a_share_gave_does_not_come_back_after_its_period() {
     assert_eq!(whole_at, clock.now().as_micros() + 500_000);
     advance(1_000);
     let _ = given(3);
-    let settled = insurance.change(&request(2, Mode::Peek), Change::Refund { whole_at }, 1);
+    let settled = fallback.change(&request(2, Mode::Peek), Change::Refund { whole_at }, 1);
     assert!(settled.is_ok());
     advance(500);
-    let left = insurance.decide(&request(0, Mode::Peek), 1).unwrap();
+    let left = fallback.decide(&request(0, Mode::Peek), 1).unwrap();
     assert_eq!(left.outcomes[0].remaining, 7);
 }
