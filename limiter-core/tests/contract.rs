@@ -155,6 +155,7 @@ on_every_store! {
     ;
     policies:
         a_bucket_keeps_its_tokens_up_to_the_new_capacity
+        raised_bucket_keeps_tokens_until_old_state_expires
         a_funnel_and_a_window_keep_what_was_used
         a_changed_rate_counts_from_the_next_call
         a_changed_window_counts_from_the_next_call

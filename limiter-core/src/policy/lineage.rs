@@ -14,6 +14,13 @@ use crate::units::Timestamp;
 #[non_exhaustive]
 pub enum Inheritance {
     /// It is found as it is: a bucket keeps what is left, a funnel and a window what was used. The default.
+    ///
+    /// A larger bucket begins with the tokens that were left, and refills at its rate. It does so as long as the stored state
+    /// counts: until the bucket is full under every policy that has decided about the key. After that the key is like one that was
+    /// never used, which has a full bucket. So of two keys that had used 2 of 2 when the capacity was raised to 100, one that is
+    /// called goes on from its tokens and needs 100 refills to be full; one that rests until its two tokens are back then
+    /// has 100. Choose [`InProportion`](Self::InProportion) or [`Reset`](Self::Reset) if all keys shall profit at once, or a
+    /// funnel, whose state is its usage: with 2 used, 98 of 100 are left from the change on.
     #[default]
     AsIs,
     /// A limit of which a part was used has used the same part of the new quota: a bucket half full stays half full. For token

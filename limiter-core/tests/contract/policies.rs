@@ -2,7 +2,7 @@
 
 use limiter_core::Amount;
 
-use crate::support::{Subject, bucket, funnel, micros, millis, secs, wait_of, window};
+use crate::support::{KEY, Subject, bucket, funnel, micros, millis, secs, wait_of, window};
 
 pub(crate) async fn a_bucket_keeps_its_tokens_up_to_the_new_capacity(subject: Subject) {
     let sized = |capacity: u32| bucket("p", capacity, "1/h");
@@ -20,6 +20,43 @@ pub(crate) async fn a_bucket_keeps_its_tokens_up_to_the_new_capacity(subject: Su
     );
     assert_eq!(subject.call(&sized(3)).await.remaining(), 2);
     assert_eq!(subject.remaining(&sized(20)).await.whole(), 2);
+}
+
+/// The stored tokens count until the bucket would be full under every policy that has decided about the key. From then on the key
+/// equals one that was never used, which has a full bucket, however large.
+pub(crate) async fn raised_bucket_keeps_tokens_until_old_state_expires(subject: Subject) {
+    let (small, large) = (bucket("p", 2, "1/m"), bucket("p", 100, "1/m"));
+    let minute = secs(60);
+
+    // No decision under the new policy: the state of the old one expires when its two tokens are back.
+    subject.use_up(&small).await;
+    assert_eq!(subject.remaining(&large).await.whole(), 0);
+    subject.clock.advance(minute);
+    assert_eq!(subject.remaining(&large).await.whole(), 1);
+    subject.clock.advance(minute - micros(1));
+    assert_eq!(
+        subject.remaining(&large).await.whole(),
+        1,
+        "a peek does not prolong it"
+    );
+    subject.clock.advance(micros(1));
+    assert_eq!(subject.remaining(&large).await.whole(), 100);
+
+    // A decision under the new policy, whether it admits the call or denies it, keeps the tokens until 100 are back.
+    for admits in [true, false] {
+        subject.limits.reset(&small, KEY).await.unwrap();
+        subject.use_up(&small).await;
+        if admits {
+            subject.clock.advance(minute);
+        }
+        assert_eq!(subject.call(&large).await.is_allowed(), admits);
+        subject.clock.advance(minute * 2);
+        assert_eq!(subject.remaining(&large).await.whole(), 2);
+        subject.clock.advance(minute * 98 - micros(1));
+        assert_eq!(subject.remaining(&large).await.whole(), 99);
+        subject.clock.advance(micros(1));
+        assert_eq!(subject.remaining(&large).await.whole(), 100);
+    }
 }
 
 pub(crate) async fn a_funnel_and_a_window_keep_what_was_used(subject: Subject) {
