@@ -15,6 +15,8 @@ mod lease;
 mod local_fallback;
 pub(crate) mod outage;
 #[cfg(feature = "redis")]
+mod pending_refunds;
+#[cfg(feature = "redis")]
 mod replicas;
 
 #[cfg(feature = "redis")]

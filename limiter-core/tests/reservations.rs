@@ -7,9 +7,12 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use fastrand::Rng;
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, Reservation};
-use limiter_testing::RedisServer;
+use limiter_core::__private::{Reporter, Settlement};
+use limiter_core::{Amount, Ask, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Reservation};
+use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, PATIENT, bucket, funnel, micros, millis, namespace, secs, wait_of, window};
 
 fn seed() -> u64 {
@@ -357,6 +360,64 @@ async fn a_settlement_that_is_dropped_is_made() {
     assert!(settling.is_err(), "Redis takes longer than no time");
     limits.shutdown(PATIENT).await;
     assert_eq!(other.peek(&policy, KEY).await.unwrap().remaining(), 6);
+}
+
+/// One client that calls back to back: when it reserves again, the settlement of its previous call is still on its way to Redis.
+#[tokio::test]
+async fn unapplied_settlement_does_not_deny_next_reservation() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let proxy = Proxy::start(server.port());
+    proxy.set_delay(millis(2));
+    let limits = Limiter::redis(proxy.url()).namespace(namespace());
+    let limits = limits.clock(&clock).build().unwrap();
+    let window = Policy::sliding_window("w").limit(100).window("1h");
+    let funnel = Policy::funnel("f").capacity(100).rate("1/h");
+    let window = window.deadline(PATIENT).build().unwrap();
+    let funnel = funnel.deadline(PATIENT).build().unwrap();
+    for policy in [bucket("b", 100, "1/h"), funnel, window] {
+        for call in 0..30 {
+            let reservation = match call % 3 {
+                0 => limits.reserve(&policy, KEY).cost(60).await,
+                1 => limits.reserve_all([Ask::new(&policy, KEY).cost(60)]).await,
+                // No other call waits, so a grant must not depend on the wait.
+                _ => limits.reserve(&policy, KEY).cost(60).up_to(millis(0)).await,
+            };
+            assert!(reservation.is_ok(), "{policy}, call {call}: {reservation:?}");
+            start(reservation.unwrap().settle(1)).await;
+        }
+        // The denial is the usual one where the settlements leave too little.
+        start(limits.reserve(&policy, KEY).cost(60).await.unwrap().settle(50)).await;
+        let denied = limits.check(&policy, KEY).cost(60).await.unwrap();
+        assert_eq!((denied.is_allowed(), denied.remaining()), (false, 20), "{policy}");
+    }
+}
+
+/// A layer settles in the background; its next request finds the share settled, though no task has run in between.
+#[tokio::test]
+async fn background_settlement_of_share_precedes_next_call() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = Limiter::redis(server.url()).namespace(namespace());
+    let limits = limits.clock(&clock).replicas(1).build().unwrap();
+    let policy = Policy::token_bucket("p")
+        .capacity(100)
+        .rate("1/h")
+        .build()
+        .unwrap();
+    server.kill();
+    let reporter = Arc::new(Reporter::of_layer("test", ["p"].into_iter()));
+    for _ in 0..20 {
+        let check = limits.check(&policy, KEY).cost(60);
+        let decision = check.clone().await.unwrap();
+        assert_eq!(decision.origin(), Origin::Insurance);
+        assert!(decision.is_allowed(), "{decision:?}");
+        let settlement = Settlement::of(&check, &decision, &reporter).unwrap();
+        assert!(settlement.settle([Amount::ONE]).is_none());
+    }
+}
+
+/// Polls once, as a caller does that is cancelled then.
+async fn start(future: impl Future) {
+    let _ = tokio::time::timeout(std::time::Duration::ZERO, future).await;
 }
 
 /// It crosses awaits and tasks, and outlives what it was made from.

@@ -126,6 +126,32 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
     assert_eq!(left.remaining(), 5);
 }
 
+/// One client that calls back to back: each request costs 60 of 100 until its response says that it was 1.
+#[tokio::test]
+async fn unapplied_settlement_does_not_deny_next_request() {
+    let server = RedisServer::start();
+    let limits = replica(&server);
+    limits.ready().await.unwrap();
+    let policy = Policy::token_bucket("tokens").capacity(100).rate("1/h");
+    let policy = policy.deadline(Duration::from_secs(10)).build().unwrap();
+    for waits in [false, true] {
+        let layer = RateLimitLayer::new(&limits, policy.clone())
+            .key(key::header("x-api-key"))
+            .cost(60)
+            .settle_by(|_| Some(1));
+        let layer = if waits {
+            layer.wait_up_to(Duration::from_millis(100))
+        } else {
+            layer
+        };
+        let mut service = layer.layer(Strict::default());
+        for number in 0..20 {
+            let response = service.ready().await.unwrap().call(request("ann")).await.unwrap();
+            assert_eq!(response.status(), 200, "waits: {waits}, request {number}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_comes_later_is_asked_of_redis_then() {
     let server = RedisServer::start();

@@ -174,6 +174,23 @@ impl DenyCache {
         forgetting
     }
 
+    /// Forgets the denials of these limits, and learns none until [`end_refund`](Self::end_refund) is called. For refunds that are
+    /// longer than a borrow of the request can last.
+    pub(super) fn begin_refund(&self, limits: &[Identity]) {
+        self.add(limits.iter().copied(), 1);
+    }
+
+    /// Ends what [`begin_refund`](Self::begin_refund) has begun.
+    pub(super) fn end_refund(&self, limits: &[Identity]) {
+        self.add(limits.iter().copied(), FORGOTTEN - 1);
+    }
+
+    fn add(&self, limits: impl Iterator<Item = Identity>, number: u64) {
+        for generation in limits.filter_map(|limit| self.generation_of(limit)) {
+            generation.fetch_add(number, Ordering::AcqRel);
+        }
+    }
+
     /// Grows with each limit of the request that is forgotten; none while one is.
     fn generation<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Option<u64> {
         let each = charges.filter_map(|charge| self.generation_of(charge.identity));
@@ -219,10 +236,8 @@ pub(super) struct Forgetting<'a, 'r> {
 
 impl Forgetting<'_, '_> {
     fn add(&self, number: u64) {
-        let limits = self.request.limits.iter();
-        for generation in limits.filter_map(|limit| self.cache.generation_of(limit.identity)) {
-            generation.fetch_add(number, Ordering::AcqRel);
-        }
+        let limits = self.request.limits.iter().map(|limit| limit.identity);
+        self.cache.add(limits, number);
     }
 }
 

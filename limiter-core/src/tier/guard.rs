@@ -5,6 +5,7 @@ mod enter;
 mod inherit;
 mod outage;
 mod penalty;
+mod refunds;
 mod run;
 
 use std::pin::pin;
@@ -17,6 +18,7 @@ use super::holding::Holding;
 use super::lease::Leases;
 use super::local_fallback::LocalFallback;
 use super::outage::without_store;
+use super::pending_refunds::PendingRefunds;
 use super::replicas::Replicas;
 use crate::algorithm::{Change, Standing};
 use crate::clock::Clock;
@@ -37,6 +39,7 @@ use outage::Outage;
 pub(crate) struct Guard {
     store: RedisStore,
     denials: DenyCache,
+    refunds: PendingRefunds,
     leases: Leases,
     fallback: LocalFallback,
     holding: std::sync::Arc<Holding>,
@@ -62,6 +65,7 @@ impl Guard {
             holding: Holding::new(store.register(), clock.clone(), max_waiting),
             store,
             denials: DenyCache::new(clock.clone(), keep_denials),
+            refunds: PendingRefunds::default(),
             fallback: LocalFallback::new(clock.clone(), max_keys),
             replicas,
             clock,
@@ -111,6 +115,15 @@ impl Guard {
         request: &Request<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
+        let limits = request.limits.iter().map(|limit| limit.identity);
+        match self.refunds.at_submission(limits) {
+            None => self.decide_once(request, deadline).await,
+            // Boxed, so that no other decision has to make room for it.
+            Some(pending) => Box::pin(self.decide_with_refunds(request, deadline, pending)).await,
+        }
+    }
+
+    async fn decide_once(&self, request: &Request<'_>, deadline: Duration) -> Result<Decision, Rejection> {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
         // The clock is read once before Redis is asked, and once after.
         let started = Instant::now();

@@ -1,5 +1,7 @@
 //! Permits that are taken by an estimate, and settled when the true cost is known.
 
+#[cfg(feature = "redis")]
+mod pending;
 mod standing;
 
 use std::fmt;
@@ -134,6 +136,10 @@ impl Reservation {
     ///
     /// In process it is settled at the first poll. With Redis it goes on in a task of its own when the future is dropped after that.
     /// It is never settled twice.
+    ///
+    /// A call of this limiter that Redis denies while the settlement is on its way waits for it and asks once more, within its
+    /// deadline. Limiters in other processes do not know of the settlement until Redis has applied it: until then they deny by the
+    /// estimate, with a [`retry_after`](crate::Decision::retry_after) that is an upper bound.
     pub async fn settle<C>(self, actual: C) -> Result<(), Rejection>
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -250,9 +256,9 @@ impl Reservation {
         self.allowed
     }
 
-    /// Settles with an amount for each limit, without anybody waiting for it: in process at once, else in a task of this runtime,
-    /// for which whoever shuts the limiter down waits. Without one it stays at its estimate. What fails is told to `failed`, with
-    /// the decision by which it was charged. Where it is settled at once, this says how its limits stand then.
+    /// Settles with an amount for each limit in the background: at once in process and for this replica's share, else in a task of
+    /// `runtime`, which a shutdown of the limiter waits for. Without a runtime the estimate stays charged. An error is passed to
+    /// `failed`, with the decision that charged the estimate. In process, returns the limits as they stand then.
     pub(crate) fn settle_in(
         self,
         runtime: Option<&Handle>,
@@ -267,23 +273,26 @@ impl Reservation {
                 return in_memory.then_some(Settled(self));
             }
         };
-        if in_memory {
-            // Nothing in memory waits.
+        if in_memory || self.allowed.origin() == Origin::Insurance {
+            // Neither the memory store nor this replica's share waits for anything.
             let settled = pin!(self.change(actuals)).poll(&mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(Err(rejection)) = settled {
                 failed(&self.allowed, rejection);
             }
-            return Some(Settled(self));
+            return in_memory.then_some(Settled(self));
         }
-        let open = self.limiter.inner.closing.subscribe();
-        let settling = async move {
-            if let Err(rejection) = self.change(actuals).await {
-                failed(&self.allowed, rejection);
-            }
-            drop(open);
-        };
         if let Some(runtime) = runtime {
-            runtime.spawn(settling);
+            let open = self.limiter.inner.closing.subscribe();
+            #[cfg(feature = "redis")]
+            let pending = self.announce_refund(&actuals);
+            runtime.spawn(async move {
+                if let Err(rejection) = self.change(actuals).await {
+                    failed(&self.allowed, rejection);
+                }
+                #[cfg(feature = "redis")]
+                drop(pending);
+                drop(open);
+            });
         }
         None
     }
@@ -297,9 +306,10 @@ impl Reservation {
             Backend::Redis(_) => {
                 // Whoever shuts the limiter down waits for it, too.
                 let open = self.limiter.inner.closing.subscribe();
+                let pending = self.announce_refund(&actuals);
                 let settling = tokio::spawn(async move {
                     let settled = self.change(actuals).await;
-                    drop(open);
+                    drop((pending, open));
                     settled
                 });
                 settling.await.unwrap_or_else(|_| {

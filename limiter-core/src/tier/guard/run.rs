@@ -22,6 +22,19 @@ impl Guard {
         times: usize,
         deadline: Duration,
     ) -> Decisions {
+        let limits = request.limits.iter().map(|limit| limit.identity);
+        match self.refunds.at_submission(limits) {
+            None => self.decide_run_once(request, times, deadline).await,
+            Some(pending) => Box::pin(self.decide_run_with_refunds(request, times, deadline, pending)).await,
+        }
+    }
+
+    pub(super) async fn decide_run_once(
+        &self,
+        request: &Request<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
         let started = Instant::now();
         let inherited = match request.is_scaled() {
             true => Box::pin(within(deadline, self.inherit(request))).await,
