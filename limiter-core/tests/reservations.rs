@@ -408,7 +408,7 @@ async fn background_settlement_of_share_precedes_next_call() {
     for _ in 0..20 {
         let check = limits.check(&policy, KEY).cost(60);
         let decision = check.clone().await.unwrap();
-        assert_eq!(decision.origin(), Origin::Insurance);
+        assert_eq!(decision.origin(), Origin::LocalFallback);
         assert!(decision.is_allowed(), "{decision:?}");
         let settlement = Settlement::of(&check, &decision, &reporter).unwrap();
         assert!(settlement.settle([Amount::ONE]).is_none());

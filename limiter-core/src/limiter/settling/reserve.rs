@@ -273,7 +273,7 @@ impl Reservation {
                 return in_memory.then_some(Settled(self));
             }
         };
-        if in_memory || self.allowed.origin() == Origin::Insurance {
+        if in_memory || self.allowed.origin() == Origin::LocalFallback {
             // Neither the memory store nor this replica's share waits for anything.
             let settled = pin!(self.change(actuals)).poll(&mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(Err(rejection)) = settled {
