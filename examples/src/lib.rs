@@ -39,7 +39,7 @@ pub async fn limiter(store: &str, namespace: &str) -> Result<Limiter, Failure> {
         Ok(limits)
     }
     #[cfg(not(feature = "redis"))]
-    Err(format!("cannot decide for `{namespace}` in {store}: built without the feature `redis`").into())
+    Err(format!("cannot decide for `{namespace}` in Redis: built without the feature `redis`").into())
 }
 
 /// How an example ends, which says why if it ends early.

@@ -134,7 +134,7 @@ impl Limiter {
     /// certificates have to be valid for what the cluster announces: addresses, or names with `cluster-announce-hostname`.
     #[cfg(feature = "redis")]
     pub fn redis_cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisBuilder {
-        RedisBuilder::cluster(urls.into_iter().map(Into::into).collect())
+        RedisBuilder::cluster(urls)
     }
 
     /// A limiter whose state lives in the primary that Redis Sentinel watches over. The primary's URL has its name in place
@@ -153,8 +153,7 @@ impl Limiter {
         sentinels: impl IntoIterator<Item = U>,
         primary: impl Into<String>,
     ) -> RedisBuilder {
-        let sentinels = sentinels.into_iter().map(Into::into);
-        RedisBuilder::sentinel(sentinels.collect(), primary.into())
+        RedisBuilder::sentinel(sentinels, primary.into())
     }
 
     /// A limiter that dials through a pool which the application has already. It opens connections of its own from the

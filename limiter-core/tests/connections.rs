@@ -237,7 +237,7 @@ async fn a_limiter_is_built_without_a_server_and_bad_settings_are_named() {
         ),
         (
             Limiter::redis("http://user:secret@h/").namespace("n").build(),
-            "redis URL is `http://…@h/`",
+            "redis URL is `…`, expected a URL such as redis://",
         ),
         #[cfg(not(feature = "tls"))]
         (

@@ -261,7 +261,7 @@ fn urls_that_cannot_be_used_are_named() {
         (
             &["http://user:secret@h/"],
             "redis://name/",
-            "redis URL is `http://…@h/`",
+            "redis URL is `…`, expected a URL such as redis://",
         ),
         (
             &["redis://h:26379/"],

@@ -30,6 +30,7 @@ mod run;
 #[cfg(test)]
 mod run_tests;
 mod script;
+mod secret_url;
 mod seeds;
 mod sentinel;
 mod slots;
@@ -38,6 +39,7 @@ mod trial;
 mod wait;
 mod wire;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,21 +65,41 @@ pub(crate) use heart::Heart;
 use node::Node;
 pub(crate) use node::NodeSettings;
 use question::{Draft, Operation};
+pub(crate) use secret_url::SecretUrl;
 use sentinel::Sentinel;
 pub(crate) use tls::Certificates;
 use wait::Wait;
 
 /// Where Redis is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Topology {
     /// One server.
-    Standalone(String),
+    Standalone(SecretUrl),
     /// Nodes of a cluster, through which the others are found.
-    Cluster(Vec<String>),
-    /// The primary that these sentinels watch over; its name stands in place of a host in its URL.
-    Sentinel { sentinels: Vec<String>, primary: String },
+    Cluster(Vec<SecretUrl>),
+    /// The primary that these sentinels monitor; its name replaces the host in its URL.
+    Sentinel {
+        sentinels: Vec<SecretUrl>,
+        primary: SecretUrl,
+    },
     /// A pool of the application's, whose manager dials for us.
     Pool(Pool<RedisConnectionManager>),
+}
+
+/// Without the manager of a pool, which knows the credentials.
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standalone(url) => f.debug_tuple("Standalone").field(url).finish(),
+            Self::Cluster(urls) => f.debug_tuple("Cluster").field(urls).finish(),
+            Self::Sentinel { sentinels, primary } => f
+                .debug_struct("Sentinel")
+                .field("sentinels", sentinels)
+                .field("primary", primary)
+                .finish(),
+            Self::Pool(_) => f.write_str("Pool(..)"),
+        }
+    }
 }
 
 /// Where Redis is, and how it is reached.
@@ -91,7 +113,7 @@ pub(crate) struct Deployment {
 impl Deployment {
     /// Certificates that nobody would look at are a mistake.
     fn check(&self) -> Result<(), ConfigError> {
-        let urls: Vec<&String> = match &self.topology {
+        let urls: Vec<&SecretUrl> = match &self.topology {
             Topology::Standalone(url) => vec![url],
             Topology::Cluster(urls) => urls.iter().collect(),
             Topology::Sentinel { sentinels, primary } => [primary].into_iter().chain(sentinels).collect(),
@@ -101,7 +123,7 @@ impl Deployment {
             return Ok(());
         }
         match urls.first() {
-            Some(url) => Err(endpoint::unusable(url, "rediss://, since a certificate is given")),
+            Some(url) => Err(url.invalid("rediss://, since a certificate is given")),
             // No URL of a cluster is a mistake of its own.
             None if !matches!(self.topology, Topology::Pool(_)) => Ok(()),
             None => Err(ConfigError::invalid(

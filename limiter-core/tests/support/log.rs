@@ -40,6 +40,47 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// Keeps every event and every span at all levels, with their fields.
+#[derive(Clone, Default)]
+pub(crate) struct Everything(Arc<Mutex<Vec<String>>>);
+
+impl Everything {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn keep(&self, record: impl FnOnce(&mut Text)) {
+        let mut text = Text(String::new());
+        record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+}
+
+impl Subscriber for Everything {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        self.keep(|text| attributes.record(text));
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, values: &span::Record<'_>) {
+        self.keep(|text| values.record(text));
+    }
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.keep(|text| event.record(text));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
 struct Text(String);
 
 impl Visit for Text {

@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 use crate::key::Namespace;
 use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
 use crate::policy::{Enforcement, check_text};
-use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
+use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
 use crate::tier::{Guard, Replicas};
 
 const MAX_PREFIX_BYTES: usize = 64;
@@ -22,6 +22,9 @@ const DENY_CACHE: Duration = Duration::from_secs(1);
 
 /// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`],
 /// [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`].
+///
+/// `Debug` and the errors of [`build`](Self::build) show no credentials: of a malformed URL they show at most the scheme, since
+/// a password may be anywhere in it.
 #[derive(Clone, Debug)]
 #[must_use = "a limiter exists once `build` has returned it"]
 pub struct RedisBuilder {
@@ -65,15 +68,21 @@ impl RedisBuilder {
     }
 
     pub(in crate::limiter) fn standalone(url: String) -> Self {
-        Self::new(Topology::Standalone(url))
+        Self::new(Topology::Standalone(url.into()))
     }
 
-    pub(in crate::limiter) fn cluster(urls: Vec<String>) -> Self {
-        Self::new(Topology::Cluster(urls))
+    pub(in crate::limiter) fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
+        Self::new(Topology::Cluster(SecretUrl::list(urls)))
     }
 
-    pub(in crate::limiter) fn sentinel(sentinels: Vec<String>, primary: String) -> Self {
-        Self::new(Topology::Sentinel { sentinels, primary })
+    pub(in crate::limiter) fn sentinel<U: Into<String>>(
+        sentinels: impl IntoIterator<Item = U>,
+        primary: String,
+    ) -> Self {
+        Self::new(Topology::Sentinel {
+            sentinels: SecretUrl::list(sentinels),
+            primary: primary.into(),
+        })
     }
 
     pub(in crate::limiter) fn pool(pool: Pool<RedisConnectionManager>) -> Self {

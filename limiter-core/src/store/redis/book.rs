@@ -166,6 +166,7 @@ fn malformed() -> StoreError {
 mod tests {
     use limiter_testing::{RedisCluster, RedisServer, acl};
 
+    use super::super::secret_url::SecretUrl;
     use super::super::tls::Certificates;
     use super::super::{Deployment, NodeSettings, RedisStore, Topology};
     use super::*;
@@ -196,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_published_is_heard_until_the_server_hangs_up() {
         let server = RedisServer::start();
-        let shelf = shelf(Topology::Standalone(server.url()));
+        let shelf = shelf(Topology::Standalone(server.url().into()));
         let ear = shelf.listen().await.unwrap();
         for replaced in 0..3 {
             let Published::Conflict(found) = shelf.publish("", u64::MAX, 0).await.unwrap() else {
@@ -214,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn any_node_of_a_cluster_tells() {
         let cluster = RedisCluster::shared();
-        let shelf = shelf(Topology::Cluster(cluster.urls()));
+        let shelf = shelf(Topology::Cluster(SecretUrl::list(cluster.urls())));
         let ear = shelf.listen().await.unwrap();
         for node in cluster.nodes() {
             node.command(&["PUBLISH", shelf.key(), "1"]);
@@ -228,7 +229,7 @@ mod tests {
         let user = ["ACL", "SETUSER", "alone", "on", ">secret", "~*"];
         server.command(&[&user, acl::SCRIPT].concat());
         let url = server.url_as("alone:secret");
-        let shelf = shelf(Topology::Standalone(url));
+        let shelf = shelf(Topology::Standalone(url.into()));
         let refused = shelf.listen().await.unwrap_err();
         assert_eq!(refused.kind(), StoreErrorKind::Refused, "{refused}");
         assert!(matches!(shelf.publish("", 0, 0).await, Ok(Published::As(_))));

@@ -206,7 +206,7 @@ mod tests {
             reach(&[nobody]).await.unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
         );
-        let endpoint = |url| Endpoint::parse(url, &Certificates::default()).unwrap();
+        let endpoint = |url: &str| Endpoint::parse(&url.into(), &Certificates::default()).unwrap();
         assert!(open(&endpoint("redis://no-such-host.invalid:1/")).await.is_err());
     }
 
@@ -227,7 +227,7 @@ mod tests {
             thread::spawn(move || io::copy(&mut answers, &mut first));
             io::copy(&mut from, &mut to)
         });
-        let endpoint = Endpoint::parse(&url, &Certificates::default()).unwrap();
+        let endpoint = Endpoint::parse(&url.into(), &Certificates::default()).unwrap();
         open(&endpoint).await.unwrap();
     }
 }

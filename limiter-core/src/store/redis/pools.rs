@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn use_in(runtime: &Runtime, pools: &Pools) -> Arc<Local> {
-        let endpoint = Endpoint::parse("redis://127.0.0.1:1/", &Certificates::default()).unwrap();
+        let endpoint = Endpoint::parse(&"redis://127.0.0.1:1/".into(), &Certificates::default()).unwrap();
         // Without tasks of its own.
         let builder = Pool::builder().max_lifetime(None).idle_timeout(None);
         let new = |_| Local::new(builder.build_unchecked(Dialer::To(endpoint)), Lane::new(drop));

@@ -1,17 +1,18 @@
 //! The nodes that a cluster is found through. All nodes are reached as the first of them is, so the others may not say
 //! anything else.
 
-use super::endpoint::{Endpoint, unusable};
+use super::endpoint::Endpoint;
+use super::secret_url::SecretUrl;
 use super::tls::Certificates;
 use crate::error::ConfigError;
 
 /// What the URLs of a cluster say.
-pub(super) fn parse(urls: &[String], certificates: &Certificates) -> Result<Vec<Endpoint>, ConfigError> {
+pub(super) fn parse(urls: &[SecretUrl], certificates: &Certificates) -> Result<Vec<Endpoint>, ConfigError> {
     let mut seeds: Vec<Endpoint> = Vec::with_capacity(urls.len());
     for url in urls {
         let seed = Endpoint::parse(url, certificates)?;
         if let Some(expected) = mistake(&seed, seeds.first()) {
-            return Err(unusable(url, expected));
+            return Err(url.invalid(expected));
         }
         seeds.push(seed);
     }

@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connection::Connection;
 use super::dial::{self, DIAL_TIMEOUT};
-use super::endpoint::{Endpoint, unusable};
+use super::endpoint::Endpoint;
 use super::health::Health;
+use super::secret_url::SecretUrl;
 use super::slots::Address;
 use super::tls::Certificates;
 use crate::error::ConfigError;
@@ -49,8 +50,8 @@ struct Votes {
 
 impl Sentinel {
     pub(super) fn new(
-        sentinels: &[String],
-        primary: &str,
+        sentinels: &[SecretUrl],
+        primary: &SecretUrl,
         certificates: &Certificates,
     ) -> Result<Self, ConfigError> {
         if sentinels.is_empty() {
@@ -61,7 +62,7 @@ impl Sentinel {
         let watched = Endpoint::parse(primary, certificates)?;
         let Some(named) = watched.address() else {
             let expected = "the primary's name in place of a host, such as redis://name/0";
-            return Err(unusable(primary, expected));
+            return Err(primary.invalid(expected));
         };
         let sentinels = sentinels.iter().map(|url| {
             let mut sentinel = Endpoint::parse(url, certificates)?;

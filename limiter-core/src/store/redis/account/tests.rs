@@ -18,7 +18,7 @@ pub(in crate::store::redis) fn store(clock: &ManualClock) -> RedisStore {
     static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let deployment = Deployment {
-        topology: Topology::Standalone(RedisServer::shared().url()),
+        topology: Topology::Standalone(RedisServer::shared().url().into()),
         certificates: Certificates::default(),
         node: NodeSettings {
             connections: 1,

@@ -12,7 +12,7 @@ use crate::request::{Ask, Request};
 
 /// A server's node, with one connection and room for one call.
 pub(in super::super) fn node_of(server: &RedisServer) -> Node {
-    let endpoint = Endpoint::parse(&server.url(), &Certificates::default()).unwrap();
+    let endpoint = Endpoint::parse(&server.url().into(), &Certificates::default()).unwrap();
     let settings = NodeSettings {
         connections: 1,
         max_in_flight: 1,
