@@ -121,7 +121,7 @@ async fn answers_of_redis_and_of_what_remembers_it_are_told_apart() {
         told("limiter_decision_seconds{origin=redis}") - before >= 2.0,
         "others count as well"
     );
-    assert!(told("limiter_batch_questions{}") >= 2.0);
+    assert!(told("limiter_batch_requests{}") >= 2.0);
 
     let leased = Policy::token_bucket("leased")
         .capacity(1_000)

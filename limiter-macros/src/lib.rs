@@ -40,6 +40,8 @@ mod constant;
 mod diagnostics;
 mod expand;
 mod fallback;
+#[cfg(test)]
+mod frozen;
 mod func;
 mod literal;
 mod model;

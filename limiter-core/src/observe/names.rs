@@ -28,7 +28,7 @@ pub(super) const REGISTRY_REVISION: &str = "limiter_registry_revision";
 pub(super) const BREAKER_STATE: &str = "limiter_breaker_state";
 /// Histogram: how many questions went in one command.
 #[cfg(feature = "redis")]
-pub(super) const BATCH_QUESTIONS: &str = "limiter_batch_questions";
+pub(super) const BATCH_REQUESTS: &str = "limiter_batch_requests";
 /// Gauge: how many replicas share the limits.
 #[cfg(feature = "redis")]
 pub(super) const REPLICAS: &str = "limiter_replicas";
@@ -73,7 +73,7 @@ fn help(name: &str) -> &'static str {
         #[cfg(feature = "redis")]
         BREAKER_STATE => "Breaker of a Redis node: 0 closed, 1 half-open, 2 open",
         #[cfg(feature = "redis")]
-        BATCH_QUESTIONS => "Questions that travelled to Redis in one command",
+        BATCH_REQUESTS => "Requests sent to Redis in one command",
         #[cfg(feature = "redis")]
         REPLICAS => "Replicas that share the limits, as this one counts them",
         _ => "",

@@ -190,11 +190,11 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     same("lease = '1ms'", "10 ms to an hour");
     same(
         "on_store_failure = 'panic'",
-        "\"local\", \"allow\", \"deny\" or \"error\"",
+        "\"local\", \"fail_open\", \"fail_closed\" or \"error\"",
     );
     same(
         "on_store_failure = ['local']",
-        "\"local\", \"allow\", \"deny\" or \"error\"",
+        "\"local\", \"fail_open\", \"fail_closed\" or \"error\"",
     );
     same("apps = 'checkout'", APPS);
     same("apps = []", "at least one, or no list for all");

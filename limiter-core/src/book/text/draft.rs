@@ -136,7 +136,7 @@ impl Settings {
                 _ => None,
             };
             if answer.is_none() {
-                field.refuse(report, "\"local\", \"allow\", \"deny\" or \"error\"");
+                field.refuse(report, "\"local\", \"fail_open\", \"fail_closed\" or \"error\"");
             }
             answer.map(|(_, answer)| *answer)
         });

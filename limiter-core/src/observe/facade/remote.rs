@@ -28,8 +28,8 @@ pub(crate) fn asked(started: Instant, origin: Option<Origin>) {
 /// Records that so many questions go to Redis in one command.
 pub(crate) fn batch(questions: usize) {
     static QUESTIONS: Late<Histogram> = Late::new();
-    let key = || Key::from_static_name(names::BATCH_QUESTIONS);
-    if let Some(histogram) = QUESTIONS.get(|recorder| histogram(recorder, key(), names::BATCH_QUESTIONS)) {
+    let key = || Key::from_static_name(names::BATCH_REQUESTS);
+    if let Some(histogram) = QUESTIONS.get(|recorder| histogram(recorder, key(), names::BATCH_REQUESTS)) {
         histogram.record(u32::try_from(questions).unwrap_or(u32::MAX));
     }
 }

@@ -1,0 +1,48 @@
+//! Contracts with the outside world, as text that a reviewer can read: Redis keys and stored bytes, script arguments and replies,
+//! fields of policy texts, metrics. A difference is a breaking change for deployed replicas, dashboards or configuration files.
+//!
+//! `LIMITER_FROZEN=write cargo test -p limiter-core --all-features --test frozen` writes the files under `tests/frozen/` anew.
+#![cfg(all(feature = "redis", feature = "registry"))]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+#[path = "frozen/metrics.rs"]
+mod metrics;
+#[path = "frozen/redis.rs"]
+mod redis;
+#[path = "frozen/tap.rs"]
+mod tap;
+
+use std::path::Path;
+use std::{env, fs};
+
+use limiter_core::PolicyBook;
+
+/// Compares with the committed file, or replaces it if the environment asks for that.
+#[track_caller]
+fn assert_frozen(file: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/frozen")
+        .join(file);
+    if env::var_os("LIMITER_FROZEN").is_some_and(|value| value == "write") {
+        fs::write(&path, actual).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    let (mut old, mut new) = (expected.lines(), actual.lines());
+    let mut line = 0;
+    loop {
+        line += 1;
+        let (old, new) = (old.next(), new.next());
+        assert_eq!(old, new, "tests/frozen/{file}, line {line}");
+        if old.is_none() {
+            break;
+        }
+    }
+}
+
+/// Each field and each value of a policy text. The fixture names all of them; its canonical form is the snapshot.
+#[test]
+fn policy_text_fields_are_frozen() {
+    let registry = PolicyBook::from_toml(include_str!("frozen/policies.toml")).unwrap();
+    assert_frozen("policies.canonical.toml", &registry.to_toml());
+}
