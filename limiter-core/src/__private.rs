@@ -11,41 +11,42 @@ mod report;
 mod settle;
 
 pub use std::sync::LazyLock;
+use std::task::Poll;
 pub use std::time::Duration;
 
 pub use inventory;
 
-pub use crate::decision::{FromRejection, Rejection};
-pub use crate::edge::details::{DEFAULT_DOMAIN, RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms};
-pub use crate::edge::problem::problem_of_status;
-pub use crate::edge::whole_seconds;
-pub use crate::few::Few;
-pub use crate::key::Key;
-pub use crate::limiter::{Settled, WaitingRoom};
-pub use crate::policy::{OnStoreFailure, Policy, Rate};
-pub use crate::site::{Piece, Registered as Site, SitePolicy, Written};
-pub use crate::units::Amount;
-pub use convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
-pub use count::{Charged, counts, enter_counted};
-pub use entry::Entry;
-pub use fallback::{Fallback, ResolveValue};
-pub use hold::{Permits, concurrency, hold};
-pub use peer::{bounded, give_back, now, rest_until, unlimited};
-pub use policies::{
+pub use crate::__private::convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
+pub use crate::__private::count::{Charged, counts, enter_counted};
+pub use crate::__private::entry::Entry;
+use crate::__private::entry::EntryPolicy;
+pub use crate::__private::fallback::{Fallback, ResolveValue};
+pub use crate::__private::hold::{Permits, concurrency, hold};
+pub use crate::__private::peer::{bounded, give_back, now, rest_until, unlimited};
+pub use crate::__private::policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, unspelled_window,
 };
-pub use report::{Reporter, Seldom, SeldomEach, forwarded_unread, shed};
-pub use settle::Settlement;
-
-use std::task::Poll;
-
-use crate::context::{self, Current};
+pub use crate::__private::report::{Reporter, Seldom, SeldomEach, forwarded_unread, shed};
+pub use crate::__private::settle::Settlement;
+use crate::annotations::context;
+use crate::annotations::context::Current;
+pub use crate::annotations::{Piece, Registered as Site, SitePolicy, Written};
 use crate::decision::{Allowed, Decision};
+pub use crate::decision::{FromRejection, Rejection};
 use crate::error::ConfigError;
+pub use crate::key::Key;
 use crate::limiter::{Acquire, Check, Enter, Limiter, Permit};
+pub use crate::limiter::{Settled, WaitingRoom};
 use crate::policy::OnDenial;
-use entry::EntryPolicy;
+pub use crate::policy::{OnStoreFailure, Policy, Rate};
+pub use crate::responses::details::{
+    DEFAULT_DOMAIN, RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms,
+};
+pub use crate::responses::problem::problem_of_status;
+pub use crate::responses::whole_seconds;
+pub use crate::support::one_or_many::Few;
+pub use crate::units::Amount;
 
 /// The one decision of an annotated function, everything in it computed from the arguments of one call.
 #[derive(Debug)]

@@ -7,42 +7,42 @@
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod counter_window;
+pub(crate) mod fast_level;
 mod fixed_window;
 mod funnel;
-#[cfg(feature = "redis")]
-mod kept;
 #[cfg_attr(
     not(any(feature = "redis", test)),
     expect(dead_code, reason = "only Redis lends")
 )]
-mod lent;
+pub(crate) mod leased_level;
 mod level;
 mod scale;
 mod sliding_window;
-mod steady;
+#[cfg(feature = "redis")]
+pub(crate) mod stored;
 mod token_bucket;
 
 use smallvec::SmallVec;
 
-use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
-pub(crate) use counter_window::Counters;
-pub(crate) use fixed_window::Count;
+pub(crate) use crate::algorithm::counter_window::Counters;
+pub(crate) use crate::algorithm::fast_level::Left;
+use crate::algorithm::fast_level::Steady;
+pub(crate) use crate::algorithm::fixed_window::Count;
+use crate::algorithm::leased_level::Lent;
 #[cfg(feature = "redis")]
-pub(crate) use kept::Kept;
-use lent::Lent;
-#[cfg(feature = "redis")]
-pub(crate) use lent::StoredLoans;
+pub(crate) use crate::algorithm::leased_level::StoredLoans;
 #[cfg(all(feature = "redis", test))]
-pub(crate) use lent::lent_at;
+pub(crate) use crate::algorithm::leased_level::lent_at;
 #[cfg(any(feature = "redis", test))]
-pub(crate) use lent::{Borrowing, Loan, Report};
-use level::Level;
+pub(crate) use crate::algorithm::leased_level::{Borrowing, Loan, Report};
+use crate::algorithm::level::Level;
 #[cfg(feature = "redis")]
-pub(crate) use level::StoredLevel;
-pub(crate) use scale::{Scaling, scale, scale_change};
-use sliding_window::Ring;
-pub(crate) use steady::Left;
-use steady::Steady;
+pub(crate) use crate::algorithm::level::StoredLevel;
+pub(crate) use crate::algorithm::scale::{Scaling, scale, scale_change};
+use crate::algorithm::sliding_window::Ring;
+#[cfg(feature = "redis")]
+pub(crate) use crate::algorithm::stored::Kept;
+use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 
 /// A permit of a level.
 const THOUSANDTHS: u64 = 1_000;
@@ -233,7 +233,7 @@ fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, 
 
 fn step_at_once(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
     if let State::Lent(_) = state {
-        return lent::step(algorithm, state, cost, now, mode);
+        return crate::algorithm::leased_level::step(algorithm, state, cost, now, mode);
     }
     let stored = match (&*state, algorithm) {
         (State::TokenBucket(level), Algorithm::TokenBucket(_))
@@ -267,7 +267,7 @@ pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now:
         Algorithm::FixedWindow(limit) => fixed_window::refund(limit, state, amount, now),
         _ => {
             state.settle(algorithm);
-            lent::refund(algorithm, state, amount, now);
+            crate::algorithm::leased_level::refund(algorithm, state, amount, now);
         }
     }
     step(algorithm, state, 0, now, Mode::Peek)
@@ -282,7 +282,7 @@ pub(crate) fn owe(algorithm: &Algorithm, state: &mut State, amount: u64, now: u6
         Algorithm::FixedWindow(limit) => fixed_window::owe(limit, state, amount, now),
         _ => {
             state.settle(algorithm);
-            lent::owe(algorithm, state, amount, now);
+            crate::algorithm::leased_level::owe(algorithm, state, amount, now);
         }
     }
     step(algorithm, state, 0, now, Mode::Peek)
@@ -341,7 +341,7 @@ pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, n
 #[cfg(any(feature = "redis", test))]
 pub(crate) fn lend(algorithm: &Algorithm, state: &mut State, ask: &Borrowing, now: u64) -> (Outcome, Loan) {
     state.settle(algorithm);
-    lent::lend(algorithm, state, ask, now)
+    crate::algorithm::leased_level::lend(algorithm, state, ask, now)
 }
 
 /// One limit of a decision, and the state that it is about.

@@ -25,29 +25,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
-pub(crate) use change::next as next_generation;
-pub(crate) use edit::Edit;
-pub use entry::BookEntry;
+pub(crate) use crate::book::change::next as next_generation;
+pub(crate) use crate::book::edit::Edit;
+pub use crate::book::entry::BookEntry;
 #[cfg(feature = "registry")]
-pub use file::FileSource;
-pub(crate) use missed::Miss;
-pub use overrides::Override;
-
-use crate::clock::Clock;
+pub use crate::book::file::FileSource;
+#[cfg(all(feature = "registry", feature = "redis"))]
+pub(crate) use crate::book::follow::{BYTES_A_NAME, at_leisure};
+pub(crate) use crate::book::missed::Miss;
+use crate::book::missed::Missed;
+pub use crate::book::overrides::Override;
+use crate::book::pages::Pages;
+#[cfg(feature = "registry")]
+pub(crate) use crate::book::pages::{Page, Source};
+#[cfg(all(feature = "registry", feature = "redis"))]
+pub use crate::book::redis::{RedisBook, RedisSource};
+use crate::book::slot::Slot;
+#[cfg(feature = "registry")]
+pub use crate::book::text::{BookError, Mistake};
 use crate::key::Key;
 use crate::observe;
 use crate::policy::Policy;
-#[cfg(all(feature = "registry", feature = "redis"))]
-pub(crate) use follow::{BYTES_A_NAME, at_leisure};
-use missed::Missed;
-use pages::Pages;
-#[cfg(feature = "registry")]
-pub(crate) use pages::{Page, Source};
-#[cfg(all(feature = "registry", feature = "redis"))]
-pub use redis::{RedisBook, RedisSource};
-use slot::Slot;
-#[cfg(feature = "registry")]
-pub use text::{BookError, Mistake};
+use crate::support::clock::Clock;
 
 /// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
 ///

@@ -3,19 +3,20 @@
 mod effective;
 mod limit;
 mod origin;
-mod parts;
+pub(crate) mod outage;
+pub(crate) mod participation;
 mod rejection;
 
 use std::ops::Deref;
 use std::time::Duration;
 
+pub use crate::decision::limit::LimitOutcome;
+pub use crate::decision::origin::Origin;
+pub(crate) use crate::decision::participation::{Part, Parts};
+pub use crate::decision::rejection::{FromRejection, Rejection};
 use crate::error::StoreError;
-use crate::few::Few;
+use crate::support::one_or_many::Few;
 use crate::units::Timestamp;
-pub use limit::LimitOutcome;
-pub use origin::Origin;
-pub(crate) use parts::{Part, Parts};
-pub use rejection::{FromRejection, Rejection};
 
 /// The answer to one call: allowed or denied, and where each of its limits stands.
 ///

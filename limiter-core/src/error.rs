@@ -2,7 +2,8 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::fmt::{self, Write as _};
+use std::fmt;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::decision::Decision;
@@ -306,7 +307,7 @@ impl Error for StoreError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::error::*;
 
     #[test]
     fn a_cause_that_an_error_tells_itself_is_told_once() {

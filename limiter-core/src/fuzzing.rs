@@ -1,15 +1,15 @@
 //! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under `cfg(fuzzing)` alone.
 
+use bb8_redis::redis::Value;
+
 use crate::algorithm::Mode;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
+use crate::redis::fuzzing as decoding;
+pub use crate::redis::fuzzing::{owners, redirected, slot};
 use crate::request::{Ask, Request};
-use crate::store::redis::fuzzing as decoding;
-
-pub use crate::store::redis::fuzzing::{owners, redirected, slot};
-use bb8_redis::redis::Value;
 
 /// The name of the Redis key of one state.
 pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<String, Rejection> {

@@ -9,7 +9,7 @@ mod sip;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-use sip::Sip;
+use crate::identity::sip::Sip;
 
 /// One limit: an algorithm, a policy's name, a group and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ impl Identity {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::identity::*;
 
     #[test]
     fn whatever_differs_makes_another_identity() {

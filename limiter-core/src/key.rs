@@ -10,12 +10,13 @@ mod escape;
 mod name;
 
 use std::borrow::Cow;
-use std::fmt::{self, Display, Write as _};
+use std::fmt;
+use std::fmt::{Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use escape::{Colon, MAX_PART_BYTES, bounded, escape, escape_text, push_escaped};
+use crate::key::escape::{Colon, MAX_PART_BYTES, bounded, escape, escape_text, push_escaped};
 #[cfg(feature = "redis")]
-pub(crate) use name::Namespace;
+pub(crate) use crate::key::name::Namespace;
 
 /// Whose permits a call takes: a user, a tenant, an address, …
 ///
@@ -291,7 +292,7 @@ impl fmt::Write for Part<'_> {
 
 #[cfg(all(test, feature = "redis"))]
 mod tests {
-    use super::*;
+    use crate::key::*;
 
     fn name(namespace: &str, policy: &str, group: Option<&str>, key: &Key<'_>) -> String {
         let key = &Key::from(key).bounded();

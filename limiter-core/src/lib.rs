@@ -91,8 +91,21 @@
     )
 )]
 
+pub(crate) mod annotations;
+pub(crate) mod check;
+pub(crate) mod concurrency;
+pub(crate) mod enforcement;
+pub(crate) mod inheritance;
 mod limiter;
+pub(crate) mod memory;
+pub(crate) mod penalty;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 mod request;
+pub(crate) mod responses;
+pub(crate) mod settlement;
+pub(crate) mod support;
+pub(crate) mod waiting;
 
 mod book;
 pub mod redisson;
@@ -102,8 +115,6 @@ mod identity;
 mod key;
 mod policy;
 
-mod clock;
-mod jitter;
 mod units;
 
 mod algorithm;
@@ -111,18 +122,7 @@ mod store;
 mod tier;
 
 mod error;
-mod few;
 mod observe;
-mod sync;
-
-#[cfg(feature = "axum")]
-mod axum;
-mod edge;
-#[cfg(feature = "tonic")]
-mod tonic;
-
-mod context;
-mod site;
 
 #[doc(hidden)]
 pub mod __private;
@@ -130,30 +130,31 @@ pub mod __private;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use book::{BookEntry, Override, PolicyBook};
-#[cfg(feature = "registry")]
-pub use book::{BookError, FileSource, Mistake};
-#[cfg(all(feature = "registry", feature = "redis"))]
-pub use book::{RedisBook, RedisSource};
-pub use clock::ManualClock;
-pub use context::{install, with_limiter};
-pub use decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
-pub use error::{ConfigError, StoreError, StoreErrorKind};
-pub use key::Key;
-#[cfg(feature = "redis")]
-pub use limiter::RedisBuilder;
-pub use limiter::{
-    Acquire, Admit, Charge, Check, Deciding, InProcessBuilder, Limiter, Refund, Reservation, Reserve,
-};
-pub use limiter::{Budget, LimitedSite};
-pub use limiter::{Enter, Entering, Permit};
-pub use limiter::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
 #[cfg(feature = "macros")]
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
-pub use policy::Inheritance;
-pub use policy::{ConcurrencyShape, CounterWindowShape, FixedWindowShape, UtcOffset};
-pub use policy::{Enforcement, KeyList, OnDenial, Penalty, PenaltyAfter};
-pub use policy::{LevelShape, OnStoreFailure, Policy, PolicyBuilder, Rate, SlidingWindowShape, Window};
-pub use request::Ask;
-pub use site::{Site, sites, verify_sites};
-pub use units::{Amount, Timestamp, parse_duration};
+
+pub use crate::annotations::context::{install, with_limiter};
+pub use crate::annotations::{Site, sites, verify_sites};
+pub use crate::book::{BookEntry, Override, PolicyBook};
+#[cfg(feature = "registry")]
+pub use crate::book::{BookError, FileSource, Mistake};
+#[cfg(all(feature = "registry", feature = "redis"))]
+pub use crate::book::{RedisBook, RedisSource};
+pub use crate::decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
+pub use crate::error::{ConfigError, StoreError, StoreErrorKind};
+pub use crate::key::Key;
+#[cfg(feature = "redis")]
+pub use crate::limiter::RedisBuilder;
+pub use crate::limiter::{
+    Acquire, Admit, Budget, Charge, Check, Deciding, Enter, Entering, InProcessBuilder, LimitedSite, Limiter,
+    Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured, Permit, Refund, Reservation,
+    Reserve,
+};
+pub use crate::policy::{
+    ConcurrencyShape, CounterWindowShape, Enforcement, FixedWindowShape, Inheritance, KeyList, LevelShape,
+    OnDenial, OnStoreFailure, Penalty, PenaltyAfter, Policy, PolicyBuilder, Rate, SlidingWindowShape,
+    UtcOffset, Window,
+};
+pub use crate::request::Ask;
+pub use crate::support::clock::ManualClock;
+pub use crate::units::{Amount, Timestamp, parse_duration};

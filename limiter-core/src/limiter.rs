@@ -1,14 +1,7 @@
 //! The handle that people hold.
 
-mod beyond;
 mod builder;
-mod check;
-mod in_flight;
-mod life;
-mod named;
-mod settling;
-mod site;
-mod waiting;
+pub(crate) mod lifecycle;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,35 +10,35 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub use beyond::Admit;
-pub use builder::InProcessBuilder;
-#[cfg(feature = "redis")]
-pub use builder::RedisBuilder;
-pub use check::{Check, Deciding};
-pub use in_flight::{Enter, Entering, Permit};
-use named::Names;
-pub use named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
-pub use settling::{Charge, Refund, Reservation, Reserve, Settled};
-pub use site::{Budget, LimitedSite};
-#[cfg(feature = "redis")]
-pub(crate) use waiting::Decisions;
-pub use waiting::{Acquire, WaitingRoom};
-use waiting::{Queues, Stay};
-
-use crate::algorithm::Mode;
-use crate::clock::Clock;
+pub(crate) use crate::algorithm::Mode;
+pub use crate::annotations::limits::{Budget, LimitedSite};
+use crate::check::named::Names;
+pub use crate::check::named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
+pub use crate::check::{Check, Deciding};
+use crate::concurrency::table::Holders;
+pub use crate::concurrency::{Enter, Entering, Permit};
+use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
+pub use crate::enforcement::Admit;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::few::Few;
 use crate::key::Key;
+pub use crate::limiter::builder::InProcessBuilder;
+#[cfg(feature = "redis")]
+pub use crate::limiter::builder::RedisBuilder;
 use crate::policy::Policy;
 use crate::request::{Ask, Request};
-use crate::store::{MemoryStore, Store, holders::Holders};
+pub use crate::settlement::{Charge, Refund, Reservation, Reserve, Settled};
+use crate::store::{MemoryStore, Store};
+use crate::support::clock::Clock;
+use crate::support::deadline::within;
+use crate::support::one_or_many::Few;
 #[cfg(feature = "redis")]
 use crate::tier::Guard;
-use crate::tier::deadline::within;
-use crate::tier::outage::without_store;
 use crate::units::{Amount, Timestamp};
+#[cfg(feature = "redis")]
+pub(crate) use crate::waiting::Decisions;
+pub use crate::waiting::{Acquire, WaitingRoom};
+pub(crate) use crate::waiting::{Queues, Stay};
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///
@@ -66,25 +59,25 @@ use crate::units::{Amount, Timestamp};
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    backend: Backend,
-    clock: Clock,
+pub(crate) struct Inner {
+    pub(crate) backend: Backend,
+    pub(crate) clock: Clock,
     /// Limits in different groups may be decided together: there is no cluster, and there will be none.
-    any_groups: bool,
-    queues: Arc<Queues>,
+    pub(crate) any_groups: bool,
+    pub(crate) queues: Arc<Queues>,
     /// What is in flight, where that is counted in this process alone.
-    holders: Arc<Holders<()>>,
-    closing: watch::Sender<bool>,
+    pub(crate) holders: Arc<Holders<()>>,
+    pub(crate) closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
-    names: Names,
-    enforcement: beyond::Current,
+    pub(crate) names: Names,
+    pub(crate) enforcement: crate::enforcement::Current,
 }
 
-enum Backend {
+pub(crate) enum Backend {
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
     Redis(Box<Guard>),
@@ -92,7 +85,7 @@ enum Backend {
 
 impl Backend {
     /// The origin of decisions that the store makes.
-    fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         match self {
             Self::Memory(_) => Origin::Memory,
             #[cfg(feature = "redis")]
@@ -287,7 +280,7 @@ impl Limiter {
                 closing,
                 closed: AtomicBool::new(false),
                 names,
-                enforcement: beyond::Current::default(),
+                enforcement: crate::enforcement::Current::default(),
             }),
         }
     }
@@ -305,7 +298,7 @@ impl Limiter {
     }
 
     /// Whether nothing is asked of Redis.
-    fn is_in_process(&self) -> bool {
+    pub(crate) fn is_in_process(&self) -> bool {
         matches!(self.inner.backend, Backend::Memory(_))
     }
 
@@ -320,7 +313,7 @@ impl Limiter {
     }
 
     /// The answer to a request, if it can be had without waiting.
-    fn decide_now(&self, request: &Request<'_>) -> Option<Result<Decision, Rejection>> {
+    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Option<Result<Decision, Rejection>> {
         match &self.inner.backend {
             Backend::Memory(store) => Some(match store.decide_now(request) {
                 Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
@@ -332,7 +325,11 @@ impl Limiter {
     }
 
     /// The answer to a request, within the deadline.
-    async fn decide(&self, request: &Request<'_>, deadline: Duration) -> Result<Decision, Rejection> {
+    pub(crate) async fn decide(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
         match &self.inner.backend {
             #[cfg(feature = "redis")]
             Backend::Redis(guard) => guard.decide(request, deadline).await,
@@ -358,6 +355,6 @@ impl fmt::Debug for Limiter {
     }
 }
 
-fn shut_down() -> StoreError {
+pub(crate) fn shut_down() -> StoreError {
     StoreError::new(StoreErrorKind::ShutDown, "the limiter was shut down")
 }

@@ -3,18 +3,18 @@
 //! Whoever decides says so by one call of a function of this module; without the feature these functions are empty. Labels are
 //! names of policies, of nodes and of cases, never a key: there are as many series as the program makes policies.
 
-#[cfg(not(feature = "metrics"))]
-mod absent;
 #[cfg(feature = "metrics")]
-mod facade;
-#[cfg(feature = "metrics")]
-mod late;
+pub(crate) mod lazy_handle;
 #[cfg(feature = "metrics")]
 mod names;
+#[cfg(not(feature = "metrics"))]
+pub(crate) mod noop;
+#[cfg(feature = "metrics")]
+pub(crate) mod recorded;
 mod span;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use absent::*;
+pub(crate) use crate::observe::noop::*;
 #[cfg(feature = "metrics")]
-pub(crate) use facade::*;
-pub(crate) use span::{acquiring, deciding, entering, reserving};
+pub(crate) use crate::observe::recorded::*;
+pub(crate) use crate::observe::span::{acquiring, deciding, entering, reserving};

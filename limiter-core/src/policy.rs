@@ -4,24 +4,24 @@ mod algorithm;
 mod builder;
 mod calendar;
 mod concurrency;
+pub(crate) mod constructors;
 mod counter_window;
 mod enforcement;
-mod extras;
 mod fixed_window;
 mod funnel;
+pub(crate) mod inheritance;
 mod key_list;
-mod kinds;
-mod lineage;
 mod on_denial;
 mod on_store_failure;
+pub(crate) mod options;
 mod penalty;
-mod purse;
 mod rate;
 mod reciprocal;
 #[cfg(feature = "redis")]
-mod share;
+pub(crate) mod replica_share;
 mod sliding_window;
 mod text;
+pub(crate) mod thread_cache;
 mod token_bucket;
 
 #[cfg(feature = "redis")]
@@ -29,37 +29,36 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(crate) use algorithm::Algorithm;
-pub(crate) use builder::check_text;
-pub use builder::{
+use crate::identity::{Identity, Prefix};
+pub(crate) use crate::policy::algorithm::Algorithm;
+pub(crate) use crate::policy::builder::check_text;
+pub use crate::policy::builder::{
     CounterWindowShape, FixedWindowShape, LevelShape, PolicyBuilder, SlidingWindowShape, Window,
 };
-pub use calendar::UtcOffset;
+pub use crate::policy::calendar::UtcOffset;
 #[cfg(feature = "redis")]
-pub(crate) use calendar::origin;
-pub(crate) use concurrency::Concurrency;
-pub use concurrency::ConcurrencyShape;
-pub(crate) use counter_window::{CounterWindow, MAX_COUNTED};
-pub use enforcement::Enforcement;
-use extras::Extras;
-pub(crate) use fixed_window::{FixedWindow, Periods};
-pub(crate) use funnel::Funnel;
-pub use key_list::KeyList;
-pub(crate) use key_list::{Network, ReportedPrefixes};
-pub use lineage::Inheritance;
-pub(crate) use lineage::Scaled;
-pub use on_denial::OnDenial;
-pub use on_store_failure::OnStoreFailure;
-pub(crate) use penalty::Punishing;
-pub use penalty::{Penalty, PenaltyAfter};
-pub(crate) use purse::Lent;
-pub use rate::Rate;
+pub(crate) use crate::policy::calendar::origin;
+pub(crate) use crate::policy::concurrency::Concurrency;
+pub use crate::policy::concurrency::ConcurrencyShape;
+pub(crate) use crate::policy::counter_window::{CounterWindow, MAX_COUNTED};
+pub use crate::policy::enforcement::Enforcement;
+pub(crate) use crate::policy::fixed_window::{FixedWindow, Periods};
+pub(crate) use crate::policy::funnel::Funnel;
+pub use crate::policy::inheritance::Inheritance;
+pub(crate) use crate::policy::inheritance::Scaled;
+pub use crate::policy::key_list::KeyList;
+pub(crate) use crate::policy::key_list::{Network, ReportedPrefixes};
+pub use crate::policy::on_denial::OnDenial;
+pub use crate::policy::on_store_failure::OnStoreFailure;
+use crate::policy::options::Extras;
+pub(crate) use crate::policy::penalty::Punishing;
+pub use crate::policy::penalty::{Penalty, PenaltyAfter};
+pub use crate::policy::rate::Rate;
 #[cfg(feature = "registry")]
-pub(crate) use rate::Span;
-pub(crate) use sliding_window::SlidingWindow;
-pub(crate) use token_bucket::TokenBucket;
-
-use crate::identity::{Identity, Prefix};
+pub(crate) use crate::policy::rate::Span;
+pub(crate) use crate::policy::sliding_window::SlidingWindow;
+pub(crate) use crate::policy::thread_cache::Lent;
+pub(crate) use crate::policy::token_bucket::TokenBucket;
 use crate::units::Amount;
 
 /// A named limit: an algorithm with its parameters, and what to do when the store is out.

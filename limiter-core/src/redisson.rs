@@ -74,6 +74,6 @@ mod config;
 mod found;
 mod rate_limiter;
 
-pub use client::Client;
-pub use config::{RateLimiterConfig, RateType};
-pub use rate_limiter::{AcquirePermits, RateLimiter};
+pub use crate::redisson::client::Client;
+pub use crate::redisson::config::{RateLimiterConfig, RateType};
+pub use crate::redisson::rate_limiter::{AcquirePermits, RateLimiter};

@@ -1,24 +1,23 @@
 //! A call's question to the store, checked before any I/O.
 
-mod ask;
-mod in_flight;
-mod punishment;
+pub(crate) mod ask;
+pub(crate) mod owned;
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::algorithm::{Change, Mode, Outcome, Scaling, Standing, scale_change};
+pub(crate) use crate::concurrency::request::InFlight;
 use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
 use crate::error::ConfigError;
-use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
+pub use crate::request::ask::Ask;
+use crate::request::ask::Cost;
+use crate::support::one_or_many::Few;
 use crate::units::{Amount, MAX_EXACT, Timestamp};
-pub use ask::Ask;
-use ask::Cost;
-pub(crate) use in_flight::InFlight;
 
 /// More limits than this in one decision are a mistake.
 const MAX_LIMITS: usize = 16;
@@ -210,7 +209,7 @@ impl<'a> Request<'a> {
     pub(crate) fn decision(&self, mut verdict: Verdict, origin: Origin) -> Decision {
         let marks = match &*self.limits {
             [_] => Marks::default(),
-            limits => punishment::fold(limits, &mut verdict.outcomes),
+            limits => crate::penalty::blocks::fold(limits, &mut verdict.outcomes),
         };
         let told = |(limit, outcome): (&Limit<'_>, &Outcome)| {
             LimitOutcome::new(limit.policy, Standing::Told(*outcome))
@@ -246,7 +245,7 @@ fn wrong_number(number: usize) -> Rejection {
 }
 
 #[inline]
-fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
+pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
     policy.identity(key.group(policy.escaped_group()), key.as_str())
 }
 
@@ -302,7 +301,7 @@ fn not_whole(window: &Policy, cost: Amount) -> Rejection {
 }
 
 #[cold]
-fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
+pub(crate) fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
     Rejection::NeverFits {
         policy: policy.clone(),
         cost,

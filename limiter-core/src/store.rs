@@ -1,14 +1,8 @@
 //! What a store is: the place where state lives and decisions are atomic.
 
-mod memory;
-#[cfg(feature = "redis")]
-pub(crate) mod redis;
-
-pub(crate) use memory::MemoryStore;
-pub(crate) use memory::holders;
-
 use crate::algorithm::Change;
 use crate::error::StoreError;
+pub(crate) use crate::memory::MemoryStore;
 use crate::request::{Limit, Request, Verdict};
 
 /// Where state lives. A request is decided at one moment of the store's clock, and charged whole or not at all.

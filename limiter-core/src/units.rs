@@ -324,7 +324,7 @@ fn unit_micros(unit: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::units::*;
 
     #[test]
     fn decimals_survive_to_a_thousandth_and_no_further() {

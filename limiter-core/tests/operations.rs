@@ -249,7 +249,7 @@ fn metrics_are_those_of_the_code_here_in_alerts_and_on_the_dashboard() {
 
 #[test]
 fn values_of_labels_are_those_of_the_code() {
-    let facade = read(Path::new("limiter-core/src/observe/facade.rs"));
+    let facade = read(Path::new("limiter-core/src/observe/recorded.rs"));
     for (label, until) in [
         ("outcome", "\n`origin`"),
         ("origin", "\n`kind`"),

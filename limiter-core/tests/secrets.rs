@@ -96,7 +96,7 @@ async fn use_limiter(limits: &Limiter, shown: &mut Shown) {
     show_registry(limits, shown).await;
 }
 
-#[cfg(feature = "book")]
+#[cfg(feature = "registry")]
 async fn show_registry(limits: &Limiter, shown: &mut Shown) {
     use limiter_core::redisson::Client;
 
@@ -122,7 +122,7 @@ async fn show_registry(limits: &Limiter, shown: &mut Shown) {
     }
 }
 
-#[cfg(not(feature = "book"))]
+#[cfg(not(feature = "registry"))]
 async fn show_registry(_: &Limiter, _: &mut Shown) {}
 
 /// URLs that contain [`SECRET`] where a person may put it, right or wrong.

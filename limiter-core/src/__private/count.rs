@@ -1,7 +1,7 @@
 //! Permits that are taken before a call and given back after it, where its result does not count (`count_if`).
 
-use super::hold::{Permits, hold_and_decide};
-use super::{Entry, Guard, Refused, Reporter};
+use crate::__private::hold::{Permits, hold_and_decide};
+use crate::__private::{Entry, Guard, Refused, Reporter};
 use crate::limiter::Reservation;
 use crate::units::Amount;
 
@@ -28,7 +28,7 @@ struct Paid<const N: usize> {
     costs: [Option<Amount>; N],
 }
 
-/// As [`enter`](super::enter), where results are looked at afterwards.
+/// As [`enter`](crate::__private::enter), where results are looked at afterwards.
 ///
 /// # Errors
 ///

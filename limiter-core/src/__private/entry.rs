@@ -1,6 +1,6 @@
 //! One attribute's limit, for one call.
 
-use super::{Built, Resolved};
+use crate::__private::{Built, Resolved};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Amount, Built, Entry, EntryPolicy, Guard, Options, Refused, by_first, decide_resolved, resolve};
+use crate::__private::{
+    Amount, Built, Entry, EntryPolicy, Guard, Options, Refused, by_first, decide_resolved, resolve,
+};
 use crate::decision::Allowed;
 use crate::error::ConfigError;
 use crate::limiter::{Limiter, Permit};

@@ -200,7 +200,7 @@ fn is_due(next: &AtomicU64, now: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::__private::report::*;
 
     #[test]
     fn one_report_in_ten_seconds() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::Reporter;
+use crate::__private::Reporter;
 use crate::decision::Decision;
 use crate::limiter::{Check, Reservation, Settled};
 use crate::units::Amount;

@@ -1,6 +1,6 @@
 //! What is charged whether it fits or not, and what is given back, of windows that keep counts.
 
-use super::*;
+use crate::algorithm::*;
 use crate::policy::Policy;
 
 const NOW: u64 = 1_700_000_000_000_000;

@@ -15,8 +15,8 @@
 //! window of its own; one with a longer window begins when it is the first to charge a new period. So the proof holds
 //! for the larger limit and the shorter window of those that take turns.
 
-use super::scale::Part;
-use super::{Mode, Outcome, State};
+use crate::algorithm::scale::Part;
+use crate::algorithm::{Mode, Outcome, State};
 use crate::policy::{CounterWindow, MAX_COUNTED};
 
 /// What was given in a period, and in the one before.

@@ -3,8 +3,8 @@
 //! It admits at most the limit in each period; so, around the end of one, up to twice the limit within a moment. What is
 //! stored is the count and when it ends, so that the policies of a rollout, and a clock that steps back, meet the same end.
 
-use super::scale::Part;
-use super::{Mode, Outcome, State};
+use crate::algorithm::scale::Part;
+use crate::algorithm::{Mode, Outcome, State};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
 

@@ -4,8 +4,8 @@
 //! (1986), with a remainder in place of rounding.
 
 #[cfg(feature = "redis")]
-use super::State;
-use super::{Mode, Outcome, next_permit};
+use crate::algorithm::State;
+use crate::algorithm::{Mode, Outcome, next_permit};
 #[cfg(feature = "redis")]
 use crate::policy::Algorithm;
 use crate::policy::Rate;
@@ -27,7 +27,7 @@ pub(crate) struct Level {
 }
 
 /// What a bucket and a funnel do differently. All amounts are thousandths.
-pub(super) trait Meter: Sized {
+pub(crate) trait Meter: Sized {
     fn rate(&self) -> &Rate;
     /// The amount when nothing was used.
     fn idle(&self) -> i64;

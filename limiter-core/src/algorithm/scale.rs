@@ -8,10 +8,10 @@
 //! No more is admitted, over any time T that spans the change, than by the larger quota with the faster rate: before the
 //! change at most quota + rate·T − L, where L ≤ quota was left at the change, and after it L·(new quota / quota) + rate·T.
 
-use super::counter_window::Counters;
-use super::fixed_window::Count;
-use super::level::{Level, Meter, signed};
-use super::{Change, State, lent, missing_until};
+use crate::algorithm::counter_window::Counters;
+use crate::algorithm::fixed_window::Count;
+use crate::algorithm::level::{Level, Meter, signed};
+use crate::algorithm::{Change, State, leased_level as lent, missing_until};
 use crate::policy::{Algorithm, Funnel, TokenBucket};
 use crate::units::MAX_EXACT;
 
@@ -147,7 +147,7 @@ impl Level {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::algorithm::scale::*;
     use crate::algorithm::{Mode, change, step};
     use crate::policy::Policy;
 

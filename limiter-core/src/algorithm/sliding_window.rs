@@ -3,7 +3,7 @@
 //! A call of cost n fits when the (limit − n + 1)-th newest moment is a window ago or longer: then at most limit − n
 //! permits lie in the window that ends now. Admission reads one moment of the ring; what remains is found by bisection.
 
-use super::{Mode, Outcome, State};
+use crate::algorithm::{Mode, Outcome, State};
 use crate::policy::SlidingWindow;
 
 /// The moments of the newest permits, oldest first once unrolled from `head`.

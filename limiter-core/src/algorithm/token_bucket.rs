@@ -2,7 +2,7 @@
 //!
 //! Over any time T it admits at most capacity + rate·T.
 
-use super::level::{Meter, above_zero, signed};
+use crate::algorithm::level::{Meter, above_zero, signed};
 use crate::policy::{Rate, TokenBucket};
 
 /// The amount is the tokens that are left; below zero it is a debt.

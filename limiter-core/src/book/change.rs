@@ -1,9 +1,9 @@
 //! Changes of a policy that say what becomes of what was used.
 
-use super::{BookEntry, PolicyBook};
-use crate::clock::Clock;
+use crate::book::{BookEntry, PolicyBook};
 use crate::error::ConfigError;
 use crate::policy::Inheritance;
+use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 impl PolicyBook {

@@ -1,9 +1,9 @@
 //! Changes of what code says, by what counts.
 
-use super::change::going_on;
-use super::{BookEntry, PolicyBook};
-use crate::clock::Clock;
+use crate::book::change::going_on;
+use crate::book::{BookEntry, PolicyBook};
 use crate::error::ConfigError;
+use crate::support::clock::Clock;
 
 /// What becomes of an entry that was looked at.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Follows a file.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +10,9 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::follow::{Task, Trouble, WeakBook, reason};
-use super::text::{BookError, MAX_TEXT_BYTES, parse_some};
-use super::{PolicyBook, Source};
+use crate::book::follow::{Task, Trouble, WeakBook, reason};
+use crate::book::text::{BookError, MAX_TEXT_BYTES, parse_some};
+use crate::book::{PolicyBook, Source};
 use crate::observe;
 
 /// How often it is looked at.

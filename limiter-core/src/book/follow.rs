@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::task::AbortHandle;
 
-use super::text::BookError;
-use super::{Inner, PolicyBook};
+use crate::book::text::BookError;
+use crate::book::{Inner, PolicyBook};
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
 

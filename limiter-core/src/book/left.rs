@@ -47,7 +47,7 @@ impl Left {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use crate::book::left::*;
 
     #[test]
     fn no_more_names_are_remembered_than_twice_those_that_count() {

@@ -79,8 +79,8 @@ fn claim(last: &AtomicU64, now: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
+    use crate::book::missed::*;
+    use crate::support::clock::ManualClock;
 
     #[test]
     fn a_name_is_told_of_once_a_minute_and_all_that_are_too_many_together() {

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use super::{PolicyBook, pages::Pages};
-use crate::clock::Clock;
+use crate::book::PolicyBook;
+use crate::book::pages::Pages;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::Policy;
+use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 /// A key's own quota under a policy of a [`PolicyBook`](crate::PolicyBook): the same algorithm with other numbers.

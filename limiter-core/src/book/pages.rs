@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::left::Left;
-use super::slot::Slot;
-use super::{BookEntry, Override};
+use crate::book::left::Left;
+use crate::book::slot::Slot;
+use crate::book::{BookEntry, Override};
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::units::Timestamp;
@@ -347,7 +347,7 @@ impl Pages {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use crate::book::pages::*;
 
     fn windowed(generation: u32, window: &str) -> BookEntry {
         let policy = Policy::sliding_window("p").limit(5).window(window).build();

@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::follow::{BYTES_A_NAME, Task, WeakBook, at_leisure};
-use super::text::{BookError, MOST_REVISION, parse_numbered, without_revision};
-use super::{PolicyBook, Source};
+use crate::book::follow::{BYTES_A_NAME, Task, WeakBook, at_leisure};
+use crate::book::redis::following::{Following, follow};
+pub use crate::book::redis::source::RedisSource;
+use crate::book::text::{BookError, MOST_REVISION, parse_numbered, without_revision};
+use crate::book::{PolicyBook, Source};
 use crate::error::ConfigError;
-use crate::jitter::varied;
-use crate::store::redis::{Published, Shelf, Stored};
-use following::{Following, follow};
-pub use source::RedisSource;
+use crate::redis::{Published, Shelf, Stored};
+use crate::support::jitter::varied;
 
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;
@@ -261,11 +261,11 @@ impl PolicyBook {
     /// What Redis has said last, as a text without a revision.
     pub(crate) fn last_published(&self) -> String {
         let pages = self.pages();
-        pages.redis().map(super::text::write).unwrap_or_default()
+        pages.redis().map(crate::book::text::write).unwrap_or_default()
     }
 
     /// What would count under a name if Redis said nothing of it.
-    pub(crate) fn get_beside_redis(&self, name: &str) -> Option<Arc<super::BookEntry>> {
+    pub(crate) fn get_beside_redis(&self, name: &str) -> Option<Arc<crate::book::BookEntry>> {
         self.pages().beside_redis(name).cloned()
     }
 
@@ -281,7 +281,7 @@ impl PolicyBook {
     }
 
     /// Whether it is a later one than is known.
-    fn adopt_published(&self, revision: u64, page: super::Page) -> bool {
+    fn adopt_published(&self, revision: u64, page: crate::book::Page) -> bool {
         {
             let mut pages = self.pages();
             if revision <= pages.published {

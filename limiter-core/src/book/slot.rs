@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::pages::Pages;
-use super::{BookEntry, Override};
-use crate::clock::Clock;
+use crate::book::pages::Pages;
+use crate::book::{BookEntry, Override};
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
+use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 /// What counts under one name.

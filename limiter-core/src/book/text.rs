@@ -12,12 +12,11 @@ mod write;
 
 use toml::de::DeTable;
 
-pub use mistake::{BookError, Mistake};
-
-use super::{Page, PolicyBook};
+use crate::book::text::mistake::Report;
+pub use crate::book::text::mistake::{BookError, Mistake};
+use crate::book::text::read::read;
+use crate::book::{Page, PolicyBook};
 use crate::error::ConfigError;
-use mistake::Report;
-use read::read;
 
 /// A longer text is refused: it holds as many quotas of keys as a source may have, several times.
 pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;
@@ -110,7 +109,7 @@ impl PolicyBook {
     pub fn from_toml(text: &str) -> Result<Self, BookError> {
         let page = parse("text", text)?;
         let book = Self::new();
-        book.adopt(&super::Source::Code, page);
+        book.adopt(&crate::book::Source::Code, page);
         Ok(book)
     }
 

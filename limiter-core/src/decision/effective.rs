@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::LimitOutcome;
 use crate::algorithm::next_permit;
+use crate::decision::LimitOutcome;
 use crate::policy::{Algorithm, Funnel, TokenBucket};
 use crate::units::Amount;
 

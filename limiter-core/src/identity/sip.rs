@@ -100,7 +100,7 @@ mod tests {
 
     use siphasher::sip128::{Hasher128, SipHasher13};
 
-    use super::*;
+    use crate::identity::sip::*;
 
     #[test]
     fn it_is_the_hash_that_others_compute() {

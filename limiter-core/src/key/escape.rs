@@ -154,7 +154,7 @@ pub(super) fn bounded(escaped: Cow<'_, str>) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::key::escape::*;
 
     #[test]
     fn a_byte_is_plain_or_not_wherever_it_stands() {

@@ -1,6 +1,6 @@
 //! Names of Redis keys, put together of parts that are escaped.
 
-use super::{Key, escape_part};
+use crate::key::{Key, escape_part};
 
 /// A name's first part: the prefix and the namespace, escaped once.
 #[derive(Clone, Debug)]

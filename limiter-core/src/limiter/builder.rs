@@ -28,9 +28,9 @@ mod in_process;
 #[cfg(feature = "redis")]
 mod redis;
 
-pub use in_process::InProcessBuilder;
+pub use crate::limiter::builder::in_process::InProcessBuilder;
 #[cfg(feature = "redis")]
-pub use redis::RedisBuilder;
+pub use crate::limiter::builder::redis::RedisBuilder;
 
 /// Calls that may wait at once, unless a builder says otherwise.
 const MAX_WAITING: usize = 10_000;

@@ -1,6 +1,6 @@
 //! Which algorithm a policy uses.
 
-use super::{Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
+use crate::policy::{Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 
 /// Which algorithm a policy uses, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

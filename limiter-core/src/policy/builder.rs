@@ -1,22 +1,22 @@
 //! Builds policies, and refuses those that cannot hold.
 
-mod extras;
-mod length;
 mod levels;
+pub(crate) mod options;
+pub(crate) mod window;
 mod windows;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::extras::ExtraSettings;
-use super::{Algorithm, Funnel, Inner, OnDenial, OnStoreFailure, Policy};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::key::escape_part;
-pub use length::Window;
-pub use levels::LevelShape;
-pub use windows::{CounterWindowShape, FixedWindowShape, SlidingWindowShape};
+pub use crate::policy::builder::levels::LevelShape;
+pub use crate::policy::builder::window::Window;
+pub use crate::policy::builder::windows::{CounterWindowShape, FixedWindowShape, SlidingWindowShape};
+use crate::policy::options::ExtraSettings;
+use crate::policy::{Algorithm, Funnel, Inner, OnDenial, OnStoreFailure, Policy};
 
 const MAX_NAME_BYTES: usize = 256;
 /// A lease is of no use where an answer takes as long.
@@ -173,7 +173,7 @@ impl<S> PolicyBuilder<S> {
             scaled: None,
             #[cfg(feature = "metrics")]
             counters: crate::observe::Counters::default(),
-            told: super::Written::default(),
+            told: crate::policy::Written::default(),
             extras: None,
         };
         inner.extras = self.extras.build(&inner);

@@ -158,7 +158,7 @@ fn day_of_month(day: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::calendar::*;
 
     /// How many days a month has, as every child learns it.
     fn length(year: u64, month: u64) -> u64 {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Policy, PolicyBuilder};
 use crate::error::ConfigError;
+use crate::policy::{Algorithm, Policy, PolicyBuilder};
 use crate::units::Amount;
 
 /// As many members a set in Redis then has.
@@ -114,7 +114,7 @@ impl std::fmt::Display for Concurrency {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::concurrency::*;
 
     #[test]
     fn a_policy_of_concurrency_that_cannot_hold_is_refused_by_name() {

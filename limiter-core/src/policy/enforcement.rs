@@ -117,7 +117,7 @@ impl FromStr for Enforcement {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::enforcement::*;
 
     #[test]
     fn every_mode_is_read_as_it_is_written_and_nothing_else_is() {

@@ -1,6 +1,7 @@
 //! The parameters of a fixed window.
 
-use super::calendar::{self, UtcOffset};
+use crate::policy::calendar;
+use crate::policy::calendar::UtcOffset;
 
 /// Admits at most `limit` permits in each period of this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

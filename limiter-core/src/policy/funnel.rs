@@ -1,6 +1,6 @@
 //! The parameters of a funnel (a leaky bucket used as a meter).
 
-use super::Rate;
+use crate::policy::Rate;
 
 /// Admits while the funnel has room; what was admitted drains at `rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::ConfigError;
 use crate::key::{Key, with_plain_colons};
-pub(crate) use network::{Network, ReportedPrefixes};
-use network::{NetworkError, leading_v4, leading_v6};
+pub(crate) use crate::policy::key_list::network::{Network, ReportedPrefixes};
+use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
 
 /// Keys, for [`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys) and
 /// [`deny_keys`](crate::PolicyBuilder::deny_keys). Each entry is text:

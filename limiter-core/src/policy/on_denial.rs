@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::rate::Span;
 use crate::error::ConfigError;
+use crate::policy::rate::Span;
 use crate::units::{micros_ceil, parse_duration};
 
 /// What becomes of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated functions and behind a layer.
@@ -73,7 +73,7 @@ impl FromStr for OnDenial {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::on_denial::*;
 
     #[test]
     fn every_answer_is_read_as_it_is_written() {

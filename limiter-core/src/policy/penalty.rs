@@ -5,13 +5,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::builder::Window;
-#[cfg(feature = "redis")]
-use super::lineage;
-use super::rate::Span;
-use super::{Algorithm, Funnel, Inner, Policy, Rate, SlidingWindow};
 use crate::error::ConfigError;
 use crate::identity::Prefix;
+use crate::policy::builder::Window;
+#[cfg(feature = "redis")]
+use crate::policy::inheritance;
+use crate::policy::rate::Span;
+use crate::policy::{Algorithm, Funnel, Inner, Policy, Rate, SlidingWindow};
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 
 /// What `from_str` reads.
@@ -201,7 +201,7 @@ impl Punishing {
                 identity,
                 generation: of.generation,
                 #[cfg(feature = "redis")]
-                code: lineage::code(&algorithm, of.generation),
+                code: inheritance::code(&algorithm, of.generation),
                 scaled: None,
                 #[cfg(feature = "redis")]
                 escaped_name: format!("{}|{what}", of.escaped_name).into(),
@@ -214,7 +214,7 @@ impl Punishing {
                 extras: None,
                 #[cfg(feature = "metrics")]
                 counters: crate::observe::Counters::default(),
-                told: super::Written::default(),
+                told: crate::policy::Written::default(),
             }))
         };
         Self {
@@ -240,7 +240,7 @@ impl Punishing {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::penalty::*;
 
     #[test]
     fn a_penalty_is_read_as_it_is_written() {

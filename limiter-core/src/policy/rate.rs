@@ -5,10 +5,10 @@ mod text;
 use std::ops::Rem;
 use std::time::Duration;
 
-use super::reciprocal::Reciprocal;
 use crate::error::ConfigError;
+pub(crate) use crate::policy::rate::text::Span;
+use crate::policy::reciprocal::Reciprocal;
 use crate::units::{Amount, MAX_EXACT, micros_ceil};
-pub(crate) use text::Span;
 
 /// Both halves of a reduced rate stay below this, so that a remainder times 1024 plus a digit's product stays
 /// below 2^53 in the scripts.
@@ -219,7 +219,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::rate::*;
 
     #[test]
     fn every_rate_that_a_person_writes_is_exact() {

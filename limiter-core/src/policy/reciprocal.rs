@@ -32,7 +32,7 @@ impl Reciprocal {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::reciprocal::*;
 
     #[test]
     fn it_divides_as_a_division_does() {

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::rate::Span;
-use super::{Algorithm, CounterWindow, FixedWindow, Funnel, Periods, Policy, SlidingWindow, TokenBucket};
+use crate::policy::rate::Span;
+use crate::policy::{
+    Algorithm, CounterWindow, FixedWindow, Funnel, Periods, Policy, SlidingWindow, TokenBucket,
+};
 use crate::units::Amount;
 
 impl fmt::Debug for Policy {

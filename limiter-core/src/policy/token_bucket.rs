@@ -1,6 +1,6 @@
 //! The parameters of a token bucket.
 
-use super::Rate;
+use crate::policy::Rate;
 
 /// Admits while tokens are left; tokens come back at `rate`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

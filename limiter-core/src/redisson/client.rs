@@ -1,16 +1,17 @@
 //! A client: whose permits are counted where each has its own.
 
-use super::found::Found;
-use super::rate_limiter::RateLimiter;
-use super::remote::Remote;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
 use crate::book::{BookEntry, Edit, PolicyBook};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
+use crate::redisson::found::Found;
+use crate::redisson::rate_limiter::RateLimiter;
+use crate::redisson::remote::Remote;
 use crate::units::Timestamp;
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 
 /// Makes [`RateLimiter`]s by name. Cheap to clone; clones are one client.
 ///
@@ -40,7 +41,7 @@ impl Client {
     }
 
     /// A client with this id. Clients with the same id, in whatever process, share what is counted by
-    /// [client](super::RateType::PerClient): it outlives a restart.
+    /// [client](crate::redisson::RateType::PerClient): it outlives a restart.
     #[must_use]
     pub fn with_id(limits: &Limiter, id: impl Into<String>) -> Self {
         let id: String = id.into();

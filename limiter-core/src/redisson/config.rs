@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::found::Found;
 use crate::book::{BookEntry, next_generation};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, MAX_COUNTED, Policy, Window};
+use crate::redisson::found::Found;
 use crate::units::Timestamp;
 
 /// The rate above which a window is estimated, unless an exact one is there already.
@@ -20,7 +20,7 @@ pub enum RateType {
     /// Those of all clients together. The default.
     #[default]
     Overall,
-    /// Those of each [`Client`](super::Client) by itself.
+    /// Those of each [`Client`](crate::redisson::Client) by itself.
     PerClient,
 }
 
@@ -38,7 +38,7 @@ impl RateType {
     }
 }
 
-/// How a rate limiter is configured. See [`RateLimiter::config`](super::RateLimiter::config).
+/// How a rate limiter is configured. See [`RateLimiter::config`](crate::redisson::RateLimiter::config).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateLimiterConfig {
@@ -191,7 +191,7 @@ fn renamed(error: ConfigError) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::redisson::config::*;
 
     #[test]
     fn a_rate_that_is_out_of_range_is_told_which_rates_there_are() {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex as Turns;
 use tokio::time::sleep;
 
-use super::client::{crowded, is_crowded, take_out_what_ended};
 use crate::book::{BYTES_A_NAME, BookEntry, BookError, Edit, RedisBook, RedisSource, at_leisure};
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::jitter::varied;
 use crate::limiter::Limiter;
-use crate::store::redis::Shelf;
+use crate::redis::Shelf;
+use crate::redisson::client::{crowded, is_crowded, take_out_what_ended};
+use crate::support::jitter::varied;
 
 /// How often Redis is asked at most for names that are not known.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

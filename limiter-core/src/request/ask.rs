@@ -1,13 +1,13 @@
 //! What people ask for: one limit of a decision.
 
-use super::{identity, units};
 use crate::algorithm::Standing;
 use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
 use crate::error::ConfigError;
-use crate::few::Few;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
+use crate::request::{identity, units};
+use crate::support::one_or_many::Few;
 use crate::units::{Amount, Timestamp};
 
 /// One limit of a decision: a policy, whose permits, and how many.
@@ -21,14 +21,14 @@ use crate::units::{Amount, Timestamp};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
-    pub(super) policy: &'a Policy,
-    pub(super) key: Key<'a>,
-    pub(super) cost: Cost,
+    pub(crate) policy: &'a Policy,
+    pub(crate) key: Key<'a>,
+    pub(crate) cost: Cost,
 }
 
 /// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask larger.
 #[derive(Clone, Debug)]
-pub(super) enum Cost {
+pub(crate) enum Cost {
     Thousandths(u64),
     Other(Box<Result<Amount, ConfigError>>),
 }

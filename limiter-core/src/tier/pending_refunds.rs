@@ -16,12 +16,12 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::identity::Identity;
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::support::sync::atomic::{AtomicUsize, Ordering};
+use crate::support::sync::{Mutex, MutexGuard};
 
 /// The pending refunds of all limits.
 #[derive(Debug, Default)]
-pub(super) struct PendingRefunds {
+pub(crate) struct PendingRefunds {
     /// Limits with pending refunds. Read without the lock, since mostly there are none.
     limits: AtomicUsize,
     table: Mutex<Table>,
@@ -42,14 +42,14 @@ struct Pending {
 
 /// The refunds that were pending when a call was submitted.
 #[derive(Debug)]
-pub(super) struct PendingAtSubmission {
+pub(crate) struct PendingAtSubmission {
     last_ticket: u64,
     oldest: SmallVec<[watch::Receiver<u64>; 1]>,
 }
 
 impl PendingRefunds {
     /// Adds a refund of these limits. Returns the ticket with which [`finish`](Self::finish) removes it.
-    pub(super) fn start(&self, limits: &[Identity]) -> u64 {
+    pub(crate) fn start(&self, limits: &[Identity]) -> u64 {
         let mut table = self.lock();
         table.last_ticket += 1;
         let ticket = table.last_ticket;
@@ -63,7 +63,7 @@ impl PendingRefunds {
     }
 
     /// Removes a refund that was applied, or failed.
-    pub(super) fn finish(&self, limits: &[Identity], ticket: u64) {
+    pub(crate) fn finish(&self, limits: &[Identity], ticket: u64) {
         let mut table = self.lock();
         for limit in limits {
             let Some(pending) = table.by_limit.get_mut(limit) else {
@@ -80,7 +80,7 @@ impl PendingRefunds {
     }
 
     /// The refunds of these limits that are pending now, if there are any.
-    pub(super) fn at_submission(
+    pub(crate) fn at_submission(
         &self,
         limits: impl Iterator<Item = Identity>,
     ) -> Option<PendingAtSubmission> {
@@ -119,7 +119,7 @@ impl PendingAtSubmission {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(super) async fn finished(mut self) {
+    pub(crate) async fn finished(mut self) {
         for oldest in &mut self.oldest {
             // The sender is dropped with the last refund.
             let _ = oldest.wait_for(|oldest| *oldest > self.last_ticket).await;
@@ -132,7 +132,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use super::*;
+    use crate::tier::pending_refunds::*;
 
     fn limits() -> [Identity; 2] {
         ["a", "b"].map(|key| {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::{too_high, unnumbered};
 use crate::book::follow::{Trouble, WeakBook, at_leisure, reason};
+use crate::book::redis::{too_high, unnumbered};
 use crate::book::text::parse;
 use crate::book::{BookError, PolicyBook};
 use crate::error::StoreErrorKind;
-use crate::jitter::varied;
 use crate::observe;
-use crate::store::redis::{Shelf, Stored};
+use crate::redis::{Shelf, Stored};
+use crate::support::jitter::varied;
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

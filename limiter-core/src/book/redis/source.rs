@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::following::Following;
 use crate::book::BookError;
 use crate::book::follow::Task;
+use crate::book::redis::following::Following;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A [`RedisBook`](crate::RedisBook) that is followed. It is until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::fields::Table;
-use super::mistake::Report;
+use crate::book::text::fields::Table;
+use crate::book::text::mistake::Report;
 use crate::error::ConfigError;
 use crate::policy::{
     Algorithm, Enforcement, KeyList, LevelShape, OnDenial, OnStoreFailure, Penalty, Policy, PolicyBuilder,
@@ -272,7 +272,7 @@ impl Draft {
                 ConfigError::Invalid { what, .. } => *what,
                 _ => "",
             };
-            table.refuse(report, what, &super::expected(&error));
+            table.refuse(report, what, &crate::book::text::expected(&error));
             let harmless = Self::harmless();
             match what {
                 "deadline" => self.settings.deadline = None,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::expected;
-use super::mistake::Report;
+use crate::book::text::expected;
+use crate::book::text::mistake::Report;
 use crate::error::ConfigError;
 use crate::policy::{KeyList, Rate, Window};
 use crate::units::{Amount, parse_duration};

@@ -1,12 +1,14 @@
 //! What a policy was before a change, as text.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+use std::fmt::Write as _;
 
-use super::draft::{Draft, Kind, Settings};
-use super::fields::{Field, Table};
-use super::mistake::Report;
-use super::moment::{self, Rfc3339};
-use super::write::write_numbers;
+use crate::book::text::draft::{Draft, Kind, Settings};
+use crate::book::text::fields::{Field, Table};
+use crate::book::text::mistake::Report;
+use crate::book::text::moment;
+use crate::book::text::moment::Rfc3339;
+use crate::book::text::write::write_numbers;
 use crate::policy::Policy;
 
 /// The fields of a policy that say what it inherits.

@@ -1,10 +1,9 @@
 //! What is wrong with a book.
 
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use crate::error::{ConfigError, StoreError};
 

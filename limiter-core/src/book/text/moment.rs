@@ -5,8 +5,8 @@ use std::fmt;
 use toml::de::DeValue;
 use toml_datetime::{Datetime, Offset};
 
-use super::fields::Field;
-use super::mistake::Report;
+use crate::book::text::fields::Field;
+use crate::book::text::mistake::Report;
 use crate::units::Timestamp;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -93,7 +93,7 @@ impl fmt::Display for Rfc3339 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::book::text::moment::*;
 
     #[test]
     fn moments_are_read_as_they_are_written() {

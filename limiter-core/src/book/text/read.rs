@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{Draft, Kind, Settings};
-use super::fields::{Field, Table};
-use super::lineage::Lineage;
-use super::mistake::Report;
-use super::moment;
+use crate::book::text::draft::{Draft, Kind, Settings};
+use crate::book::text::fields::{Field, Table};
+use crate::book::text::lineage::Lineage;
+use crate::book::text::mistake::Report;
+use crate::book::text::moment;
 use crate::book::{BookEntry, Override, Page, PolicyBook};
 use crate::key::Key;
 use crate::policy::check_text;

@@ -1,11 +1,12 @@
 //! Writes books as they are read.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::draft::{Kind, ON_STORE_FAILURE};
-use super::lineage;
-use super::moment::Rfc3339;
+use crate::book::text::draft::{Kind, ON_STORE_FAILURE};
+use crate::book::text::lineage;
+use crate::book::text::moment::Rfc3339;
 use crate::book::{BookEntry, Override, Page};
 use crate::key::Key;
 use crate::policy::{

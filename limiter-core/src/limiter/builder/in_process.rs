@@ -1,11 +1,11 @@
 //! Builds limiters whose state lives in this process.
 
-use super::MAX_WAITING;
 use crate::book::PolicyBook;
-use crate::clock::{Clock, ManualClock};
+use crate::limiter::builder::MAX_WAITING;
 use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
 use crate::policy::Enforcement;
 use crate::store::MemoryStore;
+use crate::support::clock::{Clock, ManualClock};
 
 /// Builds a [`Limiter`] whose state lives in this process. Made by [`Limiter::in_process`].
 #[derive(Clone, Debug)]

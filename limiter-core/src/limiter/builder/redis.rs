@@ -3,16 +3,17 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use bb8_redis::{RedisConnectionManager, bb8::Pool};
+use bb8_redis::RedisConnectionManager;
+use bb8_redis::bb8::Pool;
 
-use super::MAX_WAITING;
 use crate::book::PolicyBook;
-use crate::clock::{Clock, ManualClock};
 use crate::error::ConfigError;
 use crate::key::Namespace;
+use crate::limiter::builder::MAX_WAITING;
 use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
 use crate::policy::{Enforcement, check_text};
-use crate::store::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
+use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
+use crate::support::clock::{Clock, ManualClock};
 use crate::tier::{Guard, Replicas};
 
 const MAX_PREFIX_BYTES: usize = 64;

@@ -1,7 +1,7 @@
 //! What token buckets and funnels need.
 
-use super::PolicyBuilder;
 use crate::error::ConfigError;
+use crate::policy::builder::PolicyBuilder;
 use crate::policy::{Algorithm, Funnel, Policy, Rate};
 use crate::units::{Amount, MAX_EXACT};
 

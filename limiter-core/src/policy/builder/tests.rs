@@ -1,4 +1,4 @@
-use super::*;
+use crate::policy::builder::*;
 
 #[test]
 fn a_mistake_names_the_value_and_what_was_expected() {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::PolicyBuilder;
-use super::length::{Length, Window, whole_micros};
 use crate::error::ConfigError;
+use crate::policy::builder::PolicyBuilder;
+use crate::policy::builder::window::{Length, Window, whole_micros};
 use crate::policy::calendar::{MONTH, can_be_aligned};
 use crate::policy::{
     Algorithm, CounterWindow, FixedWindow, MAX_COUNTED, Periods, Policy, SlidingWindow, UtcOffset,

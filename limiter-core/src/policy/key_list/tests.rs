@@ -1,6 +1,6 @@
 //! Lists of keys: what they match, and how mistakes in them are told.
 
-use super::*;
+use crate::policy::key_list::*;
 
 fn list(entries: &[&str]) -> KeyList {
     KeyList::parse(entries).unwrap()
@@ -66,7 +66,7 @@ fn a_colon_of_a_value_is_a_colon_of_an_entry() {
     );
     assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::shared().part("a:b")));
     let of_tenant = |tenant: &str, user: &str| Key::shared().part(tenant).text(":").part(user);
-    let vip = super::KeyList::parse(["acme:vip:1"]).unwrap();
+    let vip = crate::policy::key_list::KeyList::parse(["acme:vip:1"]).unwrap();
     assert!(vip.allows(&of_tenant("acme", "vip:1")) && !vip.allows(&of_tenant("acme:vip", "1")));
     assert!(vip.denies(&of_tenant("acme:vip", "1")));
     // What was a percent sign is none of a colon.

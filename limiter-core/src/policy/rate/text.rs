@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Rate, greatest_common_divisor};
 use crate::error::ConfigError;
+use crate::policy::rate::{Rate, greatest_common_divisor};
 use crate::units::{Amount, parse_duration};
 
 /// As a person would write it, and exactly this rate when it is read again: `10/s`, `100/min`, `7/3s`, `1/30d`.
@@ -94,7 +94,7 @@ impl TryFrom<&str> for Rate {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use crate::policy::rate::text::*;
 
     #[test]
     fn a_rate_is_shown_as_it_is_written() {

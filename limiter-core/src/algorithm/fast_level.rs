@@ -1,0 +1,258 @@
+//! A level that one policy alone need be asked about, as nearly every level is charged by one alone: it then needs no divisions, and no other moment
+//! than that of the last charge.
+//!
+//! What is left is counted in parts of a thousandth, as many as a microsecond brings a whole number of. With the same policy a
+//! bucket and a funnel are the same thing. Whatever is unlike that (another policy, a clock that stepped back, a refund, a loan)
+//! is done to the [`Level`] that it stands for, and this is made of it again where it can be.
+
+use crate::algorithm::level::{Level, signed};
+use crate::algorithm::{Outcome, next_permit};
+use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
+use crate::units::MAX_EXACT;
+
+/// What is left of a quota that comes back at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Steady {
+    /// In parts; at most the whole.
+    left: u64,
+    /// As of this moment, in microseconds.
+    at: u64,
+    /// What there is when nothing is used, in parts …
+    whole: u64,
+    /// … of which so many make a thousandth …
+    parts: u64,
+    /// … and so many come in a microsecond.
+    gain: u64,
+}
+
+/// The quota and the rate of an algorithm that runs on a level.
+#[inline]
+fn of(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
+    match algorithm {
+        Algorithm::TokenBucket(TokenBucket { capacity, rate })
+        | Algorithm::Funnel(Funnel {
+            capacity,
+            rate,
+            // Its calls are told of what was there before them, which is not known after the step.
+            paced: false,
+        }) => Some((*capacity, rate)),
+        _ => None,
+    }
+}
+
+impl Steady {
+    /// Nothing is used yet, at this moment. `None` where 64 bits do not hold the parts, or the time in which they come is
+    /// beyond what is exact.
+    pub(super) fn unused(algorithm: &Algorithm, now: u64) -> Option<Self> {
+        let (quota, rate) = of(algorithm)?;
+        let whole = quota.checked_mul(rate.micros)?;
+        let steady = Self {
+            left: whole,
+            at: now,
+            whole,
+            parts: rate.micros,
+            gain: rate.thousandths,
+        };
+        (whole / rate.thousandths < MAX_EXACT).then_some(steady)
+    }
+
+    /// What stands for a level that was charged at this moment, and is kept until nothing of it is used.
+    pub(super) fn of_level(algorithm: &Algorithm, level: &Level, now: u64, reset_after: u64) -> Option<Self> {
+        if level.at != now || level.keep_until != now + reset_after {
+            return None;
+        }
+        let unused = Self::unused(algorithm, now)?;
+        // A debt is none of what is left.
+        let used_or_left = u64::try_from(level.amount).ok()?.checked_mul(level.parts)?;
+        let left = match algorithm {
+            Algorithm::TokenBucket(_) => used_or_left.checked_add(level.remainder)?,
+            _ => unused
+                .whole
+                .checked_sub(used_or_left.checked_sub(level.remainder)?)?,
+        };
+        (left <= unused.whole && level.parts == unused.parts).then_some(Self { left, ..unused })
+    }
+
+    /// The level that this stands for.
+    pub(super) fn level(&self, algorithm: &Algorithm) -> Level {
+        let used = self.whole - self.left;
+        let (amount, remainder) = match algorithm {
+            Algorithm::TokenBucket(_) => (self.left / self.parts, self.left % self.parts),
+            _ => {
+                let amount = used.div_ceil(self.parts);
+                (amount, amount * self.parts - used)
+            }
+        };
+        Level {
+            amount: signed(amount),
+            remainder,
+            parts: self.parts,
+            at: self.at,
+            keep_until: self.at + used.div_ceil(self.gain),
+        }
+    }
+
+    /// Whether nothing is used at `now`.
+    pub(super) fn is_spent(&self, now: u64) -> bool {
+        self.left_at(now) == self.whole
+    }
+
+    /// What is left at a moment that is not before the last charge.
+    #[inline]
+    fn left_at(&self, now: u64) -> u64 {
+        let gained = now.saturating_sub(self.at).saturating_mul(self.gain);
+        self.left.saturating_add(gained).min(self.whole)
+    }
+
+    /// Takes a step, if it is one of the policy that has charged it, and time has not run back.
+    #[inline]
+    pub(super) fn step(&mut self, algorithm: &Algorithm, cost: u64, now: u64, charge: bool) -> Option<Left> {
+        let (quota, rate) = of(algorithm)?;
+        let same = self.parts == rate.micros
+            && self.gain == rate.thousandths
+            && quota.checked_mul(self.parts) == Some(self.whole);
+        if !same || now < self.at {
+            return None;
+        }
+        let cost = cost.checked_mul(self.parts)?;
+        let left = self.left_at(now);
+        let missing = cost.saturating_sub(left);
+        if !charge || missing > 0 {
+            return Some(Left { left, missing });
+        }
+        self.left = left - cost;
+        self.at = now;
+        Some(Left {
+            left: self.left,
+            missing,
+        })
+    }
+}
+
+/// What all numbers of an outcome are computed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// What is left after the step, in parts.
+    left: u64,
+    /// What was missing for the cost to fit.
+    missing: u64,
+}
+
+impl Left {
+    #[inline]
+    pub(super) fn fits(self) -> bool {
+        self.missing == 0
+    }
+
+    /// The numbers, under the algorithm that took the step.
+    pub(super) fn outcome(self, algorithm: &Algorithm) -> Outcome {
+        let Some((quota, rate)) = of(algorithm) else {
+            return Outcome::default();
+        };
+        let used = quota.saturating_mul(rate.micros).saturating_sub(self.left);
+        let reset_after = rate.time_for_parts(used);
+        let remaining = rate.thousandths_of(self.left);
+        let next = next_permit(remaining).saturating_mul(rate.micros);
+        Outcome {
+            fits: self.fits(),
+            remaining,
+            retry_after: rate.time_for_parts(self.missing),
+            reset_after,
+            next_after: rate
+                .time_for_parts(next.saturating_sub(self.left))
+                .min(reset_after),
+            expires_after: reset_after,
+            ..Outcome::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::algorithm::fast_level::*;
+    use crate::algorithm::{Mode, State, level, step};
+    use crate::policy::Policy;
+
+    /// Two policies, each as a bucket and as a funnel.
+    fn algorithms(random: &mut fastrand::Rng) -> Vec<Algorithm> {
+        let rates = ["1/s", "7/3s", "999_983/day", "1/30d", "4_000_000/s", "0.001/s"];
+        let mut algorithms = Vec::new();
+        while algorithms.len() < 4 {
+            let capacity = [1_u64, 2, 10, 999, 4_000_000_000][random.usize(..5)];
+            let rate = rates[random.usize(..rates.len())];
+            let bucket = Policy::token_bucket("p").capacity(capacity).rate(rate).build();
+            let funnel = Policy::funnel("p").capacity(capacity).rate(rate).build();
+            // Not every capacity is filled within the time that is exact.
+            if let (Ok(bucket), Ok(funnel)) = (bucket, funnel) {
+                algorithms.extend([*bucket.algorithm(), *funnel.algorithm()]);
+            }
+        }
+        algorithms
+    }
+
+    /// What a level alone does, without anything that stands for it.
+    fn step_on_level(
+        algorithm: &Algorithm,
+        stored: &mut Option<Level>,
+        cost: u64,
+        now: u64,
+        mode: Mode,
+    ) -> Outcome {
+        let mode = if cost == 0 { Mode::Peek } else { mode };
+        let (level, outcome) = match algorithm {
+            Algorithm::TokenBucket(limit) => level::step(limit, *stored, cost, now, mode),
+            Algorithm::Funnel(limit) => level::step(limit, *stored, cost, now, mode),
+            _ => unreachable!(),
+        };
+        *stored = level.or(*stored);
+        outcome
+    }
+
+    #[test]
+    fn it_answers_as_the_level_does_that_it_stands_for() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut steady = 0;
+        for round in 0..3_000 {
+            let algorithms = algorithms(&mut random);
+            let kind = random.usize(..2);
+            let (mut state, mut stored) = (State::Absent, None);
+            let mut now = 1_700_000_000_000_000;
+            let changes = random.u32(..3);
+            for turn in 0..40 {
+                // A policy that changes once in a while, or never.
+                let other = usize::from(changes > 0 && random.u32(..4) < changes);
+                let algorithm = &algorithms[kind + 2 * other];
+                let quota = algorithm.quota();
+                let cost = [0, 1, 1_000, quota, quota / 2 + 1][random.usize(..5)].min(quota);
+                let mode = [Mode::Charge, Mode::Charge, Mode::Peek, Mode::Refuse][random.usize(..4)];
+                let own = step(algorithm, &mut state, cost, now, mode);
+                let expected = step_on_level(algorithm, &mut stored, cost, now, mode);
+                assert_eq!(
+                    own, expected,
+                    "{seed}: {round} {turn}, {algorithm:?} {cost} {mode:?}"
+                );
+                let spent = stored.is_none_or(|level| now >= level.keep_until);
+                assert_eq!(state.is_spent(now), spent, "{seed}: {round} {turn}");
+                steady += usize::from(matches!(state, State::Steady(_)));
+                now += [0, 1, 999, 1_000_003, own.retry_after, own.reset_after][random.usize(..6)];
+                if random.u32(..20) == 0 {
+                    now -= random.u64(..5_000_000);
+                }
+            }
+        }
+        assert!(steady > 40_000, "{steady} of 120,000 were steady");
+    }
+
+    #[test]
+    fn what_64_bits_do_not_hold_stays_a_level() {
+        let policy = Policy::token_bucket("p")
+            .capacity(4_000_000_000_000_u64)
+            .rate("999_983.001/s")
+            .build()
+            .unwrap();
+        let mut state = State::Absent;
+        let outcome = step(policy.algorithm(), &mut state, 1_000, 1, Mode::Charge);
+        assert!(outcome.fits && matches!(state, State::TokenBucket(_)));
+    }
+}

@@ -1,0 +1,175 @@
+//! The annotated functions of the program.
+
+pub(crate) mod context;
+pub(crate) mod key_template;
+pub(crate) mod limits;
+mod verify;
+
+use std::fmt;
+
+pub(crate) use crate::annotations::key_template::place;
+pub use crate::annotations::key_template::{Piece, Written};
+pub use crate::annotations::verify::verify_sites;
+use crate::error::ConfigError;
+use crate::policy::Policy;
+
+/// One limiter attribute of one function, as the expansion registers it.
+#[derive(Clone, Copy, Debug)]
+pub struct Registered {
+    /// The policy's name.
+    pub name: &'static str,
+    /// The function's path.
+    pub function: &'static str,
+    /// Where it stands.
+    pub file: &'static str,
+    /// Where it stands.
+    pub line: u32,
+    /// Where the function's name stands, which all of its attributes have in common.
+    pub function_line: u32,
+    /// The budget is meant to be shared with other functions that name it.
+    pub shared: bool,
+    /// The function names its limiter.
+    pub limiter: bool,
+    /// What is taken is held while the function runs.
+    pub held: bool,
+    /// Whose permits a call takes.
+    pub key: Written,
+    /// Where the key lies, if that is said.
+    pub group: Option<Written>,
+    /// What is limited.
+    pub policy: SitePolicy,
+}
+
+inventory::collect!(Registered);
+
+/// Where an annotation's policy comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum SitePolicy {
+    /// The same on every call.
+    Fixed(fn() -> Result<Policy, ConfigError>),
+    /// Built from the arguments of a call.
+    Computed,
+    /// Kept elsewhere, under the annotation's name.
+    Named,
+}
+
+/// One annotated place: a limiter attribute in front of one function. All of a program are told by [`sites`].
+///
+/// It displays as one line: name, function, file and line, key, policy.
+#[derive(Clone, Copy)]
+pub struct Site(pub(crate) &'static Registered);
+
+/// Every annotated place of the program, those of its libraries included, in the order of file, line and name.
+///
+/// An attribute of an `impl` block is a place of each method that it limits.
+///
+/// ```
+/// use limiter_core::{Rejection, sites, token_limiter};
+///
+/// #[token_limiter(name = "catalogue", capacity = 20, rate = 10, key = "user:{user}")]
+/// async fn search(user: &str) -> Result<String, Rejection> {
+///     Ok(format!("{user} found nothing"))
+/// }
+///
+/// for site in sites() {
+///     println!("{site}"); // catalogue: … (src/search.rs:12), key "user:{user}", token bucket: …
+/// }
+/// let site = sites().into_iter().find(|site| site.name() == "catalogue").unwrap();
+/// assert!(site.function().ends_with("::search") && site.line() > 1);
+/// assert_eq!(site.key(), Some("user:{user}"));
+/// assert_eq!(site.policy()?.quota().whole(), 20);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[must_use]
+pub fn sites() -> Vec<Site> {
+    let mut sites: Vec<Site> = inventory::iter::<Registered>.into_iter().map(Site).collect();
+    sites.sort_by_key(|site| (site.file(), site.line(), site.name()));
+    sites
+}
+
+impl Site {
+    /// The policy's name. Places with the same name share a budget.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    /// The function's path, such as `shop::mail::send`; with its type, `shop::mail::Outbox::send`, where the attribute is
+    /// that of an `impl` block.
+    #[must_use]
+    pub fn function(&self) -> &'static str {
+        self.0.function
+    }
+
+    /// The file in which it stands, as the compiler was told of it.
+    #[must_use]
+    pub fn file(&self) -> &'static str {
+        self.0.file
+    }
+
+    /// The line in which the attribute stands, counted from 1; the method's line, where the attribute is that of an `impl` block.
+    #[must_use]
+    pub fn line(&self) -> u32 {
+        self.0.line
+    }
+
+    /// The key as it is written, such as `user:{claims.sub}`; `""` where everybody shares one. `None` where it is an expression.
+    #[must_use]
+    pub fn key(&self) -> Option<&'static str> {
+        self.0.key.text()
+    }
+
+    /// The key's group as it is written. `None` where there is none, and where it is an expression.
+    #[must_use]
+    pub fn group(&self) -> Option<&'static str> {
+        self.0.group.and_then(|group| group.text())
+    }
+
+    /// What is limited, where that is the same on every call.
+    ///
+    /// # Errors
+    ///
+    /// The policy depends on the arguments of a call, or is kept elsewhere (`policy = "…"`), or one of its parameters cannot
+    /// be used.
+    pub fn policy(&self) -> Result<Policy, ConfigError> {
+        let expected = match self.0.policy {
+            SitePolicy::Fixed(policy) => return policy(),
+            SitePolicy::Computed => {
+                "one whose policy does not depend on the arguments of a call, as this one's does"
+            }
+            SitePolicy::Named => {
+                "one that says its policy itself, where this one names one that is kept elsewhere"
+            }
+        };
+        Err(ConfigError::invalid("annotation", self.0.name, expected))
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Registered {
+            name,
+            function,
+            file,
+            line,
+            key,
+            policy,
+            ..
+        } = self.0;
+        write!(f, "{name}: {function} ({file}:{line}), key {key}, ")?;
+        match policy {
+            SitePolicy::Computed => f.write_str("policy from its arguments"),
+            SitePolicy::Named => f.write_str("policy by its name"),
+            SitePolicy::Fixed(policy) => match policy() {
+                Ok(policy) => write!(f, "{policy}"),
+                Err(error) => write!(f, "no policy: {error}"),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Site({self})")
+    }
+}

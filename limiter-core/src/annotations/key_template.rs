@@ -1,0 +1,225 @@
+//! A key as an annotation writes it, from which its parts make the key.
+
+use std::fmt;
+
+use crate::error::ConfigError;
+use crate::key::Key;
+
+/// What stands behind `key =` or `group =`.
+#[derive(Clone, Copy, Debug)]
+pub enum Written {
+    /// A format string; the empty one is the key of everybody.
+    Template {
+        /// As it is written.
+        text: &'static str,
+        /// Taken apart.
+        pieces: &'static [Piece],
+    },
+    /// An expression.
+    Computed,
+}
+
+/// A piece of a format string.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece {
+    /// As it stands, its braces not doubled.
+    Text(&'static str),
+    /// A placeholder: what stands between the braces.
+    Part(&'static str),
+}
+
+impl Written {
+    pub(crate) fn text(&self) -> Option<&'static str> {
+        match self {
+            Self::Template { text, .. } => Some(text),
+            Self::Computed => None,
+        }
+    }
+
+    /// The placeholders, in their order. None of an expression.
+    pub(crate) fn placeholders(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.pieces().iter().filter_map(|piece| match piece {
+            Piece::Part(name) => Some(*name),
+            Piece::Text(_) => None,
+        })
+    }
+
+    /// Whether the same parts make the same key of both.
+    pub(crate) fn is_as(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Piece, &Piece)| match (one, other) {
+            (Piece::Text(one), Piece::Text(other)) => one == other,
+            (Piece::Part(_), Piece::Part(_)) => true,
+            _ => false,
+        };
+        let (one, two) = (self.pieces(), other.pieces());
+        self.text().is_some() == other.text().is_some()
+            && one.len() == two.len()
+            && one.iter().zip(two).all(same)
+    }
+
+    /// The key that the annotation makes of values in the places of its placeholders: by the same calls, so that it escapes
+    /// what they escape.
+    pub(crate) fn key<'v>(
+        &self,
+        mut value_of: impl FnMut(&'static str) -> Option<&'v str>,
+    ) -> Option<Key<'static>> {
+        self.pieces()
+            .iter()
+            .try_fold(Key::shared(), |key, piece| match piece {
+                Piece::Text(text) => Some(key.text(text)),
+                Piece::Part(name) => value_of(name).map(|value| key.part(value)),
+            })
+    }
+
+    fn pieces(&self) -> &'static [Piece] {
+        match self {
+            Self::Template { pieces, .. } => pieces,
+            Self::Computed => &[],
+        }
+    }
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Template { text, .. } => write!(f, "\"{text}\""),
+            Self::Computed => f.write_str("computed"),
+        }
+    }
+}
+
+/// A key in its group, from the parts of both: those of the key in their order, then those of the group which the key
+/// does not have.
+pub(crate) fn place(
+    name: &str,
+    key: &Written,
+    group: Option<&Written>,
+    parts: &[String],
+) -> Result<Key<'static>, ConfigError> {
+    let whole = || match group {
+        None => format!("{key}"),
+        Some(group) => format!("{key} in the group {group}"),
+    };
+    if key.text().is_none() || group.is_some_and(|group| group.text().is_none()) {
+        let expected = match key.text() {
+            None => format!("the whole key, as `whole` takes it: `{name}` computes its key by an expression"),
+            Some(_) => {
+                format!("the whole key, as `whole` takes it: `{name}` computes its group by an expression")
+            }
+        };
+        return Err(ConfigError::invalid(
+            "key parts",
+            format_args!("{}", parts.len()),
+            expected,
+        ));
+    }
+    let mut names: Vec<&str> = key.placeholders().collect();
+    let own = names.len();
+    for name in group.iter().flat_map(|group| group.placeholders()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let wrong_number = || {
+        let named = match names.as_slice() {
+            [] => String::new(),
+            names => format!(" ({})", names.join(", ")),
+        };
+        let expected = format!("{}{named}, as `{name}` has the key {}", names.len(), whole());
+        ConfigError::invalid("number of key parts", parts.len(), expected)
+    };
+    if names.len() != parts.len() {
+        return Err(wrong_number());
+    }
+    let mut in_order = parts.iter().take(own);
+    let by_name = |name: &str| {
+        let position = names.iter().position(|known| *known == name)?;
+        parts.get(position).map(String::as_str)
+    };
+    let key = key.key(|_| in_order.next().map(String::as_str));
+    let key = match group {
+        None => key,
+        Some(group) => key.and_then(|key| Some(key.in_group(group.key(by_name)?))),
+    };
+    // There are as many values as places for them.
+    key.ok_or_else(wrong_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::annotations::key_template::*;
+
+    const USER: Written = Written::Template {
+        text: "{{{tenant}:{user.id}",
+        pieces: &[
+            Piece::Text("{"),
+            Piece::Part("tenant"),
+            Piece::Text(":"),
+            Piece::Part("user.id"),
+        ],
+    };
+    const TENANT: Written = Written::Template {
+        text: "in {tenant}",
+        pieces: &[Piece::Text("in "), Piece::Part("tenant")],
+    };
+    const REGION: Written = Written::Template {
+        text: "{region}",
+        pieces: &[Piece::Part("region")],
+    };
+
+    fn placed(key: &Written, group: Option<&Written>, parts: &[&str]) -> Result<Key<'static>, ConfigError> {
+        let parts: Vec<String> = parts.iter().map(|&part| part.to_owned()).collect();
+        place("search", key, group, &parts)
+    }
+
+    #[test]
+    fn a_group_takes_its_parts_from_the_key_where_they_have_one_name() {
+        let key = || Key::from("{").part("a:b").text(":").part("7");
+        assert_eq!(placed(&USER, None, &["a:b", "7"]).unwrap(), key());
+        assert_eq!(
+            placed(&USER, Some(&TENANT), &["a:b", "7"]).unwrap(),
+            key().in_group(Key::from("in ").part("a:b"))
+        );
+        assert_eq!(
+            placed(&USER, Some(&REGION), &["a:b", "7", "eu"]).unwrap(),
+            key().in_group("eu")
+        );
+    }
+
+    #[test]
+    fn a_wrong_number_of_parts_is_told_with_the_template() {
+        let error = |group, parts: &[&str]| placed(&USER, group, parts).unwrap_err().to_string();
+        assert_eq!(
+            error(None, &["a"]),
+            "number of key parts is `1`, expected 2 (tenant, user.id), as `search` has the key \"{{{tenant}:{user.id}\""
+        );
+        assert!(
+            error(Some(&REGION), &["a", "b"])
+                .ends_with("expected 3 (tenant, user.id, region), as `search` has the key \"{{{tenant}:{user.id}\" in the group \"{region}\"")
+        );
+        let computed = placed(&USER, Some(&Written::Computed), &["a", "b"]).unwrap_err();
+        assert!(
+            computed.to_string().ends_with(
+                "expected the whole key, as `whole` takes it: `search` computes its group by an expression"
+            ),
+            "{computed}"
+        );
+        let computed = place("search", &Written::Computed, None, &[]).unwrap_err();
+        assert!(
+            computed
+                .to_string()
+                .ends_with("computes its key by an expression"),
+            "{computed}"
+        );
+    }
+
+    #[test]
+    fn keys_are_the_same_if_the_same_parts_make_them() {
+        let other = Written::Template {
+            text: "in {t}",
+            pieces: &[Piece::Text("in "), Piece::Part("t")],
+        };
+        assert!(TENANT.is_as(&other) && TENANT.is_as(&TENANT) && Written::Computed.is_as(&Written::Computed));
+        assert!(!TENANT.is_as(&REGION) && !TENANT.is_as(&Written::Computed) && !USER.is_as(&TENANT));
+    }
+}

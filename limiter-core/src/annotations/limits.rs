@@ -1,0 +1,233 @@
+//! The budgets of annotated functions, by the annotation's name and the parts of its key.
+
+use std::fmt::Display;
+
+use crate::algorithm::Mode;
+use crate::annotations::{Registered, Site, SitePolicy, place, sites};
+use crate::decision::Rejection;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::limiter::{Backend, Check, Limiter, Refund};
+use crate::policy::Policy;
+use crate::request::{Ask, Request};
+use crate::units::Amount;
+
+impl Limiter {
+    /// The limit of the annotations with that name, as this limiter decides it: to look at a budget, to reset it, to find it
+    /// in Redis.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Rejection, token_limiter, with_limiter};
+    ///
+    /// #[token_limiter(name = "lookup", capacity = 2, rate = "1/min", key = "user:{user}")]
+    /// async fn search(user: &str) -> Result<String, Rejection> {
+    ///     Ok(format!("{user} found nothing"))
+    /// }
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// with_limiter(limits.clone(), search("ann")).await?;
+    ///
+    /// let ann = limits.site("lookup")?.key(["ann"])?;
+    /// assert_eq!(ann.peek().await?.remaining(), 1);
+    /// ann.reset().await?;
+    /// assert_eq!(ann.peek().await?.remaining(), 2);
+    /// # Ok::<(), Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] where no annotation of the program has the name, and where several of one name make their keys
+    /// of different parts.
+    pub fn site(&self, name: &str) -> Result<LimitedSite<'_>, ConfigError> {
+        let all = sites();
+        let mut named = all.iter().filter(|site| site.name() == name);
+        let Some(first) = named.next() else {
+            return Err(ConfigError::invalid(
+                "annotation",
+                name,
+                expected_in_place_of(name, &all),
+            ));
+        };
+        if let Some(other) = named.find(|other| !is_as(first.0, other.0)) {
+            let expected = format!("one whose key has the same parts everywhere, unlike {first} and {other}");
+            return Err(ConfigError::invalid("annotation", name, expected));
+        }
+        Ok(LimitedSite {
+            limiter: self,
+            site: *first,
+        })
+    }
+
+    /// The name of the key in which Redis keeps the state of `key` under `policy`, prefix and namespace included: what
+    /// `redis-cli TTL` takes. `None` in process.
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy};
+    ///
+    /// let search = Policy::token_bucket("search").capacity(20).rate(10).build()?;
+    /// # #[cfg(feature = "redis")] {
+    /// let limits = Limiter::redis("redis://localhost/").namespace("prod:checkout").build()?;
+    /// assert_eq!(
+    ///     limits.redis_key(&search, "user:ann").as_deref(),
+    ///     Some("prod:checkout|tb|search|{user:ann}")
+    /// );
+    /// # }
+    /// assert_eq!(Limiter::in_process().build().redis_key(&search, "user:ann"), None);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn redis_key<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Option<String> {
+        let request = Request::new([Ask::new(policy, key).cost(Amount::ZERO)], Mode::Peek, true).ok()?;
+        #[cfg_attr(
+            not(feature = "redis"),
+            expect(unused_variables, reason = "only Redis names it")
+        )]
+        let limit = request.limits.first()?;
+        match &self.inner.backend {
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => Some(guard.store().redis_key(limit)),
+            // Its states have numbers in place of names.
+            Backend::Memory(_) => None,
+        }
+    }
+}
+
+/// The names of a block's methods, where the block's own was given; else where to look.
+fn expected_in_place_of(name: &str, all: &[Site]) -> String {
+    const MOST: usize = 8;
+    let is_of_block = |site: &&Site| {
+        let method = site.name().strip_prefix(name);
+        method.is_some_and(|method| method.starts_with("::"))
+    };
+    let mut methods: Vec<String> = all
+        .iter()
+        .filter(is_of_block)
+        .map(|site| format!("`{}`", site.name()))
+        .collect();
+    methods.sort();
+    methods.dedup();
+    if methods.is_empty() || methods.len() > MOST {
+        return "the name of an annotated limit, as `limiter_core::sites()` lists them".to_owned();
+    }
+    format!("the name of a method's limit: {}", methods.join(" or "))
+}
+
+fn is_as(one: &Registered, other: &Registered) -> bool {
+    let groups = match (&one.group, &other.group) {
+        (None, None) => true,
+        (Some(one), Some(other)) => one.is_as(other),
+        _ => false,
+    };
+    groups && one.key.is_as(&other.key)
+}
+
+/// An annotation's limit, without a key yet. Made by [`Limiter::site`].
+#[derive(Clone, Debug)]
+pub struct LimitedSite<'a> {
+    limiter: &'a Limiter,
+    site: Site,
+}
+
+impl<'a> LimitedSite<'a> {
+    /// The budget whose key has these parts: one for each placeholder of the annotation's `key`, in their order, and then one
+    /// for each placeholder of its `group` that its key does not have. Each is escaped as the annotation does it. Of a key
+    /// without placeholders there are none: [`shared`](Self::shared) says so.
+    ///
+    /// Parts of several types are written `[&tenant as &dyn Display, &7]`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] with the template for a wrong number of parts; for a key that is an expression, which
+    /// [`whole`](Self::whole) takes; for a policy that depends on the arguments of a call, or is not there.
+    pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<Budget<'a>, ConfigError> {
+        let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
+        let Registered { name, key, group, .. } = self.site.0;
+        self.budget(place(name, key, group.as_ref(), &parts)?)
+    }
+
+    /// The one budget of an annotation without a key, or whose key is plain text.
+    ///
+    /// # Errors
+    ///
+    /// As [`key`](Self::key).
+    pub fn shared(&self) -> Result<Budget<'a>, ConfigError> {
+        self.key([""; 0])
+    }
+
+    /// The budget with this key, given as the annotation's `key = expression` makes it; with a `group` in the annotation,
+    /// [in its group](Key::in_group).
+    ///
+    /// # Errors
+    ///
+    /// As [`key`](Self::key), but for the parts.
+    pub fn whole<'k>(&self, key: impl Into<Key<'k>>) -> Result<Budget<'a>, ConfigError> {
+        self.budget(key.into().into_owned())
+    }
+
+    fn budget(&self, key: Key<'static>) -> Result<Budget<'a>, ConfigError> {
+        let policy = match self.site.0.policy {
+            SitePolicy::Named => self.limiter.policy(self.site.name(), &key).map_err(|_| {
+                ConfigError::invalid("annotation", self.site.name(), "one whose policy is configured")
+            })?,
+            SitePolicy::Fixed(_) | SitePolicy::Computed => self.site.policy()?,
+        };
+        Ok(Budget {
+            limiter: self.limiter,
+            policy,
+            key,
+        })
+    }
+}
+
+/// What one key has under an annotation's policy. Made by [`Limiter::site`].
+#[derive(Clone, Debug)]
+pub struct Budget<'a> {
+    limiter: &'a Limiter,
+    policy: Policy,
+    key: Key<'static>,
+}
+
+impl Budget<'_> {
+    /// The annotation's policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The key, as the annotation makes it.
+    #[must_use]
+    pub fn key(&self) -> &Key<'static> {
+        &self.key
+    }
+
+    /// Says what a call would be answered now, and charges nothing: [`Limiter::peek`].
+    pub fn peek(&self) -> Check<'_> {
+        self.limiter.peek(&self.policy, &self.key)
+    }
+
+    /// Forgets what was used: [`Limiter::reset`].
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while Redis is asked, it is done or not.
+    pub async fn reset(&self) -> Result<(), Rejection> {
+        self.limiter.reset(&self.policy, &self.key).await
+    }
+
+    /// Gives back a permit of a call that came to nothing, or as many as [`Refund::cost`] says: [`Limiter::refund`].
+    pub fn refund(&self) -> Refund<'_> {
+        self.limiter.refund(&self.policy, &self.key)
+    }
+
+    /// The name of the key in Redis: [`Limiter::redis_key`]. `None` in process.
+    #[must_use]
+    pub fn redis_key(&self) -> Option<String> {
+        self.limiter.redis_key(&self.policy, &self.key)
+    }
+}

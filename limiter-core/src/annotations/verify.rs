@@ -1,0 +1,316 @@
+//! The mistakes of annotations that only show when they are seen together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::annotations::{Registered, SitePolicy, Written, context};
+use crate::book::PolicyBook;
+use crate::error::ConfigError;
+use crate::limiter::Limiter;
+use crate::policy::Policy;
+
+/// Checks every annotation of the program: that its policy can be built, that no two functions share a budget by
+/// accident, and that those which share one by intention mean the same limit. Call it at start-up.
+///
+/// Policies that annotations name (`policy = "search"`) are looked up in the book of the task's limiter, else of the installed one, unless
+/// the function names its `limiter`: they have to be there, for whatever app, with an algorithm that the attribute can use. So call it after
+/// [`install`](crate::install), and after the book has been read. As long as a book in Redis is followed that has not been heard yet,
+/// a name may still come from there, and its absence is no mistake.
+///
+/// It also finds limits of one function whose keys are written differently and which have no `group`, since no cluster
+/// could decide them together; unless the task's limiter, or else the installed one, is `standalone_only`, or the function
+/// names its `limiter`.
+///
+/// # Errors
+///
+/// [`ConfigError::Sites`] with one line for each mistake.
+pub fn verify_sites() -> Result<(), ConfigError> {
+    let sites = || inventory::iter::<Registered>.into_iter().copied();
+    let mut mistakes = mistakes(sites());
+    let limiter = context::installed();
+    if !limiter.as_ref().is_some_and(Limiter::is_standalone_only) {
+        mistakes.extend(apart(sites()));
+    }
+    if let Some(limiter) = &limiter {
+        mistakes.extend(misnamed(sites(), limiter.book()));
+    }
+    if mistakes.is_empty() {
+        Ok(())
+    } else {
+        Err(ConfigError::Sites { mistakes })
+    }
+}
+
+fn mistakes(sites: impl Iterator<Item = Registered>) -> Vec<String> {
+    let mut by_name: BTreeMap<&str, Vec<(Registered, Option<Policy>)>> = BTreeMap::new();
+    let mut mistakes = Vec::new();
+    for site in sites {
+        let policy = match site.policy {
+            SitePolicy::Fixed(policy) => policy(),
+            SitePolicy::Computed | SitePolicy::Named => {
+                by_name.entry(site.name).or_default().push((site, None));
+                continue;
+            }
+        };
+        let policy = policy
+            .inspect_err(|error| mistakes.push(format!("{}: {error}", place(&site))))
+            .ok();
+        by_name.entry(site.name).or_default().push((site, policy));
+    }
+    for (name, sites) in by_name {
+        let Some(((first, first_policy), others)) = sites.split_first() else {
+            continue;
+        };
+        for (other, policy) in others {
+            let (here, there) = (place(other), place(first));
+            if !(first.shared && other.shared) {
+                mistakes.push(format!(
+                    "{here}: limit `{name}` has the name of {there}, expected a name of its own, or `group = …` in \
+                     both to share one budget"
+                ));
+            } else if let (Some(first_policy), Some(policy)) = (first_policy, policy)
+                && first_policy != policy
+            {
+                mistakes.push(format!(
+                    "{here}: {policy} shares a budget with {there}, which says {first_policy}"
+                ));
+            }
+        }
+    }
+    mistakes
+}
+
+/// The annotations that name a policy which is not in the book, or which they cannot use.
+fn misnamed(sites: impl Iterator<Item = Registered>, book: &PolicyBook) -> Vec<String> {
+    let by_name = |site: &Registered| matches!(site.policy, SitePolicy::Named) && !site.limiter;
+    let mistake = |site: Registered| {
+        let Some(entry) = book.get(site.name) else {
+            let told = format!(
+                "{}: no policy is called `{}` in the limiter's book, expected {}",
+                place(&site),
+                site.name,
+                names_of(book)
+            );
+            return Some(told).filter(|_| !book.awaits_redis());
+        };
+        let policy = entry.policy();
+        (policy.is_of_concurrency() != site.held).then(|| {
+            let expected = match site.held {
+                true => "a policy of concurrency, or the attribute of a rate",
+                false => "a policy of a rate, or `#[concurrency_limiter]`",
+            };
+            format!(
+                "{}: the limiter's book has {policy}, expected {expected}",
+                place(&site)
+            )
+        })
+    };
+    sites.filter(by_name).filter_map(mistake).collect()
+}
+
+/// The names that could have been meant, if they are few.
+fn names_of(book: &PolicyBook) -> String {
+    const MOST: usize = 10;
+    let names = book.names();
+    match names.len() {
+        0 => "a book that has policies".to_owned(),
+        1..=MOST => format!("one of `{}`", names.join("`, `")),
+        count => format!("one of its {count}"),
+    }
+}
+
+/// The functions whose limits no cluster could decide at one place. What is held is no part of the decision.
+fn apart(sites: impl Iterator<Item = Registered>) -> Vec<String> {
+    let mut by_function: BTreeMap<(&str, &str, u32), (Registered, BTreeSet<&str>)> = BTreeMap::new();
+    for site in sites.filter(|site| !site.held) {
+        // What takes limits of different groups is not known of a limiter that is named.
+        if let (Written::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
+            // Two functions of one path (in different impls) do not stand in one line.
+            let function = (site.function, site.file, site.function_line);
+            let (_, keys) = by_function
+                .entry(function)
+                .or_insert_with(|| (site, BTreeSet::new()));
+            keys.insert(key);
+        }
+    }
+    let apart = by_function.into_values().filter(|(_, keys)| keys.len() > 1);
+    let mistake = |(site, keys): (Registered, BTreeSet<&str>)| {
+        let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+        format!(
+            "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
+             every attribute",
+            place(&site),
+            keys.join(" and ")
+        )
+    };
+    apart.map(mistake).collect()
+}
+
+fn place(site: &Registered) -> String {
+    format!("{} ({}:{})", site.function, site.file, site.line)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::annotations::verify::*;
+
+    fn five() -> Result<Policy, ConfigError> {
+        Policy::token_bucket("mail").capacity(5).rate(1).build()
+    }
+
+    fn six() -> Result<Policy, ConfigError> {
+        Policy::token_bucket("mail").capacity(6).rate(1).build()
+    }
+
+    fn none() -> Result<Policy, ConfigError> {
+        Policy::token_bucket("mail").capacity(0).rate(1).build()
+    }
+
+    const SITE: Registered = Registered {
+        name: "mail",
+        function: "a::send",
+        file: "a.rs",
+        line: 3,
+        function_line: 4,
+        shared: true,
+        limiter: false,
+        held: false,
+        key: template("{to}"),
+        group: None,
+        policy: SitePolicy::Fixed(five),
+    };
+
+    const fn template(text: &'static str) -> Written {
+        Written::Template { text, pieces: &[] }
+    }
+
+    #[test]
+    fn limits_of_one_function_lie_together() {
+        let with = |key| Registered {
+            name: "other",
+            key,
+            ..SITE
+        };
+        let of = |text| with(template(text));
+        let placed = [
+            Registered {
+                group: Some(template("{to}")),
+                ..of("a")
+            },
+            Registered {
+                limiter: true,
+                ..of("b")
+            },
+            with(Written::Computed),
+        ];
+        assert!(apart([SITE, of("{to}")].into_iter().chain(placed)).is_empty());
+        let elsewhere = Registered {
+            function_line: 9,
+            ..of("{tenant}")
+        };
+        assert!(apart([SITE, elsewhere].into_iter()).is_empty());
+        let found = apart([SITE, of(""), of("{tenant}")].into_iter());
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].contains(r#"have the keys "" and "{tenant}" and "{to}", expected the same key"#),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_name_is_one_of_the_book_and_of_a_policy_that_the_attribute_can_use() {
+        let book = PolicyBook::new()
+            .with(five().unwrap())
+            .with(Policy::concurrency("export").max(3).build().unwrap());
+        let named = |name, held| Registered {
+            name,
+            held,
+            policy: SitePolicy::Named,
+            ..SITE
+        };
+        let told = |site: Registered| misnamed([site].into_iter(), &book);
+        assert_eq!(told(named("mail", false)), Vec::<String>::new());
+        assert_eq!(told(named("export", true)), Vec::<String>::new());
+        assert_eq!(
+            told(named("mial", false)),
+            [
+                "a::send (a.rs:3): no policy is called `mial` in the limiter's book, expected one of `export`, `mail`"
+            ]
+        );
+        assert!(
+            told(named("mail", true))[0]
+                .ends_with("expected a policy of concurrency, or the attribute of a rate")
+        );
+        assert!(
+            told(named("export", false))[0]
+                .contains("expected a policy of a rate, or `#[concurrency_limiter]`")
+        );
+        let elsewhere = Registered {
+            limiter: true,
+            ..named("mial", false)
+        };
+        assert!(told(elsewhere).is_empty(), "its limiter is not known");
+        let missing = misnamed([named("mail", false)].into_iter(), &PolicyBook::new());
+        assert!(
+            missing[0].ends_with("expected a book that has policies"),
+            "{missing:?}"
+        );
+    }
+
+    #[test]
+    fn a_budget_is_shared_by_intention_and_with_one_meaning() {
+        let found = |sites: &[Registered]| mistakes(sites.iter().copied());
+        let other = Registered {
+            function: "b::send",
+            file: "b.rs",
+            ..SITE
+        };
+        assert_eq!(
+            found(&[
+                SITE,
+                other,
+                Registered {
+                    policy: SitePolicy::Computed,
+                    ..other
+                }
+            ]),
+            Vec::<String>::new()
+        );
+        assert!(
+            found(&[
+                SITE,
+                Registered {
+                    policy: SitePolicy::Fixed(six),
+                    ..other
+                }
+            ])[0]
+                .starts_with("b::send (b.rs:3): mail (token bucket: 6")
+        );
+        assert!(
+            found(&[
+                SITE,
+                Registered {
+                    shared: false,
+                    ..other
+                }
+            ])[0]
+                .contains("has the name of a::send (a.rs:3)")
+        );
+        assert!(
+            found(&[Registered {
+                policy: SitePolicy::Fixed(none),
+                ..SITE
+            }])[0]
+                .contains("capacity is `0`")
+        );
+        assert!(
+            found(&[
+                SITE,
+                Registered {
+                    name: "other",
+                    ..other
+                }
+            ])
+            .is_empty()
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Calls that name their policy, which is looked up in the limiter's book each time.
+
+pub(crate) mod call;
+mod calls;
+pub(crate) mod future;
+
+use std::sync::Arc;
+
+use crate::__private::Resolved;
+use crate::book::{BookEntry, PolicyBook};
+use crate::check::named::call::Question;
+pub use crate::check::named::call::{NamedCall, NamedWait};
+pub use crate::check::named::future::{NamedCheck, NamedDeciding};
+use crate::decision::{Decision, Origin, Rejection};
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::limiter::{Limiter, Mode};
+use crate::observe;
+use crate::policy::{Inheritance, Policy};
+use crate::units::Amount;
+
+/// What becomes of a call for which no policy is configured: none of its name, or not for this app.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnNotConfigured {
+    /// It is allowed, by a decision without limits whose [`Origin`] says `NotConfigured`. The default.
+    ///
+    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature `registry`: `RedisSource::heard`).
+    #[default]
+    Allow,
+    /// It is rejected as [`Rejection::NotConfigured`].
+    Deny,
+}
+
+/// Where a limiter finds policies by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) book: PolicyBook,
+    pub(crate) app: Option<Arc<str>>,
+    pub(crate) on_not_configured: OnNotConfigured,
+}
+
+impl Limiter {
+    /// Decides by the policy of this name in the [book](Self::book), as it is at each call.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{BookEntry, Limiter, ManualClock, OnNotConfigured, Origin, Policy, PolicyBook, Rejection};
+    ///
+    /// let search = Policy::token_bucket("search").capacity(2).rate("1/s").build()?;
+    /// let mail = Policy::sliding_window("mail").limit(5).window("1m").build()?;
+    /// let book = PolicyBook::new().with(search).with(BookEntry::new(mail).for_apps(["newsletter"])?);
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).book(&book).app("checkout").build();
+    /// assert_eq!(limits.named("search").check("ann").await?.remaining(), 1);
+    /// for name in ["serach", "mail"] {
+    ///     let decision = limits.named(name).check("ann").await?;
+    ///     assert!(decision.is_allowed());
+    ///     assert_eq!(decision.origin(), Origin::NotConfigured);
+    /// }
+    /// assert_eq!(book.not_configured(), 2);
+    ///
+    /// let strict = Limiter::in_process().book(&book).on_not_configured(OnNotConfigured::Deny).build();
+    /// let refused = strict.named("serach").check("ann").await;
+    /// assert!(matches!(refused, Err(Rejection::NotConfigured { policy }) if policy == "serach"));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn named<'a>(&'a self, policy: &'a str) -> Named<'a> {
+        Named {
+            limiter: self,
+            name: policy,
+        }
+    }
+
+    /// The book in which policies are looked up by name.
+    #[must_use]
+    pub fn book(&self) -> &PolicyBook {
+        &self.inner.names.book
+    }
+
+    /// Puts a policy into the [book](Self::book), and says what becomes of what was used, as
+    /// [`PolicyBook::change_at`] does: as of now, by this limiter's clock.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy, PolicyBook};
+    ///
+    /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
+    /// let book = PolicyBook::new().with(sized(10)?);
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    /// limits.named("search").check("ann").cost(5).await?.require()?;
+    ///
+    /// clock.advance(std::time::Duration::from_secs(1));
+    /// limits.change_policy(sized(100)?, Inheritance::InProportion)?;
+    /// assert_eq!(limits.named("search").peek("ann").await?.remaining(), 50);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`PolicyBook::change`].
+    pub fn change_policy(
+        &self,
+        entry: impl Into<BookEntry>,
+        inheritance: Inheritance,
+    ) -> Result<(), ConfigError> {
+        self.book().change_at(entry, inheritance, self.now())
+    }
+
+    /// By which name the limiter finds what is not for all.
+    pub(crate) fn app(&self) -> Option<&str> {
+        self.inner.names.app.as_deref()
+    }
+
+    /// The book of the namespace in Redis, to have the limiter's own [book](Self::book) follow it, and to publish it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] for a limiter in process.
+    #[cfg(all(feature = "registry", feature = "redis"))]
+    pub fn book_in_redis(&self) -> Result<crate::RedisBook, ConfigError> {
+        match &self.inner.backend {
+            crate::limiter::Backend::Redis(guard) => {
+                Ok(crate::RedisBook::new(guard.store().shelf(), self.book().clone()))
+            }
+            crate::limiter::Backend::Memory(_) => {
+                let expected = "a limiter whose state lives in Redis";
+                Err(ConfigError::invalid("limiter", "in process", expected))
+            }
+        }
+    }
+
+    /// The policy of this name that counts for a key now: to decide by it together with others
+    /// ([`check_all`](Self::check_all)), or to show it. Whoever keeps it does not see what changes in the book.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    ///
+    /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
+    /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;
+    /// let limits = Limiter::in_process().book(&PolicyBook::new().with(daily)).build();
+    ///
+    /// let daily = limits.policy("daily", "ann")?;
+    /// limits.check_all([(&burst, "ann"), (&daily, "ann")]).cost(2).await?.require()?;
+    /// assert!(limits.policy("weekly", "ann").is_err());
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] when there is none, or not for this app, whatever becomes of calls that ask for it. It is
+    /// counted as they are.
+    pub fn policy<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> Result<Policy, Rejection> {
+        self.find(name, &key.into()).ok_or_else(|| not_configured(name))
+    }
+
+    /// What stands in the book under a name, if it is for this app and has not ended. Nothing is counted.
+    pub(crate) fn entry(&self, name: &str) -> Option<Arc<BookEntry>> {
+        let Names { book, app, .. } = &self.inner.names;
+        let entry = book.get(name)?;
+        (entry.is_for(app.as_deref()) && entry.holds_at(self.calendar())).then_some(entry)
+    }
+
+    /// The policy that counts for a key now, if there is one; nothing is counted.
+    pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
+        let Names { book, app, .. } = &self.inner.names;
+        book.find(name, app.as_deref(), key, &self.inner.clock).ok()
+    }
+
+    /// What is not found is counted.
+    fn find(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
+        let Names { book, app, .. } = &self.inner.names;
+        let clock = &self.inner.clock;
+        let found = book.find(name, app.as_deref(), key, clock);
+        found
+            .inspect_err(|miss| book.miss(name, app.as_deref(), *miss, clock))
+            .ok()
+    }
+
+    /// What a call that names its policy is to be decided by. Where nothing decides it, its answer is counted here.
+    pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+        let resolved = self.resolve(name, key);
+        match &resolved {
+            Ok(Resolved::Allowed(_)) => observe::unconfigured(true),
+            Err(Rejection::NotConfigured { .. }) => observe::unconfigured(false),
+            _ => {}
+        }
+        resolved
+    }
+
+    /// The same without counting an answer, for what is no call.
+    pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+        self.open()?;
+        match (self.find(name, key), self.inner.names.on_not_configured) {
+            (Some(policy), _) => Ok(Resolved::Policy(policy)),
+            (None, OnNotConfigured::Allow) => Ok(Resolved::Allowed(Decision {
+                ..Decision::unasked(Origin::NotConfigured, self.inner.clock.now())
+            })),
+            (None, OnNotConfigured::Deny) => Err(not_configured(name)),
+        }
+    }
+}
+
+fn not_configured(name: &str) -> Rejection {
+    let policy = name.to_owned();
+    Rejection::NotConfigured { policy }
+}
+
+/// A policy by its name, which is looked up at each call. Made by [`Limiter::named`].
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    limiter: &'a Limiter,
+    name: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// As [`Limiter::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so ([`OnNotConfigured::Deny`]); else as [`Limiter::check`].
+    pub fn check(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
+        self.ask(key.into(), Mode::Charge)
+    }
+
+    /// As [`Limiter::peek`].
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn peek(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
+        self.ask(key.into(), Mode::Peek)
+    }
+
+    /// As [`Limiter::reset`]. Where no policy is configured there is nothing to forget.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::reset`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::reset`].
+    pub async fn reset(&self, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
+        let key = key.into();
+        match self.limiter.resolve(self.name, &key)? {
+            Resolved::Policy(policy) => self.limiter.reset(&policy, key).await,
+            Resolved::Allowed(_) => Ok(()),
+        }
+    }
+
+    fn ask(&self, key: Key<'a>, mode: Mode) -> NamedCheck<'a> {
+        NamedCheck {
+            question: self.question(key),
+            mode,
+        }
+    }
+
+    fn question(&self, key: Key<'a>) -> Question<'a> {
+        Question {
+            named: *self,
+            key,
+            cost: Ok(Amount::ONE),
+        }
+    }
+}

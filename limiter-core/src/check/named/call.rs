@@ -1,0 +1,140 @@
+//! What is asked by the name of a policy, but for checks.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::__private::Resolved;
+use crate::check::named::Named;
+use crate::decision::Rejection;
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::limiter::{Check, Mode};
+use crate::policy::Policy;
+use crate::request::Ask;
+use crate::units::Amount;
+
+/// Whose permits of which policy, and how many.
+#[derive(Clone, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) named: Named<'a>,
+    pub(crate) key: Key<'a>,
+    pub(crate) cost: Result<Amount, ConfigError>,
+}
+
+impl Question<'_> {
+    pub(crate) fn resolve(&self, mode: Mode) -> Result<Resolved, Rejection> {
+        match mode {
+            Mode::Charge => self.named.limiter.resolve_call(self.named.name, &self.key),
+            _ => self.named.limiter.resolve(self.named.name, &self.key),
+        }
+    }
+
+    pub(crate) fn ask<'b>(&'b self, policy: &'b Policy) -> Ask<'b> {
+        let mut ask = Ask::new(policy, &self.key);
+        ask.set_cost(self.cost.clone());
+        ask
+    }
+
+    pub(crate) fn check<'b>(&'b self, policy: &'b Policy, mode: Mode) -> Check<'b> {
+        Check::alone(self.named.limiter, self.ask(policy), mode)
+    }
+}
+
+pub(crate) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
+
+/// A call by the name of a policy, not yet made: await it. Made by [`Named::admit`], [`Named::refund`] and [`Named::charge`].
+#[must_use = "nothing is asked or charged until this is awaited"]
+pub struct NamedCall<'a, T> {
+    pub(crate) question: Question<'a>,
+    pub(crate) run: fn(Question<'a>) -> Answering<'a, T>,
+}
+
+impl<T> NamedCall<'_, T> {
+    /// How much it is about, as [`Check::cost`]. Default: 1.
+    pub fn cost<C>(mut self, cost: C) -> Self
+    where
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        self.question.cost = cost.try_into().map_err(Into::into);
+        self
+    }
+}
+
+impl<'a, T> IntoFuture for NamedCall<'a, T> {
+    type Output = Result<T, Rejection>;
+    type IntoFuture = Answering<'a, T>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        (self.run)(self.question)
+    }
+}
+
+/// A call by the name of a policy that may wait, not yet made: await it. Made by [`Named::acquire`], [`Named::reserve`] and
+/// [`Named::enter`].
+#[must_use = "nothing is asked or charged until this is awaited"]
+pub struct NamedWait<'a, T> {
+    pub(crate) question: Question<'a>,
+    pub(crate) up_to: Option<Duration>,
+    pub(crate) run: fn(Question<'a>, Option<Duration>) -> Answering<'a, T>,
+}
+
+impl<T> NamedWait<'_, T> {
+    /// What the call costs, as [`Check::cost`]. Default: 1.
+    pub fn cost<C>(mut self, cost: C) -> Self
+    where
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        self.question.cost = cost.try_into().map_err(Into::into);
+        self
+    }
+
+    /// How long to wait in total, the questions to the store included. Default: [`Acquire::DEFAULT_UP_TO`](crate::Acquire::DEFAULT_UP_TO)
+    /// for [`Named::acquire`], and no time for the others.
+    pub fn up_to(self, up_to: Duration) -> Self {
+        let up_to = Some(up_to);
+        Self { up_to, ..self }
+    }
+}
+
+impl<'a, T> IntoFuture for NamedWait<'a, T> {
+    type Output = Result<T, Rejection>;
+    type IntoFuture = Answering<'a, T>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        (self.run)(self.question, self.up_to)
+    }
+}
+
+impl<T> Clone for NamedCall<'_, T> {
+    fn clone(&self) -> Self {
+        Self {
+            question: self.question.clone(),
+            run: self.run,
+        }
+    }
+}
+
+impl<T> Clone for NamedWait<'_, T> {
+    fn clone(&self) -> Self {
+        Self {
+            question: self.question.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<T> fmt::Debug for NamedCall<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NamedCall").field(&self.question).finish()
+    }
+}
+
+impl<T> fmt::Debug for NamedWait<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedWait")
+            .field("question", &self.question)
+            .field("up_to", &self.up_to)
+            .finish()
+    }
+}

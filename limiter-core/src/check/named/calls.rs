@@ -1,0 +1,247 @@
+//! What a call by the name of a policy comes to, where one is configured and where none is.
+
+use crate::check::named::call::{Answering, NamedCall, NamedWait};
+use crate::check::named::{Named, Resolved};
+use crate::decision::{Allowed, Rejection};
+use crate::key::Key;
+use crate::limiter::{Acquire, Charge, Mode, Permit, Refund, Reservation, Reserve};
+use crate::units::Timestamp;
+
+impl<'a> Named<'a> {
+    /// As [`Limiter::admit`](crate::Limiter::admit): a check, and what the policy says of a denial.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, OnDenial, Policy, PolicyBook};
+    ///
+    /// let search = Policy::token_bucket("search").capacity(1).rate("1/min").on_denial(OnDenial::Degrade).build()?;
+    /// let book = PolicyBook::new().with(search);
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).book(&book).build();
+    /// assert!(!limits.named("search").admit("ann").await?.is_degraded());
+    /// assert!(limits.named("search").admit("ann").await?.is_degraded());
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::admit`](crate::Limiter::admit).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::admit`](crate::Limiter::admit).
+    pub fn admit(&self, key: impl Into<Key<'a>>) -> NamedCall<'a, Allowed> {
+        self.call(key.into(), |question| {
+            Box::pin(async move {
+                match question.resolve(Mode::Charge)? {
+                    Resolved::Policy(policy) => question.check(&policy, Mode::Charge).admitted().await,
+                    Resolved::Allowed(decision) => decision.require(),
+                }
+            })
+        })
+    }
+
+    /// As [`Limiter::acquire`](crate::Limiter::acquire). A wait goes on by the policy with which it began.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    /// use std::time::Duration;
+    ///
+    /// let mail = Policy::token_bucket("mail").capacity(1).rate("100/s").build()?;
+    /// let limits = Limiter::in_process().book(&PolicyBook::new().with(mail)).build();
+    /// for _ in 0..3 {
+    ///     limits.named("mail").acquire("ann").up_to(Duration::from_millis(500)).await?;
+    /// }
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::acquire`](crate::Limiter::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::acquire`](crate::Limiter::acquire).
+    pub fn acquire(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Allowed> {
+        self.wait(key.into(), |question, up_to| {
+            Box::pin(async move {
+                match question.resolve(Mode::Charge)? {
+                    Resolved::Policy(policy) => {
+                        let acquire = Acquire::new(question.check(&policy, Mode::Charge));
+                        acquire.up_to(up_to.unwrap_or(Acquire::DEFAULT_UP_TO)).await
+                    }
+                    Resolved::Allowed(decision) => decision.require(),
+                }
+            })
+        })
+    }
+
+    /// As [`Limiter::enter`](crate::Limiter::enter), of a policy of concurrency. Where no policy is configured, the permit stands for nothing.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    ///
+    /// let export = Policy::concurrency("export").max(1).build()?;
+    /// let limits = Limiter::in_process().book(&PolicyBook::new().with(export)).build();
+    /// let permit = limits.named("export").enter("ann").await?;
+    /// assert!(limits.named("export").enter("ann").await.is_err());
+    /// drop(permit);
+    /// assert!(limits.named("export").enter("ann").await.is_ok());
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::enter`](crate::Limiter::enter).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::enter`](crate::Limiter::enter).
+    pub fn enter(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Permit> {
+        self.wait(key.into(), |question, up_to| {
+            Box::pin(async move {
+                match question.resolve(Mode::Charge)? {
+                    Resolved::Policy(policy) => {
+                        let enter = question.named.limiter.enter_asked(question.ask(&policy));
+                        enter.up_to(up_to.unwrap_or_default()).await
+                    }
+                    Resolved::Allowed(decision) => Ok(Permit::of_nothing(decision)),
+                }
+            })
+        })
+    }
+
+    /// As [`Limiter::reserve`](crate::Limiter::reserve). It is settled under the policy by which it was made; where none was configured,
+    /// nothing was taken, and settling it does nothing.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy, PolicyBook};
+    ///
+    /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
+    /// let book = PolicyBook::new().with(tokens);
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).book(&book).build();
+    /// let reservation = limits.named("tokens").reserve("ann").cost(800).await?;
+    /// reservation.settle(300).await?;
+    /// assert_eq!(limits.named("tokens").peek("ann").await?.remaining(), 700);
+    ///
+    /// limits.named("tokens").charge("ann").cost(800).await?; // whatever is left: a debt of 100
+    /// assert_eq!(limits.named("tokens").peek("ann").await?.remaining(), 0);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::reserve`](crate::Limiter::reserve).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::reserve`](crate::Limiter::reserve).
+    pub fn reserve(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Reservation> {
+        self.wait(key.into(), |question, up_to| {
+            Box::pin(async move {
+                match question.resolve(Mode::Charge)? {
+                    Resolved::Policy(policy) => {
+                        let reserve = Reserve::new(question.check(&policy, Mode::Charge));
+                        match up_to {
+                            Some(up_to) => reserve.up_to(up_to).await,
+                            None => reserve.await,
+                        }
+                    }
+                    Resolved::Allowed(decision) => Ok(Reservation::of_nothing(
+                        question.named.limiter,
+                        decision.require()?,
+                    )),
+                }
+            })
+        })
+    }
+
+    /// As [`Limiter::refund`](crate::Limiter::refund). Where no policy is configured, nothing was taken, and nothing is given back.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::refund`](crate::Limiter::refund).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::refund`](crate::Limiter::refund).
+    pub fn refund(&self, key: impl Into<Key<'a>>) -> NamedCall<'a, ()> {
+        self.call(key.into(), |question| {
+            Box::pin(async move {
+                match question.resolve(Mode::Charge)? {
+                    Resolved::Policy(policy) => {
+                        Refund::new(question.named.limiter, question.ask(&policy)).await
+                    }
+                    Resolved::Allowed(_) => Ok(()),
+                }
+            })
+        })
+    }
+
+    /// As [`Limiter::charge`](crate::Limiter::charge). Where no policy is configured, nothing is charged.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::charge`](crate::Limiter::charge).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::charge`](crate::Limiter::charge).
+    pub fn charge(&self, key: impl Into<Key<'a>>) -> NamedCall<'a, ()> {
+        self.call(key.into(), |question| {
+            Box::pin(async move {
+                match question.resolve(Mode::Charge)? {
+                    Resolved::Policy(policy) => {
+                        let charge = Charge::new(question.named.limiter, question.ask(&policy));
+                        charge.cost(question.cost.clone()?).await
+                    }
+                    Resolved::Allowed(_) => Ok(()),
+                }
+            })
+        })
+    }
+
+    /// As [`Limiter::blocked_until`](crate::Limiter::blocked_until). Where no policy is configured, nobody is blocked.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::blocked_until`](crate::Limiter::blocked_until).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn blocked_until(&self, key: impl Into<Key<'a>>) -> Result<Option<Timestamp>, Rejection> {
+        let key = key.into();
+        match self.limiter.resolve(self.name, &key)? {
+            Resolved::Policy(policy) => self.limiter.blocked_until(&policy, key).await,
+            Resolved::Allowed(_) => Ok(None),
+        }
+    }
+
+    fn call<T>(
+        &self,
+        key: Key<'a>,
+        run: fn(crate::check::named::Question<'a>) -> Answering<'a, T>,
+    ) -> NamedCall<'a, T> {
+        let question = self.question(key);
+        NamedCall { question, run }
+    }
+
+    fn wait<T>(
+        &self,
+        key: Key<'a>,
+        run: fn(crate::check::named::Question<'a>, Option<std::time::Duration>) -> Answering<'a, T>,
+    ) -> NamedWait<'a, T> {
+        NamedWait {
+            question: self.question(key),
+            up_to: None,
+            run,
+        }
+    }
+}

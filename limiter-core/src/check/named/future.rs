@@ -1,0 +1,84 @@
+//! Checks by the name of a policy.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::{fmt, mem};
+
+use crate::__private::Resolved;
+use crate::check::named::call::Question;
+use crate::decision::{Decision, Rejection};
+use crate::error::ConfigError;
+use crate::limiter::Mode;
+use crate::units::Amount;
+
+/// A question by the name of a policy, not yet asked: await it. Made by [`Named::check`](crate::Named::check) and [`Named::peek`](crate::Named::peek).
+#[derive(Clone, Debug)]
+#[must_use = "nothing is asked or charged until this is awaited"]
+pub struct NamedCheck<'a> {
+    pub(crate) question: Question<'a>,
+    pub(crate) mode: Mode,
+}
+
+impl<'a> NamedCheck<'a> {
+    /// What the call costs, as [`Check::cost`](crate::Check::cost). Default: 1.
+    pub fn cost<C>(mut self, cost: C) -> Self
+    where
+        C: TryInto<Amount, Error: Into<ConfigError>>,
+    {
+        self.question.cost = cost.try_into().map_err(Into::into);
+        self
+    }
+}
+
+impl<'a> IntoFuture for NamedCheck<'a> {
+    type Output = Result<Decision, Rejection>;
+    type IntoFuture = NamedDeciding<'a>;
+
+    fn into_future(self) -> NamedDeciding<'a> {
+        NamedDeciding(Progress::Unasked(self))
+    }
+}
+
+/// The future of a [`NamedCheck`]. In process it is ready at the first poll, without an allocation. As cancel safe as that of
+/// [`Limiter::check`](crate::Limiter::check).
+#[must_use = "futures do nothing unless polled"]
+pub struct NamedDeciding<'a>(Progress<'a>);
+
+enum Progress<'a> {
+    Unasked(NamedCheck<'a>),
+    Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
+    Answered,
+}
+
+impl Future for NamedDeciding<'_> {
+    type Output = Result<Decision, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        #[expect(clippy::panic, reason = "as every future, this one ends once")]
+        let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
+            Progress::Unasked(NamedCheck { question, mode }) => {
+                let policy = match question.resolve(mode)? {
+                    Resolved::Policy(policy) => policy,
+                    Resolved::Allowed(decision) => return Poll::Ready(Ok(decision)),
+                };
+                if let Some(answer) = question.check(&policy, mode).without_waiting() {
+                    return Poll::Ready(answer);
+                }
+                Box::pin(async move { question.check(&policy, mode).await })
+            }
+            Progress::Asked(asked) => asked,
+            Progress::Answered => panic!("a decision polled again after it was made"),
+        };
+        let answer = asked.as_mut().poll(context);
+        if answer.is_pending() {
+            self.0 = Progress::Asked(asked);
+        }
+        answer
+    }
+}
+
+impl fmt::Debug for NamedDeciding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NamedDeciding")
+    }
+}

@@ -1,0 +1,247 @@
+//! An enter, from its words to a permit that is held.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fmt, mem};
+
+use crate::algorithm::Mode;
+use crate::concurrency::deadline::Wait;
+#[cfg(feature = "redis")]
+use crate::concurrency::distributed::wait_there;
+use crate::concurrency::permit::{Permit, Stand};
+use crate::decision::{Decision, Rejection};
+use crate::error::ConfigError;
+use crate::limiter::{Backend, Limiter, shut_down};
+use crate::observe;
+use crate::policy::Policy;
+use crate::request::{Ask, InFlight};
+pub(crate) use crate::units::Amount;
+
+/// Permits of what is in flight, not asked for yet: await it. Made by [`Limiter::enter`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is asked for until this is awaited"]
+pub struct Enter<'a> {
+    pub(crate) limiter: &'a Limiter,
+    pub(crate) ask: Ask<'a>,
+    up_to: Duration,
+}
+
+impl<'a> Enter<'a> {
+    pub(crate) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+        Self {
+            limiter,
+            ask,
+            up_to: Duration::ZERO,
+        }
+    }
+
+    /// How many permits are held: a whole number up to 1,024, and not above the policy's maximum. Default: 1. A cost of 0 holds
+    /// nothing, and is always allowed.
+    pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.ask.set_cost(cost.try_into().map_err(Into::into));
+        self
+    }
+
+    /// How long to wait in total, the queue and every question to the store included. Default: no time at all.
+    ///
+    /// Those who wait in this process are served first come, first served. A permit that is given back here goes straight to
+    /// who is next, if it is for as many permits, for up to a second in a row; then it goes back to Redis, so that other
+    /// processes have their turn. Who is next in a process asks Redis again after pauses that double from 10 to 160 ms, longer
+    /// by up to a quarter, or when the first lease ends. Between processes there is no order.
+    ///
+    /// A wait that ends before the policy's deadline for the store does is over, whatever the policy says of a store that is
+    /// out: that no answer came in so short a time says nothing about the store.
+    pub fn up_to(self, up_to: Duration) -> Self {
+        Self { up_to, ..self }
+    }
+
+    /// The answer, where it takes no more than a look at the memory of this process.
+    fn at_once(&self) -> Option<Result<Permit, Rejection>> {
+        // Who waits has to wait for his turn first.
+        match &self.limiter.inner.backend {
+            Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.ask_here()),
+            _ => None,
+        }
+    }
+
+    /// The same for who awaits nothing.
+    pub(crate) fn answered_at_once(&self) -> Option<Result<Permit, Rejection>> {
+        let answer = self.at_once()?;
+        observe::entered(self.ask.policy(), &answer);
+        Some(answer)
+    }
+
+    fn ask_here(&self) -> Result<Permit, Rejection> {
+        self.limiter.open()?;
+        let asked = InFlight::new(self.ask.clone(), Mode::Charge)?;
+        self.limiter.enter_here(&asked)
+    }
+
+    fn boxed(self) -> Asked<'a> {
+        let policy = self.ask.policy();
+        match (
+            self.limiter.is_in_process() && self.up_to.is_zero(),
+            self.is_plain(),
+        ) {
+            (true, true) => Box::pin(self.run()),
+            (true, false) => Box::pin(self.run_excused()),
+            (false, true) => observe::entering(Some(policy), self.run()),
+            (false, false) => observe::entering(Some(policy), self.run_excused()),
+        }
+    }
+
+    pub(crate) async fn run(self) -> Result<Permit, Rejection> {
+        let limiter = self.limiter;
+        limiter.open()?;
+        let asked = InFlight::new(self.ask, Mode::Charge)?;
+        if asked.terms().cost == 0 {
+            let decision = limiter.peek_in_flight(&asked).await?;
+            return Ok(Permit::new(decision, Stand::Nothing));
+        }
+        if self.up_to.is_zero() {
+            return limiter.enter_once(&asked, asked.request().deadline()).await;
+        }
+        let mut closing = limiter.inner.closing.subscribe();
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
+            answer = limiter.enter_in_turn(&asked, self.up_to) => answer,
+        }
+    }
+}
+
+impl<'a> IntoFuture for Enter<'a> {
+    type Output = Result<Permit, Rejection>;
+    type IntoFuture = Entering<'a>;
+
+    fn into_future(self) -> Entering<'a> {
+        Entering {
+            policy: self.ask.policy(),
+            progress: Progress::Unasked(self),
+        }
+    }
+}
+
+/// The future of an [`Enter`]. In process, what need not wait is ready at the first poll, without an allocation.
+#[must_use = "futures do nothing unless polled"]
+pub struct Entering<'a> {
+    policy: &'a Policy,
+    progress: Progress<'a>,
+}
+
+enum Progress<'a> {
+    Unasked(Enter<'a>),
+    Asked(Asked<'a>),
+    Answered,
+}
+
+type Asked<'a> = Pin<Box<dyn Future<Output = Result<Permit, Rejection>> + Send + 'a>>;
+
+impl Future for Entering<'_> {
+    type Output = Result<Permit, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.progress.poll(context);
+        if let Poll::Ready(answer) = &answer {
+            observe::entered(self.policy, answer);
+        }
+        answer
+    }
+}
+
+impl Progress<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Permit, Rejection>> {
+        #[expect(clippy::panic, reason = "as every future, this one ends once")]
+        let mut asked = match mem::replace(self, Self::Answered) {
+            Progress::Unasked(enter) => match enter.at_once() {
+                Some(answer) => return Poll::Ready(answer),
+                None => enter.boxed(),
+            },
+            Progress::Asked(asked) => asked,
+            Progress::Answered => panic!("an enter polled again after it was answered"),
+        };
+        let answer = asked.as_mut().poll(context);
+        if answer.is_pending() {
+            *self = Progress::Asked(asked);
+        }
+        answer
+    }
+}
+
+impl fmt::Debug for Entering<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entering")
+    }
+}
+
+impl Limiter {
+    /// Asks the store once, at most until the deadline.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "in process it takes no time"
+        )
+    )]
+    async fn enter_once(&self, asked: &InFlight<'_>, deadline: Duration) -> Result<Permit, Rejection> {
+        match &self.inner.backend {
+            Backend::Memory(_) => self.enter_here(asked),
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => {
+                // On the heap, so that the futures of those who wait stay small.
+                let (decision, held) = Box::pin(guard.enter(asked, deadline)).await?;
+                permitted(decision, held.map_or(Stand::Nothing, Stand::Leased))
+            }
+        }
+    }
+
+    /// Waits for its turn, and then for permits.
+    async fn enter_in_turn(&self, asked: &InFlight<'_>, up_to: Duration) -> Result<Permit, Rejection> {
+        let clock = &self.inner.clock;
+        let wait = Wait {
+            started: clock.now(),
+            up_to,
+            clock,
+        };
+        match &self.inner.backend {
+            Backend::Memory(_) => self.wait_here(asked, &wait).await,
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => wait_there(guard, asked, &wait).await,
+        }
+    }
+
+    /// Forgets who holds permits, of those that may be gone: in this process they are all here.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "in process it takes no time")
+    )]
+    pub(crate) async fn reset_in_flight(&self, ask: Ask<'_>) -> Result<(), Rejection> {
+        let asked = InFlight::new(ask, Mode::Peek)?;
+        match &self.inner.backend {
+            Backend::Memory(_) => drop(asked),
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => guard.reset_held(&asked).await?,
+        }
+        Ok(())
+    }
+
+    /// What an enter would be told.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_async, reason = "in process it takes no time")
+    )]
+    pub(crate) async fn peek_in_flight(&self, asked: &InFlight<'_>) -> Result<Decision, Rejection> {
+        match &self.inner.backend {
+            Backend::Memory(_) => Ok(self.look_here(asked)),
+            #[cfg(feature = "redis")]
+            Backend::Redis(guard) => guard.peek_held(asked, asked.request().deadline()).await,
+        }
+    }
+}
+
+pub(crate) fn permitted(decision: Decision, stand: Stand) -> Result<Permit, Rejection> {
+    let allowed = decision.require()?;
+    Ok(Permit::new(allowed.into_decision(), stand))
+}

@@ -1,0 +1,31 @@
+//! For how long an enter waits.
+
+use std::time::Duration;
+
+use crate::decision::{Decision, Rejection};
+use crate::support::clock::Clock;
+use crate::units::Timestamp;
+
+/// For how long somebody waits, since when.
+pub(crate) struct Wait<'a> {
+    pub(crate) started: Timestamp,
+    pub(crate) up_to: Duration,
+    pub(crate) clock: &'a Clock,
+}
+
+impl Wait<'_> {
+    pub(crate) async fn is_over(&self) {
+        self.clock.sleep(self.clock.now(), self.left()).await;
+    }
+
+    pub(crate) fn left(&self) -> Duration {
+        self.up_to.saturating_sub(self.clock.now().since(self.started))
+    }
+
+    pub(crate) fn timed_out(&self, denied: Option<Box<Decision>>) -> Rejection {
+        Rejection::TimedOut {
+            decision: denied,
+            limit: self.up_to,
+        }
+    }
+}

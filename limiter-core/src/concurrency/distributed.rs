@@ -1,0 +1,117 @@
+//! Permits that Redis counts, and who waits for them.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::algorithm::Outcome;
+use crate::concurrency::acquire::permitted;
+use crate::concurrency::deadline::Wait;
+use crate::concurrency::leases::Lease;
+use crate::concurrency::permit::{Permit, Stand};
+use crate::concurrency::table::Held;
+use crate::decision::{Decision, Origin, Rejection};
+use crate::request::InFlight;
+use crate::support::jitter::varied;
+use crate::tier::Guard;
+use crate::units::Timestamp;
+use crate::waiting::LATE_TIMER;
+
+/// Who is next for permits in Redis asks again after a pause that doubles from the first to the last of these, longer by up to
+/// a quarter; sooner when the first lease ends, and when a permit is given back here.
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(160);
+
+/// Waits for permits in Redis. Only who is first asks.
+pub(crate) async fn wait_there(
+    guard: &Guard,
+    asked: &InFlight<'_>,
+    wait: &Wait<'_>,
+) -> Result<Permit, Rejection> {
+    let waiter = guard.held().join(asked.limit().identity, asked.terms())?;
+    let (mut pause, mut last) = (*PAUSES.start(), None);
+    let mut asks = waiter.asks();
+    loop {
+        if asks {
+            let asked = asked.under(waiter.wanted())?;
+            last = match ask_in_time(guard, &asked, wait, last).await {
+                Err(Rejection::Limited(denied)) => Some(denied),
+                answer => return answer,
+            };
+        }
+        let left = wait.left();
+        if left.is_zero() {
+            // One whose turn it never was has heard nothing of Redis.
+            let denied = last.unwrap_or_else(|| Box::new(behind_others(asked, wait.clock.now())));
+            return Err(wait.timed_out(Some(denied)));
+        }
+        let until_asked = if waiter.is_first() {
+            let first_lease_ends = last.as_ref().and_then(|denied| denied.first_lease_ends_after());
+            varied(pause).min(first_lease_ends.unwrap_or(left)).min(left)
+        } else {
+            left
+        };
+        tokio::select! {
+            biased;
+            () = waiter.told() => asks = waiter.asks(),
+            () = wait.clock.sleep(wait.clock.now(), until_asked) => {
+                asks = waiter.is_first();
+                pause = (pause * 2).min(*PAUSES.end());
+            }
+        }
+        if let Some(held) = waiter.passed() {
+            return permitted(
+                handed_on(asked, &held, last.as_deref(), wait.clock.now()),
+                Stand::Leased(held),
+            );
+        }
+    }
+}
+
+/// The decision about a call that others of this process come before: for all that it knows, these take what there is.
+fn behind_others(asked: &InFlight<'_>, now: Timestamp) -> Decision {
+    let lease = u64::from(asked.terms().lease_ms) * 1_000;
+    let outcome = Outcome {
+        fits: false,
+        retry_after: lease,
+        reset_after: lease,
+        expires_after: lease,
+        ..Outcome::default()
+    };
+    asked.request().in_flight_decision(outcome, now, Origin::Lease)
+}
+
+/// The decision about permits that another holder of this process has had before.
+fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, now: Timestamp) -> Decision {
+    let lease = u64::from(held.terms().lease_ms) * 1_000;
+    let outcome = Outcome {
+        fits: true,
+        remaining: last.map_or(0, Decision::remaining),
+        retry_after: 0,
+        reset_after: lease,
+        expires_after: lease,
+        ..Outcome::default()
+    };
+    let origin = match held.carried() {
+        Some(lease) if lease.is_insured() => Origin::LocalFallback,
+        _ => Origin::Lease,
+    };
+    asked.request().in_flight_decision(outcome, now, origin)
+}
+
+/// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store: this replica's
+/// share decides only where the store has none, since the store may have said a moment ago that there is no room.
+async fn ask_in_time(
+    guard: &Guard,
+    asked: &InFlight<'_>,
+    wait: &Wait<'_>,
+    last: Option<Box<Decision>>,
+) -> Result<Permit, Rejection> {
+    let request = asked.request();
+    let patience = wait.clock.real(wait.left().max(LATE_TIMER));
+    // What is admitted for a question that was given up goes back in the background.
+    let answer = guard.enter(asked, request.deadline());
+    let Ok(answer) = tokio::time::timeout(patience, answer).await else {
+        return Err(wait.timed_out(last));
+    };
+    let (decision, held) = answer?;
+    permitted(decision, held.map_or(Stand::Nothing, Stand::Leased))
+}

@@ -1,0 +1,72 @@
+//! An enter whose policy, or whose limiter, says more than a store knows: lists of keys, shadow, off.
+
+use std::time::Duration;
+
+use crate::algorithm::{Outcome, Standing};
+use crate::concurrency::acquire::Enter;
+use crate::concurrency::permit::{Permit, Stand};
+use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::enforcement::KeyRule;
+use crate::policy::Enforcement;
+pub(crate) use crate::support::one_or_many::Few;
+
+impl Enter<'_> {
+    /// Whether a store alone can tell what becomes of it.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.limiter.enforces() && self.ask.policy().is_plain()
+    }
+
+    pub(crate) async fn run_excused(self) -> Result<Permit, Rejection> {
+        let (limiter, policy) = (self.limiter, self.ask.policy());
+        let enforcement = policy.enforcement().max(limiter.enforcement());
+        let unasked = |origin| Decision::unasked(origin, limiter.now());
+        if enforcement == Enforcement::Off {
+            return Ok(Permit::new(unasked(Origin::Off), Stand::Nothing));
+        }
+        let is_enforced = enforcement == Enforcement::Enforce;
+        match KeyRule::of(policy, self.ask.key()) {
+            KeyRule::Denied => {
+                let forbidden = Rejection::Forbidden {
+                    policy: policy.name().to_owned(),
+                    decision: Box::new(Decision {
+                        limits: Few::One(LimitOutcome::new(policy, Standing::Told(Outcome::default()))),
+                        allowed: false,
+                        ..unasked(Origin::KeyList)
+                    }),
+                };
+                return in_shadow(is_enforced, forbidden, unasked(Origin::KeyList));
+            }
+            KeyRule::Allowed => return Ok(Permit::new(unasked(Origin::KeyList), Stand::Nothing)),
+            KeyRule::Unlisted => {}
+        }
+        let patient = if is_enforced {
+            self
+        } else {
+            self.up_to(Duration::ZERO)
+        };
+        match patient.run().await {
+            Err(rejection) => {
+                let told = match &rejection {
+                    Rejection::Limited(denied) => Decision {
+                        allowed: true,
+                        ..Decision::clone(denied)
+                    },
+                    Rejection::Unavailable(_) => unasked(Origin::FailedOpen),
+                    // The call is invalid, so the store is not asked. It works, as far as is known.
+                    _ => unasked(limiter.inner.backend.origin()),
+                };
+                in_shadow(is_enforced, rejection, told)
+            }
+            entered => entered,
+        }
+    }
+}
+
+/// A rejection; in shadow a permit that stands for nothing, and tells of it.
+fn in_shadow(is_enforced: bool, rejection: Rejection, allowed: Decision) -> Result<Permit, Rejection> {
+    if is_enforced {
+        return Err(rejection);
+    }
+    let marks = allowed.marks.and(Marks::WOULD_DENY);
+    Ok(Permit::new(Decision { marks, ..allowed }, Stand::Nothing))
+}

@@ -1,0 +1,280 @@
+//! One lease, and what its holder can know of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::concurrency::leases::renewal::{Leaving, Renewing};
+use crate::concurrency::leases::{Holding, housekeeper as keeper};
+use crate::concurrency::redis_store::{Permit, Renewed};
+use crate::concurrency::table::{Carried, Terms};
+use crate::error::StoreError;
+use crate::identity::Identity;
+use crate::support::clock::Clock;
+use crate::support::deadline::within;
+use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::units::Timestamp;
+
+/// For so long at most a lease is handed on from one holder of this process to the next. Then it goes back to Redis, lest
+/// those who wait in other processes never have their turn.
+const HANDED_ON_FOR: Duration = Duration::from_secs(1);
+
+/// A lease. Dropping it gives it back in the background.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    holding: Arc<Holding>,
+    identity: Identity,
+    key: Arc<str>,
+    permit: Permit,
+    /// When it was handed on for the first time.
+    handed_on: Option<Timestamp>,
+    term: Arc<Term>,
+    end: End,
+}
+
+/// What becomes of a lease that is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It goes back, and who is next is told.
+    GoesBack,
+    /// It goes back for whoever asks first.
+    GoesBackQuietly,
+    /// Nobody knows whether Redis has admitted it, or when it will.
+    Unknown,
+    /// There is none.
+    Nothing,
+}
+
+/// Until when a lease is surely held: counted from before Redis was asked, so that Redis's own moment is no earlier.
+#[derive(Debug)]
+pub(crate) struct Term {
+    /// In microseconds.
+    ends: AtomicU64,
+    /// It has changed.
+    told: Notify,
+}
+
+/// It has ended once, and stays so.
+const LOST: u64 = 0;
+/// Redis has not been asked for it.
+const WITHOUT_END: u64 = u64::MAX;
+
+impl Term {
+    /// Whether it has surely not ended. Who is told once that it has is never told otherwise.
+    fn is_held(&self, clock: &Clock) -> bool {
+        self.left(clock).is_some()
+    }
+
+    /// How long it lasts unless it is renewed: `None` if it is lost.
+    fn left(&self, clock: &Clock) -> Option<Duration> {
+        loop {
+            let ends = self.ends.load(Ordering::Acquire);
+            if ends == LOST {
+                return None;
+            }
+            let now = clock.now().as_micros();
+            if now < ends {
+                return Some(Duration::from_micros(ends - now));
+            }
+            // Unless it is renewed this moment.
+            if self.set(ends, LOST) {
+                return None;
+            }
+        }
+    }
+
+    /// Whether Redis has not been asked for it.
+    pub(crate) fn is_without_end(&self) -> bool {
+        self.ends.load(Ordering::Acquire) == WITHOUT_END
+    }
+
+    /// Takes note of what Redis says of it, which was asked at a moment.
+    pub(crate) fn heard(&self, renewed: Renewed, ends: u64) {
+        loop {
+            let ended = self.ends.load(Ordering::Acquire);
+            let next = match (ended, renewed) {
+                (LOST, _) => return,
+                // It was Redis that had not heard of it, and had room.
+                (WITHOUT_END, Renewed::Anew) | (_, Renewed::GoesOn) => ends,
+                // Others are in its place. It goes on being renewed, so that Redis counts it when there is room.
+                (_, Renewed::Gone | Renewed::Anew) => LOST,
+            };
+            if self.set(ended, next) {
+                self.told.notify_waiters();
+                return;
+            }
+        }
+    }
+
+    fn set(&self, from: u64, to: u64) -> bool {
+        let set = self
+            .ends
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        set.is_ok()
+    }
+}
+
+impl Lease {
+    /// One for which Redis is about to be asked.
+    pub(crate) fn asked(holding: &Arc<Holding>, identity: Identity, key: &Arc<str>, permit: Permit) -> Self {
+        let now = holding.clock.now();
+        let ends = ends(now, &permit.terms);
+        Self::new(holding, identity, key, permit, (ends, End::Unknown))
+    }
+
+    /// One for which Redis cannot be asked now.
+    pub(crate) fn without_end(
+        holding: &Arc<Holding>,
+        identity: Identity,
+        key: &Arc<str>,
+        permit: Permit,
+    ) -> Self {
+        Self::new(holding, identity, key, permit, (WITHOUT_END, End::GoesBack))
+    }
+
+    fn new(
+        holding: &Arc<Holding>,
+        identity: Identity,
+        key: &Arc<str>,
+        permit: Permit,
+        (ends, end): (u64, End),
+    ) -> Self {
+        Self {
+            holding: Arc::clone(holding),
+            identity,
+            key: Arc::clone(key),
+            permit,
+            handed_on: None,
+            term: Arc::new(Term {
+                ends: AtomicU64::new(ends),
+                told: Notify::new(),
+            }),
+            end,
+        }
+    }
+
+    pub(crate) fn permit(&self) -> Permit {
+        self.permit
+    }
+
+    /// Has it renewed from now on.
+    pub(crate) fn keep(mut self) -> Self {
+        self.end = End::GoesBack;
+        let renewing = Renewing {
+            key: Arc::clone(&self.key),
+            permit: self.permit,
+            term: Arc::clone(&self.term),
+        };
+        let now = self.holding.clock.now();
+        self.holding.lock().keep(renewing, now);
+        // It may be due before what the keeper waits for.
+        self.holding.wake.notify_one();
+        keeper::keep(&self.holding);
+        self
+    }
+
+    /// It was not admitted.
+    pub(crate) fn was_refused(mut self) {
+        self.end = End::Nothing;
+    }
+
+    /// Whether it is surely held.
+    pub(crate) fn is_held(&self) -> bool {
+        keeper::keep(&self.holding);
+        self.term.is_held(&self.holding.clock)
+    }
+
+    /// Whether Redis was not asked for it.
+    pub(crate) fn is_insured(&self) -> bool {
+        self.term.is_without_end()
+    }
+
+    /// Waits until it may have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn lost(&self) {
+        let clock = &self.holding.clock;
+        loop {
+            let mut told = std::pin::pin!(self.term.told.notified());
+            told.as_mut().enable();
+            keeper::keep(&self.holding);
+            let now = clock.now();
+            let Some(left) = self.term.left(clock) else {
+                return;
+            };
+            tokio::select! {
+                biased;
+                () = told => {}
+                // An hour is as good as for ever: it is looked at again then.
+                () = clock.sleep(now, left.min(Duration::from_secs(3_600))) => {}
+            }
+        }
+    }
+
+    /// Gives it back, and waits until that is done.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it goes on in the background.
+    pub(crate) async fn leave(mut self, deadline: Duration) -> Result<(), StoreError> {
+        let holding = Arc::clone(&self.holding);
+        let permits = [self.permit];
+        let left = async {
+            holding.lock().forget(self.permit.number);
+            holding.is_not_renewing(self.permit.number).await;
+            holding.register.leave(&self.key, &permits, deadline).await
+        };
+        within(deadline, left).await?;
+        self.end = End::Nothing;
+        holding.held.tell_first(self.identity);
+        Ok(())
+    }
+}
+
+impl Carried for Lease {
+    fn pass(mut self, held: &Terms, wanted: &Terms, _: u64) -> Result<Self, Self> {
+        let clock = &self.holding.clock;
+        if held != wanted || !self.term.is_held(clock) {
+            return Err(self);
+        }
+        let now = clock.now();
+        if now.since(*self.handed_on.get_or_insert(now)) >= HANDED_ON_FOR {
+            self.end = End::GoesBackQuietly;
+            return Err(self);
+        }
+        Ok(self)
+    }
+
+    fn another(&self) -> Option<Self> {
+        None
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.end == End::Nothing {
+            return;
+        }
+        let now = self.holding.clock.now();
+        self.holding.lock().leave(Leaving {
+            key: Arc::clone(&self.key),
+            identity: self.identity,
+            permit: self.permit,
+            // Redis may be hearing of it this moment, and not later than this.
+            moot_at: ends(now, &self.permit.terms),
+            due: now.as_micros(),
+            again: self.end == End::Unknown,
+            tells: self.end != End::GoesBackQuietly,
+        });
+        self.holding.wake.notify_one();
+        keeper::keep(&self.holding);
+    }
+}
+
+/// When a lease ends that begins at a moment.
+pub(crate) fn ends(from: Timestamp, terms: &Terms) -> u64 {
+    from.as_micros().saturating_add(u64::from(terms.lease_ms) * 1_000)
+}

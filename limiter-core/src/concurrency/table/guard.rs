@@ -1,0 +1,54 @@
+//! Permits that are counted, for as long as they are.
+
+use std::sync::Arc;
+
+use crate::concurrency::table::{Carried, Holders, Terms};
+use crate::identity::Identity;
+
+/// Permits that are counted. Dropping it counts them down, or hands them on.
+#[derive(Debug)]
+pub(crate) struct Held<C: Carried> {
+    holders: Arc<Holders<C>>,
+    identity: Identity,
+    terms: Terms,
+    /// `None` only in `drop`.
+    carried: Option<C>,
+}
+
+impl<C: Carried> Held<C> {
+    pub(crate) fn new(holders: &Arc<Holders<C>>, identity: Identity, terms: Terms, carried: C) -> Self {
+        Self {
+            holders: Arc::clone(holders),
+            identity,
+            terms,
+            carried: Some(carried),
+        }
+    }
+
+    /// Counts it down, or hands it on; what travels along comes back if nobody takes it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn give_back(mut self) -> Option<C> {
+        let carried = self.carried.take()?;
+        self.holders.give_back(self.identity, &self.terms, carried)
+    }
+
+    /// What travels along.
+    #[cfg(feature = "redis")]
+    pub(crate) fn carried(&self) -> Option<&C> {
+        self.carried.as_ref()
+    }
+
+    /// Under which it is held.
+    #[cfg(feature = "redis")]
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+}
+
+impl<C: Carried> Drop for Held<C> {
+    fn drop(&mut self) {
+        if let Some(carried) = self.carried.take() {
+            drop(self.holders.give_back(self.identity, &self.terms, carried));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Somebody who waits, and the seat where what is handed on is left for him.
+
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::Notify;
+
+#[cfg(feature = "redis")]
+use crate::concurrency::table::find;
+use crate::concurrency::table::{Carried, Held, Holders, Terms};
+use crate::identity::Identity;
+use crate::support::sync::atomic::{AtomicBool, Ordering};
+use crate::support::sync::{Mutex, MutexGuard};
+
+/// Where what is handed on is left for who waits.
+#[derive(Debug)]
+pub(crate) struct Seat<C> {
+    left: Mutex<Left<C>>,
+    pub(crate) told: Notify,
+    /// There is a reason to ask the store.
+    pub(crate) asks: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Left<C> {
+    /// What is waited for; as it was then, once it was handed on.
+    wanted: Terms,
+    passed: Option<C>,
+}
+
+/// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the one after.
+#[derive(Debug)]
+pub(crate) struct Waiter<C: Carried> {
+    holders: Arc<Holders<C>>,
+    identity: Identity,
+    seat: Arc<Seat<C>>,
+}
+
+impl<C> Seat<C> {
+    pub(crate) fn new(wanted: Terms) -> Self {
+        Self {
+            left: Mutex::new(Left { wanted, passed: None }),
+            told: Notify::new(),
+            asks: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn put(&self, carried: C) {
+        self.lock().passed = Some(carried);
+        self.told.notify_one();
+    }
+
+    pub(crate) fn wanted(&self) -> Terms {
+        self.lock().wanted
+    }
+
+    /// Waits for as much under the terms of who came later. One that these never admit hears of it.
+    pub(crate) fn go_on_under(&self, later: &Terms) {
+        let mut left = self.lock();
+        left.wanted = Terms {
+            cost: left.wanted.cost,
+            ..*later
+        };
+        let never_fits = left.wanted.cost > later.max;
+        drop(left);
+        if never_fits {
+            self.ask();
+        }
+    }
+
+    pub(crate) fn ask(&self) {
+        self.asks.store(true, Ordering::Relaxed);
+        self.told.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Left<C>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Carried> Waiter<C> {
+    pub(crate) fn new(holders: &Arc<Holders<C>>, identity: Identity, seat: &Arc<Seat<C>>) -> Self {
+        Self {
+            holders: Arc::clone(holders),
+            identity,
+            seat: Arc::clone(seat),
+        }
+    }
+
+    /// Waits until something is different: permits were handed on, or he is first, or there is a reason to ask.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was handed on lies in the seat.
+    pub(crate) async fn told(&self) {
+        self.seat.told.notified().await;
+    }
+
+    /// Whether there is a reason to ask now: said once.
+    pub(crate) fn asks(&self) -> bool {
+        self.seat.asks.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether nobody came before.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_first(&self) -> bool {
+        let mut shard = self.holders.lock(self.identity);
+        let first = find(&mut shard, self.identity).and_then(|entry| entry.waiting.front());
+        first.is_some_and(|first| Arc::ptr_eq(first, &self.seat))
+    }
+
+    /// What is waited for, under the terms of who came last.
+    pub(crate) fn wanted(&self) -> Terms {
+        self.seat.wanted()
+    }
+
+    /// What was handed on.
+    pub(crate) fn passed(&self) -> Option<Held<C>> {
+        let mut left = self.seat.lock();
+        let (wanted, carried) = (left.wanted, left.passed.take()?);
+        drop(left);
+        Some(self.holders.held(self.identity, wanted, carried))
+    }
+}
+
+impl<C: Carried> Drop for Waiter<C> {
+    fn drop(&mut self) {
+        self.holders.leave_seat(self.identity, &self.seat);
+        drop(self.passed());
+    }
+}

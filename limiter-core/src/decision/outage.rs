@@ -1,0 +1,40 @@
+//! The answer when the store has none and nothing decides in its place.
+
+use crate::decision::{Decision, Marks, Origin, Parts, Rejection};
+use crate::error::StoreError;
+use crate::observe;
+use crate::policy::OnStoreFailure;
+use crate::request::Request;
+use crate::support::one_or_many::Few;
+use crate::units::Timestamp;
+
+/// The answer that the policies want. Without an insurance `Local` is an error.
+pub(crate) fn without_store(
+    request: &Request<'_>,
+    error: StoreError,
+    now: Timestamp,
+) -> Result<Decision, Rejection> {
+    observe::store_failed(error.kind());
+    let answer = request.on_store_failure();
+    tracing::debug!(
+        policy = request.limits.first().map(|limit| limit.policy.name()),
+        kind = ?error.kind(),
+        error = %error,
+        ?answer,
+        "the store gave no decision"
+    );
+    let (allowed, origin) = match answer {
+        OnStoreFailure::FailOpen => (true, Origin::FailedOpen),
+        OnStoreFailure::FailClosed => (false, Origin::FailedClosed),
+        OnStoreFailure::Error | OnStoreFailure::Local => return Err(Rejection::Unavailable(error)),
+    };
+    Ok(Decision {
+        allowed,
+        limits: Few::default(),
+        decided_at: now,
+        origin,
+        store_error: Some(Box::new(error)),
+        marks: Marks::default(),
+        parts: Parts::default(),
+    })
+}

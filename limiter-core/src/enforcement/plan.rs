@@ -1,0 +1,379 @@
+//! A call whose policies, or whose limiter, say more than a store knows: lists of keys, shadow, off, penalties. What a store is to
+//! decide is found out first; calls that say nothing of the kind never come here.
+
+use std::time::{Duration, Instant};
+
+use crate::algorithm::{Mode, Outcome, Standing};
+use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Part, Parts, Rejection};
+use crate::enforcement::KeyRule;
+use crate::error::StoreError;
+use crate::limiter::{Check, Limiter, Stay};
+use crate::observe;
+use crate::policy::{Enforcement, Policy};
+use crate::request::{Ask, Request};
+use crate::settlement::{Held, Reservation};
+pub(crate) use crate::support::one_or_many::Few;
+
+/// A call's limits, by what becomes of them.
+#[derive(Debug)]
+pub(crate) struct Sorted<'a> {
+    limiter: &'a Limiter,
+    mode: Mode,
+    /// How many limits there are.
+    asked: usize,
+    /// Decided as one, and obeyed.
+    enforced: Group<'a>,
+    /// Decided as one after these, if they allow the call, and told.
+    shadow: Group<'a>,
+    /// Whether any limit is enforced, also by a list.
+    enforces: bool,
+    /// The first policy that denies its key by a list …
+    forbidden: Option<&'a Policy>,
+    /// … and the first that would if it were not in shadow.
+    would_forbid: bool,
+    /// Whether some policy allows its key by a list.
+    listed: bool,
+    /// Policies that have no part in the decision: who excuses the call, and whether they would deny it.
+    excused: Vec<(&'a Policy, Origin, bool)>,
+}
+
+/// Limits that are decided together, and the numbers under which they were asked for.
+#[derive(Debug, Default)]
+struct Group<'a> {
+    asks: Vec<Ask<'a>>,
+    places: Vec<usize>,
+}
+
+impl<'a> Sorted<'a> {
+    pub(crate) fn new(check: Check<'a>) -> Self {
+        let (limiter, asks, mode) = check.into_parts();
+        let mut sorted = Self {
+            limiter,
+            mode,
+            asked: asks.len(),
+            enforced: Group::default(),
+            shadow: Group::default(),
+            enforces: false,
+            forbidden: None,
+            would_forbid: false,
+            listed: false,
+            excused: Vec::new(),
+        };
+        let whole = limiter.enforcement();
+        for (place, ask) in asks.into_iter().enumerate() {
+            sorted.add(place, ask, whole);
+        }
+        sorted
+    }
+
+    fn add(&mut self, place: usize, ask: Ask<'a>, whole: Enforcement) {
+        let policy = ask.policy();
+        let enforcement = policy.enforcement().max(whole);
+        if enforcement == Enforcement::Off {
+            self.excused.push((policy, Origin::Off, false));
+            return;
+        }
+        let is_enforced = enforcement == Enforcement::Enforce;
+        self.enforces |= is_enforced;
+        match KeyRule::of(policy, ask.key()) {
+            KeyRule::Denied if is_enforced => {
+                self.forbidden.get_or_insert(policy);
+            }
+            KeyRule::Denied => {
+                self.would_forbid = true;
+                self.excused.push((policy, Origin::KeyList, true));
+            }
+            KeyRule::Allowed => {
+                self.listed = true;
+                self.excused.push((policy, Origin::KeyList, false));
+            }
+            KeyRule::Unlisted => {
+                let part = if is_enforced {
+                    &mut self.enforced
+                } else {
+                    &mut self.shadow
+                };
+                part.asks.push(ask);
+                part.places.push(place);
+            }
+        }
+    }
+
+    /// The decision that all of this comes to.
+    pub(crate) async fn decide(mut self) -> Result<Decision, Rejection> {
+        let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
+        let answer = self.decide_all().await;
+        observe::answered(policies.iter().copied(), mode, &answer);
+        if answer.as_ref().is_ok_and(Decision::is_allowed) {
+            count_excused(mode, &excused);
+        }
+        answer
+    }
+
+    /// The same for a call that waits for those of its limits that are enforced.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
+    pub(crate) async fn acquire(mut self, stay: Stay<'_>) -> Result<Allowed, Rejection> {
+        let (policies, mode) = (self.policies(), self.mode);
+        let excused = std::mem::take(&mut self.excused);
+        let in_shadow = self.shadow.asks.len();
+        let answer = self.acquire_all(stay).await;
+        // Those in shadow come first in these, and are not asked where the others deny.
+        let skipped = if answer.is_ok() { 0 } else { in_shadow };
+        observe::waited(policies.iter().copied().skip(skipped), mode, &answer);
+        if answer.is_ok() {
+            count_excused(mode, &excused);
+        }
+        answer
+    }
+
+    /// Of all that is asked, or, where nothing is, the one that forbids it.
+    fn policies(&self) -> Vec<&'a Policy> {
+        let asked = self.shadow.asks.iter().chain(&self.enforced.asks);
+        asked.map(Ask::policy).chain(self.forbidden).collect()
+    }
+
+    async fn decide_all(mut self) -> Result<Decision, Rejection> {
+        if let Some(decided) = self.at_once()? {
+            return Ok(decided);
+        }
+        let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
+        let mut left = Duration::MAX;
+        let enforced = if asks.is_empty() {
+            None
+        } else {
+            let deadline = deadline(&asks);
+            let decision = self.limiter.decide_and_punish(asks, self.mode).await?;
+            if !decision.is_allowed() {
+                return Ok(decision);
+            }
+            left = deadline.saturating_sub(started.elapsed());
+            Some(decision)
+        };
+        let shadow = self.ask_shadow(left).await;
+        Ok(self.both(enforced, shadow))
+    }
+
+    async fn acquire_all(mut self, stay: Stay<'_>) -> Result<Allowed, Rejection> {
+        if let Some(decided) = self.at_once()? {
+            return decided.require();
+        }
+        let limiter = self.limiter;
+        let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
+        if asks.is_empty() {
+            let shadow = self.ask_shadow(Duration::MAX).await;
+            return self.both(None, shadow).require();
+        }
+        let asks_until = limiter.now().after(stay.asks_up_to);
+        let left = || match stay.up_to.is_zero() {
+            // It is a check.
+            true => deadline(&asks).saturating_sub(started.elapsed()),
+            false => limiter.patience(asks_until, stay.up_to),
+        };
+        let mut request = Request::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
+        request.add_blocks();
+        let mut answer = limiter.wait_uncounted(&request, stay).await;
+        if let Err(
+            Rejection::TimedOut {
+                decision: Some(denied),
+                ..
+            }
+            | Rejection::Limited(denied),
+        ) = &mut answer
+        {
+            limiter.punish(&asks, self.mode, denied, left()).await;
+        }
+        // Whoever shuts the limiter down waits for what is given back, too.
+        let _open = limiter.inner.closing.subscribe();
+        let mut grant = Held::new(Reservation::of_request(limiter, &request, answer?));
+        let shadow = self.ask_shadow(left()).await;
+        // It is taken here alone.
+        let enforced = grant.take().map(Allowed::into_decision);
+        self.both(enforced, shadow).require()
+    }
+
+    /// The decision, where no store has to be asked for it.
+    fn at_once(&self) -> Result<Option<Decision>, StoreError> {
+        let now = || self.limiter.inner.clock.now();
+        if self.enforces {
+            self.limiter.open()?;
+        }
+        if let Some(policy) = self.forbidden {
+            let denies = Standing::Told(Outcome::default());
+            return Ok(Some(Decision {
+                limits: Few::One(LimitOutcome::new(policy, denies)),
+                allowed: false,
+                ..Decision::unasked(Origin::KeyList, now())
+            }));
+        }
+        if !(self.enforced.asks.is_empty() && self.shadow.asks.is_empty()) {
+            return Ok(None);
+        }
+        let by_list = self.listed || self.would_forbid;
+        let origin = if by_list { Origin::KeyList } else { Origin::Off };
+        Ok(Some(self.mark(Decision::unasked(origin, now()))))
+    }
+
+    /// What those in shadow say, asked for so long at most.
+    async fn ask_shadow(&mut self, patience: Duration) -> Option<Decision> {
+        let asks = std::mem::take(&mut self.shadow.asks);
+        if asks.is_empty() {
+            return None;
+        }
+        Some(self.in_shadow(asks, patience).await)
+    }
+
+    /// What a decision that allows the call says with what those in shadow do.
+    fn both(self, enforced: Option<Decision>, shadow: Option<Decision>) -> Decision {
+        let parts = self.parts(enforced.as_ref(), shadow.as_ref());
+        let decision = match (enforced, shadow) {
+            (Some(enforced), Some(shadow)) => self.merge(enforced, shadow),
+            (Some(decision), None) | (None, Some(decision)) => decision,
+            (None, None) => Decision::unasked(Origin::Off, self.limiter.inner.clock.now()),
+        };
+        Decision {
+            parts,
+            ..self.mark(decision)
+        }
+    }
+
+    /// Of which limits it was charged what the decision of both says.
+    fn parts(&self, enforced: Option<&Decision>, shadow: Option<&Decision>) -> Parts {
+        let mut parts = Parts::default();
+        for place in 0..self.asked {
+            parts.set(place, Part::Absent);
+        }
+        let mut set = |part: &Group<'_>, what| part.places.iter().for_each(|place| parts.set(*place, what));
+        if enforced.is_some() {
+            set(&self.enforced, Part::AsDecided);
+        }
+        if let Some(shadow) = shadow {
+            let is_alike = enforced.is_none_or(|enforced| enforced.origin.charges_as(shadow.origin));
+            set(
+                &self.shadow,
+                match () {
+                    () if shadow.would_deny() && shadow.limits.is_empty() => Part::Absent,
+                    () if shadow.would_deny() => Part::Apart,
+                    () if is_alike => Part::AsDecided,
+                    () if shadow.limits.is_empty() => Part::Absent,
+                    () => Part::Apart,
+                },
+            );
+        }
+        parts
+    }
+
+    /// What those in shadow say; whatever it is, the call goes on.
+    async fn in_shadow(&self, asks: Vec<Ask<'a>>, patience: Duration) -> Decision {
+        let answer = match self.limiter.open() {
+            Ok(()) => self.limiter.decide_blocked(asks, self.mode, patience).await,
+            Err(closed) => Err(closed.into()),
+        };
+        let mut decision = answer.unwrap_or_else(|rejection| {
+            tracing::debug!(%rejection, "a call in shadow would be rejected");
+            let now = self.limiter.inner.clock.now();
+            let mut decision = Decision {
+                allowed: false,
+                ..Decision::unasked(self.limiter.inner.backend.origin(), now)
+            };
+            // Anything else is an invalid call, which the store is not asked about. It works, as far as is known.
+            if let Rejection::Unavailable(error) = rejection {
+                decision.origin = Origin::FailedOpen;
+                decision.store_error = Some(Box::new(error));
+            }
+            decision
+        });
+        if !decision.allowed {
+            decision.allowed = true;
+            decision.marks = decision.marks.and(Marks::WOULD_DENY);
+        }
+        // Nobody waits for it.
+        if !decision.delay().is_zero() {
+            let limits = decision.limits.into_iter();
+            decision.limits = limits.map(LimitOutcome::without_delay).collect();
+        }
+        decision
+    }
+
+    /// One decision of both, with the limits in the order in which they were asked for.
+    fn merge(&self, enforced: Decision, shadow: Decision) -> Decision {
+        let of = |part: &Group<'_>, limits: Few<LimitOutcome>| {
+            part.places.clone().into_iter().zip(limits).collect::<Vec<_>>()
+        };
+        let mut limits = of(&self.enforced, enforced.limits);
+        limits.extend(of(&self.shadow, shadow.limits));
+        limits.sort_by_key(|(place, _)| *place);
+        Decision {
+            limits: limits.into_iter().map(|(_, limit)| limit).collect(),
+            marks: enforced.marks.and(shadow.marks),
+            store_error: enforced.store_error.or(shadow.store_error),
+            ..Decision::unasked(enforced.origin, enforced.decided_at)
+        }
+    }
+
+    fn mark(&self, mut decision: Decision) -> Decision {
+        if self.would_forbid {
+            decision.marks = decision.marks.and(Marks::WOULD_DENY);
+        }
+        decision
+    }
+}
+
+/// What a question about these takes at most.
+fn deadline(asks: &[Ask<'_>]) -> Duration {
+    let deadlines = asks.iter().map(|ask| ask.policy().deadline());
+    deadlines.min().unwrap_or(Policy::DEFAULT_DEADLINE)
+}
+
+/// Of a call that was allowed.
+fn count_excused(mode: Mode, excused: &[(&Policy, Origin, bool)]) {
+    if mode == Mode::Charge {
+        for (policy, origin, would_deny) in excused {
+            observe::excused(policy, *origin, *would_deny);
+        }
+    }
+}
+
+impl Limiter {
+    /// Whether a call is charged anything where it is allowed.
+    pub(crate) fn charges(&self, ask: &Ask<'_>) -> bool {
+        let policy = ask.policy();
+        policy.enforcement().max(self.enforcement()) != Enforcement::Off
+            && KeyRule::of(policy, ask.key()) == KeyRule::Unlisted
+    }
+
+    /// The store's decision on these limits and on the blocks of their keys, waited for so long at most, and for their deadline.
+    async fn decide_blocked(
+        &self,
+        asks: impl IntoIterator<Item = Ask<'_>>,
+        mode: Mode,
+        patience: Duration,
+    ) -> Result<Decision, Rejection> {
+        let mut request = Request::new(asks, mode, self.inner.any_groups)?;
+        request.add_blocks();
+        match self.decide_now(&request) {
+            Some(answer) => answer,
+            None => self.decide(&request, request.deadline().min(patience)).await,
+        }
+    }
+
+    /// The same, after which a denial counts.
+    async fn decide_and_punish(&self, asks: Vec<Ask<'_>>, mode: Mode) -> Result<Decision, Rejection> {
+        let punishes = mode == Mode::Charge && asks.iter().any(|ask| ask.policy().punishing().is_some());
+        if !punishes {
+            return self.decide_blocked(asks, mode, Duration::MAX).await;
+        }
+        let started = Instant::now();
+        let mut decision = self
+            .decide_blocked(asks.iter().cloned(), mode, Duration::MAX)
+            .await?;
+        if !decision.is_allowed() {
+            let left = deadline(&asks).saturating_sub(started.elapsed());
+            self.punish(&asks, mode, &mut decision, left).await;
+        }
+        Ok(decision)
+    }
+}

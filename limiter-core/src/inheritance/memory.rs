@@ -1,0 +1,84 @@
+//! Limits of a policy that was another one until a moment, in proportion to which they go on.
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Change, Mode, Scaling, State, scale};
+use crate::error::StoreError;
+use crate::memory::{MemoryStore, Moment};
+use crate::policy::Algorithm;
+use crate::request::{Limit, Request, Verdict};
+pub(crate) use crate::units::Timestamp;
+
+impl MemoryStore {
+    /// Decides by the policies that are in force, on states that are converted where they lie. The moment at which that is
+    /// looked up is not after that of the decision, so none is decided by the new numbers before its time.
+    #[cold]
+    pub(crate) fn decide_inheriting(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        let now = self.clock.now();
+        let own: SmallVec<[Algorithm; 2]> = request.limits.iter().map(|limit| in_force(limit, now)).collect();
+        self.decide_as(request, request.mode, &own, |number, state, moment| {
+            if let Some(limit) = request.limits.get(number) {
+                convert(limit, state, moment);
+            }
+        })
+    }
+
+    /// Gives back or charges likewise.
+    #[cold]
+    pub(crate) fn change_inheriting(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        let algorithm = in_force(limit, self.clock.now());
+        self.convert_now(limit, &algorithm)?;
+        self.change_as(limit, &algorithm, change)
+    }
+
+    /// The same, told in the numbers of the policy before the change.
+    #[cold]
+    pub(crate) fn change_in_proportion(
+        &self,
+        limit: &Limit<'_>,
+        change: Change,
+    ) -> Result<Verdict, StoreError> {
+        let algorithm = in_force(limit, self.clock.now());
+        self.convert_now(limit, &algorithm)?;
+        if algorithm == *limit.policy.algorithm() {
+            let moment = self.moment_of(&algorithm, self.clock.now());
+            let (limit, change) = limit.in_proportion(change, |scaling| scaling.in_time_of(moment));
+            return self.change_as(&limit, &algorithm, change);
+        }
+        self.change_as(limit, &algorithm, change)
+    }
+
+    /// Before a change of what was used: what happens between the two finds the limit converted.
+    fn convert_now(&self, limit: &Limit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
+        let begin = |state: &mut State, moment| convert(limit, state, moment);
+        self.or_make_room(|| self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
+        Ok(())
+    }
+}
+
+fn in_force(limit: &Limit<'_>, now: Timestamp) -> Algorithm {
+    let before = limit
+        .policy
+        .pending(now)
+        .and_then(|scaled| scaled.in_force_at(now));
+    *before.unwrap_or(limit.policy).algorithm()
+}
+
+fn convert(limit: &Limit<'_>, state: &mut State, moment: Moment) {
+    if let Some(scaled) = limit.policy.pending(moment.decided_at) {
+        let scaling = scaled.scaling(limit.policy);
+        scale(&scaling.in_time_of(moment), state, moment.own);
+    }
+}
+
+impl Scaling<'_> {
+    /// The same in the time in which the state is kept.
+    fn in_time_of(self, moment: Moment) -> Self {
+        let decided_at = moment.decided_at.as_micros();
+        let at = match self.at.checked_sub(decided_at) {
+            Some(ahead) => moment.own.saturating_add(ahead),
+            None => moment.own.saturating_sub(decided_at.saturating_sub(self.at)),
+        };
+        Self { at, ..self }
+    }
+}

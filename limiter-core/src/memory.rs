@@ -1,0 +1,362 @@
+//! The store in this process: a sharded map from identity to state.
+//!
+//! A decision on one limit takes one lock and steps on the state where it lies. Idle keys leave by themselves: every quarter of
+//! a millisecond whichever call comes along looks at some dozens of keys and drops those that have expired, which takes it
+//! about a microsecond. The number of keys is bounded; a new key beyond the bound is answered with
+//! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full).
+
+mod change;
+mod locks;
+mod sweep;
+mod table;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::algorithm;
+use crate::algorithm::{Change, Left, Mode, Outcome, Slot, State};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::identity::Identity;
+use crate::memory::table::Table;
+use crate::policy::Algorithm;
+use crate::request::{Limit, Request, Verdict};
+use crate::store::Store;
+use crate::support::clock::Clock;
+use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::support::sync::{Brief, BriefGuard};
+use crate::units::Timestamp;
+
+const SHARDS: usize = 64;
+
+/// State in this process.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    shards: Box<[Apart<Brief<Table>>]>,
+    pub(crate) clock: Clock,
+    max_keys: usize,
+    /// How many there are, in all shards; counted before one is stored, and after one has gone.
+    keys: Box<Apart<AtomicUsize>>,
+    next_sweep_at: AtomicU64,
+    next_swept: AtomicUsize,
+    searched_at: AtomicU64,
+}
+
+/// In cache lines of its own, so that a processor which writes it disturbs nobody that reads or writes what lies beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// When a limit is decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) decided_at: Timestamp,
+    /// The same in the time in which the limit's state is kept, in microseconds: periods of the calendar go by that, and not by
+    /// what has passed since the process began.
+    pub(crate) own: u64,
+}
+
+/// The store has no room for a key, which would be charged at this moment.
+#[derive(Debug)]
+pub(crate) struct NoRoom(u64);
+
+impl MemoryStore {
+    pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Apart::default()).collect(),
+            clock,
+            max_keys,
+            keys: Box::default(),
+            next_sweep_at: AtomicU64::new(0),
+            next_swept: AtomicUsize::new(0),
+            searched_at: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn max_keys(&self) -> usize {
+        self.max_keys
+    }
+
+    /// Decides one limit at once, without a future, if it is the next step of a policy that alone has charged it. `None` has
+    /// changed nothing.
+    #[inline]
+    pub(crate) fn decide_steadily(
+        &self,
+        identity: Identity,
+        algorithm: &Algorithm,
+        cost: u64,
+        mode: Mode,
+    ) -> Option<(Timestamp, Left)> {
+        if algorithm.is_window() {
+            return None;
+        }
+        let before = self.clock.reading();
+        let mut table = self.lock(identity);
+        let decided_at = self.clock.in_order(before, table.decided_at);
+        let now = decided_at.as_micros();
+        let left = algorithm::step_steadily(algorithm, table.find(identity)?, cost, now, mode)?;
+        table.decided_at = decided_at;
+        drop(table);
+        self.sweep_some(now);
+        Some((decided_at, left))
+    }
+
+    /// Decides one limit at once, without a future, whatever its state.
+    pub(crate) fn decide_one(
+        &self,
+        identity: Identity,
+        algorithm: &Algorithm,
+        cost: u64,
+        mode: Mode,
+    ) -> Result<(Timestamp, Outcome), StoreError> {
+        self.or_make_room(|| self.one(identity, algorithm, cost, mode, |_, _| {}))
+    }
+
+    /// Decides at once, without a future.
+    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        if request.is_scaled() {
+            return self.decide_inheriting(request);
+        }
+        let own: SmallVec<[Algorithm; 2]> = request
+            .limits
+            .iter()
+            .map(|limit| *limit.policy.algorithm())
+            .collect();
+        self.decide_as(request, request.mode, &own, |_, _, _| {})
+    }
+
+    /// Decides by other algorithms than the policies' own, one for each limit. `begin` is shown each limit's state first, by
+    /// the limit's number, and may change it as of this moment; it may be shown it twice.
+    pub(crate) fn decide_as(
+        &self,
+        request: &Request<'_>,
+        mode: Mode,
+        algorithms: &[Algorithm],
+        begin: impl Fn(usize, &mut State, Moment),
+    ) -> Result<Verdict, StoreError> {
+        match (request.limits.as_slice(), algorithms) {
+            ([limit], [algorithm]) => {
+                let begin = |state: &mut State, moment| begin(0, state, moment);
+                let one = self.or_make_room(|| self.one(limit.identity, algorithm, limit.cost, mode, begin));
+                one.map(|(decided_at, outcome)| Verdict {
+                    decided_at,
+                    outcomes: smallvec![outcome],
+                })
+            }
+            _ => self.or_make_room(|| self.several(&request.limits, mode, algorithms, &begin)),
+        }
+    }
+
+    /// Steps on the state of one limit, where it lies.
+    pub(crate) fn one(
+        &self,
+        identity: Identity,
+        algorithm: &Algorithm,
+        cost: u64,
+        mode: Mode,
+        begin: impl Fn(&mut State, Moment),
+    ) -> Result<(Timestamp, Outcome), NoRoom> {
+        // Nobody waits for a lock while this one reads the clock, and no two decisions on one key see time in another order
+        // than they are made.
+        let before = self.clock.reading();
+        let mut table = self.lock(identity);
+        let decided_at = self.clock.in_order(before, table.decided_at);
+        table.decided_at = decided_at;
+        let now = decided_at.as_micros();
+        let mut absent = State::Absent;
+        let (state, is_new) = match table.find(identity) {
+            Some(state) => (state, false),
+            None => (&mut absent, true),
+        };
+        let moment = self.moment_of(algorithm, decided_at);
+        begin(state, moment);
+        let outcome = algorithm::step(algorithm, state, cost, moment.own, mode);
+        // What costs nothing stores nothing, and neither does a denial.
+        if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
+            self.reserve(1).ok_or(NoRoom(now))?;
+            table.insert(identity, absent);
+        }
+        drop(table);
+        self.sweep_some(now);
+        Ok((decided_at, told(algorithm, outcome, moment.own)))
+    }
+
+    #[inline]
+    pub(crate) fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> Moment {
+        let own = match algorithm {
+            Algorithm::FixedWindow(window) if window.is_aligned() => self.clock.calendar(),
+            _ => decided_at,
+        };
+        Moment {
+            decided_at,
+            own: own.as_micros(),
+        }
+    }
+
+    /// Takes the states of several limits out, decides them as one, and puts them back.
+    fn several(
+        &self,
+        limits: &[Limit<'_>],
+        mode: Mode,
+        algorithms: &[Algorithm],
+        begin: &impl Fn(usize, &mut State, Moment),
+    ) -> Result<Verdict, NoRoom> {
+        let before = self.clock.reading();
+        let mut locks = self.lock_all(limits);
+        let decided_at = locks.decide_at(before, &self.clock);
+        let now = decided_at.as_micros();
+
+        let mut new = 0;
+        let mut states: SmallVec<[State; 2]> = SmallVec::new();
+        let mut known: SmallVec<[bool; 2]> = SmallVec::new();
+        let moments = algorithms
+            .iter()
+            .map(|algorithm| self.moment_of(algorithm, decided_at));
+        let moments: SmallVec<[Moment; 2]> = moments.collect();
+        for (number, (limit, moment)) in limits.iter().zip(&moments).enumerate() {
+            let state = locks.table(limit.identity).find(limit.identity);
+            known.push(state.is_some());
+            new += usize::from(state.is_none() && limit.is_charged());
+            let mut state = state.map(std::mem::take).unwrap_or_default();
+            begin(number, &mut state, *moment);
+            states.push(state);
+        }
+        let mut slots: SmallVec<[Slot<'_>; 2]> = limits
+            .iter()
+            .zip(algorithms)
+            .zip(&mut states)
+            .zip(&moments)
+            .map(|(((limit, algorithm), state), moment)| Slot {
+                algorithm,
+                cost: limit.cost,
+                state,
+                blocks: limit.blocks.is_some(),
+                now: moment.own,
+            })
+            .collect();
+        let full = mode == Mode::Charge && self.reserve(new).is_none();
+        let mut outcomes = algorithm::decide(&mut slots, if full { Mode::Refuse } else { mode });
+        for (slot, outcome) in slots.iter().zip(&mut outcomes) {
+            *outcome = told(slot.algorithm, *outcome, slot.now);
+        }
+        drop(slots);
+
+        let fits = outcomes.iter().all(|outcome| outcome.fits);
+        let charged = fits && !full && mode == Mode::Charge;
+        for ((limit, state), known) in limits.iter().zip(states).zip(known) {
+            let table = locks.table(limit.identity);
+            match table.find(limit.identity) {
+                Some(place) if known => *place = state,
+                // A key without an entry gets one when it is charged.
+                _ if charged && limit.is_charged() => table.insert(limit.identity, state),
+                _ => {}
+            }
+        }
+        drop(locks);
+        if mode == Mode::Charge && !full && !charged {
+            self.release(new);
+        }
+        self.sweep_some(now);
+        if full && fits {
+            return Err(NoRoom(now));
+        }
+        Ok(Verdict { decided_at, outcomes })
+    }
+
+    /// Forgets a limit's state.
+    pub(crate) fn forget(&self, limit: &Limit<'_>) {
+        if self.lock(limit.identity).remove(limit.identity) {
+            self.release(1);
+        }
+    }
+
+    /// Makes room and decides once more, where there is none.
+    pub(crate) fn or_make_room<T>(&self, decide: impl Fn() -> Result<T, NoRoom>) -> Result<T, StoreError> {
+        let mut searched = false;
+        // A loop, so that what decides is in the code once, where it is asked for.
+        loop {
+            match decide() {
+                Ok(decided) => return Ok(decided),
+                Err(NoRoom(_)) if searched => return Err(full()),
+                Err(NoRoom(now)) => self.make_room(now),
+            }
+            searched = true;
+        }
+    }
+
+    /// Counts so many keys more, if there may be.
+    fn reserve(&self, more: usize) -> Option<()> {
+        if more == 0 {
+            return Some(());
+        }
+        let all = |keys: usize| keys.checked_add(more).filter(|keys| *keys <= self.max_keys);
+        let counted = self
+            .keys
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, all);
+        counted.ok().map(|_| ())
+    }
+
+    fn release(&self, gone: usize) {
+        self.keys.0.fetch_sub(gone, Ordering::Relaxed);
+    }
+
+    fn lock(&self, identity: Identity) -> BriefGuard<'_, Table> {
+        #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
+        self.shards[identity.shard(SHARDS)].0.lock()
+    }
+
+    #[cfg(test)]
+    fn keys(&self) -> usize {
+        let stored = self.shards.iter().map(|shard| shard.0.lock().len()).sum();
+        assert_eq!(
+            self.keys.0.load(Ordering::Relaxed),
+            stored,
+            "as many are counted as there are"
+        );
+        stored
+    }
+}
+
+/// With the moment at which what was used has left a window, which may be one of the calendar. A level's time is the decision's.
+#[inline]
+fn told(algorithm: &Algorithm, outcome: Outcome, own: u64) -> Outcome {
+    if !algorithm.is_window() {
+        return outcome;
+    }
+    Outcome {
+        whole_at: own.saturating_add(outcome.reset_after),
+        ..outcome
+    }
+}
+
+#[cold]
+fn full() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Full,
+        "the store in memory holds as many keys as it may",
+    )
+}
+
+impl Store for MemoryStore {
+    async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        self.decide_now(request)
+    }
+
+    async fn change(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        self.change_now(limit, change)
+    }
+
+    async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        request.limits.iter().for_each(|limit| self.forget(limit));
+        Ok(())
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! What is told of a limit afterwards: permits that are given back, or charged without being asked for.
+
+use smallvec::smallvec;
+
+use crate::algorithm;
+use crate::algorithm::{Change, State};
+use crate::error::StoreError;
+use crate::memory::{MemoryStore, NoRoom};
+use crate::policy::Algorithm;
+use crate::request::{Limit, Verdict};
+
+impl MemoryStore {
+    /// Gives back or charges at once, without a future.
+    pub(crate) fn change_now(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        if limit.policy.is_scaled() {
+            return self.change_inheriting(limit, change);
+        }
+        self.change_as(limit, limit.policy.algorithm(), change)
+    }
+
+    /// The same, by another algorithm than the policy's.
+    pub(crate) fn change_as(
+        &self,
+        limit: &Limit<'_>,
+        algorithm: &Algorithm,
+        change: Change,
+    ) -> Result<Verdict, StoreError> {
+        self.or_make_room(|| self.change_one(limit, algorithm, change))
+    }
+
+    fn change_one(
+        &self,
+        limit: &Limit<'_>,
+        algorithm: &Algorithm,
+        change: Change,
+    ) -> Result<Verdict, NoRoom> {
+        let before = self.clock.reading();
+        let mut table = self.lock(limit.identity);
+        let decided_at = self.clock.in_order(before, table.decided_at);
+        table.decided_at = decided_at;
+        let now = decided_at.as_micros();
+        let mut absent = State::Absent;
+        let (state, is_new) = match table.find(limit.identity) {
+            Some(state) => (state, false),
+            None => (&mut absent, true),
+        };
+        let own = self.moment_of(algorithm, decided_at).own;
+        let outcome = algorithm::change(algorithm, state, limit.cost, change, own);
+        // Nothing is given back to what is not there.
+        if is_new && !matches!(absent, State::Absent) {
+            self.reserve(1).ok_or(NoRoom(now))?;
+            table.insert(limit.identity, absent);
+        }
+        let outcomes = smallvec![outcome];
+        Ok(Verdict { decided_at, outcomes })
+    }
+}

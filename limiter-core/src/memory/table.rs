@@ -1,0 +1,219 @@
+//! One shard of the store in memory: states by identity.
+//!
+//! The states lie side by side in a vector, and a table of small numbers finds them: a hash table's room for what may come
+//! is then 5 bytes each and not a whole state's, and the vector grows by an eighth where a table doubles.
+
+use hashbrown::HashTable;
+
+use crate::algorithm::State;
+use crate::identity::Identity;
+use crate::units::Timestamp;
+
+/// States by identity.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: Vec<Entry>,
+    /// Where in `entries`, by identity.
+    index: HashTable<u32>,
+    /// How many entries the sweep has still to look at in this round, from the first on.
+    unswept: usize,
+    /// When the last decision on one of them was made.
+    pub(crate) decided_at: Timestamp,
+}
+
+/// 64 bytes.
+#[derive(Debug)]
+struct Entry {
+    identity: Identity,
+    state: State,
+}
+
+/// How far a sweep has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Swept {
+    /// How many entries it looked at.
+    pub(crate) seen: usize,
+    /// How many it let go of.
+    pub(crate) gone: usize,
+    /// Whether it has come to the end of a round.
+    pub(crate) ended: bool,
+}
+
+impl Table {
+    /// The state of an identity, where it has an entry.
+    pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut State> {
+        let at = *self.index.find(identity.hash(), is_at(&self.entries, identity))?;
+        self.entries.get_mut(index(at)).map(|entry| &mut entry.state)
+    }
+
+    /// Stores the state of an identity that has no entry.
+    pub(crate) fn insert(&mut self, identity: Identity, state: State) {
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact((self.entries.len() / 8).max(4));
+        }
+        let at = number(self.entries.len());
+        self.entries.push(Entry { identity, state });
+        let entries = &self.entries;
+        self.index
+            .insert_unique(identity.hash(), at, |at| hash(entries, *at));
+    }
+
+    /// Lets go of an identity's entry; whether there was one.
+    pub(crate) fn remove(&mut self, identity: Identity) -> bool {
+        let found = self
+            .index
+            .find(identity.hash(), is_at(&self.entries, identity))
+            .copied();
+        if let Some(at) = found {
+            self.remove_at(index(at));
+        }
+        found.is_some()
+    }
+
+    /// Looks at no more than so many entries, and lets go of those that are spent now, by the clock or by the calendar; after a
+    /// whole round also of room that is not needed any more.
+    pub(crate) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> Swept {
+        if self.unswept == 0 {
+            self.unswept = self.entries.len();
+        }
+        // From the last to the first: what takes the place of an entry that goes has been looked at already.
+        let from = self.unswept.min(self.entries.len());
+        self.unswept = from.saturating_sub(most);
+        let mut gone = 0;
+        for at in (self.unswept..from).rev() {
+            if self
+                .entries
+                .get(at)
+                .is_some_and(|entry| entry.state.is_spent_by(now, calendar))
+            {
+                self.remove_at(at);
+                gone += 1;
+            }
+        }
+        let ended = self.unswept == 0;
+        if ended {
+            self.shrink();
+        }
+        Swept {
+            seen: from - self.unswept,
+            gone,
+            ended,
+        }
+    }
+
+    fn remove_at(&mut self, at: usize) {
+        if at >= self.entries.len() {
+            return;
+        }
+        let Entry { identity, .. } = self.entries.swap_remove(at);
+        let slot = self.index.find_entry(identity.hash(), |&slot| slot == number(at));
+        if let Ok(slot) = slot {
+            slot.remove();
+        }
+        // The last entry has taken its place.
+        if let Some(moved) = self.entries.get(at) {
+            let last = number(self.entries.len());
+            let slot = self.index.find_mut(moved.identity.hash(), |&slot| slot == last);
+            if let Some(slot) = slot {
+                *slot = number(at);
+            }
+        }
+    }
+
+    fn shrink(&mut self) {
+        let (len, capacity) = (self.entries.len(), self.entries.capacity());
+        if capacity > 64 && capacity / 4 > len {
+            self.entries.shrink_to(len * 2);
+            let entries = &self.entries;
+            self.index.shrink_to(len * 2, |at| hash(entries, *at));
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+fn is_at(entries: &[Entry], identity: Identity) -> impl Fn(&u32) -> bool {
+    move |at| {
+        entries
+            .get(index(*at))
+            .is_some_and(|entry| entry.identity == identity)
+    }
+}
+
+fn hash(entries: &[Entry], at: u32) -> u64 {
+    entries.get(index(at)).map_or(0, |entry| entry.identity.hash())
+}
+
+fn index(at: u32) -> usize {
+    at as usize
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "2^32 entries of one shard would take 256 GiB"
+)]
+fn number(at: usize) -> u32 {
+    at as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::algorithm::{Mode, step};
+    use crate::identity::Prefix;
+    use crate::memory::table::*;
+    use crate::policy::Policy;
+
+    #[test]
+    fn every_entry_is_found_while_others_come_and_go() {
+        let policy = Policy::token_bucket("p").capacity(9).rate(1).build();
+        let policy = policy.expect("valid");
+        let charged = |cost: u64| {
+            let mut state = State::Absent;
+            step(policy.algorithm(), &mut state, cost * 1_000, 1, Mode::Charge);
+            state
+        };
+        let left = |state: &mut State| step(policy.algorithm(), state, 0, 1, Mode::Peek).remaining;
+        let prefix = Prefix::new("tb", "p");
+        let identity = |key: u64| prefix.identity(None, &key.to_string());
+
+        let (mut table, mut model) = (Table::default(), BTreeMap::new());
+        let mut random = fastrand::Rng::with_seed(11);
+        for now in 0..20_000 {
+            let (key, cost) = (random.u64(..300), random.u64(1..9));
+            match random.u32(..10) {
+                0 => assert_eq!(table.remove(identity(key)), model.remove(&key).is_some()),
+                // Nothing is spent at this time.
+                1 => assert_eq!(table.sweep(1, 1, random.usize(..20)).gone, 0),
+                2 if now % 500 == 0 => {
+                    // All are, ten seconds later.
+                    let swept = table.sweep(10_000_001, 1, usize::MAX);
+                    let rest = table.sweep(10_000_001, 1, usize::MAX);
+                    assert_eq!((swept.gone + rest.gone, rest.ended), (model.len(), true));
+                    model.clear();
+                }
+                _ => {
+                    if table.find(identity(key)).is_none() {
+                        table.insert(identity(key), charged(cost));
+                        model.insert(key, 9_000 - cost * 1_000);
+                    }
+                }
+            }
+            assert_eq!(table.len(), model.len());
+            let found = table.find(identity(key)).map(left);
+            assert_eq!(found, model.get(&key).copied(), "{key}");
+        }
+        for (key, remaining) in model {
+            assert_eq!(table.find(identity(key)).map(left), Some(remaining), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_entry_takes_one_cache_line() {
+        assert_eq!(size_of::<Entry>(), 64);
+    }
+}

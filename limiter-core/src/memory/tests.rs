@@ -1,0 +1,189 @@
+//! Keys come and go.
+
+use std::time::Duration;
+
+use crate::memory::*;
+use crate::policy::Policy;
+use crate::request::Ask;
+use crate::support::clock::ManualClock;
+
+fn ask<'a>(policy: &'a Policy, key: &'a str) -> Request<'a> {
+    Request::new([Ask::new(policy, key)], Mode::Charge, false).expect("a valid request")
+}
+
+#[test]
+fn idle_keys_leave_by_themselves() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
+    let policy = Policy::token_bucket("p")
+        .capacity(5)
+        .rate(5)
+        .build()
+        .expect("valid");
+    for key in 0..10_000 {
+        store
+            .decide_now(&ask(&policy, &key.to_string()))
+            .expect("decided");
+    }
+    assert_eq!(store.keys(), 10_000);
+    for _ in 0..SHARDS * 4 {
+        clock.advance(Duration::from_millis(100));
+        store.decide_now(&ask(&policy, "busy")).expect("decided");
+    }
+    assert_eq!(store.keys(), 1);
+}
+
+#[test]
+fn a_full_store_answers_a_new_key_with_full_and_serves_the_others() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new(Clock::Manual(clock.clone()), 640);
+    let policy = Policy::token_bucket("p")
+        .capacity(5)
+        .rate(5)
+        .build()
+        .expect("valid");
+    let refused = (0..10_000)
+        .filter(|key| {
+            let answer = store.decide_now(&ask(&policy, &key.to_string()));
+            answer.is_err_and(|error| error.kind() == StoreErrorKind::Full)
+        })
+        .count();
+    assert_eq!((store.keys(), refused), (640, 10_000 - 640));
+    assert!(store.decide_now(&ask(&policy, "0")).is_ok());
+    clock.advance(Duration::from_secs(1));
+    assert!(store.decide_now(&ask(&policy, "new")).is_ok());
+}
+
+#[test]
+fn a_full_store_has_room_as_soon_as_one_key_of_whatever_shard_is_idle() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new(Clock::Manual(clock.clone()), 1);
+    let policy = Policy::token_bucket("p")
+        .capacity(1)
+        .rate(1)
+        .build()
+        .expect("valid");
+    for key in 0..100 {
+        let (key, other) = (key.to_string(), format!("other than {key}"));
+        assert!(store.decide_now(&ask(&policy, &key)).is_ok(), "{key}");
+        assert!(store.decide_now(&ask(&policy, &other)).is_err(), "{other}");
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(store.keys(), 1, "{key}");
+    }
+}
+
+#[test]
+fn several_limits_find_room_for_all_of_them_or_store_nothing() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new(Clock::Manual(clock.clone()), 3);
+    let [one, other] = ["one", "other"].map(|name| {
+        let policy = Policy::token_bucket(name).capacity(1).rate(1);
+        policy.build().expect("valid")
+    });
+    let both = |key| Request::new([Ask::new(&one, key), Ask::new(&other, key)], Mode::Charge, false);
+    let both = |key| store.decide_now(&both(key).expect("a valid request"));
+    assert!(both("ann").is_ok());
+    assert!(
+        both("bob").is_err(),
+        "there is room for one more key, not for two"
+    );
+    assert_eq!(store.keys(), 2);
+    let denied = both("ann").expect("decided");
+    assert!(denied.outcomes.iter().all(|outcome| !outcome.fits));
+    clock.advance(Duration::from_secs(1));
+    assert!(both("bob").is_ok());
+}
+
+const HOUR: u64 = 3_600_000_000;
+const SIGNED_HOUR: i64 = 3_600_000_000;
+
+/// A bucket that goes by what has passed stands beside it in the same decision.
+#[test]
+fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
+    let day = Policy::fixed_window("day").limit(1).window("1d");
+    let day = day.aligned("utc").build().expect("valid");
+    let bucket = Policy::token_bucket("b")
+        .capacity(9)
+        .rate("1/h")
+        .build()
+        .expect("valid");
+    for alone in [true, false] {
+        let asks = || {
+            let [day, bucket] = [&day, &bucket].map(|policy| Ask::new(policy, "k"));
+            let asks = if alone { vec![day] } else { vec![bucket, day] };
+            Request::new(asks, Mode::Charge, false).expect("a valid request")
+        };
+        // At noon.
+        let noon = Timestamp::from_micros(24 * HOUR * 20_000 + 12 * HOUR);
+        let clock = ManualClock::starting_at(noon);
+        let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
+        let fits = || {
+            let verdict = store.decide_now(&asks()).expect("decided");
+            assert_eq!(verdict.decided_at, clock.now(), "whatever is decided");
+            verdict.outcomes.iter().all(|outcome| outcome.fits)
+        };
+        assert!(fits() && !fits());
+        // Suspended for fourteen hours, of which the process knows nothing.
+        clock.set_calendar_ahead(14 * SIGNED_HOUR);
+        assert!(fits() && !fits(), "it is two o'clock of the next day");
+        // Set back by four hours: nothing is minted, and it lasts no longer than that day.
+        clock.set_calendar_ahead(10 * SIGNED_HOUR);
+        assert!(!fits());
+        clock.advance(Duration::from_micros(26 * HOUR));
+        assert!(fits() && !fits());
+        // By what has passed it is midnight, and nothing of the calendar's day is forgotten before that is over.
+        clock.set(noon.after(Duration::from_micros(240 * HOUR)));
+        clock.set_calendar_ahead(-10 * SIGNED_HOUR);
+        assert!(fits() && !fits());
+        clock.advance(Duration::from_micros(12 * HOUR));
+        for _ in 0..2 * SHARDS {
+            clock.advance(Duration::from_millis(1));
+            assert!(!fits());
+        }
+        clock.advance(Duration::from_micros(10 * HOUR));
+        assert!(fits() && !fits());
+    }
+}
+
+/// Whatever the calendar says, for the one kind; whatever has passed, for the other.
+#[test]
+fn idle_keys_leave_by_the_clock_that_their_time_goes_by() {
+    let [day, first_use] = ["day", "first use"].map(|name| Policy::fixed_window(name).limit(9).window("1d"));
+    let (day, first_use) = (day.aligned("utc").build(), first_use.build());
+    let bucket = Policy::token_bucket("b").capacity(5).rate(5).build();
+    let [day, first_use, bucket] = [day, first_use, bucket].map(|policy| policy.expect("valid"));
+    let noon = Timestamp::from_micros(24 * HOUR * 20_000 + 12 * HOUR);
+    let clock = ManualClock::starting_at(noon);
+    let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
+    let charge = |policy, key: &str| store.decide_now(&ask(policy, key)).expect("decided");
+    let keys_after_a_round = || {
+        for _ in 0..SHARDS * 4 {
+            clock.advance(Duration::from_millis(1));
+            charge(&bucket, "busy");
+        }
+        store.keys()
+    };
+    for key in 0..100 {
+        for policy in [&day, &first_use, &bucket] {
+            charge(policy, &key.to_string());
+        }
+    }
+    // Set back by a year, as the battery runs out.
+    clock.set_calendar_ahead(-365 * 24 * SIGNED_HOUR);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(keys_after_a_round(), 201, "the buckets are full");
+    clock.advance(Duration::from_micros(24 * HOUR));
+    assert_eq!(keys_after_a_round(), 101, "a day has passed");
+    // Set right, and further: the day is over.
+    clock.set_calendar_ahead(12 * SIGNED_HOUR);
+    assert_eq!(keys_after_a_round(), 1);
+
+    charge(&first_use, "k");
+    charge(&day, "k");
+    clock.set_calendar_ahead(40 * SIGNED_HOUR);
+    assert_eq!(
+        keys_after_a_round(),
+        2,
+        "by what has passed its period has just begun"
+    );
+}

@@ -1,0 +1,111 @@
+//! What is told of Redis and the way there.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use metrics::{Gauge, Histogram, Key, Label, Recorder};
+
+use crate::decision::Origin;
+use crate::observe::names::describe_histogram;
+use crate::observe::recorded::{Late, METADATA, ORIGINS, describe_gauge, gauge, names, origin_label};
+
+/// Records how long a decision took for which Redis was asked, whoever made it in the end.
+pub(crate) fn asked(started: Instant, origin: Option<Origin>) {
+    static SECONDS: [Late<Histogram>; ORIGINS] = [const { Late::new() }; _];
+    let (place, label) = origin_label(origin);
+    let histogram = SECONDS.get(place).and_then(|late| {
+        late.get(|recorder| {
+            let labels = vec![Label::from_static_parts("origin", label)];
+            histogram(recorder, Key::from_parts(names::SECONDS, labels), names::SECONDS)
+        })
+    });
+    if let Some(histogram) = histogram {
+        histogram.record(started.elapsed());
+    }
+}
+
+/// Records that so many questions go to Redis in one command.
+pub(crate) fn batch(questions: usize) {
+    static QUESTIONS: Late<Histogram> = Late::new();
+    let key = || Key::from_static_name(names::BATCH_REQUESTS);
+    if let Some(histogram) = QUESTIONS.get(|recorder| histogram(recorder, key(), names::BATCH_REQUESTS)) {
+        histogram.record(u32::try_from(questions).unwrap_or(u32::MAX));
+    }
+}
+
+fn histogram(recorder: &dyn Recorder, key: Key, name: &'static str) -> Histogram {
+    describe_histogram(recorder, name);
+    recorder.register_histogram(&key, &METADATA)
+}
+
+/// Says how many replicas share the limits.
+pub(crate) fn replicas(count: u32) {
+    static REPLICAS: Late<Gauge> = Late::new();
+    if let Some(gauge) = REPLICAS.get(|recorder| gauge(recorder, names::REPLICAS)) {
+        gauge.set(count);
+    }
+}
+
+/// How a breaker stands, as the gauge tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum BreakerState {
+    Closed = 0,
+    HalfOpen = 1,
+    Open = 2,
+}
+
+/// Shows how the breaker of one node stands.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    node: Box<str>,
+    /// As a number, for when there was no recorder yet.
+    state: AtomicU8,
+    gauge: Late<Gauge>,
+}
+
+impl Breaker {
+    pub(crate) fn new(node: &impl fmt::Display) -> Self {
+        Self {
+            node: node.to_string().into(),
+            state: AtomicU8::new(BreakerState::Closed as u8),
+            gauge: Late::new(),
+        }
+    }
+
+    /// Shows a change. To be called in the order of the changes.
+    pub(crate) fn is(&self, state: BreakerState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+        self.show();
+    }
+
+    /// Shows what it is, if that could not be shown yet. To be called now and then.
+    #[inline]
+    pub(crate) fn keep_shown(&self) {
+        if !self.gauge.is_made() {
+            self.show();
+        }
+    }
+
+    #[cold]
+    fn show(&self) {
+        let made = |recorder: &dyn Recorder| {
+            describe_gauge(recorder, names::BREAKER_STATE);
+            let labels = vec![Label::new("node", self.node.to_string())];
+            recorder.register_gauge(&Key::from_parts(names::BREAKER_STATE, labels), &METADATA)
+        };
+        if let Some(gauge) = self.gauge.get(made) {
+            gauge.set(self.state.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// A node that is not asked any more, such as one that has left its cluster, is nobody's trouble.
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        if self.gauge.is_made() && self.state.load(Ordering::Relaxed) != BreakerState::Closed as u8 {
+            self.is(BreakerState::Closed);
+        }
+    }
+}

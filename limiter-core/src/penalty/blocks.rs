@@ -1,0 +1,136 @@
+//! What a penalty asks of a store, beside its limit: whether the key is blocked, with each decision; and, for a denial, to count
+//! it and to block.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::algorithm::{Mode, Outcome};
+use crate::decision::Marks;
+use crate::key::Key;
+use crate::policy::{Policy, Punishing};
+use crate::request::{Limit, Request, Verdict, identity};
+
+/// What a block costs: all that the funnel holds.
+const WHOLE: u64 = 1_000;
+
+impl<'a> Request<'a> {
+    /// Asks as well whether the keys are blocked by the penalties of their policies. A cost of nothing is allowed even then.
+    pub(crate) fn add_blocks(&mut self) {
+        for number in 0..self.limits.len() {
+            if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0)
+                && let Some(punishing) = limit.policy.punishing()
+            {
+                let block = Limit {
+                    blocks: Some(number),
+                    ..beside(&punishing.block, limit.key.clone(), WHOLE)
+                };
+                self.limits.push(block);
+            }
+        }
+    }
+
+    /// Is about the blocks of its keys and the counts of their denials as well, so that these are forgotten with it.
+    pub(crate) fn add_penalties(&mut self) {
+        for number in 0..self.limits.len() {
+            if let Some(limit) = self.limits.get(number)
+                && let Some(punishing) = limit.policy.punishing()
+            {
+                let key = limit.key.clone();
+                let count = beside(&punishing.counter, key.clone(), 0);
+                self.limits.push(count);
+                self.limits.push(beside(&punishing.block, key, 0));
+            }
+        }
+    }
+
+    /// Asks whether a key is blocked, and of nothing else.
+    pub(crate) fn of_block(punishing: &'a Punishing, key: Key<'a>) -> Self {
+        alone(beside(&punishing.block, key.bounded(), WHOLE), Mode::Peek)
+    }
+
+    /// Counts so many denials of a key.
+    pub(crate) fn counting(punishing: &'a Punishing, key: &'a Key<'_>, denials: u64) -> Self {
+        let most = u64::from(punishing.penalty.denials());
+        let count = beside(&punishing.counter, Key::from(key), denials.min(most));
+        alone(count, Mode::Charge)
+    }
+
+    /// Blocks a key.
+    pub(crate) fn blocking(punishing: &'a Punishing, key: &'a Key<'_>) -> Self {
+        alone(beside(&punishing.block, Key::from(key), WHOLE), Mode::Charge)
+    }
+}
+
+impl Verdict {
+    /// How many denials more may come before the key is to be blocked, where these were counted.
+    pub(crate) fn denials_left(&self) -> u64 {
+        match self.outcomes.first() {
+            Some(outcome) if outcome.fits => outcome.remaining,
+            _ => 0,
+        }
+    }
+
+    /// For how many microseconds a key is blocked that was to be blocked now.
+    pub(crate) fn blocked_for(&self) -> u64 {
+        self.outcomes.first().map_or(0, |outcome| {
+            if outcome.fits {
+                outcome.reset_after
+            } else {
+                // It was already.
+                outcome.retry_after
+            }
+        })
+    }
+}
+
+impl Outcome {
+    /// The same where the key is blocked for so many microseconds.
+    pub(crate) fn blocked_for(self, micros: u64) -> Self {
+        Self {
+            fits: false,
+            remaining: 0,
+            // None where the limit itself has room.
+            retry_after: self.retry_after.max(micros),
+            reset_after: self.reset_after.max(micros),
+            next_after: self.next_after.max(micros),
+            expires_after: self.expires_after.max(micros),
+            delay: 0,
+            ..self
+        }
+    }
+}
+
+/// Has the outcomes of blocks be those of the limits that they block, and says whether there is one.
+pub(crate) fn fold(limits: &[Limit<'_>], outcomes: &mut SmallVec<[Outcome; 1]>) -> Marks {
+    let Some(asked) = limits.iter().position(|limit| limit.blocks.is_some()) else {
+        return Marks::default();
+    };
+    let mut marks = Marks::default();
+    for (limit, block) in limits.iter().zip(outcomes.clone()) {
+        if let Some(number) = limit.blocks
+            && !block.fits
+            && let Some(outcome) = outcomes.get_mut(number)
+        {
+            *outcome = outcome.blocked_for(block.retry_after);
+            marks = Marks::BLOCKED;
+        }
+    }
+    // The blocks come last.
+    outcomes.truncate(asked);
+    marks
+}
+
+fn alone(limit: Limit<'_>, mode: Mode) -> Request<'_> {
+    let limits = smallvec![limit];
+    Request { limits, mode }
+}
+
+/// A limit that a penalty keeps under a key that is bounded.
+fn beside<'a>(policy: &'a Policy, key: Key<'a>, cost: u64) -> Limit<'a> {
+    Limit {
+        identity: identity(policy, &key),
+        policy,
+        key,
+        cost,
+        blocks: None,
+    }
+}

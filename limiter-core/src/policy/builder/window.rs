@@ -1,0 +1,94 @@
+//! Lengths of time, as builders read them.
+
+use std::time::Duration;
+
+use crate::error::ConfigError;
+use crate::policy::builder::PolicyBuilder;
+use crate::units::{micros_ceil, parse_duration};
+
+/// A length of time, as [`PolicyBuilder::window`] and [`PolicyBuilder::lease`] read it from a [`Duration`] or from text.
+/// `"week"` is seven days; `"month"` is a month of the calendar, of which only a fixed window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window(pub(super) Length);
+
+impl Window {
+    /// The length, unless that depends on the calendar.
+    pub(crate) fn span(self, what: &'static str) -> Result<Duration, ConfigError> {
+        match self.0 {
+            Length::Of(length) => Ok(length),
+            Length::Month => {
+                let expected = "a length such as `30d`: only a fixed window can be a month of the calendar";
+                Err(ConfigError::invalid(what, "month", expected))
+            }
+        }
+    }
+}
+
+impl From<Duration> for Window {
+    fn from(length: Duration) -> Self {
+        Self(Length::Of(length))
+    }
+}
+
+impl TryFrom<&str> for Window {
+    type Error = ConfigError;
+
+    fn try_from(text: &str) -> Result<Self, ConfigError> {
+        Ok(Self(match text.trim() {
+            "month" => Length::Month,
+            "week" => Length::Of(Duration::from_secs(7 * 86_400)),
+            text => Length::Of(parse_duration(text).map_err(or_of_the_calendar)?),
+        }))
+    }
+}
+
+/// What else a length may be.
+fn or_of_the_calendar(error: ConfigError) -> ConfigError {
+    match error {
+        ConfigError::Invalid {
+            what,
+            value,
+            expected,
+        } => ConfigError::Invalid {
+            what,
+            value,
+            expected: format!("{expected}, or `week`, or (of a fixed window) `month`"),
+        },
+        other => other,
+    }
+}
+
+/// How long a window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    Of(Duration),
+    Month,
+}
+
+impl<S> PolicyBuilder<S> {
+    /// Keeps a length that does not depend on the calendar, or the first mistake.
+    pub(super) fn length(
+        &mut self,
+        what: &'static str,
+        length: impl TryInto<Window, Error: Into<ConfigError>>,
+    ) -> Option<Duration> {
+        let length: Window = self.parse(length)?;
+        let span = length.span(what);
+        span.map_err(|error| self.mistake.get_or_insert(error).clone())
+            .ok()
+    }
+}
+
+/// A window that the exact arithmetic holds, in microseconds.
+pub(super) fn whole_micros(window: Duration, most: u64, text: &str) -> Result<u64, ConfigError> {
+    let micros = micros_ceil(window);
+    if micros == 0 || micros > most || !window.as_nanos().is_multiple_of(1_000) {
+        let expected = format!("whole microseconds, more than zero and at most {text}");
+        return Err(ConfigError::invalid(
+            "window",
+            format_args!("{window:?}"),
+            expected,
+        ));
+    }
+    Ok(micros)
+}

@@ -1,0 +1,396 @@
+//! The store in Redis: one script decides, at the server's time, on whichever node owns the slot.
+
+pub(crate) mod backend;
+pub(crate) mod call_deadline;
+pub(crate) mod client;
+pub(crate) mod compare_and_set;
+pub(crate) mod deny_cache;
+pub(crate) mod dispatch;
+pub(crate) mod error_mapping;
+mod eviction;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
+pub(crate) mod heartbeat;
+pub(crate) mod local_fallback;
+pub(crate) mod outage_log;
+pub(crate) mod preflight;
+#[cfg(feature = "registry")]
+pub(crate) mod registry_store;
+pub(crate) mod replicas;
+pub(crate) mod script;
+mod secret_url;
+pub(crate) mod token_lease;
+pub(crate) mod topology;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bb8_redis::RedisConnectionManager;
+use bb8_redis::bb8::Pool;
+
+use crate::algorithm::Change;
+use crate::error::{ConfigError, StoreError};
+use crate::key::Namespace;
+use crate::redis::call_deadline::Wait;
+use crate::redis::client::connection::Dialer;
+use crate::redis::client::endpoint::Endpoint;
+use crate::redis::client::node::Node;
+pub(crate) use crate::redis::client::node::NodeSettings;
+pub(crate) use crate::redis::client::tls::Certificates;
+use crate::redis::dispatch::Part;
+use crate::redis::dispatch::operation::{Decision, Errand};
+use crate::redis::eviction::Eviction;
+pub(crate) use crate::redis::heartbeat::Heart;
+#[cfg(feature = "registry")]
+pub(crate) use crate::redis::registry_store::{Published, Shelf, Stored};
+use crate::redis::script::input::{Draft, Operation};
+pub(crate) use crate::redis::secret_url::SecretUrl;
+pub(crate) use crate::redis::token_lease::account::{Account, Lender, Lending};
+use crate::redis::topology::cluster::Cluster;
+use crate::redis::topology::sentinel::Sentinel;
+use crate::request::{Limit, Request, Verdict};
+use crate::store::Store;
+use crate::support::clock::Clock;
+
+/// Where Redis is.
+#[derive(Clone)]
+pub(crate) enum Topology {
+    /// One server.
+    Standalone(SecretUrl),
+    /// Nodes of a cluster, through which the others are found.
+    Cluster(Vec<SecretUrl>),
+    /// The primary that these sentinels monitor; its name replaces the host in its URL.
+    Sentinel {
+        sentinels: Vec<SecretUrl>,
+        primary: SecretUrl,
+    },
+    /// A pool of the application's, whose manager dials for us.
+    Pool(Pool<RedisConnectionManager>),
+}
+
+/// Without the manager of a pool, which knows the credentials.
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standalone(url) => f.debug_tuple("Standalone").field(url).finish(),
+            Self::Cluster(urls) => f.debug_tuple("Cluster").field(urls).finish(),
+            Self::Sentinel { sentinels, primary } => f
+                .debug_struct("Sentinel")
+                .field("sentinels", sentinels)
+                .field("primary", primary)
+                .finish(),
+            Self::Pool(_) => f.write_str("Pool(..)"),
+        }
+    }
+}
+
+/// Where Redis is, and how it is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Deployment {
+    pub(crate) topology: Topology,
+    pub(crate) certificates: Certificates,
+    pub(crate) node: NodeSettings,
+}
+
+impl Deployment {
+    /// Certificates that nobody would look at are a mistake.
+    fn check(&self) -> Result<(), ConfigError> {
+        let urls: Vec<&SecretUrl> = match &self.topology {
+            Topology::Standalone(url) => vec![url],
+            Topology::Cluster(urls) => urls.iter().collect(),
+            Topology::Sentinel { sentinels, primary } => [primary].into_iter().chain(sentinels).collect(),
+            Topology::Pool(_) => Vec::new(),
+        };
+        if !self.certificates.are_given()
+            || urls
+                .iter()
+                .any(|url| crate::redis::client::endpoint::wants_tls(url))
+        {
+            return Ok(());
+        }
+        match urls.first() {
+            Some(url) => Err(url.invalid("rediss://, since a certificate is given")),
+            // No URL of a cluster is a mistake of its own.
+            None if !matches!(self.topology, Topology::Pool(_)) => Ok(()),
+            None => Err(ConfigError::invalid(
+                "certificate",
+                "given besides a pool",
+                "one that the pool's manager brings along",
+            )),
+        }
+    }
+}
+
+/// How long preparing a node may take; the handle's own bound covers all of them.
+const READY_WITHIN: Duration = Duration::from_secs(5);
+
+/// State in Redis.
+#[derive(Debug)]
+pub(crate) struct RedisStore {
+    route: Route,
+    eviction: Eviction,
+    namespace: Namespace,
+    clock: Clock,
+}
+
+/// Which server decides. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    Standalone(Node),
+    Cluster(Cluster),
+}
+
+impl Route {
+    pub(crate) async fn run<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
+        match self {
+            Self::Standalone(node) => Ok(errand.run(node, Part::default()).await?),
+            Self::Cluster(cluster) => cluster.run(errand).await,
+        }
+    }
+}
+
+impl RedisStore {
+    pub(crate) fn new(
+        deployment: Deployment,
+        namespace: Namespace,
+        clock: Clock,
+    ) -> Result<Self, ConfigError> {
+        deployment.check()?;
+        let (certificates, settings) = (&deployment.certificates, deployment.node);
+        let server = |dialer| Route::Standalone(Node::new(dialer, settings, clock.clone()));
+        let route = match deployment.topology {
+            Topology::Standalone(url) => server(Dialer::To(Endpoint::parse(&url, certificates)?)),
+            Topology::Sentinel { sentinels, primary } => {
+                let sentinel = Sentinel::new(&sentinels, &primary, certificates)?;
+                server(Dialer::Primary(Arc::new(sentinel)))
+            }
+            Topology::Pool(pool) => server(Dialer::Through(pool)),
+            Topology::Cluster(urls) => Route::Cluster(Cluster::new(
+                crate::redis::topology::seed_nodes::parse(&urls, certificates)?,
+                settings,
+                clock.clone(),
+            )?),
+        };
+        Ok(Self {
+            route,
+            eviction: Eviction::default(),
+            namespace,
+            clock,
+        })
+    }
+
+    /// By which this replica is counted among those of its namespace.
+    pub(crate) fn heart(&self) -> Heart {
+        Heart::new(
+            self.route.clone(),
+            self.clock.clone(),
+            self.namespace.replicas_key(),
+        )
+    }
+
+    /// Where the book of the namespace is.
+    #[cfg(feature = "registry")]
+    pub(crate) fn shelf(&self) -> Shelf {
+        Shelf::new(self.route.clone(), self.clock.clone(), self.namespace.book_key())
+    }
+
+    /// From which this replica borrows.
+    pub(crate) fn lender(&self) -> Lender {
+        let namespace = self.namespace.clone();
+        Lender::new(self.route.clone(), self.clock.clone(), namespace)
+    }
+
+    /// The name of the key that holds a limit's state.
+    pub(crate) fn redis_key(&self, limit: &Limit<'_>) -> String {
+        crate::redis::token_lease::account::key(limit, &self.namespace)
+    }
+
+    /// By which this replica holds permits.
+    pub(crate) fn register(&self) -> crate::concurrency::redis_store::Register {
+        let namespace = self.namespace.clone();
+        crate::concurrency::redis_store::Register::new(self.route.clone(), self.clock.clone(), namespace)
+    }
+
+    /// Decides a request for somebody who has waited since `started`.
+    pub(crate) async fn decide_since(
+        &self,
+        started: Instant,
+        request: &Request<'_>,
+    ) -> Result<Verdict, StoreError> {
+        self.answer(request, request.mode.into(), started).await
+    }
+
+    /// Has one request answered by the script, on the node that owns its slot.
+    async fn answer(
+        &self,
+        request: &Request<'_>,
+        operation: Operation,
+        started: Instant,
+    ) -> Result<Verdict, StoreError> {
+        let decision = Decision {
+            question: Draft::new(request, operation, &self.namespace),
+            wait: Wait::since(started, request.deadline()),
+        };
+        self.route.run(&decision).await
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+        self.decide_since(Instant::now(), request).await
+    }
+
+    async fn change(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        let injected = self.clock.injected();
+        let key = crate::redis::token_lease::account::key(limit, &self.namespace);
+        let call =
+            crate::redis::token_lease::account::change(limit, change, key, injected, limit.policy.deadline());
+        crate::redis::token_lease::account::changed(&self.route.run(&call).await?, limit, change)
+    }
+
+    async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        let reset = self.answer(request, Operation::Reset, Instant::now());
+        reset.await.map(|_| ())
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        let scripts = [
+            crate::redis::script::wire::call(&[], None, READY_WITHIN),
+            crate::redis::token_lease::account::nothing(READY_WITHIN),
+            crate::concurrency::redis_store::nothing(READY_WITHIN),
+        ];
+        let nodes = match &self.route {
+            Route::Standalone(node) => vec![node.clone()],
+            Route::Cluster(cluster) => cluster.primaries().await?,
+        };
+        for node in nodes {
+            for nothing in &scripts {
+                node.prepare(nothing).await?;
+            }
+            self.eviction.look(&node).await;
+        }
+        crate::redis::preflight::try_out(&self.route, &self.namespace, &self.clock).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_testing::RedisServer;
+
+    use crate::algorithm::Mode;
+    use crate::error::StoreErrorKind;
+    use crate::policy::Policy;
+    use crate::redis::script::input::Question;
+    use crate::redis::*;
+    use crate::request::Ask;
+    use crate::units::Timestamp;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+    fn request<'a>(asks: impl IntoIterator<Item = Ask<'a>>) -> Request<'a> {
+        Request::new(asks, Mode::Charge, true).unwrap()
+    }
+
+    /// Runs several decisions in one call of the script, each on the keys that its limits' policies name.
+    async fn run(server: &RedisServer, requests: &[&Request<'_>]) -> Vec<Result<Verdict, StoreError>> {
+        let node = crate::redis::client::node::tests::node_of(server);
+        let namespace = Namespace::new("", "");
+        let questions = requests.iter().map(|request| {
+            let mut question = Question::new(request, Operation::Check, &namespace);
+            let names = request.limits.iter().map(|limit| limit.policy.name().to_owned());
+            question.keys = names.collect();
+            question
+        });
+        let questions: Vec<_> = questions.collect();
+        let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
+        let call = crate::redis::script::wire::call(&items, Some(NOW), Duration::from_secs(5));
+        let verdicts =
+            crate::redis::script::reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items)
+                .unwrap();
+        verdicts.into_iter().flatten().collect()
+    }
+
+    #[tokio::test]
+    async fn a_bad_key_fails_its_own_decision_and_no_other_of_the_batch() {
+        let server = RedisServer::start();
+        let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
+        let window = |name: &str| {
+            Policy::sliding_window(name)
+                .limit(5)
+                .window("1m")
+                .build()
+                .unwrap()
+        };
+        let [good, list, text, other, beyond] = ["good", "list", "text", "other", "beyond"].map(bucket);
+        let [ring, torn] = ["ring", "torn"].map(window);
+        server.command(&["RPUSH", "list", "x"]);
+        server.command(&["SET", "text", "not ours"]);
+        server.command(&["SET", "torn", "\u{1}\u{3}"]);
+        // Kept until 2^53 + 1, which Lua takes for 2^53, and would store again.
+        let value = "struct.pack('<BBI8I8I8I8', 1, 1, 1000, 0, 0, 1) .. '\\1\\0\\0\\0\\0\\0\\32\\0'";
+        server.command(&["EVAL", &format!("redis.call('SET', 'beyond', {value})"), "0"]);
+
+        let ask = |policy| request([Ask::new(policy, "k")]);
+        let several = request([Ask::new(&other, "k"), Ask::new(&ring, "k"), Ask::new(&list, "k")]);
+        let (first, second, third, fourth) = (ask(&good), ask(&list), ask(&text), ask(&torn));
+        let fifth = ask(&beyond);
+        let verdicts = run(
+            &server,
+            &[&first, &second, &several, &third, &fourth, &fifth, &first],
+        )
+        .await;
+
+        let told: Vec<_> = verdicts
+            .iter()
+            .map(|verdict| match verdict {
+                Ok(verdict) => Ok(verdict
+                    .outcomes
+                    .iter()
+                    .map(|outcome| outcome.remaining)
+                    .collect::<Vec<_>>()),
+                Err(error) => Err(error.kind()),
+            })
+            .collect();
+        let (wrong, unknown) = (Err(StoreErrorKind::WrongType), Err(StoreErrorKind::UnknownLayout));
+        // The same key twice: the second decision sees what the first has charged.
+        assert_eq!(
+            told,
+            [
+                Ok(vec![4_000]),
+                wrong.clone(),
+                wrong,
+                unknown.clone(),
+                unknown.clone(),
+                unknown,
+                Ok(vec![3_000])
+            ]
+        );
+        assert_eq!(
+            server.command(&["EXISTS", "other", "ring"]).integer(),
+            0,
+            "a failed decision charges nothing"
+        );
+        assert_eq!(server.command(&["GET", "text"]).text(), "not ours");
+    }
+
+    #[tokio::test]
+    async fn one_batch_answers_as_single_calls_would() {
+        let server = RedisServer::start();
+        let bucket = Policy::token_bucket("b").capacity(3).rate(1).build().unwrap();
+        let ring = Policy::sliding_window("r").limit(2).window("1m").build().unwrap();
+        let both = request([Ask::new(&bucket, "k"), Ask::new(&ring, "k")]);
+        let alone = request([Ask::new(&bucket, "k")]);
+        let verdicts = run(&server, &[&both, &both, &both, &alone, &alone]).await;
+        let allowed: Vec<bool> = verdicts
+            .iter()
+            .map(|verdict| verdict.as_ref().unwrap().outcomes.iter().all(|o| o.fits))
+            .collect();
+        assert_eq!(allowed, [true, true, false, true, false]);
+        assert!(
+            verdicts
+                .iter()
+                .all(|verdict| verdict.as_ref().unwrap().decided_at == NOW)
+        );
+    }
+}

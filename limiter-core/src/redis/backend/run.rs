@@ -1,0 +1,70 @@
+//! What is asked several times in a row, on behalf of callers who wait in line.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use smallvec::smallvec;
+
+use crate::decision::Origin;
+use crate::limiter::Decisions;
+use crate::observe;
+use crate::policy::OnStoreFailure;
+use crate::redis::backend::Guard;
+use crate::request::Request;
+pub(crate) use crate::support::deadline::{within, within_pinned};
+
+impl Guard {
+    /// The answers of Redis to a request that is asked so many times in a row: to all of them, or to the first ones. Where Redis
+    /// gives none, there is one answer. Nothing is borrowed of its limits.
+    pub(crate) async fn decide_run(
+        &self,
+        request: &Request<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
+        let limits = request.limits.iter().map(|limit| limit.identity);
+        match self.refunds.at_submission(limits) {
+            None => self.decide_run_once(request, times, deadline).await,
+            Some(pending) => Box::pin(self.decide_run_with_refunds(request, times, deadline, pending)).await,
+        }
+    }
+
+    pub(crate) async fn decide_run_once(
+        &self,
+        request: &Request<'_>,
+        times: usize,
+        deadline: Duration,
+    ) -> Decisions {
+        let started = Instant::now();
+        let inherited = match request.is_scaled() {
+            true => Box::pin(within(deadline, self.inherit(request))).await,
+            false => Ok(None),
+        };
+        let in_force = match inherited {
+            Ok(in_force) => in_force,
+            Err(error) => return smallvec![self.decide_without(request, error, started)],
+        };
+        let request = in_force.as_ref().unwrap_or(request);
+        let submission = self.denials.submission(request, started);
+        let asked = pin!(self.store.decide_run_since(started, request, times));
+        let verdicts = match within_pinned(started, deadline, asked).await {
+            Ok(verdicts) => verdicts,
+            Err(error) => return smallvec![self.decide_without(request, error, started)],
+        };
+        observe::asked(started, Some(Origin::Redis));
+        // The last one says how things stand.
+        if let Some(last) = verdicts.last() {
+            self.denials.heard(request, last, submission);
+            if request.on_store_failure() == OnStoreFailure::Local {
+                let now = self.clock.now();
+                self.fallback.on_verdict(request, last, now);
+                self.replicas.keep_counting(now);
+            }
+            self.outage.decided(|| self.clock.now());
+        }
+        let decisions = verdicts.into_iter();
+        decisions
+            .map(|verdict| Ok(request.decision(verdict, Origin::Redis)))
+            .collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! Under every schedule: one probe at a time, one report of the opening, and never open for good.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::{check_dfs, check_random, thread};
+
+use crate::redis::client::breaker::*;
+
+/// A breaker that is open, and a moment at which a probe is due.
+fn open() -> (Breaker, Instant) {
+    let (breaker, now) = (Breaker::new(), Instant::now());
+    while !breaker.admit(now).unwrap().failed(now) {}
+    (breaker, now + LONGEST_PAUSE * 2)
+}
+
+/// Runs a few threads with one breaker, until all have ended.
+fn together(
+    breaker: Breaker,
+    threads: usize,
+    run: impl Fn(&Breaker, usize) + Send + Sync + 'static,
+) -> Breaker {
+    let shared = Arc::new((breaker, run));
+    let running: Vec<_> = (0..threads)
+        .map(|number| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || (shared.1)(&shared.0, number))
+        })
+        .collect();
+    running.into_iter().for_each(|thread| thread.join().unwrap());
+    Arc::into_inner(shared).unwrap().0
+}
+
+/// Whatever has happened, some later call probes, and its answer lets everybody pass.
+fn recovers(breaker: &Breaker, later: Instant) {
+    let much_later = later + LONGEST_PAUSE * 2;
+    breaker.admit(much_later).expect("never open for good").answered();
+    let passes = [breaker.admit(much_later), breaker.admit(much_later)];
+    assert!(passes.iter().all(Option::is_some));
+}
+
+fn one_probe_at_a_time(threads: usize) {
+    let (breaker, later) = open();
+    let out = AtomicUsize::new(0);
+    let breaker = together(breaker, threads, move |breaker, number| {
+        let Some(pass) = breaker.admit(later) else { return };
+        assert_eq!(out.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+        thread::yield_now();
+        out.fetch_sub(1, Ordering::SeqCst);
+        if number == 0 {
+            pass.failed(later);
+        } else {
+            drop(pass);
+        }
+    });
+    recovers(&breaker, later);
+}
+
+fn the_opening_is_reported_once(threads: usize, failures: usize) {
+    let (breaker, now) = (Breaker::new(), Instant::now());
+    let opened = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&opened);
+    let breaker = together(breaker, threads, move |breaker, _| {
+        for _ in 0..failures {
+            let reported = breaker.admit(now).is_some_and(|pass| pass.failed(now));
+            count.fetch_add(usize::from(reported), Ordering::SeqCst);
+        }
+    });
+    assert_eq!(opened.load(Ordering::SeqCst), 1);
+    recovers(&breaker, now);
+}
+
+/// Calls from before it opened, a probe that nobody polls, and probes with every end.
+fn every_end_at_once() {
+    let (breaker, now) = (Breaker::new(), Instant::now());
+    let breaker = together(breaker, 3, move |breaker, number| {
+        let early = breaker.admit(now);
+        while breaker.admit(now).is_some_and(|pass| !pass.failed(now)) {}
+        let later = now + LONGEST_PAUSE * 2;
+        let probe = breaker.admit(later);
+        match (number, early, probe) {
+            (0, Some(early), probe) => {
+                early.answered();
+                drop(probe);
+            }
+            (1, early, Some(probe)) => {
+                std::mem::forget(probe);
+                drop(early);
+            }
+            (_, early, probe) => {
+                early.map(|early| early.failed(later));
+                probe.map(|probe| probe.failed(later));
+            }
+        }
+    });
+    recovers(&breaker, now + LONGEST_PAUSE * 2);
+}
+
+#[test]
+fn two_never_probe_at_once() {
+    check_dfs(|| one_probe_at_a_time(2), None);
+    check_random(|| one_probe_at_a_time(4), 1_000);
+}
+
+#[test]
+fn the_opening_of_two_or_three_is_reported_once() {
+    check_dfs(|| the_opening_is_reported_once(2, 3), Some(4_000));
+    check_random(|| the_opening_is_reported_once(3, 3), 1_000);
+}
+
+#[test]
+fn it_recovers_from_every_end() {
+    check_random(every_end_at_once, 2_000);
+}

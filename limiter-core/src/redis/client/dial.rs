@@ -1,0 +1,233 @@
+//! Opens a connection to a server: the socket, TLS where it is asked for, and the login.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use bb8_redis::redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, timeout_at};
+
+use crate::redis::client::connection::Connection;
+use crate::redis::client::dns;
+use crate::redis::client::endpoint::{Endpoint, Place};
+use crate::redis::client::health::Health;
+use crate::support::jitter::varied;
+
+/// How long a connection may take: name, socket, TLS and login together.
+pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
+/// Attempts that have not succeeded by then get company.
+const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(150);
+/// Calls that can be on their way to the writer of one connection.
+const PIPELINE_BUFFER: usize = 1024;
+/// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose other end is gone is
+/// found out though nobody calls …
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+#[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// … once probes, or what was sent, stood without an acknowledgement for so long.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// Opens a connection: the first of a few attempts to succeed, each begun when the ones before it have been silent for a
+/// while. What was lost on the way while the network was out is never answered, and would keep everybody waiting until the
+/// timeout, though the server can be reached again. It has failed once no attempt is left.
+pub(crate) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
+    let deadline = Instant::now() + DIAL_TIMEOUT;
+    let addresses: Arc<[SocketAddr]> = match endpoint.address() {
+        Some(address) => {
+            let found = dns::resolve(&address.0, address.1);
+            by(deadline, "the name of the host was not resolved", found)
+                .await?
+                .into()
+        }
+        None => Arc::default(),
+    };
+    let mut attempts = JoinSet::new();
+    let mut failure = None;
+    loop {
+        let (endpoint, addresses) = (endpoint.clone(), Arc::clone(&addresses));
+        attempts.spawn(async move { attempt(&endpoint, &addresses, deadline).await });
+        let next = Instant::now() + varied(NEXT_ATTEMPT_AFTER);
+        while let Ok(ended) = timeout_at(next, attempts.join_next()).await {
+            let failed = match ended {
+                Some(Ok(Ok(connection))) => return Ok(connection),
+                Some(Ok(Err(error))) => error,
+                Some(Err(aborted)) => io::Error::other(aborted).into(),
+                None => return Err(failure.unwrap_or_else(|| io::Error::other("no attempt was made").into())),
+            };
+            failure.get_or_insert(failed);
+        }
+    }
+}
+
+async fn attempt(
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<Connection, RedisError> {
+    let host = match &endpoint.place {
+        #[cfg(unix)]
+        Place::Unix(path) => {
+            let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
+            return log_in(stream, endpoint, deadline).await;
+        }
+        Place::Tcp(address) => address.0.as_str(),
+    };
+    let stream = by(deadline, "the host did not answer", reach(addresses)).await?;
+    match &endpoint.tls {
+        None => log_in(stream, endpoint, deadline).await,
+        Some(tls) => {
+            let late = "the server did not answer to TLS, which it may not speak";
+            let stream = by(deadline, late, tls.clone().over(stream, host)).await?;
+            log_in(stream, endpoint, deadline).await
+        }
+    }
+}
+
+/// One step of a dial, or what to say if it is not done by the deadline.
+async fn by<T, E: Into<RedisError>>(
+    deadline: Instant,
+    late: &str,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, RedisError> {
+    match timeout_at(deadline, step).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => {
+            let late = format!("{late} within {} ms", DIAL_TIMEOUT.as_millis());
+            Err(io::Error::new(io::ErrorKind::TimedOut, late).into())
+        }
+    }
+}
+
+/// Tries all addresses of a host at once, and takes the first that answers.
+async fn reach(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut tried: JoinSet<_> = addresses.iter().copied().map(connect).collect();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    while let Some(ended) = tried.join_next().await {
+        match ended {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = error,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A call is one small packet, which must not wait for the acknowledgement of the one before.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
+    #[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
+    let keepalive = keepalive.with_interval(KEEPALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(stream)
+}
+
+async fn log_in<S>(stream: S, endpoint: &Endpoint, deadline: Instant) -> Result<Connection, RedisError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let health = Arc::new(Health::new());
+    let mut config = AsyncConnectionConfig::new()
+        // Each call has a deadline of its own.
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(PIPELINE_BUFFER);
+    if endpoint.login.protocol() == ProtocolVersion::RESP3 {
+        let watched = Arc::clone(&health);
+        config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+            match push.kind {
+                PushKind::Disconnection => watched.break_off(),
+                #[cfg(feature = "registry")]
+                PushKind::Message => watched.message_came(),
+                _ => {}
+            }
+            Ok(())
+        });
+    }
+    let logging_in = MultiplexedConnection::new_with_config(&endpoint.login, stream, config);
+    let (inner, driver) = by(deadline, "the server did not answer to the login", logging_in).await?;
+    let driver = Driver(tokio::spawn(driver).abort_handle());
+    Ok(Connection::new(inner, health, Some(driver)))
+}
+
+/// The task that drives a connection. It ends with the last who can use it, since one whose server is gone would wait
+/// for the answers that are missing.
+#[derive(Debug)]
+pub(crate) struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use limiter_testing::RedisServer;
+
+    use crate::redis::client::dial::*;
+    use crate::redis::client::tls::Certificates;
+
+    /// What the kernel says of the socket itself.
+    #[tokio::test]
+    async fn a_socket_sends_at_once_and_finds_out_when_its_other_end_is_gone() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let stream = reach(&[listener.local_addr().unwrap()]).await.unwrap();
+        assert!(stream.nodelay().unwrap());
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_without_an_address_or_a_listener_is_told() {
+        assert_eq!(reach(&[]).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert_eq!(
+            reach(&[nobody]).await.unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        let endpoint = |url: &str| Endpoint::parse(&url.into(), &Certificates::default()).unwrap();
+        assert!(open(&endpoint("redis://no-such-host.invalid:1/")).await.is_err());
+    }
+
+    /// The first is answered late, but it is answered; all the others are hung up on.
+    #[tokio::test]
+    async fn an_attempt_that_fails_does_not_end_one_that_may_succeed() {
+        let server = RedisServer::start();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let [behind, at] = [server.port(), listener.local_addr().unwrap().port()];
+        let url = server.url().replace(&behind.to_string(), &at.to_string());
+        thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            drop(listener.accept().unwrap());
+            drop(listener);
+            thread::sleep(Duration::from_millis(100));
+            let mut to = std::net::TcpStream::connect(("127.0.0.1", behind)).unwrap();
+            let (mut answers, mut from) = (to.try_clone().unwrap(), first.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut answers, &mut first));
+            io::copy(&mut from, &mut to)
+        });
+        let endpoint = Endpoint::parse(&url.into(), &Certificates::default()).unwrap();
+        open(&endpoint).await.unwrap();
+    }
+}

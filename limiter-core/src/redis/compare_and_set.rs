@@ -1,0 +1,137 @@
+//! Values that are looked at as they are, and put in place of each other.
+
+use bb8_redis::redis::Value;
+
+use crate::algorithm::{Borrowing, Kept, Report, State, StoredLevel, StoredLoans};
+use crate::error::StoreError;
+use crate::policy::Algorithm;
+use crate::redis::RedisStore;
+use crate::redis::script::reply::Told;
+use crate::redis::script::{reply, wire};
+use crate::redis::token_lease::account;
+use crate::redis::token_lease::account::Reply;
+use crate::request::Limit;
+
+const REPLACE: u8 = 3;
+/// See `lua/prelude.lua`.
+const LAYOUT: u8 = 1;
+
+/// A value as it was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// By the server's clock, in microseconds.
+    pub(crate) now: u64,
+    pub(crate) state: State,
+    value: Vec<u8>,
+    is_replaced: bool,
+}
+
+impl RedisStore {
+    /// Looks at the value of a limit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn look(&self, limit: &Limit<'_>) -> Result<Found, StoreError> {
+        self.replace_value(limit, None).await
+    }
+
+    /// Puts a state in place of what was found, unless that has moved: whether it is there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves it open whether it is there.
+    pub(crate) async fn replace(
+        &self,
+        limit: &Limit<'_>,
+        found: &Found,
+        state: &State,
+    ) -> Result<bool, StoreError> {
+        let replaced = self.replace_value(limit, Some((&found.value, state))).await;
+        replaced.map(|found| found.is_replaced)
+    }
+
+    async fn replace_value(
+        &self,
+        limit: &Limit<'_>,
+        values: Option<(&[u8], &State)>,
+    ) -> Result<Found, StoreError> {
+        let algorithm = limit.policy.algorithm();
+        let (read, new, ends) = match values {
+            Some((read, state)) => (read, value_of(algorithm, state), state.ends()),
+            None => (&[][..], Vec::new(), 0),
+        };
+        let ask = Borrowing {
+            cost: ends,
+            want: read.len() as u64,
+            epoch: 0,
+            report: Report {
+                epoch: 0,
+                spent: new.len() as u64,
+                returned: u64::from(values.is_some()),
+            },
+        };
+        let mut plan = account::plan(REPLACE, algorithm, &ask, self.clock.injected());
+        plan.extend_from_slice(read);
+        plan.extend_from_slice(&new);
+        let key = account::key(limit, &self.namespace);
+        let call = account::call(key, plan, limit.policy.deadline());
+        found(&self.route.run(&call).await?, algorithm)
+    }
+}
+
+fn found(reply: &Value, algorithm: &Algorithm) -> Result<Found, StoreError> {
+    let Reply { now, lent, piece } = Reply::read(reply)?;
+    let value = piece.0.to_vec();
+    // The script that replaces does not know what a value means.
+    let is_ours = value.is_empty() || value.starts_with(&[LAYOUT, wire::parameters(algorithm).0]);
+    let Some(Told::Stored(state)) = Told::read(piece, algorithm).ok().filter(|_| is_ours) else {
+        return Err(reply::unreadable_as(reply::UNKNOWN_LAYOUT)?);
+    };
+    Ok(Found {
+        now,
+        state,
+        value,
+        is_replaced: lent == 1,
+    })
+}
+
+/// A state as it is stored; nothing of one that is absent. The layouts are told in `lua/level.lua`, `lua/lent.lua` and
+/// `lua/counted.lua`.
+fn value_of(algorithm: &Algorithm, state: &State) -> Vec<u8> {
+    let Some(kept) = state.kept() else {
+        return Vec::new();
+    };
+    let mut value = vec![LAYOUT, wire::parameters(algorithm).0];
+    let mut put = |numbers: &[u64]| {
+        for number in numbers {
+            value.extend_from_slice(&number.to_le_bytes());
+        }
+    };
+    let put_level = |put: &mut dyn FnMut(&[u64]), level: &StoredLevel| {
+        let amount = level.amount.cast_unsigned();
+        put(&[level.parts, amount, level.remainder, level.at, level.keep_until]);
+    };
+    match kept {
+        Kept::Level(level) => put_level(&mut put, &level),
+        Kept::Lent(level, loans) => {
+            let StoredLoans {
+                current,
+                previous,
+                since,
+                epoch,
+                number,
+            } = loans;
+            put_level(&mut put, &level);
+            put(&[current, previous, since]);
+            value.extend_from_slice(&epoch.to_le_bytes());
+            value.extend_from_slice(&number.to_le_bytes());
+        }
+        Kept::Counters(numbers) => put(&numbers),
+        Kept::Count(numbers) => put(&numbers),
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests;

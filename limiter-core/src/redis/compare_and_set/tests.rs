@@ -1,0 +1,109 @@
+//! What is put in place of a value is read as what it was meant to be, loans included, and only there.
+
+use std::time::Duration;
+
+use crate::algorithm::{Mode, Scaling, lend, lent_at, scale, step};
+use crate::policy::Policy;
+use crate::redis::compare_and_set::*;
+use crate::redis::token_lease::account::tests::store;
+use crate::request::{Ask, Request};
+use crate::store::Store;
+use crate::support::clock::ManualClock;
+
+fn request(policy: &Policy, cost: u32) -> Request<'_> {
+    Request::new([Ask::new(policy, "k").cost(cost)], Mode::Charge, true).unwrap()
+}
+
+fn level(kind: u8, capacity: u32) -> Policy {
+    let builder = if kind == 0 {
+        Policy::token_bucket("p")
+    } else {
+        Policy::funnel("p")
+    };
+    let builder = builder.capacity(capacity).rate("1/s").lease("10s");
+    builder.deadline(Duration::from_secs(30)).build().unwrap()
+}
+
+#[tokio::test]
+async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
+    // A bucket keeps a part of what is left, a funnel of what was used; of neither is more left than the quota without what is lent.
+    for kind in 0..2 {
+        for (old, new, left, after) in [(10, 100, 4_000, [40_000, 76_000]), (100, 10, 40_000, [0, 0])] {
+            let clock = ManualClock::new();
+            let store = store(&clock);
+            let (before, policy) = (level(kind, old), level(kind, new));
+            let (before_request, request) = (request(&before, old * 2 / 10), request(&policy, 1));
+            let [asked] = &*before_request.limits else {
+                unreachable!()
+            };
+            let ask = Borrowing {
+                cost: asked.cost,
+                want: 1_000_000,
+                epoch: 5_000_000,
+                report: Report::default(),
+            };
+            let lending = store
+                .lender()
+                .lend(&store.lender().account(asked), &ask)
+                .await
+                .unwrap();
+            let mut model = State::Absent;
+            let (outcome, loan) = lend(before.algorithm(), &mut model, &ask, clock.now().as_micros());
+            assert_eq!((loan, outcome.remaining), (lending.loan, left));
+            assert!(loan.amount > 0);
+
+            clock.advance(Duration::from_micros(1));
+            let now = clock.now().as_micros();
+            let scaling = Scaling {
+                before: before.algorithm(),
+                after: policy.algorithm(),
+                at: now,
+            };
+            assert!(scale(&scaling, &mut model, now));
+            assert_eq!(lent_at(policy.algorithm(), &model, now), loan.amount);
+
+            let [limit] = &*request.limits else { unreachable!() };
+            let found = store.look(limit).await.unwrap();
+            let mut state = found.state.clone();
+            assert!(scale(&scaling, &mut state, now));
+            assert!(store.replace(limit, &found, &state).await.unwrap());
+            assert!(
+                !store.replace(limit, &found, &state).await.unwrap(),
+                "it has moved"
+            );
+            let kept = store.look(limit).await.unwrap();
+            assert_eq!(format!("{:?}", kept.state), format!("{model:?}"));
+            assert_eq!(
+                step(policy.algorithm(), &mut model.clone(), 0, now, Mode::Peek).remaining,
+                after[usize::from(kind)]
+            );
+            let ours = step(policy.algorithm(), &mut model, 1_000, now, Mode::Charge);
+            let theirs = store.decide(&request).await.unwrap();
+            assert_eq!(theirs.outcomes[0], ours);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_of_another_kind_is_no_state() {
+    let clock = ManualClock::new();
+    let store = store(&clock);
+    let (bucket, window) = (
+        level(0, 5),
+        Policy::fixed_window("p").limit(5).window("1s").build().unwrap(),
+    );
+    let (bucket, window) = (request(&bucket, 1), request(&window, 1));
+    let ([bucket_limit], [window_limit]) = (&*bucket.limits, &*window.limits) else {
+        unreachable!()
+    };
+    store.decide(&bucket).await.unwrap();
+    let found = store.look(bucket_limit).await.unwrap();
+    assert!(matches!(found.state, State::TokenBucket(_)));
+    // Under its own name there is none of the window.
+    let absent = store.look(window_limit).await.unwrap();
+    assert!(matches!(absent.state, State::Absent));
+    let swapped = store.replace(window_limit, &absent, &found.state).await.unwrap();
+    assert!(swapped);
+    let refused = store.look(window_limit).await.unwrap_err();
+    assert_eq!(refused.kind(), crate::error::StoreErrorKind::UnknownLayout);
+}

@@ -1,0 +1,259 @@
+//! Answers for a limit that is used up, without asking Redis, until a permit comes back.
+//!
+//! What Redis denied it would deny again until the `retry_after` that it named, since time is all that gives permits back,
+//! apart from a reset and a change of the policy. Those that are made through this limiter are seen at once, those that are
+//! made elsewhere once the cap is over. So nothing is admitted that Redis would deny, and nothing denied that it would admit
+//! for longer than the cap.
+//!
+//! Time is counted from when the question was submitted, on this process's clock: the store decided later, and so its own
+//! retry time is never earlier than the one that is kept here. What a caller is told is in the store's time.
+
+mod denial;
+mod shard;
+pub(crate) mod thread_cache;
+
+use std::iter;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Mode, Outcome};
+use crate::identity::Identity;
+use crate::policy::Algorithm;
+use crate::redis::deny_cache::denial::{Answer, Denial, Submitted, denied_for};
+use crate::redis::deny_cache::shard::Shard;
+use crate::request::{Request, Verdict};
+use crate::support::clock::Clock;
+use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::units::{Timestamp, micros_ceil};
+
+/// A power of two, as is the next: a quotient is then a shift.
+const SHARDS: usize = 64;
+const GENERATIONS: usize = 1_024;
+/// Above the number of those that are being forgotten, which the bits below it count.
+const FORGOTTEN: u64 = 1 << 32;
+/// So many limits are kept at most, and the last half of so many surely: some 10 MB when all of them are denied at once.
+const MAX_LIMITS: usize = 65_536;
+
+/// What was denied, and when to ask again.
+#[derive(Debug)]
+pub(crate) struct DenyCache {
+    /// None when nothing is to be kept.
+    shards: Box<[Shard]>,
+    /// How often the limits of a part of all identities were forgotten, in [`FORGOTTEN`]s, and how many are about to be. A
+    /// denial counts only as long as none of its limits was, which holds as well for one that is still on its way, or is
+    /// about several limits. That others share the number costs them a question.
+    generations: Box<[AtomicU64]>,
+    cap_micros: u64,
+    clock: Clock,
+}
+
+/// A question on its way to the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Submission {
+    started: Instant,
+    /// The moment of a test's clock, in microseconds. The system's is told when there is a denial to keep: it goes on with
+    /// the monotonic clock, so that it need not be read for what is allowed.
+    injected: Option<u64>,
+    generation: u64,
+}
+
+impl Submission {
+    /// When the question was submitted, in microseconds of this process's clock, or a moment earlier.
+    fn at(&self, clock: &Clock) -> u64 {
+        self.injected.unwrap_or_else(|| {
+            let now = clock.now().as_micros();
+            now.saturating_sub(micros_ceil(self.started.elapsed()))
+        })
+    }
+}
+
+impl DenyCache {
+    /// Answers for so long at most; never, when it is zero.
+    pub(crate) fn new(clock: Clock, cap: Duration) -> Self {
+        let shards = if cap.is_zero() { 0 } else { SHARDS };
+        Self {
+            shards: (0..shards)
+                .map(|_| Shard::new(MAX_LIMITS / (2 * SHARDS)))
+                .collect(),
+            generations: (0..GENERATIONS).map(|_| AtomicU64::new(0)).collect(),
+            cap_micros: micros_ceil(cap),
+            clock,
+        }
+    }
+
+    /// The denial that the store would answer, if that is known.
+    pub(crate) fn answer(&self, request: &Request<'_>) -> Option<Verdict> {
+        if request.mode != Mode::Charge {
+            return None;
+        }
+        let mut outcomes = SmallVec::new();
+        let decided_at = self.look(charges(request), |outcome| outcomes.push(outcome))?;
+        Some(Verdict { decided_at, outcomes })
+    }
+
+    /// The same for one limit that is to be charged: nothing is collected for it.
+    #[inline]
+    pub(crate) fn answer_one(&self, charge: Charge<'_>) -> Option<(Timestamp, Outcome)> {
+        let mut told = Outcome::default();
+        let decided_at = self.look(iter::once(charge), |outcome| told = outcome)?;
+        Some((decided_at, told))
+    }
+
+    /// When the store denied what it would deny now, and what it would say of each limit. What was told is of no account
+    /// where there is no moment.
+    #[inline]
+    fn look<'a>(
+        &self,
+        charges: impl Iterator<Item = Charge<'a>> + Clone,
+        told: impl FnMut(Outcome),
+    ) -> Option<Timestamp> {
+        let shard = self.shard(charges.clone()).filter(|shard| !shard.is_empty())?;
+        // What costs nothing is always allowed.
+        if charges.clone().all(|charge| charge.cost == 0) {
+            return None;
+        }
+        // A quicker reading will do: it differs by less than an answer takes on its way.
+        let (hash, now) = (hash(charges.clone()), self.clock.reading().as_micros());
+        let generation = self.generation(charges.clone())?;
+        let answer = |denial: &Denial| denial.answer(charges.clone(), generation, now, told);
+        match shard.find(hash, charges.clone(), answer)? {
+            Answer::Denied(decided_at) => Some(decided_at),
+            Answer::Unknown => None,
+            Answer::Superseded => {
+                shard.remove(hash, charges);
+                None
+            }
+        }
+    }
+
+    /// To be called before the store is asked: what its answer counts from, if a denial is to be kept.
+    pub(crate) fn submission(&self, request: &Request<'_>, started: Instant) -> Option<Submission> {
+        self.shard(charges(request))
+            .filter(|_| request.mode == Mode::Charge)?;
+        Some(Submission {
+            generation: self.generation(charges(request))?,
+            started,
+            injected: self.clock.injected().map(Timestamp::as_micros),
+        })
+    }
+
+    /// Keeps the store's answer if it is a denial.
+    pub(crate) fn heard(&self, request: &Request<'_>, verdict: &Verdict, submission: Option<Submission>) {
+        let Some(shard) = self.shard(charges(request)) else {
+            return;
+        };
+        let now = || self.clock.now().as_micros();
+        let denial = submission
+            .filter(|submission| self.generation(charges(request)) == Some(submission.generation))
+            .and_then(|submission| {
+                let retry_after = denied_for(verdict)?;
+                let submitted = Submitted {
+                    at: submission.at(&self.clock),
+                    generation: submission.generation,
+                };
+                Some(Denial::new(
+                    request,
+                    verdict,
+                    submitted,
+                    retry_after.min(self.cap_micros),
+                ))
+            });
+        if let Some(denial) = denial {
+            shard.note(hash(charges(request)), denial, now(), self.cap_micros);
+        } else if !shard.is_empty() {
+            shard.tidy(now(), self.cap_micros);
+        }
+    }
+
+    /// To be held while permits are given back to each limit of the request. From now on nothing is known of them; what is on
+    /// its way when it is dropped is not learned either.
+    pub(crate) fn forget<'a, 'r>(&'a self, request: &'a Request<'r>) -> Forgetting<'a, 'r> {
+        let forgetting = Forgetting { cache: self, request };
+        forgetting.add(1);
+        forgetting
+    }
+
+    /// Forgets the denials of these limits, and learns none until [`end_refund`](Self::end_refund) is called. For refunds that are
+    /// longer than a borrow of the request can last.
+    pub(crate) fn begin_refund(&self, limits: &[Identity]) {
+        self.add(limits.iter().copied(), 1);
+    }
+
+    /// Ends what [`begin_refund`](Self::begin_refund) has begun.
+    pub(crate) fn end_refund(&self, limits: &[Identity]) {
+        self.add(limits.iter().copied(), FORGOTTEN - 1);
+    }
+
+    fn add(&self, limits: impl Iterator<Item = Identity>, number: u64) {
+        for generation in limits.filter_map(|limit| self.generation_of(limit)) {
+            generation.fetch_add(number, Ordering::AcqRel);
+        }
+    }
+
+    /// Grows with each limit of the request that is forgotten; none while one is.
+    fn generation<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Option<u64> {
+        let each = charges.filter_map(|charge| self.generation_of(charge.identity));
+        let sum = each.fold(0_u64, |sum, generation| {
+            sum.wrapping_add(generation.load(Ordering::Acquire))
+        });
+        sum.is_multiple_of(FORGOTTEN).then_some(sum)
+    }
+
+    fn generation_of(&self, identity: Identity) -> Option<&AtomicU64> {
+        self.generations.get(identity.shard(GENERATIONS))
+    }
+
+    fn shard<'a>(&self, mut charges: impl Iterator<Item = Charge<'a>>) -> Option<&Shard> {
+        self.shards.get(charges.next()?.identity.shard(SHARDS))
+    }
+}
+
+/// What one limit of a question is to be charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge<'a> {
+    pub(crate) identity: Identity,
+    pub(crate) algorithm: &'a Algorithm,
+    /// In the algorithm's own unit.
+    pub(crate) cost: u64,
+}
+
+fn charges<'a>(request: &'a Request<'_>) -> impl Iterator<Item = Charge<'a>> + Clone {
+    request.limits.iter().map(|limit| Charge {
+        identity: limit.identity,
+        algorithm: limit.policy.algorithm(),
+        cost: limit.cost,
+    })
+}
+
+/// Limits to which permits are given back.
+#[derive(Debug)]
+#[must_use = "they are forgotten for as long as it is held"]
+pub(crate) struct Forgetting<'a, 'r> {
+    cache: &'a DenyCache,
+    request: &'a Request<'r>,
+}
+
+impl Forgetting<'_, '_> {
+    fn add(&self, number: u64) {
+        let limits = self.request.limits.iter().map(|limit| limit.identity);
+        self.cache.add(limits, number);
+    }
+}
+
+impl Drop for Forgetting<'_, '_> {
+    fn drop(&mut self) {
+        self.add(FORGOTTEN - 1);
+    }
+}
+
+/// Where to look for it: the table compares the limits themselves.
+fn hash<'a>(charges: impl Iterator<Item = Charge<'a>>) -> u64 {
+    charges.fold(0, |list, charge| list.rotate_left(1) ^ charge.identity.hash())
+}
+
+#[cfg(all(test, shuttle))]
+mod model;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Under every schedule: nobody is denied by what was forgotten, however late its answer comes.
+
+use std::sync::Arc;
+
+use shuttle::{check_dfs, check_random, thread};
+
+use crate::algorithm::Outcome;
+use crate::policy::Policy;
+use crate::redis::deny_cache::*;
+use crate::request::Ask;
+use crate::support::clock::ManualClock;
+use crate::support::sync::Mutex;
+
+/// Some ask a store that denies until it is reset, while one resets it.
+fn ask_and_reset(callers: usize) {
+    let clock = Clock::Manual(ManualClock::new());
+    let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
+    let shared = Arc::new((
+        DenyCache::new(clock, Duration::from_secs(1)),
+        Mutex::new(false),
+        policy,
+    ));
+    let calling = (0..callers).map(|_| {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            let (cache, reset, policy) = &*shared;
+            let request = Request::new([Ask::new(policy, "k")], Mode::Charge, false).unwrap();
+            if cache.answer(&request).is_none() {
+                let submission = cache.submission(&request, Instant::now());
+                let outcome = Outcome {
+                    fits: *reset.lock().unwrap(),
+                    retry_after: 1_000,
+                    ..Outcome::default()
+                };
+                let verdict = Verdict {
+                    decided_at: cache.clock.now(),
+                    outcomes: [outcome].into_iter().collect(),
+                };
+                cache.heard(&request, &verdict, submission);
+            }
+        })
+    });
+    let calling: Vec<_> = calling.collect();
+    let (cache, reset, policy) = &*shared;
+    let request = Request::new([Ask::new(policy, "k")], Mode::Charge, false).unwrap();
+    let forgetting = cache.forget(&request);
+    *reset.lock().unwrap() = true;
+    assert!(cache.answer(&request).is_none());
+    drop(forgetting);
+    assert!(cache.answer(&request).is_none());
+    calling.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(cache.answer(&request).is_none());
+}
+
+#[test]
+fn one_asks_while_another_resets() {
+    check_dfs(|| ask_and_reset(1), Some(20_000));
+}
+
+#[test]
+fn many_ask_while_one_resets() {
+    check_dfs(|| ask_and_reset(2), Some(4_000));
+    check_random(|| ask_and_reset(4), 1_000);
+}

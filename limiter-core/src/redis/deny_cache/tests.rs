@@ -1,0 +1,423 @@
+//! What is answered in Redis' place is what Redis would answer: the pure algorithms say what that is.
+
+use crate::algorithm;
+use crate::algorithm::{Outcome, Slot, State};
+use crate::policy::{Algorithm, Policy};
+use crate::redis::deny_cache::*;
+use crate::request::{Ask, Limit};
+use crate::support::clock::ManualClock;
+
+const CAP: Duration = Duration::from_secs(1);
+const SECOND: u64 = 1_000_000;
+
+fn cache(clock: &ManualClock) -> DenyCache {
+    DenyCache::new(Clock::Manual(clock.clone()), CAP)
+}
+
+fn bucket(name: &str, capacity: u32, rate: &str) -> Policy {
+    let policy = Policy::token_bucket(name).capacity(capacity).rate(rate);
+    policy.build().unwrap()
+}
+
+fn window(name: &str, limit: u64, window: &str) -> Policy {
+    let policy = Policy::sliding_window(name).limit(limit).window(window);
+    policy.build().unwrap()
+}
+
+fn charge<'a>(policy: &'a Policy, key: &'a str, cost: u32) -> Request<'a> {
+    Request::new([Ask::new(policy, key).cost(cost)], Mode::Charge, false).unwrap()
+}
+
+/// One limit denies, to be asked again after so long.
+fn denied(clock: &ManualClock, retry_after: u64) -> Verdict {
+    let outcome = Outcome {
+        retry_after,
+        reset_after: retry_after,
+        expires_after: retry_after,
+        ..Outcome::default()
+    };
+    Verdict {
+        decided_at: clock.now(),
+        outcomes: [outcome].into_iter().collect(),
+    }
+}
+
+/// Denied this moment.
+fn note(cache: &DenyCache, clock: &ManualClock, request: &Request<'_>, retry_after: u64) {
+    cache.heard(
+        request,
+        &denied(clock, retry_after),
+        cache.submission(request, Instant::now()),
+    );
+}
+
+fn waits(cache: &DenyCache, request: &Request<'_>) -> Option<u64> {
+    let verdict = cache.answer(request)?;
+    assert!(verdict.outcomes.iter().any(|outcome| !outcome.fits));
+    verdict.outcomes.iter().map(|outcome| outcome.retry_after).max()
+}
+
+fn limits(cache: &DenyCache) -> usize {
+    cache.shards.iter().map(Shard::limits).sum()
+}
+
+/// The state of several limits as a store has it.
+struct Model(Vec<State>);
+
+impl Model {
+    fn decide(&mut self, request: &Request<'_>, clock: &ManualClock, mode: Mode) -> Verdict {
+        let limits = request.limits.iter().zip(&mut self.0);
+        let decided_at = clock.now();
+        let mut slots: Vec<_> = limits
+            .map(|(limit, state)| Slot {
+                algorithm: limit.policy.algorithm(),
+                cost: limit.cost,
+                state,
+                blocks: false,
+                now: decided_at.as_micros(),
+            })
+            .collect();
+        Verdict {
+            decided_at,
+            outcomes: algorithm::decide(&mut slots, mode),
+        }
+    }
+}
+
+/// Whether an answer is the store's own. A larger cost may be told to wait a microsecond longer, and what remains can be
+/// more than was told: of a level by a part of a permit, in a window by what has left it.
+fn is_as_told(told: &Outcome, own: &Outcome, limit: &Limit<'_>, same_cost: bool) {
+    let what = format!("{} for {}: {told:?}, {own:?}", limit.policy, limit.cost);
+    if same_cost {
+        assert_eq!(told.retry_after, own.retry_after, "{what}");
+        assert_eq!(told.fits, own.fits, "{what}");
+    } else {
+        assert!(
+            (own.retry_after..=own.retry_after + 1).contains(&told.retry_after),
+            "{what}"
+        );
+    }
+    assert_eq!(told.reset_after, own.reset_after, "{what}");
+    assert_eq!(told.expires_after, own.expires_after, "{what}");
+    assert!(told.remaining <= own.remaining, "{what}");
+    if let Algorithm::TokenBucket(crate::policy::TokenBucket { rate, .. })
+    | Algorithm::Funnel(crate::policy::Funnel { rate, .. }) = limit.policy.algorithm()
+    {
+        let in_a_microsecond = rate.accrue(1, 0).0 + 1;
+        assert!(told.remaining + in_a_microsecond >= own.remaining, "{what}");
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
+fn what_is_answered_is_what_the_store_would_answer() {
+    let funnel = Policy::funnel("f").capacity(9).rate("7/3s").build().unwrap();
+    let policies = [
+        bucket("sevens", 10, "7/3s"),
+        funnel,
+        window("w", 7, "999983us"),
+        bucket("fast", 50, "1_000_000/s"),
+        bucket("day", 1_000, "999_983/day"),
+        Policy::counter_window("c")
+            .limit(7)
+            .window("999983us")
+            .build()
+            .unwrap(),
+        Policy::fixed_window("x").limit(7).window("1s").build().unwrap(),
+        Policy::fixed_window("a")
+            .limit(7)
+            .window("1s")
+            .aligned("utc")
+            .build()
+            .unwrap(),
+    ];
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut hits = [0; 2];
+    for _ in 0..400 {
+        let clock = ManualClock::new();
+        let cache = cache(&clock);
+        let mut asked = policies.to_vec();
+        random.shuffle(&mut asked);
+        asked.truncate(random.usize(1..=3));
+        let mut model = Model(vec![State::Absent; asked.len()]);
+        for _ in 0..60 {
+            clock.advance(Duration::from_micros(random.u64(0..200_000)));
+            let asks = asked
+                .iter()
+                .map(|policy| Ask::new(policy, "k").cost(random.u32(0..5)));
+            let request = Request::new(asks.collect::<Vec<_>>(), Mode::Charge, false).unwrap();
+            if let Some(told) = cache.answer(&request) {
+                let own = model.decide(&request, &clock, Mode::Peek);
+                assert_eq!(told.decided_at, own.decided_at);
+                assert!(
+                    own.outcomes.iter().any(|outcome| !outcome.fits),
+                    "{told:?} {own:?}"
+                );
+                for ((told, own), limit) in told.outcomes.iter().zip(&own.outcomes).zip(&request.limits) {
+                    is_as_told(told, own, limit, false);
+                }
+                hits[0] += 1;
+            } else {
+                let verdict = model.decide(&request, &clock, Mode::Charge);
+                cache.heard(&request, &verdict, cache.submission(&request, Instant::now()));
+                if verdict.outcomes.iter().all(|outcome| outcome.fits) {
+                    continue;
+                }
+                // The same question, at every kind of moment, the last one of the denial among them.
+                let Some(wait) = waits(&cache, &request) else {
+                    continue; // A denial for a smaller cost is kept in its place.
+                };
+                let mut left = wait.min(SECOND);
+                while left > 0 {
+                    let span = if random.bool() {
+                        left - 1
+                    } else {
+                        random.u64(0..left)
+                    };
+                    clock.advance(Duration::from_micros(span.max(1)));
+                    left -= span.max(1);
+                    let Some(told) = cache.answer(&request) else {
+                        assert_eq!(left, 0);
+                        break;
+                    };
+                    let own = model.decide(&request, &clock, Mode::Peek);
+                    assert_eq!(told.decided_at, own.decided_at);
+                    for ((told, own), limit) in told.outcomes.iter().zip(&own.outcomes).zip(&request.limits) {
+                        is_as_told(told, own, limit, true);
+                    }
+                    hits[1] += 1;
+                    if random.bool() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    assert!(hits.iter().all(|hits| *hits > 500), "{hits:?}");
+}
+
+#[test]
+fn a_denial_holds_until_its_time_and_no_longer_than_the_cap() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
+    let request = charge(&policy, "k", 1);
+    for (retry_after, holds) in [(1, 1), (999_999, 999_999), (SECOND, SECOND), (5 * SECOND, SECOND)] {
+        note(&cache, &clock, &request, retry_after);
+        assert_eq!(waits(&cache, &request), Some(retry_after));
+        clock.advance(Duration::from_micros(holds - 1));
+        assert_eq!(waits(&cache, &request), Some(retry_after - holds + 1));
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(waits(&cache, &request), None);
+    }
+}
+
+#[test]
+fn time_counts_from_the_submission() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
+    let request = charge(&policy, "k", 1);
+    let submission = cache.submission(&request, Instant::now());
+    clock.advance(Duration::from_micros(300));
+    cache.heard(&request, &denied(&clock, 1_000), submission);
+    assert_eq!(waits(&cache, &request), Some(700));
+    clock.advance(Duration::from_micros(700));
+    assert_eq!(waits(&cache, &request), None);
+    let submission = cache.submission(&request, Instant::now());
+    clock.advance(Duration::from_micros(1_000));
+    cache.heard(&request, &denied(&clock, 1_000), submission);
+    assert_eq!(waits(&cache, &request), None, "it was over when it came");
+}
+
+#[test]
+fn a_clock_that_stepped_back_tells_nothing() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
+    let request = charge(&policy, "k", 1);
+    note(&cache, &clock, &request, 1_000);
+    clock.step_back(Duration::from_micros(1));
+    assert_eq!(waits(&cache, &request), None);
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(waits(&cache, &request), Some(1_000));
+}
+
+#[test]
+fn who_asks_otherwise_is_not_answered() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
+    let request = charge(&policy, "k", 2);
+    note(&cache, &clock, &request, 1_000);
+    let peek = Request::new([Ask::new(&policy, "k").cost(2)], Mode::Peek, false).unwrap();
+    assert!(cache.answer(&peek).is_none());
+    cache.heard(
+        &peek,
+        &denied(&clock, 5_000),
+        cache.submission(&peek, Instant::now()),
+    );
+    for (policy, key, cost) in [
+        (&policy, "other", 2),
+        (&policy, "k", 0),
+        (&bucket("other", 5, "1/s"), "k", 2),
+        (
+            &Policy::funnel("p").capacity(5).rate("1/s").build().unwrap(),
+            "k",
+            2,
+        ),
+    ] {
+        assert!(
+            cache.answer(&charge(policy, key, cost)).is_none(),
+            "{policy} {key} {cost}"
+        );
+    }
+    let other = window("w", 1, "1s");
+    let together = [Ask::new(&policy, "k").cost(2), Ask::new(&other, "k")];
+    let together = Request::new(together, Mode::Charge, false);
+    assert!(cache.answer(&together.unwrap()).is_none());
+    assert_eq!(waits(&cache, &request), Some(1_000), "and changes nothing");
+}
+
+#[test]
+fn a_larger_cost_waits_longer_and_a_smaller_one_is_asked_for() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 5, "2/s"));
+    note(&cache, &clock, &charge(&policy, "k", 2), 1_000);
+    assert_eq!(waits(&cache, &charge(&policy, "k", 5)), Some(1_501_000));
+    assert_eq!(waits(&cache, &charge(&policy, "k", 1)), None);
+    assert_eq!(
+        waits(&cache, &charge(&policy, "k", 2)),
+        None,
+        "the other may be charged"
+    );
+    // Denied for more, after it was denied for less.
+    note(&cache, &clock, &charge(&policy, "k", 1), 500);
+    note(&cache, &clock, &charge(&policy, "k", 3), 1_000_500);
+    assert_eq!(waits(&cache, &charge(&policy, "k", 1)), Some(500));
+
+    let policy = window("w", 5, "1m");
+    note(&cache, &clock, &charge(&policy, "k", 2), 1_000);
+    assert_eq!(waits(&cache, &charge(&policy, "k", 3)), None);
+    assert_eq!(waits(&cache, &charge(&policy, "k", 2)), Some(1_000));
+}
+
+#[test]
+fn a_policy_that_changed_is_asked_for_and_changed_back_as_well() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
+    note(&cache, &clock, &charge(&policy, "k", 1), 1_000);
+    assert_eq!(waits(&cache, &charge(&bucket("p", 6, "1/s"), "k", 1)), None);
+    assert_eq!(waits(&cache, &charge(&policy, "k", 1)), None);
+}
+
+#[test]
+fn what_is_forgotten_is_not_known_and_neither_is_what_was_on_its_way() {
+    let clock = ManualClock::new();
+    let (cache, burst, daily) = (cache(&clock), bucket("p", 1, "1/s"), window("w", 1, "1d"));
+    let alone = charge(&burst, "k", 1);
+    let both = [&burst, &daily].map(|policy| Ask::new(policy, "k"));
+    let both = Request::new(both, Mode::Charge, false).unwrap();
+    let verdict = |request: &Request<'_>| Verdict {
+        outcomes: request
+            .limits
+            .iter()
+            .map(|_| denied(&clock, SECOND).outcomes[0])
+            .collect(),
+        decided_at: clock.now(),
+    };
+    for request in [&alone, &both] {
+        cache.heard(
+            request,
+            &verdict(request),
+            cache.submission(request, Instant::now()),
+        );
+        assert_eq!(waits(&cache, request), Some(SECOND));
+        let submission = cache.submission(request, Instant::now());
+        let forgetting = cache.forget(&alone);
+        assert_eq!(waits(&cache, request), None);
+        cache.heard(request, &verdict(request), submission);
+        assert!(cache.submission(request, Instant::now()).is_none());
+        drop(forgetting);
+        assert_eq!(waits(&cache, request), None);
+        cache.heard(request, &verdict(request), submission);
+        assert_eq!(waits(&cache, request), None);
+        cache.heard(
+            request,
+            &verdict(request),
+            cache.submission(request, Instant::now()),
+        );
+        assert_eq!(waits(&cache, request), Some(SECOND));
+    }
+}
+
+#[test]
+fn an_answer_that_was_overtaken_replaces_no_later_one() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
+    let request = charge(&policy, "k", 1);
+    let overtaken = cache.submission(&request, Instant::now());
+    clock.advance(Duration::from_micros(10));
+    note(&cache, &clock, &request, 1_000);
+    cache.heard(&request, &denied(&clock, 500), overtaken);
+    assert_eq!(waits(&cache, &request), Some(1_000));
+}
+
+#[test]
+fn no_more_is_kept_than_the_bound_and_what_came_last_is() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
+    let keys: Vec<_> = (0..2 * MAX_LIMITS).map(|key| key.to_string()).collect();
+    for key in &keys {
+        note(&cache, &clock, &charge(&policy, key, 1), SECOND);
+    }
+    let kept = limits(&cache);
+    assert!((MAX_LIMITS / 2..=MAX_LIMITS).contains(&kept), "{kept}");
+    let last = &keys[keys.len() - 10_000..];
+    assert!(
+        last.iter()
+            .all(|key| waits(&cache, &charge(&policy, key, 1)).is_some())
+    );
+    assert!(
+        size_of::<(u64, Denial)>() * 8 / 7 <= 200,
+        "{}",
+        size_of::<(u64, Denial)>()
+    );
+}
+
+#[test]
+fn what_has_expired_leaves_although_nothing_is_denied_any_more() {
+    let clock = ManualClock::new();
+    let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
+    let keys: Vec<_> = (0..1_000).map(|key| key.to_string()).collect();
+    let allowed = Verdict {
+        decided_at: clock.now(),
+        outcomes: [Outcome {
+            fits: true,
+            ..Outcome::default()
+        }]
+        .into_iter()
+        .collect(),
+    };
+    for key in &keys {
+        note(&cache, &clock, &charge(&policy, key, 1), SECOND);
+    }
+    for expected in [1_000, 0] {
+        assert!(cache.shards.iter().any(|shard| !shard.is_empty()));
+        clock.advance(CAP);
+        for key in &keys {
+            let request = charge(&policy, key, 1);
+            cache.heard(&request, &allowed, cache.submission(&request, Instant::now()));
+        }
+        assert_eq!(limits(&cache), expected);
+    }
+    assert!(cache.shards.iter().all(Shard::is_empty));
+}
+
+#[test]
+fn nothing_is_kept_when_it_is_switched_off() {
+    let clock = ManualClock::new();
+    let cache = DenyCache::new(Clock::Manual(clock.clone()), Duration::ZERO);
+    let policy = bucket("p", 1, "1/s");
+    note(&cache, &clock, &charge(&policy, "k", 1), SECOND);
+    assert_eq!(waits(&cache, &charge(&policy, "k", 1)), None);
+    drop(cache.forget(&charge(&policy, "k", 1)));
+}

@@ -1,0 +1,60 @@
+//! How many calls may be on their way at once.
+
+use crate::support::sync::atomic::{AtomicU32, Ordering};
+
+/// Places for so many calls. Nobody waits for one, so that it is a number and no lock.
+#[derive(Debug)]
+pub(crate) struct Places {
+    taken: AtomicU32,
+    most: u32,
+}
+
+/// One of them, as long as it is held.
+#[derive(Debug)]
+#[must_use = "it is given back when this is dropped"]
+pub(crate) struct Place<'a>(&'a Places);
+
+impl Places {
+    pub(crate) fn new(most: u32) -> Self {
+        let taken = AtomicU32::new(0);
+        Self { taken, most }
+    }
+
+    /// How many there are.
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// A place, if one is free.
+    pub(crate) fn take(&self) -> Option<Place<'_>> {
+        let one_more = |taken| (taken < self.most).then_some(taken + 1);
+        // It guards nothing but itself.
+        let taken = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.ok().map(|_| Place(self))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::redis::dispatch::in_flight::*;
+
+    #[test]
+    fn there_are_so_many_and_each_is_taken_again_when_it_was_given_back() {
+        let places = Places::new(2);
+        let (first, second) = (places.take(), places.take());
+        assert!(first.is_some() && second.is_some());
+        assert!(places.take().is_none() && places.take().is_none());
+        drop(first);
+        let third = places.take();
+        assert!(third.is_some() && places.take().is_none());
+        assert!(Places::new(0).take().is_none());
+    }
+}

@@ -1,0 +1,76 @@
+//! Under every schedule: everybody who waits is told, by somebody who holds a slot, and nothing is left behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::{check_dfs, check_random, future, thread};
+
+use crate::redis::dispatch::tests::{check, verdict};
+use crate::redis::dispatch::*;
+
+/// Those who answer batches, each a thread of its own.
+type Running = Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
+
+/// Several call at once: the last of them gives up, and so does one of those who answer.
+fn come_and_go(callers: usize, with_accident: bool) {
+    let (running, sent) = (Running::default(), Arc::new(AtomicUsize::new(0)));
+    let (join, batches) = (Arc::clone(&running), Arc::clone(&sent));
+    let lane = Lane::new(move |start| {
+        let batches = Arc::clone(&batches);
+        let answering = thread::spawn(move || {
+            let number = batches.fetch_add(1, Ordering::SeqCst);
+            if with_accident && number == 0 {
+                return drop(start);
+            }
+            let (entries, mut slot) = start.take().unwrap();
+            thread::yield_now();
+            if number == 1 {
+                slot.release();
+            }
+            for entry in entries {
+                let count = entry.callers.len();
+                entry.tell((0..count).map(|_| Ok(verdict(0))));
+            }
+        });
+        join.lock().unwrap().push(answering);
+    });
+    let calling: Vec<_> = (0..callers)
+        .map(|number| {
+            let lane = Arc::clone(&lane);
+            thread::spawn(move || {
+                let question = check(&[("k", 1 + number as u64 % 2)]);
+                match lane.enter(Part::default(), &question, Wait::of(Duration::MAX)) {
+                    Entered::Alone(slot) => {
+                        thread::yield_now();
+                        drop(slot);
+                    }
+                    Entered::Waits(_) if number + 1 == callers => {}
+                    // A schedule in which nobody tells is a deadlock, which the checker reports.
+                    Entered::Waits(answer) => assert!(future::block_on(answer).is_ok() || with_accident),
+                }
+            })
+        })
+        .collect();
+    calling.into_iter().for_each(|thread| thread.join().unwrap());
+    loop {
+        let Some(answering) = running.lock().unwrap().pop() else {
+            break;
+        };
+        answering.join().unwrap();
+    }
+    let state = lane.lock();
+    assert!(state.queue.is_empty() && !state.starting);
+    assert_eq!(state.taken, 0, "a slot that nobody holds is free");
+}
+
+#[test]
+fn two_who_call_are_told() {
+    check_dfs(|| come_and_go(2, false), Some(20_000));
+    check_dfs(|| come_and_go(2, true), Some(20_000));
+}
+
+#[test]
+fn five_who_call_are_told() {
+    check_random(|| come_and_go(5, false), 2_000);
+    check_random(|| come_and_go(5, true), 2_000);
+}

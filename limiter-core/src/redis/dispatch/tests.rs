@@ -1,0 +1,309 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Mode, Outcome};
+use crate::key::Namespace;
+use crate::policy::Policy;
+use crate::redis::dispatch::*;
+use crate::redis::script::input::{Draft, Operation, Question};
+use crate::request::{Ask, Request, Verdict};
+use crate::units::Timestamp;
+
+/// Asks for so many permits for each of these keys.
+pub(crate) fn check(limits: &[(&str, u64)]) -> Arc<Question> {
+    question(limits, Operation::Check)
+}
+
+fn policy() -> Policy {
+    Policy::token_bucket("p").capacity(10).rate(1).build().unwrap()
+}
+
+fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<Question> {
+    let policy = policy();
+    let asks = limits
+        .iter()
+        .map(|(key, cost)| Ask::new(&policy, *key).cost(*cost));
+    let request = Request::new(asks, Mode::Charge, true).unwrap();
+    Arc::new(Question::new(&request, operation, &Namespace::new("", "n")))
+}
+
+/// A verdict of which one can tell where it came from.
+pub(crate) fn verdict(number: u64) -> Verdict {
+    Verdict {
+        decided_at: Timestamp::from_micros(number),
+        outcomes: SmallVec::from_iter([Outcome::default()]),
+    }
+}
+
+/// A lane whose batches are started by hand.
+fn lane() -> (Arc<Lane>, Arc<Mutex<Vec<Start>>>) {
+    let starts = Arc::<Mutex<Vec<Start>>>::default();
+    let due = Arc::clone(&starts);
+    (Lane::new(move |start| due.lock().unwrap().push(start)), starts)
+}
+
+fn next(starts: &Mutex<Vec<Start>>) -> Option<Start> {
+    starts.lock().unwrap().pop()
+}
+
+fn wait() -> Wait {
+    Wait::of(Duration::from_secs(1))
+}
+
+/// Adds one who asks to a queue.
+fn ask(queue: &mut Queue, part: Part, question: &Arc<Question>) -> oneshot::Receiver<Answer> {
+    let (caller, told) = Caller::new(wait());
+    queue.push(part, question, caller);
+    told
+}
+
+fn enter(lane: &Arc<Lane>, limits: &[(&str, u64)]) -> oneshot::Receiver<Answer> {
+    match lane.enter(Part::default(), &check(limits), wait()) {
+        Entered::Waits(answer) => answer,
+        Entered::Alone(_) => unreachable!("somebody is on the way"),
+    }
+}
+
+fn alone(lane: &Arc<Lane>) -> Slot {
+    match lane.enter(Part::default(), &check(&[("alone", 1)]), wait()) {
+        Entered::Alone(slot) => slot,
+        Entered::Waits(_) => unreachable!("nobody is on the way"),
+    }
+}
+
+/// Costs of the entries' limits, and how many ask.
+fn shape(entries: &[Entry]) -> Vec<(u64, usize)> {
+    let cost = |entry: &Entry| entry.question.limits[0].cost / 1_000;
+    entries
+        .iter()
+        .map(|entry| (cost(entry), entry.callers.len()))
+        .collect()
+}
+
+#[test]
+fn a_lone_call_waits_for_nobody_and_the_next_ones_leave_together() {
+    let (lane, starts) = lane();
+    let first = alone(&lane);
+    let _answers = ["a", "b", "c"].map(|key| enter(&lane, &[(key, 1)]));
+    let start = next(&starts).unwrap();
+    assert!(next(&starts).is_none(), "one batch for all of them");
+    let (entries, slot) = start.take().unwrap();
+    assert_eq!(entries.len(), 3);
+
+    let _answer = enter(&lane, &[("d", 1)]);
+    assert!(next(&starts).is_none(), "both slots are taken");
+    drop(first);
+    drop(slot);
+    let (entries, slot) = next(&starts).unwrap().take().unwrap();
+    assert_eq!(entries.len(), 1);
+    drop(slot);
+    assert!(next(&starts).is_none());
+    drop(alone(&lane));
+}
+
+#[test]
+fn a_whole_batch_waits_for_no_slot() {
+    let (lane, starts) = lane();
+    let _first = alone(&lane);
+    let _answer = enter(&lane, &[("second", 1)]);
+    let _second = next(&starts).unwrap().take();
+    let keys: Vec<String> = (0..queue::MOST_QUESTIONS).map(|key| key.to_string()).collect();
+    let _answers: Vec<_> = keys.iter().map(|key| enter(&lane, &[(key, 1)])).collect();
+    let (entries, _third) = next(&starts).unwrap().take().unwrap();
+    assert_eq!(entries.len(), queue::MOST_QUESTIONS);
+    let _answer = enter(&lane, &[("one more", 1)]);
+    assert!(next(&starts).is_none());
+}
+
+#[test]
+fn who_holds_a_slot_for_long_keeps_nobody_waiting() {
+    let (lane, starts) = lane();
+    let _first = alone(&lane);
+    let _answer = enter(&lane, &[("second", 1)]);
+    let (_, mut second) = next(&starts).unwrap().take().unwrap();
+    let _answer = enter(&lane, &[("third", 1)]);
+    second.release();
+    let (_, _third) = next(&starts).unwrap().take().unwrap();
+    drop(second);
+    let _answer = enter(&lane, &[("fourth", 1)]);
+    assert!(next(&starts).is_none(), "it was given back once");
+}
+
+/// Its caller may hold on to its future without looking at it.
+#[test]
+fn a_lone_call_that_is_late_keeps_nobody_waiting() {
+    let (lane, starts) = lane();
+    let first = alone(&lane);
+    let _answer = enter(&lane, &[("second", 1)]);
+    let (_, second) = next(&starts).unwrap().take().unwrap();
+    let _answer = enter(&lane, &[("third", 1)]);
+    assert!(next(&starts).is_none(), "it is not late yet");
+    lane.lock().alone.as_mut().unwrap().late_at = Instant::now();
+    let _answer = enter(&lane, &[("fourth", 1)]);
+    let (entries, third) = next(&starts).unwrap().take().unwrap();
+    assert_eq!(entries.len(), 2);
+    let _answer = enter(&lane, &[("fifth", 1)]);
+    drop(first);
+    assert!(next(&starts).is_none(), "its slot was given back once");
+    drop((second, third));
+    let (_, fourth) = next(&starts).unwrap().take().unwrap();
+    drop(fourth);
+    drop(alone(&lane));
+    assert_eq!(lane.lock().taken, 0);
+}
+
+#[test]
+fn nothing_is_late_before_a_slow_network_has_answered_once() {
+    let (lane, _starts) = lane();
+    let first = alone(&lane);
+    assert_eq!(first.late_at() - first.began, FIRST_LATE_AFTER);
+    let patience = |micros| {
+        lane.lock().round_trip = Duration::from_micros(micros);
+        first.late_at() - first.began
+    };
+    assert_eq!(patience(80), LATE_AFTER);
+    assert_eq!(patience(40_000), Duration::from_millis(160));
+}
+
+#[test]
+fn who_waits_is_told_when_nobody_will_come() {
+    let (lane, starts) = lane();
+    let first = alone(&lane);
+    let mut answers = ["a", "b"].map(|key| enter(&lane, &[(key, 1)]));
+    drop(next(&starts));
+    for answer in &mut answers {
+        assert_eq!(
+            answer.try_recv().unwrap_err(),
+            oneshot::error::TryRecvError::Closed
+        );
+    }
+    drop(first);
+    drop(alone(&lane));
+}
+
+#[test]
+fn a_longer_round_trip_has_more_batches_on_the_way() {
+    let (lane, _starts) = lane();
+    let mut state = lane.lock();
+    for (micros, slots) in [(0, 2), (80, 2), (500, 4), (2_000, 10), (20_000, MOST_SLOTS)] {
+        state.round_trip = Duration::from_micros(micros);
+        assert_eq!(state.slots(), slots, "{micros} us");
+    }
+    state.round_trip = Duration::MAX;
+    assert_eq!(state.slots(), 2, "one that nobody knows");
+}
+
+#[test]
+fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
+    let mut queue = Queue::default();
+    let push = |queue: &mut Queue| ask(queue, Part::default(), &check(&[("k", 1)]));
+    let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
+    let mut entries = queue.take();
+    assert_eq!(shape(&entries), [(1, 100)]);
+    let entry = entries.pop().unwrap();
+    entry.tell((0..100).map(|number| Ok(verdict(number))));
+    for (number, answer) in answers.iter_mut().enumerate() {
+        let decided_at = answer.try_recv().unwrap().unwrap().decided_at;
+        assert_eq!(decided_at, Timestamp::from_micros(number as u64));
+    }
+}
+
+#[test]
+fn who_comes_after_one_who_joined_makes_a_question_only_if_nobody_asks_it() {
+    let (lane, _starts) = lane();
+    let _first = alone(&lane);
+    let _answers: Vec<_> = (0..2).map(|_| enter(&lane, &[("hot", 1)])).collect();
+    assert!(lane.gathers.load(Ordering::Relaxed));
+    let (policy, namespace) = (policy(), Namespace::new("", "n"));
+    let made = |key: &str| {
+        let request = Request::new([Ask::new(&policy, key)], Mode::Charge, false).unwrap();
+        let draft = Draft::new(&request, Operation::Check, &namespace);
+        let entered = lane.enter(Part::default(), &draft, wait());
+        assert!(matches!(entered, Entered::Waits(_)));
+        draft.is_made()
+    };
+    assert!(!made("hot"));
+    assert!(made("other") && !lane.gathers.load(Ordering::Relaxed));
+    assert!(made("hot"), "before the lock is taken");
+    assert!(!made("hot"));
+}
+
+#[test]
+fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
+    let part = Part::default();
+    let between = [
+        (part, check(&[("k", 2)])),
+        (part, check(&[("other", 1), ("k", 1)])),
+        (part, question(&[("k", 1)], Operation::Peek)),
+        (part, question(&[("k", 0)], Operation::Reset)),
+        (
+            Part {
+                slot: 7,
+                asking: true,
+            },
+            check(&[("k", 1)]),
+        ),
+    ];
+    for (part, question) in between {
+        let mut queue = Queue::default();
+        let same = || check(&[("k", 1)]);
+        let _answers = [
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, Part::default(), &check(&[("elsewhere", 3)])),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, part, &question),
+            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, Part::default(), &same()),
+        ];
+        let entries = queue.take();
+        let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
+        assert_eq!(callers, [2, 1, 1, 2], "{question:?}");
+    }
+}
+
+#[test]
+fn several_limits_are_the_same_question_only_all_together() {
+    let mut queue = Queue::default();
+    let mut push = |limits: &[(&str, u64)]| ask(&mut queue, Part::default(), &check(limits));
+    let _answers = [
+        push(&[("a", 1), ("b", 1)]),
+        push(&[("a", 1), ("b", 1)]),
+        push(&[("b", 1), ("a", 1)]),
+        push(&[("a", 1)]),
+        push(&[("b", 1), ("a", 1)]),
+    ];
+    let callers: Vec<_> = queue.take().iter().map(|entry| entry.callers.len()).collect();
+    assert_eq!(callers, [2, 1, 1, 1]);
+}
+
+#[test]
+fn what_leaves_is_bounded_and_what_stays_is_found_again() {
+    let mut queue = Queue::default();
+    let mut answers = Vec::new();
+    for _ in 0..5_000 {
+        answers.push(ask(&mut queue, Part::default(), &check(&[("hot", 1)])));
+    }
+    for key in 0..70_u64 {
+        answers.push(ask(&mut queue, Part::default(), &check(&[(&key.to_string(), 2)])));
+    }
+    assert_eq!(shape(&queue.take()), [(1, 4_096)]);
+    let entries = queue.take();
+    assert_eq!((entries.len(), entries[0].callers.len()), (64, 904));
+    answers.push(ask(&mut queue, Part::default(), &check(&[("69", 2)])));
+    let entries = queue.take();
+    assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
+    assert!(queue.is_empty() && queue.take().is_empty());
+}
+
+#[test]
+fn who_left_is_not_asked_for() {
+    let mut queue = Queue::default();
+    let mut push = |key: &str| ask(&mut queue, Part::default(), &check(&[(key, 1)]));
+    let (stays, leaves, alone) = (push("k"), push("k"), push("other"));
+    drop((leaves, alone));
+    let mut entries = queue.take();
+    entries.retain_mut(Entry::is_awaited);
+    assert_eq!(shape(&entries), [(1, 1)]);
+    drop(stays);
+}

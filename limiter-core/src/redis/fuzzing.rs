@@ -1,0 +1,50 @@
+//! The decoders of answers, for `crate::fuzzing`.
+
+use std::sync::Arc;
+
+use bb8_redis::redis::{RedisError, Value};
+
+use crate::error::StoreError;
+use crate::key::Namespace;
+use crate::redis::script::input::{Operation, Question};
+use crate::redis::script::reply;
+use crate::redis::topology::slots;
+use crate::request::{Request, Verdict};
+
+type Owner = Option<(String, u16)>;
+
+pub(crate) fn verdicts(
+    answer: &Value,
+    requests: &[(Request<'_>, usize)],
+) -> Result<Vec<Vec<Result<Verdict, StoreError>>>, StoreError> {
+    let namespace = Namespace::new("", "fuzz");
+    let question = |(request, times): &(Request<'_>, usize)| {
+        (Question::new(request, Operation::Check, &namespace), *times)
+    };
+    let questions: Vec<_> = requests.iter().map(question).collect();
+    let items: Vec<_> = questions
+        .iter()
+        .map(|(question, times)| (question, *times))
+        .collect();
+    let verdicts = reply::verdicts(answer, &items)?;
+    Ok(verdicts.into_iter().map(|verdicts| verdicts.into_vec()).collect())
+}
+
+/// Who owns each slot, by an answer to CLUSTER SLOTS.
+pub fn owners(answer: &Value, asked: &str) -> Result<Vec<Owner>, StoreError> {
+    let owners = slots::owners(answer, asked)?;
+    Ok(owners
+        .into_iter()
+        .map(|owner| owner.map(Arc::unwrap_or_clone))
+        .collect())
+}
+
+/// The address to which an error of the node at `asked` points.
+pub fn redirected(error: &RedisError, asked: (String, u16)) -> Result<(String, u16), StoreError> {
+    slots::redirected(error, &Arc::new(asked)).map(Arc::unwrap_or_clone)
+}
+
+/// The slot of a key.
+pub fn slot(key: &str) -> u16 {
+    slots::slot(key)
+}

@@ -1,0 +1,57 @@
+//! Counts the replicas of a namespace.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, SystemTime};
+
+use bb8_redis::redis::Value;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::redis::Route;
+use crate::redis::script::{Call, HEARTBEAT, wire};
+use crate::support::clock::Clock;
+use crate::units::micros_ceil;
+
+/// One replica among the others that have the same namespace.
+#[derive(Debug)]
+pub(crate) struct Heart {
+    route: Route,
+    clock: Clock,
+    /// The key of the register.
+    key: String,
+    /// Tells this replica from the others.
+    id: [u8; 8],
+}
+
+impl Heart {
+    /// How long a beat may take. Nobody waits for it.
+    pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+    pub(crate) fn new(route: Route, clock: Clock, key: String) -> Self {
+        // Its seeds are random, and differ for each.
+        let id = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
+        Self {
+            route,
+            clock,
+            key,
+            id: id.to_le_bytes(),
+        }
+    }
+
+    /// Registers this replica for so long, or takes it out for no time at all; says how many there are.
+    pub(crate) async fn beat(&self, life: Duration) -> Result<u32, StoreError> {
+        let mut plan = wire::head(self.clock.injected());
+        plan.extend_from_slice(&self.id);
+        plan.extend_from_slice(&micros_ceil(life).to_le_bytes());
+        let call = Call::new(&HEARTBEAT, [&self.key], plan, Self::PATIENCE);
+        match self.route.run(&call).await? {
+            Value::Int(count) if (0..=i64::from(u32::MAX)).contains(&count) => {
+                u32::try_from(count).map_err(|_| malformed())
+            }
+            _ => Err(malformed()),
+        }
+    }
+}
+
+fn malformed() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, "the reply to a heartbeat is malformed")
+}

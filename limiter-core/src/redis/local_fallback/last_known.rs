@@ -1,0 +1,176 @@
+//! What was left of each limit when the store was last heard about it.
+
+use std::sync::PoisonError;
+
+use hashbrown::HashTable;
+
+use crate::support::sync::{Mutex, MutexGuard};
+
+const SHARDS: usize = 64;
+
+/// What was left of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastRemaining {
+    /// In the algorithm's own unit.
+    pub(crate) remaining: u64,
+    /// What has to come back before anything is left.
+    pub(crate) owed: u64,
+    /// As of this moment.
+    pub(crate) as_of: u64,
+    /// From this moment on nothing of it is used any more.
+    pub(crate) until: u64,
+    /// The store's own time.
+    pub(crate) decided_at: u64,
+}
+
+/// Answers overtake each other by less than this; what seems older by more was decided after the store's clock stepped back.
+const OVERTAKEN_MICROS: u64 = 1_000_000;
+
+impl LastRemaining {
+    fn was_overtaken_by(&self, noted: &Self) -> bool {
+        let age = noted.decided_at.saturating_sub(self.decided_at);
+        (1..=OVERTAKEN_MICROS).contains(&age)
+    }
+}
+
+/// A bounded table of them, by the hash of the limit's identity. Hashes are random and 64 bits wide, so that two limits of a
+/// full table share one once in billions of tables; the one would then start from what was left of the other.
+///
+/// What was noted last is kept: when the young half of a shard is full, it becomes the old one, and the old one goes.
+#[derive(Debug)]
+pub(crate) struct LastKnown {
+    shards: Box<[Mutex<Shard>]>,
+    max_per_half: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    young: HashTable<(u64, LastRemaining)>,
+    old: HashTable<(u64, LastRemaining)>,
+}
+
+impl LastKnown {
+    /// Keeps so many at most, and the last half of so many surely.
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            max_per_half: max.div_ceil(2 * SHARDS),
+        }
+    }
+
+    /// Notes what is left.
+    pub(crate) fn note(&self, hash: u64, left: LastRemaining) {
+        let Some(mut shard) = self.shard(hash) else { return };
+        let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
+        if let Some((_, noted)) = shard.young.find_mut(hash, is_it) {
+            if !left.was_overtaken_by(noted) {
+                *noted = left;
+            }
+            return;
+        }
+        let old = shard.old.find(hash, is_it);
+        if old.is_some_and(|(_, noted)| left.was_overtaken_by(noted)) {
+            return;
+        }
+        if shard.young.len() >= self.max_per_half {
+            shard.old = std::mem::take(&mut shard.young);
+        }
+        shard.young.insert_unique(hash, (hash, left), |(hash, _)| *hash);
+    }
+
+    /// What was noted, if any of it still holds.
+    pub(crate) fn get(&self, hash: u64, now: u64) -> Option<LastRemaining> {
+        let left = self.shard(hash)?.get(hash)?;
+        (left.until > now).then_some(left)
+    }
+
+    pub(crate) fn forget(&self, hash: u64) {
+        let Some(mut shard) = self.shard(hash) else { return };
+        let Shard { young, old } = &mut *shard;
+        for half in [young, old] {
+            if let Ok(entry) = half.find_entry(hash, |(other, _)| *other == hash) {
+                entry.remove();
+            }
+        }
+    }
+
+    fn shard(&self, hash: u64) -> Option<MutexGuard<'_, Shard>> {
+        // The table uses the low and the top seven bits; these lie between.
+        let number = usize::try_from(hash >> 48).unwrap_or(0) % SHARDS;
+        let shard = self.shards.get(number)?;
+        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Shard {
+    fn get(&self, hash: u64) -> Option<LastRemaining> {
+        let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
+        let (_, left) = self
+            .young
+            .find(hash, is_it)
+            .or_else(|| self.old.find(hash, is_it))?;
+        Some(*left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::{BuildHasher, RandomState};
+
+    use crate::redis::local_fallback::last_known::*;
+
+    fn left(remaining: u64, until: u64) -> LastRemaining {
+        LastRemaining {
+            remaining,
+            owed: 0,
+            as_of: 0,
+            until,
+            decided_at: 5_000_000,
+        }
+    }
+
+    #[test]
+    fn the_last_note_counts_while_it_holds_and_no_answer_that_was_overtaken() {
+        let table = LastKnown::new(100);
+        table.note(7, left(3, 1_000));
+        table.note(7, left(2, 1_000));
+        assert_eq!(table.get(7, 999), Some(left(2, 1_000)));
+        assert_eq!(table.get(7, 1_000), None);
+        let decided_at = |decided_at| LastRemaining {
+            decided_at,
+            ..left(9, 1_000)
+        };
+        table.note(7, decided_at(4_999_999));
+        assert_eq!(table.get(7, 999), Some(left(2, 1_000)));
+        table.note(7, decided_at(3_000_000));
+        assert_eq!(
+            table.get(7, 999),
+            Some(decided_at(3_000_000)),
+            "the clock stepped back"
+        );
+        table.forget(7);
+        assert_eq!(table.get(7, 0), None);
+    }
+
+    #[test]
+    fn a_full_table_keeps_what_was_noted_last() {
+        let table = LastKnown::new(64 * SHARDS);
+        let hasher = RandomState::new();
+        let kept = |keys: std::ops::Range<u32>| {
+            keys.filter(|key| table.get(hasher.hash_one(key), 0).is_some())
+                .count()
+        };
+        for key in 0..100_000_u32 {
+            table.note(hasher.hash_one(key), left(1, 1_000_000));
+        }
+        let count: usize = table
+            .shards
+            .iter()
+            .map(|shard| shard.lock().unwrap())
+            .map(|shard| shard.young.len() + shard.old.len())
+            .sum();
+        assert!((32 * SHARDS..=64 * SHARDS).contains(&count), "{count}");
+        assert_eq!(kept(99_000..100_000), 1_000);
+        assert_eq!(kept(0..90_000), 0);
+    }
+}

@@ -1,0 +1,206 @@
+use std::time::Duration;
+
+use crate::algorithm::Outcome;
+use crate::policy::Policy;
+use crate::redis::local_fallback::*;
+use crate::request::Ask;
+use crate::support::clock::ManualClock;
+
+fn policies() -> [Policy; 6] {
+    [
+        Policy::token_bucket("b")
+            .capacity(10)
+            .rate("4/s")
+            .build()
+            .unwrap(),
+        Policy::funnel("f").capacity(10).rate("4/s").build().unwrap(),
+        Policy::sliding_window("w")
+            .limit(10)
+            .window("2s")
+            .build()
+            .unwrap(),
+        Policy::counter_window("c")
+            .limit(10)
+            .window("2s")
+            .build()
+            .unwrap(),
+        Policy::fixed_window("x").limit(10).window("2s").build().unwrap(),
+        Policy::fixed_window("a")
+            .limit(10)
+            .window("2s")
+            .aligned("utc")
+            .build()
+            .unwrap(),
+    ]
+}
+
+/// Whatever the store says in between, and however often it comes and goes, a share is never exceeded.
+#[test]
+fn a_share_holds_over_any_time_whatever_the_store_says() {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..600 {
+        let policy = &policies()[round % 6];
+        let replicas = random.u32(1..5);
+        let share = policy.algorithm().share(replicas);
+        let clock = ManualClock::new();
+        let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
+        let mut admitted: Vec<(u64, u64)> = Vec::new();
+        for _ in 0..200 {
+            clock.advance(Duration::from_millis(random.u64(0..300)));
+            let cost = random.u32(0..3);
+            let request = Request::new([Ask::new(policy, "k").cost(cost)], Mode::Charge, false).unwrap();
+            if random.bool() {
+                let quota = policy.algorithm().quota();
+                let outcome = Outcome {
+                    remaining: random.u64(..=quota),
+                    reset_after: random.u64(1..2_500_000),
+                    ..Outcome::default()
+                };
+                let decided_at = clock.now();
+                let outcomes = [outcome].into_iter().collect();
+                fallback.on_verdict(&request, &Verdict { decided_at, outcomes }, decided_at);
+            } else {
+                let verdict = fallback.decide(&request, replicas).unwrap();
+                if verdict.outcomes[0].fits && cost > 0 {
+                    admitted.push((clock.now().as_micros(), request.limits[0].cost));
+                }
+            }
+        }
+        let (mut until, mut sum) = (0, 0);
+        for (at, cost) in &admitted {
+            let Algorithm::FixedWindow(window) = share else {
+                break;
+            };
+            if *at >= until {
+                (until, sum) = (window.end(*at), 0);
+            }
+            sum += cost;
+            assert!(
+                sum <= window.limit,
+                "seed {seed}, {policy} over {replicas}: {sum}"
+            );
+        }
+        for (first, (from, _)) in admitted.iter().enumerate() {
+            let mut sum = 0;
+            for (at, cost) in &admitted[first..] {
+                sum += cost;
+                let most = match share {
+                    Algorithm::SlidingWindow(window) if at - from >= window.window => break,
+                    Algorithm::SlidingWindow(window) => window.limit,
+                    Algorithm::CounterWindow(window) => {
+                        window.limit + window.limit * (at - from) / window.window
+                    }
+                    Algorithm::FixedWindow(_) => break,
+                    Algorithm::Concurrency(_) => unreachable!("what is in flight has no rate"),
+                    Algorithm::TokenBucket(crate::policy::TokenBucket { capacity, rate })
+                    | Algorithm::Funnel(crate::policy::Funnel { capacity, rate, .. }) => {
+                        capacity + rate.accrue(at - from, rate.micros - 1).0
+                    }
+                };
+                assert!(
+                    sum <= most,
+                    "seed {seed}, {policy} over {replicas}: {sum} in {} µs",
+                    at - from
+                );
+            }
+        }
+    }
+}
+
+/// With everything used up at the store, and one replica, the fallback admits when the store would.
+#[test]
+fn a_lone_replica_goes_on_where_the_store_left_off() {
+    for policy in policies() {
+        let clock = ManualClock::new();
+        let store = MemoryStore::new(Clock::Manual(clock.clone()), 10);
+        let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
+        let request = Request::new([Ask::new(&policy, "k")], Mode::Charge, false).unwrap();
+        for _ in 0..13 {
+            clock.advance(Duration::from_millis(10));
+            fallback.on_verdict(&request, &store.decide_now(&request).unwrap(), clock.now());
+        }
+        let (mut whole, mut part) = (0, 0);
+        for _ in 0..500 {
+            clock.advance(Duration::from_millis(7));
+            whole += i32::from(store.decide_now(&request).unwrap().outcomes[0].fits);
+            part += i32::from(fallback.decide(&request, 1).unwrap().outcomes[0].fits);
+            assert!(part <= whole, "{policy}");
+        }
+        // A fraction of a permit is not told; and a window's permits count as if all had been given with the newest.
+        assert!(whole - part <= 1, "{policy}: {part} of {whole}");
+    }
+}
+
+/// A denial for what the store had given ends when it says so: a microsecond earlier it is still one.
+#[test]
+fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
+    let policy = Policy::counter_window("c")
+        .limit(100)
+        .window("1h")
+        .build()
+        .unwrap();
+    let hour = 3_600_000_000;
+    for (remaining, cost, reset_after) in [
+        (0, 1, 2 * hour),
+        (10, 30, 2 * hour),
+        (0, 100, hour),
+        (7, 8, hour / 2),
+    ] {
+        let clock = ManualClock::new();
+        let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
+        let request = Request::new([Ask::new(&policy, "k").cost(cost)], Mode::Charge, false).unwrap();
+        let outcome = Outcome {
+            remaining,
+            reset_after,
+            ..Outcome::default()
+        };
+        let decided_at = clock.now();
+        let outcomes = [outcome].into_iter().collect();
+        fallback.on_verdict(&request, &Verdict { decided_at, outcomes }, decided_at);
+        let fits = |fallback: &LocalFallback| fallback.decide(&request, 1).unwrap().outcomes[0];
+        let denied = fits(&fallback);
+        assert!(!denied.fits && denied.retry_after > 0, "{remaining} {cost}");
+        clock.advance(Duration::from_micros(denied.retry_after - 1));
+        assert!(!fits(&fallback).fits, "{remaining} {cost}: too late");
+        clock.advance(Duration::from_micros(1));
+        assert!(fits(&fallback).fits, "{remaining} {cost}: too early");
+    }
+}
+
+/// What the store had given last may count for longer than the share's own period does.
+#[test]
+fn what_a_share_gave_does_not_come_back_after_its_period() {
+    let policy = &policies()[4];
+    let request = |cost: u32, mode| Request::new([Ask::new(policy, "k").cost(cost)], mode, false).unwrap();
+    let clock = ManualClock::new();
+    let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
+    let given = |cost| fallback.decide(&request(cost, Mode::Charge), 1).unwrap();
+    let advance = |millis| clock.advance(Duration::from_millis(millis));
+    let _ = given(1);
+    advance(1_000);
+    let outcome = Outcome {
+        fits: true,
+        remaining: 9,
+        reset_after: 2_000_000,
+        ..Outcome::default()
+    };
+    let verdict = Verdict {
+        decided_at: clock.now(),
+        outcomes: [outcome].into_iter().collect(),
+    };
+    fallback.on_verdict(&request(1, Mode::Charge), &verdict, clock.now());
+    advance(500);
+    let outcome = given(2).outcomes[0];
+    assert_eq!(outcome.reset_after, 1_500_000, "when the store's period ends");
+
+    let whole_at = outcome.whole_at;
+    assert_eq!(whole_at, clock.now().as_micros() + 500_000);
+    advance(1_000);
+    let _ = given(3);
+    let settled = fallback.change(&request(2, Mode::Peek), Change::Refund { whole_at }, 1);
+    assert!(settled.is_ok());
+    advance(500);
+    let left = fallback.decide(&request(0, Mode::Peek), 1).unwrap();
+    assert_eq!(left.outcomes[0].remaining, 7);
+}

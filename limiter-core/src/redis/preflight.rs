@@ -1,0 +1,102 @@
+//! Decisions for keys that nobody has, so that permissions that do not suffice, and servers that take no writes, are found out
+//! before a call meets them.
+
+use std::sync::Arc;
+
+use crate::algorithm::{Change, Mode};
+use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::key::{Key, Namespace};
+use crate::policy::Policy;
+use crate::redis::call_deadline::Wait;
+use crate::redis::dispatch::operation::Decision;
+use crate::redis::script::input::{Operation, Question};
+use crate::redis::script::wire;
+use crate::redis::token_lease::account;
+use crate::redis::{READY_WITHIN, Route};
+use crate::request::{Ask, Request};
+use crate::support::clock::Clock;
+
+/// So many permits that no ring of them is read whole.
+const PERMITS: u64 = 200;
+
+/// Has every command called that the scripts know, if no other replica tries the same keys meanwhile, and leaves nothing behind.
+pub(crate) async fn try_out(route: &Route, namespace: &Namespace, clock: &Clock) -> Result<(), StoreError> {
+    let trial = Trial {
+        route,
+        namespace,
+        clock,
+    };
+    let level = built(Policy::token_bucket("ready").capacity(1).rate(1).build())?;
+    let window = |window| {
+        let policy = Policy::sliding_window("ready").limit(PERMITS).window(window);
+        built(policy.build())
+    };
+    let (short, long) = (window("1s")?, window("1m")?);
+    trial.decide([&level, &short], Operation::Check).await?;
+    // It is denied, but has the ring live longer, for which something in it is written again.
+    trial.decide([&level, &long], Operation::Check).await?;
+    trial.refund([&level, &long]).await?;
+    trial.decide([&level, &long], Operation::Reset).await?;
+    trial.decide_apart(&level, Operation::Check).await?;
+    trial.decide_apart(&level, Operation::Reset).await
+}
+
+struct Trial<'a> {
+    route: &'a Route,
+    namespace: &'a Namespace,
+    clock: &'a Clock,
+}
+
+impl Trial<'_> {
+    /// Takes one decision on two limits, as many permits as they have.
+    async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
+        let request = all_of(policies)?;
+        let mut question = Question::new(&request, operation, self.namespace);
+        let [level, window, _] = self.namespace.trial_keys();
+        question.keys = [level, window].into_iter().collect();
+        let (question, wait) = (Arc::new(question), Wait::of(READY_WITHIN));
+        self.route.run(&Decision { question, wait }).await.map(|_| ())
+    }
+
+    /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is ever both a level's and a
+    /// window's.
+    async fn decide_apart(&self, policy: &Policy, operation: Operation) -> Result<(), StoreError> {
+        let [level, _, other] = self.namespace.trial_keys();
+        let mut questions = Vec::new();
+        for key in [level, other] {
+            let request = request([Ask::new(policy, key.as_str())])?;
+            let mut question = Question::new(&request, operation, self.namespace);
+            question.keys = std::iter::once(key.clone()).collect();
+            questions.push(question);
+        }
+        let items: Vec<_> = questions.iter().map(|question| (question, 1)).collect();
+        let call = wire::call(&items, self.clock.injected(), READY_WITHIN);
+        self.route.run(&call).await.map(|_| ())
+    }
+
+    async fn refund(&self, policies: [&Policy; 2]) -> Result<(), StoreError> {
+        for (limit, key) in all_of(policies)?.limits.iter().zip(self.namespace.trial_keys()) {
+            let refund = Change::Refund { whole_at: 0 };
+            let call = account::change(limit, refund, key, self.clock.injected(), READY_WITHIN);
+            self.route.run(&call).await?;
+        }
+        Ok(())
+    }
+}
+
+fn all_of(policies: [&Policy; 2]) -> Result<Request<'_>, StoreError> {
+    request(policies.map(|policy| Ask::new(policy, Key::shared()).cost(policy.quota())))
+}
+
+fn request<'a>(asks: impl IntoIterator<Item = Ask<'a>>) -> Result<Request<'a>, StoreError> {
+    let request = Request::new(asks, Mode::Charge, true);
+    request.map_err(|rejection| invalid(&rejection.to_string()))
+}
+
+fn built(policy: Result<Policy, ConfigError>) -> Result<Policy, StoreError> {
+    policy.map_err(|error| invalid(&error.to_string()))
+}
+
+fn invalid(detail: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, detail.to_owned())
+}

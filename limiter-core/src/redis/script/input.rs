@@ -1,0 +1,219 @@
+//! One decision as the script is asked for it: all that is needed of a request once its caller may be gone.
+
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+
+use crate::algorithm::Mode;
+use crate::identity::Identity;
+use crate::key::Namespace;
+use crate::policy::Algorithm;
+use crate::request::{Limit, Request};
+
+/// What is to be done with the limits of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Check = 0,
+    Peek = 1,
+    Reset = 2,
+}
+
+/// One decision that the script is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) operation: Operation,
+    /// One for each limit; all of them lie in one slot.
+    pub(crate) keys: SmallVec<[String; 1]>,
+    pub(crate) limits: SmallVec<[Asked; 1]>,
+}
+
+/// A question that need not be made where somebody else asks the same already.
+pub(crate) trait Drafted: Sync {
+    /// Its limits.
+    fn identities(&self) -> impl Iterator<Item = Identity>;
+
+    /// Whether a question asks the same of the same limits, so that the two of them are one question, asked twice.
+    fn is_same(&self, question: &Question) -> bool;
+
+    /// The question, made by now.
+    fn question(&self) -> &Arc<Question>;
+}
+
+/// The question that a request is.
+#[derive(Debug)]
+pub(crate) struct Draft<'a, 'r> {
+    request: &'a Request<'r>,
+    operation: Operation,
+    namespace: &'a Namespace,
+    made: OnceLock<Arc<Question>>,
+}
+
+/// One limit of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) identity: Identity,
+    pub(crate) algorithm: Algorithm,
+    /// In the algorithm's own unit.
+    pub(crate) cost: u64,
+    /// It is asked for its cost like the others, and never charged.
+    pub(crate) blocks: bool,
+}
+
+impl From<Mode> for Operation {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Charge => Self::Check,
+            Mode::Peek | Mode::Refuse => Self::Peek,
+        }
+    }
+}
+
+impl Question {
+    pub(crate) fn new(request: &Request<'_>, operation: Operation, namespace: &Namespace) -> Self {
+        let name = |limit: &Limit<'_>| {
+            let policy = limit.policy;
+            namespace.redis_key(policy.code(), policy.escaped_name(), limit.group(), &limit.key)
+        };
+        // Nothing is collected for one limit.
+        let (keys, limits) = match &*request.limits {
+            [limit] => (
+                SmallVec::from_buf([name(limit)]),
+                SmallVec::from_buf([Asked::from(limit)]),
+            ),
+            limits => (
+                limits.iter().map(name).collect(),
+                limits.iter().map(Asked::from).collect(),
+            ),
+        };
+        Self {
+            operation,
+            keys,
+            limits,
+        }
+    }
+
+    /// Whether it asks for permits of one limit, and of nothing else, whose value is read at once.
+    pub(crate) fn charges_a_value(&self) -> bool {
+        let is_value = |limit: &Asked| {
+            !matches!(
+                limit.algorithm,
+                Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_)
+            )
+        };
+        self.operation == Operation::Check && matches!(self.limits.as_slice(), [limit] if is_value(limit))
+    }
+
+    /// Whether it asks the same of other keys, or of the same.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        let what = |asked: &Asked| (asked.algorithm, asked.cost, asked.blocks);
+        self.operation == other.operation && self.limits.iter().map(what).eq(other.limits.iter().map(what))
+    }
+}
+
+impl Drafted for Arc<Question> {
+    fn identities(&self) -> impl Iterator<Item = Identity> {
+        self.limits.iter().map(|limit| limit.identity)
+    }
+
+    fn is_same(&self, question: &Question) -> bool {
+        self.operation == question.operation && self.limits == question.limits
+    }
+
+    fn question(&self) -> &Arc<Question> {
+        self
+    }
+}
+
+impl<'a, 'r> Draft<'a, 'r> {
+    pub(crate) fn new(request: &'a Request<'r>, operation: Operation, namespace: &'a Namespace) -> Self {
+        Self {
+            request,
+            operation,
+            namespace,
+            made: OnceLock::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_made(&self) -> bool {
+        self.made.get().is_some()
+    }
+}
+
+impl Drafted for Draft<'_, '_> {
+    fn identities(&self) -> impl Iterator<Item = Identity> {
+        self.request.limits.iter().map(|limit| limit.identity)
+    }
+
+    fn is_same(&self, question: &Question) -> bool {
+        let limits = &self.request.limits;
+        let is_asked = |(limit, asked): (&Limit<'_>, &Asked)| {
+            asked.identity == limit.identity
+                && asked.cost == limit.cost
+                && asked.algorithm == *limit.policy.algorithm()
+                && asked.blocks == limit.blocks.is_some()
+        };
+        self.operation == question.operation
+            && limits.len() == question.limits.len()
+            && limits.iter().zip(&question.limits).all(is_asked)
+    }
+
+    fn question(&self) -> &Arc<Question> {
+        self.made
+            .get_or_init(|| Arc::new(Question::new(self.request, self.operation, self.namespace)))
+    }
+}
+
+impl From<&Limit<'_>> for Asked {
+    fn from(limit: &Limit<'_>) -> Self {
+        Self {
+            identity: limit.identity,
+            algorithm: *limit.policy.algorithm(),
+            cost: limit.cost,
+            blocks: limit.blocks.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::Policy;
+    use crate::redis::script::input::*;
+    use crate::request::Ask;
+
+    #[test]
+    fn a_draft_asks_the_same_as_its_question_does_and_is_not_made_to_be_compared() {
+        let bucket = |capacity: u64| Policy::token_bucket("p").capacity(capacity).rate(1).build();
+        let (small, large) = (bucket(5).unwrap(), bucket(6).unwrap());
+        let window = Policy::sliding_window("p").limit(5).window("1m").build().unwrap();
+        let asks = [
+            vec![Ask::new(&small, "a")],
+            vec![Ask::new(&small, "a").cost(2)],
+            vec![Ask::new(&small, "b")],
+            vec![Ask::new(&large, "a")],
+            vec![Ask::new(&window, "a")],
+            vec![Ask::new(&small, "a"), Ask::new(&window, "a")],
+            vec![Ask::new(&window, "a"), Ask::new(&small, "a")],
+        ];
+        let requests = asks.map(|asks| Request::new(asks, Mode::Charge, false).unwrap());
+        let namespace = Namespace::new("", "n");
+        let operations = [Operation::Check, Operation::Peek, Operation::Reset];
+        let drafts = || {
+            requests
+                .iter()
+                .flat_map(|request| operations.map(|operation| Draft::new(request, operation, &namespace)))
+        };
+        for (place, draft) in drafts().enumerate() {
+            for (other_place, other) in drafts().enumerate() {
+                let is_same = draft.is_same(other.question());
+                assert_eq!(is_same, place == other_place, "{draft:?} {other:?}");
+                assert_eq!(
+                    is_same,
+                    other.question().is_same(drafts().nth(place).unwrap().question())
+                );
+            }
+            assert!(!draft.is_made());
+            assert!(draft.identities().eq(draft.question().identities()));
+        }
+    }
+}

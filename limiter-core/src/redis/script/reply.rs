@@ -1,0 +1,301 @@
+//! What comes back from the script; the layout is told in `lua/wire.lua`.
+//!
+//! The script says how often a question was granted, and of each level what was stored before. The numbers of an answer
+//! follow from that by the algorithm itself, so that the script need not compute them, and a run of equal questions is
+//! answered one by one though it was decided as one.
+
+use bb8_redis::redis::Value;
+use smallvec::{SmallVec, smallvec};
+
+use crate::algorithm::{Count, Counters, Mode, Outcome, State, StoredLevel, StoredLoans, step};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::policy::{Algorithm, SlidingWindow};
+use crate::redis::script::input::{Operation, Question};
+use crate::redis::script::wire::Item;
+use crate::request::Verdict;
+use crate::units::{MAX_EXACT, Timestamp};
+
+/// The answers to one question, one for each time that it was asked.
+pub(crate) type Verdicts = SmallVec<[Result<Verdict, StoreError>; 1]>;
+
+/// How a limit was found.
+pub(crate) const READABLE: u8 = 0;
+pub(crate) const WRONG_TYPE: u8 = 1;
+pub(crate) const UNKNOWN_LAYOUT: u8 = 2;
+
+/// The answers to these questions.
+pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts>, StoreError> {
+    let Value::BulkString(bytes) = reply else {
+        return Err(malformed());
+    };
+    let mut reader = Reader(bytes);
+    let now = reader.moment()?;
+    let verdicts = items
+        .iter()
+        .map(|(question, times)| answers(&mut reader, question, *times, now));
+    let verdicts = verdicts.collect::<Result<_, _>>()?;
+    if reader.0.is_empty() {
+        Ok(verdicts)
+    } else {
+        Err(malformed())
+    }
+}
+
+/// The answers to one question.
+fn answers(
+    reader: &mut Reader<'_>,
+    question: &Question,
+    times: usize,
+    now: u64,
+) -> Result<Verdicts, StoreError> {
+    let granted = usize::from(u16::from_le_bytes(reader.array()?));
+    if granted > times {
+        return Err(malformed());
+    }
+    let found = reader.take(question.limits.len())?;
+    if let Some(unreadable) = found.iter().find(|found| **found != READABLE) {
+        return Ok(smallvec![Err(unreadable_as(*unreadable)?); times]);
+    }
+    let decided_at = Timestamp::from_micros(now);
+    if question.operation == Operation::Reset {
+        let outcomes = smallvec![Outcome { fits: true, ..Outcome::default() }; question.limits.len()];
+        return Ok(smallvec![Ok(Verdict { decided_at, outcomes }); times]);
+    }
+    let pieces = question.limits.iter().map(|_| reader.piece());
+    let pieces = pieces.collect::<Result<SmallVec<[Reader<'_>; 1]>, _>>()?;
+    // What cannot be understood of one key fails its own decision; those that follow begin where they begin.
+    let understood = understand(&pieces, question, granted, times, now);
+    Ok(understood.unwrap_or_else(|error| smallvec![Err(error); times]))
+}
+
+/// The answers to a question of which so many were granted, by what was told of its limits.
+fn understand(
+    pieces: &[Reader<'_>],
+    question: &Question,
+    granted: usize,
+    times: usize,
+    now: u64,
+) -> Result<Verdicts, StoreError> {
+    let decided_at = Timestamp::from_micros(now);
+    let told = question
+        .limits
+        .iter()
+        .zip(pieces)
+        .map(|(asked, piece)| Told::read(*piece, &asked.algorithm));
+    let mut told = told.collect::<Result<SmallVec<[Told; 1]>, _>>()?;
+    let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
+        let limits = question.limits.iter().zip(&mut told);
+        let outcomes: SmallVec<[Outcome; 1]> = limits
+            .map(|(asked, told)| {
+                let mode = match mode {
+                    Mode::Charge if asked.blocks => Mode::Refuse,
+                    mode => mode,
+                };
+                told.outcome(&asked.algorithm, asked.cost, before, now, mode)
+            })
+            .collect();
+        // Script and algorithm agree, or one of them is not what this program was built with.
+        let fits = outcomes.iter().all(|outcome| outcome.fits);
+        match mode {
+            Mode::Charge if !fits => Err(malformed()),
+            Mode::Refuse if fits => Err(malformed()),
+            _ => Ok(Verdict { decided_at, outcomes }),
+        }
+    };
+    let mut verdicts = Verdicts::new();
+    for before in 0..granted {
+        verdicts.push(Ok(take(before, Mode::Charge)?));
+    }
+    if granted < times {
+        let mode = if question.operation == Operation::Check {
+            Mode::Refuse
+        } else {
+            Mode::Peek
+        };
+        // What is not granted changes nothing, so the rest are told the same.
+        let verdict = take(granted, mode)?;
+        verdicts.extend(std::iter::repeat_n(Ok(verdict), times - granted));
+    }
+    Ok(verdicts)
+}
+
+/// What was told of a limit.
+pub(crate) enum Told {
+    /// What was stored.
+    Stored(State),
+    /// What its outcomes are made of.
+    Window {
+        /// Permits in the window before the first was granted.
+        used: u64,
+        /// Microseconds until the cost fits, after all that was granted.
+        retry_after: u64,
+        reset_after: u64,
+        expires_after: u64,
+        next_after: u64,
+    },
+}
+
+impl Told {
+    pub(crate) fn read(mut reader: Reader<'_>, algorithm: &Algorithm) -> Result<Self, StoreError> {
+        let told = match algorithm {
+            Algorithm::SlidingWindow(_) => {
+                let numbers: [u64; 5] = reader.numbers()?;
+                let [used, retry_after, reset_after, expires_after, next_after] = numbers;
+                if numbers.iter().any(|number| *number > 2 * MAX_EXACT) {
+                    return Err(malformed());
+                }
+                Self::Window {
+                    used,
+                    retry_after,
+                    reset_after,
+                    expires_after,
+                    next_after,
+                }
+            }
+            _ if reader.0.is_empty() => Self::Stored(State::Absent),
+            Algorithm::CounterWindow(_) => {
+                // The layout, which the script knows, and the algorithm, which was asked for.
+                reader.take(2)?;
+                let counters = Counters::stored(reader.numbers()?).ok_or_else(malformed)?;
+                Self::Stored(State::CounterWindow(counters))
+            }
+            Algorithm::FixedWindow(_) => {
+                reader.take(2)?;
+                let [used, at, until] = reader.numbers()?;
+                let count = Count::stored(used, at, until).ok_or_else(malformed)?;
+                Self::Stored(State::FixedWindow(count))
+            }
+            _ => {
+                reader.take(2)?;
+                let parts = reader.number()?;
+                let amount = i64::from_le_bytes(reader.array()?);
+                let [remainder, at, keep_until] = reader.numbers()?;
+                let stored = StoredLevel {
+                    amount,
+                    remainder,
+                    parts,
+                    at,
+                    keep_until,
+                };
+                let mut state = stored.state(algorithm).ok_or_else(malformed)?;
+                if !reader.0.is_empty() {
+                    let [current, previous, since] = reader.numbers()?;
+                    let [epoch, number] = [reader.array()?, reader.array()?].map(u32::from_le_bytes);
+                    let loans = StoredLoans {
+                        current,
+                        previous,
+                        since,
+                        epoch,
+                        number,
+                    };
+                    state = loans.state(&state).ok_or_else(malformed)?;
+                }
+                Self::Stored(state)
+            }
+        };
+        if reader.0.is_empty() {
+            Ok(told)
+        } else {
+            Err(malformed())
+        }
+    }
+
+    /// The outcome for one who asks after so many were granted.
+    pub(crate) fn outcome(
+        &mut self,
+        algorithm: &Algorithm,
+        cost: u64,
+        before: usize,
+        now: u64,
+        mode: Mode,
+    ) -> Outcome {
+        match (self, algorithm) {
+            (
+                Self::Window {
+                    used,
+                    retry_after,
+                    reset_after,
+                    expires_after,
+                    next_after,
+                },
+                Algorithm::SlidingWindow(SlidingWindow { limit, .. }),
+            ) => {
+                let granted = before as u64 + u64::from(mode == Mode::Charge);
+                let retry_after = if mode == Mode::Charge { 0 } else { *retry_after };
+                Outcome {
+                    fits: retry_after == 0,
+                    remaining: limit.saturating_sub(used.saturating_add(granted.saturating_mul(cost))),
+                    retry_after,
+                    reset_after: *reset_after,
+                    next_after: *next_after,
+                    expires_after: *expires_after,
+                    ..Outcome::default()
+                }
+            }
+            (Self::Stored(state), algorithm) => step(algorithm, state, cost, now, mode),
+            (Self::Window { .. }, _) => Outcome::default(),
+        }
+    }
+}
+
+pub(crate) fn malformed() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed")
+}
+
+/// What it means that a limit was found so.
+pub(crate) fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
+    let (kind, detail) = match found {
+        WRONG_TYPE => (
+            StoreErrorKind::WrongType,
+            "the key contains a value of another type",
+        ),
+        UNKNOWN_LAYOUT => (
+            StoreErrorKind::UnknownLayout,
+            "the key contains a value of an unknown layout",
+        ),
+        _ => return Err(malformed()),
+    };
+    Ok(StoreError::new(kind, detail))
+}
+
+/// What is left of a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// What follows, its length first.
+    pub(crate) fn piece(&mut self) -> Result<Reader<'a>, StoreError> {
+        let [length] = self.array()?;
+        Ok(Reader(self.take(usize::from(length))?))
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], StoreError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], StoreError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or_else(malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// The moment of the answers, in microseconds.
+    pub(crate) fn moment(&mut self) -> Result<u64, StoreError> {
+        let now = Some(self.number()?).filter(|now| *now <= MAX_EXACT);
+        now.ok_or_else(malformed)
+    }
+
+    fn numbers<const N: usize>(&mut self) -> Result<[u64; N], StoreError> {
+        let mut numbers = [0; N];
+        for number in &mut numbers {
+            *number = self.number()?;
+        }
+        Ok(numbers)
+    }
+}

@@ -1,0 +1,135 @@
+//! What a cluster says about its slots: the map, redirections, and which slot a key is in.
+
+use std::sync::Arc;
+
+use bb8_redis::redis::{RedisError, Value};
+
+use crate::error::{StoreError, StoreErrorKind};
+
+const SLOTS: u16 = 16_384;
+
+/// Host and port, as the cluster announces them.
+pub(crate) type Address = Arc<(String, u16)>;
+/// Who owns each slot.
+pub(crate) type Owners = Vec<Option<Address>>;
+
+/// The address to which an answer of the node at `asked` points.
+pub(crate) fn redirected(error: &RedisError, asked: &Address) -> Result<Address, StoreError> {
+    let malformed = || {
+        StoreError::new(
+            StoreErrorKind::Protocol,
+            format!("a malformed redirection: {error}"),
+        )
+    };
+    let (address, _) = error.redirect_node().ok_or_else(malformed)?;
+    let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
+    let port = port.parse().map_err(|_| malformed())?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(Arc::new((known_host(host, &asked.0), port)))
+}
+
+/// A node that does not know its own endpoint says nothing or `?`: it is the host at which it was asked.
+fn known_host(host: &str, asked: &str) -> String {
+    if matches!(host, "" | "?") {
+        asked.to_owned()
+    } else {
+        host.to_owned()
+    }
+}
+
+/// Reads the answer to CLUSTER SLOTS: ranges of slots, each with its primary and then its replicas.
+pub(crate) fn owners(answer: &Value, asked: &str) -> Result<Owners, StoreError> {
+    let mut owners = vec![None; usize::from(SLOTS)];
+    let ranges = answer.as_sequence().unwrap_or_default();
+    let malformed = || StoreError::new(StoreErrorKind::Protocol, "a malformed answer to CLUSTER SLOTS");
+    for range in ranges {
+        let Some([Value::Int(first), Value::Int(last), primary, ..]) = range.as_sequence() else {
+            return Err(malformed());
+        };
+        let place = |slot: &i64| usize::try_from(*slot).map_err(|_| malformed());
+        // Looked up before anything else: a range that no cluster has must not be walked through.
+        let range = owners
+            .get_mut(place(first)?..=place(last)?)
+            .ok_or_else(malformed)?;
+        let Some([host, Value::Int(port), ..]) = primary.as_sequence() else {
+            continue;
+        };
+        let host = match host {
+            Value::BulkString(host) => known_host(&String::from_utf8_lossy(host), asked),
+            _ => asked.to_owned(),
+        };
+        let Ok(port) = u16::try_from(*port) else { continue };
+        range.fill(Some(Arc::new((host, port))));
+    }
+    if owners.iter().all(Option::is_none) {
+        return Err(StoreError::new(
+            StoreErrorKind::Refused,
+            "no slot of the cluster has an owner",
+        ));
+    }
+    Ok(owners)
+}
+
+/// The slot of a key: CRC-16/XMODEM of what stands in its first braces, as the Redis Cluster specification says. Every
+/// name that we form has a tag in braces.
+pub(crate) fn slot(key: &str) -> u16 {
+    let tag = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map_or(key, |(tag, _)| tag);
+    let crc = tag.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
+        })
+    });
+    crc % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::redis::topology::slots::*;
+
+    #[test]
+    fn a_node_without_an_endpoint_is_where_it_was_asked() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let range = |host: Value| {
+            let primary = Value::Array(vec![host, Value::Int(7000), text("id")]);
+            Value::Array(vec![Value::Array(vec![
+                Value::Int(0),
+                Value::Int(16_383),
+                primary,
+            ])])
+        };
+        for (host, expected) in [
+            (text("10.0.0.1"), "10.0.0.1"),
+            (text("?"), "h"),
+            (text(""), "h"),
+            (Value::Nil, "h"),
+        ] {
+            let owners = owners(&range(host), "h").unwrap();
+            assert_eq!(owners[9_842].as_deref(), Some(&(expected.to_owned(), 7000)));
+        }
+    }
+
+    #[test]
+    fn a_range_that_no_cluster_has_is_refused_at_once() {
+        let primary = || Value::Array(vec![Value::BulkString("h".into()), Value::Int(1)]);
+        for (first, last) in [(0, i64::MAX), (i64::MIN, 0), (0, 16_384), (2, 0)] {
+            let range = Value::Array(vec![Value::Int(first), Value::Int(last), primary()]);
+            let refused = owners(&Value::Array(vec![range]), "h");
+            assert!(refused.is_err_and(|error| error.kind() == StoreErrorKind::Protocol));
+        }
+    }
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        // CRC-16/XMODEM's check value.
+        assert_eq!(slot("123456789"), 0x31C3 % SLOTS);
+        assert_eq!(slot("ns|tb|p|{123456789}|x"), slot("123456789"));
+        assert_eq!(slot("foo"), 12_182);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a rejection says to a client, in the words of HTTP and of gRPC. One table for every conversion.
+
+#[cfg(feature = "axum")]
+pub(crate) mod axum;
+pub(crate) mod details;
+pub(crate) mod problem;
+#[cfg(feature = "tonic")]
+pub(crate) mod tonic;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::decision::{Decision, Rejection};
+
+/// The numbers that gRPC gives to its status codes.
+mod grpc {
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const INTERNAL: i32 = 13;
+    pub(super) const UNAVAILABLE: i32 = 14;
+}
+
+/// As a client sees it:
+///
+/// | rejection | HTTP | gRPC | `Retry-After` |
+/// |---|---|---|---|
+/// | [`Limited`](Rejection::Limited) | 429 | 8 RESOURCE_EXHAUSTED | where the decision knows it |
+/// | [`TimedOut`](Rejection::TimedOut) | 429 | 8 RESOURCE_EXHAUSTED | where the last decision knows it |
+/// | [`Paused`](Rejection::Paused) | 429 | 8 RESOURCE_EXHAUSTED | what is left of the pause |
+/// | [`NeverFits`](Rejection::NeverFits) | 429 | 8 RESOURCE_EXHAUSTED | never: it would not help |
+/// | [`Unavailable`](Rejection::Unavailable) | 503 | 14 UNAVAILABLE | never: nobody knows |
+/// | [`Forbidden`](Rejection::Forbidden) | 403 | 7 PERMISSION_DENIED | never: it would not help |
+/// | [`NotConfigured`](Rejection::NotConfigured) | 500 | 9 FAILED_PRECONDITION | never |
+/// | [`Config`](Rejection::Config) | 500 | 13 INTERNAL | never |
+impl Rejection {
+    /// The HTTP status that says this to a client.
+    #[must_use]
+    pub fn http_status(&self) -> u16 {
+        self.statuses().0
+    }
+
+    /// The number of the gRPC status that says this to a client.
+    #[must_use]
+    pub fn grpc_code(&self) -> i32 {
+        self.statuses().1
+    }
+
+    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds, rounded up, never 0.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after().map(whole_seconds)
+    }
+
+    /// Whether a limit of what is in flight denies.
+    fn is_of_concurrency(&self) -> bool {
+        let denied_by = self.decision().and_then(Decision::denied_by);
+        denied_by.is_some_and(|limit| limit.policy().is_of_concurrency())
+    }
+
+    /// A sentence for the client. It tells neither how the limits are configured nor what is wrong inside; the
+    /// rejection's `Display` does, for the log.
+    #[must_use]
+    pub fn client_message(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Forbidden { .. } => "the request is not permitted",
+            _ if self.is_of_concurrency() => "too many requests at once",
+            Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } => {
+                return match self.retry_after_seconds() {
+                    Some(1) => Cow::Borrowed("rate limit reached, retry after 1 second"),
+                    Some(seconds) => Cow::Owned(format!("rate limit reached, retry after {seconds} seconds")),
+                    None => Cow::Borrowed("rate limit reached"),
+                };
+            }
+            Self::NeverFits { .. } => "the request costs more than is ever admitted",
+            Self::Unavailable(_) => "the rate limiter is unavailable",
+            Self::NotConfigured { .. } => "no rate limit is configured for the request",
+            Self::Config(_) => "the rate limiter is misconfigured",
+        })
+    }
+
+    fn statuses(&self) -> (u16, i32) {
+        match self {
+            Self::Limited(_) | Self::TimedOut { .. } | Self::Paused { .. } | Self::NeverFits { .. } => {
+                (429, grpc::RESOURCE_EXHAUSTED)
+            }
+            Self::Unavailable(_) => (503, grpc::UNAVAILABLE),
+            Self::Forbidden { .. } => (403, grpc::PERMISSION_DENIED),
+            Self::NotConfigured { .. } => (500, grpc::FAILED_PRECONDITION),
+            Self::Config(_) => (500, grpc::INTERNAL),
+        }
+    }
+}
+
+/// Rounded up, so that a client that obeys is never early; and never 0, which would say that now is fine.
+#[must_use]
+pub fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs()
+        .saturating_add(u64::from(span.subsec_nanos() > 0))
+        .max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::limiter::Limiter;
+    use crate::policy::Policy;
+    use crate::responses::*;
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_zero() {
+        let rounded = |micros| whole_seconds(Duration::from_micros(micros));
+        assert_eq!(rounded(0), 1);
+        assert_eq!(rounded(1), 1);
+        assert_eq!(rounded(1_000_000), 1);
+        assert_eq!(rounded(1_000_001), 2);
+        assert_eq!(rounded(59_000_001), 60);
+        assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+    }
+
+    #[tokio::test]
+    async fn what_is_in_flight_comes_back_nobody_knows_when() {
+        let limits = Limiter::in_process().build();
+        let export = Policy::concurrency("export").max(1).build().unwrap();
+        let held = limits.enter(&export, "ann").await.unwrap();
+        let denied = limits.enter(&export, "ann").await.unwrap_err();
+        assert_eq!(denied.retry_after_seconds(), None);
+        assert_eq!(denied.client_message(), "too many requests at once");
+        assert_eq!((denied.http_status(), denied.grpc_code()), (429, 8));
+        assert_eq!(details::retry_pushback_ms(&denied), None);
+        let details = details::grpc_status_details(&denied, "d");
+        assert!(!String::from_utf8_lossy(&details).contains("RetryInfo"));
+        drop(held);
+    }
+
+    #[test]
+    fn a_pause_says_when_it_ends() {
+        let paused = Rejection::Paused {
+            retry_after: Duration::from_millis(4_001),
+        };
+        assert_eq!((paused.http_status(), paused.grpc_code()), (429, 8));
+        assert_eq!(
+            paused.client_message(),
+            "rate limit reached, retry after 5 seconds"
+        );
+        assert_eq!(paused.retry_after(), Some(Duration::from_millis(4_001)));
+        assert!(paused.is_limited() && paused.decision().is_none());
+    }
+}

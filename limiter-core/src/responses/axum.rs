@@ -1,0 +1,91 @@
+//! A rejection as an axum response.
+
+use axum_core::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+
+use crate::decision::Rejection;
+
+/// The status of [`http_status`](Rejection::http_status), with `Retry-After` where it is known, and
+/// [`problem_json`](Rejection::problem_json). The rejection itself stands in the response's extensions, for a layer that logs it
+/// or answers in another form.
+///
+/// A handler whose error is `Rejection` needs nothing else:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use axum_core::response::IntoResponse;
+/// use limiter_core::{Limiter, Policy, Rejection};
+///
+/// async fn send(limits: &Limiter, policy: &Policy) -> Result<&'static str, Rejection> {
+///     limits.check(policy, "ann").await?.require()?;
+///     Ok("sent")
+/// }
+///
+/// let limits = Limiter::in_process().build();
+/// let policy = Policy::sliding_window("send").limit(1).window("1m").build()?;
+/// assert_eq!(send(&limits, &policy).await.into_response().status(), 200);
+/// assert_eq!(send(&limits, &policy).await.into_response().status(), 429);
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// # }).unwrap();
+/// ```
+impl IntoResponse for Rejection {
+    fn into_response(self) -> Response {
+        let mut response = self.problem_json().into_response();
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(Self::PROBLEM_JSON));
+        // Every status of the table is a valid one.
+        *response.status_mut() =
+            StatusCode::from_u16(self.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if let Some(seconds) = self.retry_after_seconds() {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::limiter::Limiter;
+    use crate::policy::Policy;
+    use crate::responses::axum::*;
+
+    #[tokio::test]
+    async fn a_limited_handler_answers_429_with_the_seconds_to_wait() {
+        let limits = Limiter::in_process().build();
+        let policy = Policy::sliding_window("send")
+            .limit(1)
+            .window("1m")
+            .build()
+            .unwrap();
+        let handler = async || -> Result<&'static str, Rejection> {
+            limits.check(&policy, "ann").await?.require()?;
+            Ok("sent")
+        };
+        assert_eq!(handler().await.into_response().status(), StatusCode::OK);
+
+        let denied = handler().await.into_response();
+        assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(denied.headers()[header::RETRY_AFTER], "60");
+        assert_eq!(denied.headers()[header::CONTENT_TYPE], "application/problem+json");
+        assert!(
+            denied
+                .extensions()
+                .get::<Rejection>()
+                .is_some_and(Rejection::is_limited)
+        );
+    }
+
+    #[test]
+    fn what_nobody_knows_is_not_promised() {
+        let unknown = Rejection::NotConfigured {
+            policy: "search".into(),
+        }
+        .into_response();
+        assert_eq!(unknown.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!unknown.headers().contains_key(header::RETRY_AFTER));
+    }
+}

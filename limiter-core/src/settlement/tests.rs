@@ -1,0 +1,101 @@
+//! Settlements of periods of the calendar, which goes by another clock than what has passed in this process.
+
+use std::time::Duration;
+
+use crate::book::PolicyBook;
+use crate::policy::Inheritance;
+use crate::settlement::*;
+use crate::support::clock::ManualClock;
+use crate::units::Timestamp;
+
+const MINUTE: i64 = 60_000_000;
+
+fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(60 * minutes)
+}
+
+fn day(limit: u32) -> Policy {
+    let day = Policy::fixed_window("day").limit(limit).window("1d");
+    day.aligned("utc").build().expect("valid")
+}
+
+fn hourly() -> Policy {
+    let bucket = Policy::token_bucket("hourly").capacity(60).rate("1/h");
+    bucket.build().expect("valid")
+}
+
+/// At eleven in the evening of what has passed.
+fn evening() -> ManualClock {
+    ManualClock::starting_at(Timestamp::from_micros(
+        20_000 * 86_400_000_000 + 23 * 3_600_000_000,
+    ))
+}
+
+#[tokio::test]
+async fn what_is_taken_from_a_day_comes_back_as_long_as_the_day_lasts_by_the_calendar() {
+    let (day, bucket) = (day(9), hourly());
+    // How far the calendar is ahead, how much later it is settled, and how far it is ahead then.
+    for (ahead, later, then_ahead) in [
+        (0, 59, 0),
+        (0, 60, 0),
+        (30, 29, 30),
+        (30, 30, 30),
+        (-30, 89, -30),
+        (-30, 90, -30),
+        // Suspended.
+        (0, 1, 120),
+        (-30, 1, 30),
+        // Set back.
+        (30, 40, 0),
+    ] {
+        for alone in [true, false] {
+            let case = (ahead, later, then_ahead, alone);
+            let clock = evening();
+            let limits = Limiter::in_process().clock(&clock).build();
+            clock.set_calendar_ahead(ahead * MINUTE);
+            let asks = [Ask::new(&day, "ann").cost(2), Ask::new(&bucket, "ann").cost(2)];
+            let asks = asks.into_iter().take(if alone { 1 } else { 2 });
+            let reservation = limits.reserve_all(asks).await.expect("granted");
+            clock.advance(minutes(later));
+            clock.set_calendar_ahead(then_ahead * MINUTE);
+            assert!(
+                limits
+                    .check(&day, "ann")
+                    .cost(3)
+                    .await
+                    .expect("decided")
+                    .is_allowed()
+            );
+            reservation.cancel().await.expect("given back");
+            let used = 9 - limits.peek(&day, "ann").await.expect("told").remaining();
+            assert_eq!(used, 3, "{case:?}: all of the other's, and nothing of it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_day_that_goes_on_in_proportion_ends_by_the_calendar() {
+    for ahead in [0, 14 * 60, -14 * 60] {
+        let clock = evening();
+        clock.set_calendar_ahead(ahead * MINUTE);
+        let book = PolicyBook::new().with(day(10));
+        let limits = Limiter::in_process().clock(&clock).book(&book).build();
+        let named = limits.named("day");
+        let reservation = named.reserve("ann").cost(2).await.expect("granted");
+        assert!(named.check("ann").cost(3).await.expect("decided").is_allowed());
+
+        clock.advance(minutes(1));
+        book.change_at(day(20), Inheritance::InProportion, clock.now())
+            .expect("changed");
+        let left = async || named.peek("ann").await.expect("told").remaining();
+        assert_eq!(left().await, 10, "{ahead}");
+        reservation.cancel().await.expect("given back");
+        assert_eq!(left().await, 14, "{ahead}");
+
+        let since_midnight = u64::try_from(23 * 60 + 1 + ahead).expect("after the epoch's") % 1_440;
+        clock.advance(minutes(1_440 - since_midnight - 1));
+        assert_eq!(left().await, 14, "{ahead}: a minute is left of the day");
+        clock.advance(minutes(1));
+        assert_eq!(left().await, 20, "{ahead}");
+    }
+}

@@ -1,0 +1,7 @@
+//! Mechanisms that several features use. Each file holds one: clocks, locks, deadlines, jitter, small collections.
+
+pub(crate) mod clock;
+pub(crate) mod deadline;
+pub(crate) mod jitter;
+pub(crate) mod one_or_many;
+pub(crate) mod sync;

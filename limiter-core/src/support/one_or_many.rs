@@ -1,0 +1,81 @@
+//! One of something where it lies, or several on the heap: nearly every decision has one limit, which then is neither moved
+//! about with a length nor dropped in a loop.
+
+use std::iter::Chain;
+use std::ops::{Deref, DerefMut};
+use std::{option, slice, vec};
+
+/// As a `Vec`, without an allocation for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Few<T> {
+    /// One.
+    One(T),
+    /// Several, or none.
+    Several(Vec<T>),
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl<T> Deref for Few<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::One(one) => slice::from_ref(one),
+            Self::Several(several) => several,
+        }
+    }
+}
+
+impl<T> DerefMut for Few<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Self::One(one) => slice::from_mut(one),
+            Self::Several(several) => several,
+        }
+    }
+}
+
+impl<T> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut items = items.into_iter();
+        match (items.next(), items.next()) {
+            (Some(one), None) => Self::One(one),
+            (first, second) => Self::Several(first.into_iter().chain(second).chain(items).collect()),
+        }
+    }
+}
+
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = Chain<option::IntoIter<T>, vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, several) = match self {
+            Self::One(one) => (Some(one), Vec::new()),
+            Self::Several(several) => (None, several),
+        };
+        one.into_iter().chain(several)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::one_or_many::*;
+
+    #[test]
+    fn however_many_there_are_they_stay_in_order() {
+        for count in 0..5 {
+            let few: Few<i32> = (0..count).collect();
+            let all: Vec<i32> = (0..count).collect();
+            assert_eq!((&*few, few.clone().into_iter().collect()), (&*all, all.clone()));
+            assert_eq!(matches!(few, Few::One(_)), count == 1);
+        }
+    }
+}

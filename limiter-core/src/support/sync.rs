@@ -1,0 +1,44 @@
+//! Locks and atomics: the standard library's, one for brief moments, or those of the model checker.
+//!
+//! `cargo xtask model` compiles the crate's own tests with `cfg(shuttle)`; each lock and each atomic access is then a point
+//! at which the checker may let another thread run, and the tests named `model` run under all schedules, or very many.
+//! Shuttle rather than loom: what is shared here is guarded by mutexes, so that weak memory orders, which loom would explore
+//! as well, change nothing; shuttle runs futures and Tokio's channels as they stand; and no crate below this one changes
+//! under `cfg(shuttle)`, as Tokio does under `cfg(loom)`, which takes its network away.
+
+#[cfg(not(all(test, shuttle)))]
+mod brief;
+
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+#[cfg(all(feature = "redis", not(all(test, shuttle))))]
+pub(crate) use std::sync::{RwLock, RwLockWriteGuard};
+
+#[cfg(all(test, shuttle))]
+pub(crate) use modelled::{Brief, BriefGuard};
+#[cfg(all(test, shuttle))]
+pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, atomic};
+
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use crate::support::sync::brief::{Brief, BriefGuard};
+
+#[cfg(all(test, shuttle))]
+mod modelled {
+    use crate::support::sync::{Mutex, MutexGuard};
+
+    /// A lock as the checker knows it: to spin is to wait for its turn.
+    #[derive(Debug, Default)]
+    pub(crate) struct Brief<T>(Mutex<T>);
+
+    pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
+
+    impl<T> Brief<T> {
+        pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+}

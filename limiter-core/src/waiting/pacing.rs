@@ -1,0 +1,169 @@
+//! What is granted now and used later: a paced funnel tells each call how long it waits, so that calls leave evenly.
+
+use std::time::Duration;
+
+use crate::decision::{Allowed, Rejection};
+use crate::limiter::{Check, Limiter, shut_down};
+use crate::policy::OnDenial;
+use crate::settlement::{Held, Reservation};
+use crate::support::clock::Clock;
+use crate::units::Timestamp;
+use crate::waiting::wait_limit::{Seat, WaitingRoom};
+
+/// How long somebody waits for a turn at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) ends: Timestamp,
+    pub(crate) up_to: Duration,
+}
+
+impl Patience {
+    pub(crate) fn from(clock: &Clock, up_to: Duration) -> Self {
+        Self {
+            ends: clock.now().after(up_to),
+            up_to,
+        }
+    }
+}
+
+impl Limiter {
+    /// Waits until a grant of what was wanted may be used, its delay after it was decided. One that may be used too late is given
+    /// back, so that others leave earlier.
+    ///
+    /// # Errors
+    ///
+    /// At once [`Rejection::TimedOut`], where that is too late, and [`Rejection::Limited`], where there is no seat to wait in;
+    /// [`Rejection::Unavailable`] when the limiter is shut down meanwhile. Either way it is given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a grant that nobody waits for any more is given back.
+    pub(crate) async fn wait_for_turn(
+        &self,
+        grant: Reservation,
+        patience: Option<Patience>,
+        mut seat: Seat<'_>,
+    ) -> Result<Allowed, Rejection> {
+        // Left after what gives the grant back has begun, so that whoever shuts the limiter down waits for that.
+        let mut closing = self.inner.closing.subscribe();
+        let clock = &self.inner.clock;
+        let delay = grant.decision().delay();
+        let due = clock.due(grant.decision().decided_at(), delay);
+        let denied_within = |grant: &Reservation, patience| Box::new(grant.denied_within(patience));
+        if let Some(Patience { ends, up_to }) = patience
+            && due > ends
+        {
+            let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
+            drop(Held::new(grant));
+            return Err(Rejection::TimedOut {
+                decision: Some(denied),
+                limit: up_to,
+            });
+        }
+        if !seat.take() {
+            let denied = denied_within(&grant, Duration::ZERO);
+            drop(Held::new(grant));
+            return Err(Rejection::Limited(denied));
+        }
+        let mut early = Held::new(grant);
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
+            // It is taken here alone.
+            () = clock.sleep_until(due) => early.take().ok_or_else(|| shut_down().into()),
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Whether one of its limits may have the call wait for its turn.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.asks().iter().any(|ask| ask.policy().is_paced())
+    }
+
+    /// The answer when the call may go on: after what its policies say of a denial, and when its turn has come. Nothing is boxed
+    /// where none of its limits is paced.
+    ///
+    /// # Cancel safety
+    ///
+    /// As awaiting the check until that is answered; then what was charged is given back.
+    pub(crate) async fn admitted_in_turn(self) -> Result<Allowed, Rejection> {
+        self.admitted_in_turn_within(None, None).await
+    }
+
+    /// The same where nobody waits for its turn for longer than the bound, or without a seat.
+    pub(crate) async fn admitted_in_turn_within(
+        self,
+        bound: Option<Duration>,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
+        if self.is_paced() {
+            Box::pin(self.wait_until_admitted(bound, room)).await
+        } else {
+            self.admitted().await
+        }
+    }
+
+    async fn wait_until_admitted(
+        self,
+        bound: Option<Duration>,
+        room: Option<&WaitingRoom>,
+    ) -> Result<Allowed, Rejection> {
+        if let OnDenial::Wait(_) = self.on_denial() {
+            // Which waits for the turn, too.
+            return self.admitted().await;
+        }
+        let asked = self.clone();
+        let patience = bound.map(|bound| Patience::from(&asked.limiter().inner.clock, bound));
+        let allowed = self.admitted().await?;
+        if allowed.delay().is_zero() {
+            return Ok(allowed);
+        }
+        let grant = Reservation::of(&asked, allowed);
+        asked
+            .limiter()
+            .wait_for_turn(grant, patience, Seat::new(room))
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::waiting::pacing::*;
+    use crate::{ManualClock, Policy, PolicyBuilder};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn paced() -> PolicyBuilder<crate::LevelShape> {
+        Policy::funnel("p").capacity(3).rate("1/s").paced()
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_cancelled_before_its_turn_gives_its_place_back() {
+        let policy = paced().build().unwrap();
+        let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+        for cancelled in [false, true, true] {
+            let call = limits.check(&policy, "a").admitted_in_turn();
+            let answer = tokio::time::timeout(Duration::ZERO, call).await;
+            assert_eq!(answer.is_err(), cancelled);
+            let given_back = async {
+                while limits.peek(&policy, "a").await.unwrap().remaining() != 2 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            assert!(tokio::time::timeout(SECOND * 10, given_back).await.is_ok());
+        }
+    }
+
+    /// In the timer's own time, which passes at once: all that is waited for, and nothing else.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_as_the_policy_says_waits_for_a_turn_once() {
+        let policy = paced().on_denial(OnDenial::Wait(SECOND * 5)).build().unwrap();
+        let limits = Limiter::in_process().build();
+        assert!(limits.check(&policy, "a").admitted_in_turn().await.is_ok());
+        let began = tokio::time::Instant::now();
+        let second = limits.check(&policy, "a").admitted_in_turn().await;
+        assert!(second.is_ok_and(|second| second.delay() > SECOND / 2));
+        assert!(began.elapsed() < SECOND * 3 / 2, "{:?}", began.elapsed());
+    }
+}

@@ -1,0 +1,32 @@
+//! For how long a call waits, and where.
+
+use std::time::Duration;
+
+use crate::waiting::wait_limit::WaitingRoom;
+
+/// For how long a call waits, and in which room, where that is bounded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stay<'a> {
+    pub(crate) up_to: Duration,
+    /// For how long it waits for an answer of the store: longer, where somebody cuts its wait short who knows nothing of the store.
+    /// Else an answer that takes the time that the policies give it would count as none.
+    pub(crate) asks_up_to: Duration,
+    pub(crate) room: Option<&'a WaitingRoom>,
+}
+
+impl<'a> Stay<'a> {
+    /// Waits for so long, or for what bounds that, where questions have this deadline.
+    pub(crate) fn new(
+        up_to: Duration,
+        bound: Option<Duration>,
+        deadline: Duration,
+        room: Option<&'a WaitingRoom>,
+    ) -> Self {
+        let bounded = bound.map_or(up_to, |bound| bound.min(up_to));
+        Self {
+            up_to: bounded,
+            asks_up_to: bounded.max(deadline).min(up_to),
+            room,
+        }
+    }
+}
