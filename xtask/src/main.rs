@@ -15,6 +15,7 @@ mod packages;
 mod redis;
 mod steps;
 mod supply_chain;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("model", rest)) => model::run(rest),
         Some(("supply-chain", rest)) => supply_chain::run(rest),
         Some(("clients", rest)) => clients::run(rest),
+        Some(("tidy", rest)) => tidy::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -62,6 +64,8 @@ fn help() -> String {
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, the public API\n\
          clients                            curl, wrk or oha, and grpcio ask the examples\n\
+         tidy [--update] [--list <check>[/<path>]]\n\
+         \x20                                   layers, names, words and widths; --update lowers the baseline\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{faults, fuzz, redis};
+use crate::{faults, fuzz, redis, tidy};
 
 /// One thing that can fail, and that can be run alone by its name.
 #[derive(Debug)]
@@ -42,6 +42,12 @@ pub(crate) const STEPS: &[Step] = &[
             &["fmt", "--check", "--manifest-path", "limiter-bench/Cargo.toml"],
         ]),
         needs: Need::Component("rustfmt", "fmt"),
+    },
+    Step {
+        name: "tidy",
+        purpose: "layers, names, words and widths; `cargo xtask tidy --update` lowers the baseline",
+        work: Work::Chore(|_| tidy::run(&[])),
+        needs: Need::Nothing,
     },
     Step {
         name: "clippy",
@@ -293,7 +299,8 @@ mod tests {
     #[test]
     fn an_unknown_step_is_answered_with_the_known_ones() {
         assert!(
-            selected(Some("tests")).is_err_and(|message| message.contains("fmt, clippy, features, test"))
+            selected(Some("tests"))
+                .is_err_and(|message| message.contains("fmt, tidy, clippy, features, test"))
         );
         assert!(selected(None).is_ok_and(|steps| steps.len() == STEPS.len()));
     }

@@ -1,0 +1,242 @@
+//! Documentation: the rate of clauses that stand for a noun, the width of comments, the length of files.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use super::baseline::Key;
+use super::lexer::Kind;
+use super::tree::{File, Language, Tree};
+
+const WIDTH: usize = 100;
+const LENGTH: usize = 400;
+
+/// Words before `who` or `whose` that are not what the clause describes.
+const NOT_A_NOUN: [&str; 40] = [
+    "and", "are", "as", "asks", "at", "be", "but", "by", "does", "down", "for", "from", "if", "in", "into",
+    "is", "it", "knows", "like", "not", "of", "on", "only", "or", "over", "says", "shows", "so", "tell",
+    "tells", "than", "that", "the", "then", "to", "told", "under", "was", "when", "with",
+];
+
+/// Clauses with `what`, `who` and the like in place of a noun, and for each crate their rate in 10,000 words.
+pub(super) fn headless(tree: &Tree) -> (Vec<Finding>, Vec<String>) {
+    let mut findings = Vec::new();
+    let mut totals: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for file in tree.files.iter().filter(|file| is_prose(file)) {
+        let of_crate = file.crate_path().unwrap_or("documents").to_owned();
+        let total = totals.entry(of_crate).or_default();
+        for (line, text) in documentation(file) {
+            total.1 += text.split_whitespace().count();
+            for word in headless_clauses(&text) {
+                total.0 += 1;
+                findings.push(Finding {
+                    key: Key::new("headless", &file.path),
+                    line,
+                    message: format!(
+                        "`{word}` stands for a noun: {}",
+                        text.trim().chars().take(90).collect::<String>()
+                    ),
+                });
+            }
+        }
+    }
+    let rates = totals
+        .into_iter()
+        .filter(|(_, (_, words))| *words > 0)
+        .map(|(name, (clauses, words))| {
+            format!(
+                "tidy: headless: {name}: {} of 10,000 words",
+                clauses * 10_000 / words
+            )
+        });
+    (findings, rates.collect())
+}
+
+fn is_prose(file: &File) -> bool {
+    !file.path.contains("/tests/") && !file.path.contains("/src/tidy/") && file.path != "BENCHMARKS.md"
+}
+
+/// Sentences of documentation, each with the line on which its block starts or, in Markdown, its own.
+fn documentation(file: &File) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut in_code = false;
+    let mut last = 0;
+    let mut push = |line: usize, text: &str| {
+        if text.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            let goes_on = line == last + 1
+                && !text.trim().is_empty()
+                && !text.trim_start().starts_with(['-', '#', '|']);
+            last = line;
+            match blocks.last_mut().filter(|_| goes_on) {
+                Some((_, block)) => {
+                    block.push(' ');
+                    block.push_str(text);
+                }
+                None => blocks.push((line, text.to_owned())),
+            }
+        }
+    };
+    match file.language {
+        Language::Rust => {
+            for token in &file.code {
+                if let Kind::Comment(text) = &token.kind {
+                    push(token.line, text.trim_start_matches(['/', '!', '*']));
+                }
+            }
+        }
+        Language::Lua => {
+            for (number, line) in file.text.lines().enumerate() {
+                if let Some(text) = line.trim_start().strip_prefix("--") {
+                    push(number + 1, text);
+                }
+            }
+        }
+        Language::Markdown => {
+            for (number, line) in file.text.lines().enumerate() {
+                push(number + 1, line);
+            }
+        }
+    }
+    let sentences = blocks.iter().flat_map(|(line, block)| {
+        let parts = block.split_inclusive(['.', '?', ';']);
+        parts.map(|sentence| (*line, sentence.to_owned()))
+    });
+    sentences.collect()
+}
+
+/// The words that introduce such clauses in a sentence. Questions have none.
+fn headless_clauses(sentence: &str) -> Vec<&'static str> {
+    if sentence.trim_end().ends_with('?') {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    // A mark before a word separates it from a noun before it.
+    let mut before = String::new();
+    for word in sentence.split_whitespace() {
+        let bare = word
+            .trim_matches(|letter: char| !letter.is_alphanumeric())
+            .to_lowercase();
+        let is_free = before.is_empty() || NOT_A_NOUN.contains(&before.as_str());
+        let clause = match bare.as_str() {
+            "what" => Some("what"),
+            "whatever" => Some("whatever"),
+            "whoever" => Some("whoever"),
+            "who" if is_free => Some("who"),
+            "whose" if is_free => Some("whose"),
+            "whom" if is_free => Some("whom"),
+            _ => None,
+        };
+        found.extend(clause);
+        before = if word.ends_with([',', ':', '(', '|']) {
+            String::new()
+        } else {
+            bare
+        };
+    }
+    found
+}
+
+/// Comments and Markdown text wider than the limit. Tables, links and code cannot be wrapped.
+pub(super) fn width(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path != "BENCHMARKS.md") {
+        let mut in_code = false;
+        for (number, line) in file.text.lines().enumerate() {
+            let trimmed = line.trim_start();
+            let text = match file.language {
+                Language::Rust => trimmed
+                    .strip_prefix("//")
+                    .map(|text| text.trim_start_matches(['/', '!'])),
+                Language::Lua => trimmed.strip_prefix("--"),
+                Language::Markdown => Some(trimmed),
+            };
+            let Some(text) = text.map(str::trim_start) else {
+                continue;
+            };
+            in_code ^= text.starts_with("```");
+            let can_be_wrapped =
+                !in_code && !text.starts_with('|') && !text.contains("](http") && !text.starts_with("http");
+            if can_be_wrapped && line.chars().count() > WIDTH {
+                findings.push(Finding {
+                    key: Key::new("width", &file.path),
+                    line: number + 1,
+                    message: format!("{} columns", line.chars().count()),
+                });
+            }
+        }
+    }
+    findings
+}
+
+/// Each line of code beyond the limit of a file, without tests and blank lines.
+pub(super) fn length(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.crate_path().is_some()) {
+        let mut lines: Vec<_> = file.code.iter().map(|token| token.line).collect();
+        lines.dedup();
+        for line in lines.iter().skip(LENGTH) {
+            findings.push(Finding {
+                key: Key::new("length", &file.path),
+                line: *line,
+                message: format!(
+                    "the file has {} lines of code and comments; the limit is {LENGTH}",
+                    lines.len()
+                ),
+            });
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(path: &str, text: &str) -> Tree {
+        Tree::of(vec![(path.to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn clauses_without_a_noun_are_found() {
+        assert_eq!(headless_clauses("What was used is given back."), ["what"]);
+        assert_eq!(
+            headless_clauses("It is told to who waits, and whoever comes."),
+            ["who", "whoever"]
+        );
+        assert_eq!(
+            headless_clauses("Callers who wait, and a client whose key is limited."),
+            Vec::<&str>::new()
+        );
+        assert_eq!(
+            headless_clauses("What happens when Redis is down?"),
+            Vec::<&str>::new()
+        );
+    }
+
+    #[test]
+    fn the_rate_counts_documentation_without_code_and_tests() {
+        let text = "//! What is it. Ten words of text are in this file.\nfn a() {}\n/// ```\n/// what();\n/// ```\n#[cfg(test)]\nmod t {\n    // what\n}\n";
+        let tree = tree("c/src/lib.rs", text);
+        let (found, rates) = headless(&tree);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(rates, ["tidy: headless: c: 909 of 10,000 words"]);
+    }
+
+    #[test]
+    fn wide_comments_are_found_and_tables_are_not() {
+        let wide = "word ".repeat(22);
+        let text = format!("// {wide}\n// | {wide}|\nlet a = \"{wide}\";\n/// short\n");
+        let found = width(&tree("c/src/lib.rs", &text));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(width(&tree("docs/a.md", &wide)).len(), 1);
+    }
+
+    #[test]
+    fn lines_beyond_the_limit_are_counted_without_tests() {
+        let code = "a();\n\n".repeat(LENGTH + 3);
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{code}}}\n");
+        assert_eq!(length(&tree("c/src/lib.rs", &(code + &tests))).len(), 3);
+        assert!(length(&tree("c/src/lib.rs", &tests)).is_empty());
+    }
+}

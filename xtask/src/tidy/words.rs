@@ -1,0 +1,173 @@
+//! Words that hide a standard term, in identifiers and in prose, with the term to use.
+
+use super::Finding;
+use super::baseline::Key;
+use super::lexer::Kind;
+use super::tree::{File, Language, Tree};
+
+/// The list of `words.txt`.
+#[derive(Debug, Default)]
+pub(super) struct List(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    /// The words of a phrase, in lower case.
+    words: Vec<String>,
+    instead: String,
+    scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    Prose,
+    Identifiers,
+}
+
+impl List {
+    /// Reads lines of `<phrase> -> <replacement>`, after `ident:` or `prose:` only in identifiers or in prose.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut entries = Vec::new();
+        for line in text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            let (phrase, instead) = line
+                .split_once(" -> ")
+                .ok_or_else(|| format!("words.txt: no ` -> ` in `{line}`"))?;
+            let (scope, phrase) = match phrase.split_once(':') {
+                Some(("ident", rest)) => (Scope::Identifiers, rest),
+                Some(("prose", rest)) => (Scope::Prose, rest),
+                _ => (Scope::All, phrase),
+            };
+            entries.push(Entry {
+                words: phrase.split_whitespace().map(str::to_lowercase).collect(),
+                instead: instead.to_owned(),
+                scope,
+            });
+        }
+        Ok(Self(entries))
+    }
+
+    fn find(&self, words: &[String], scope: Scope) -> Vec<&Entry> {
+        let applies = |entry: &&Entry| entry.scope == Scope::All || entry.scope == scope;
+        let mut found = Vec::new();
+        for entry in self.0.iter().filter(applies) {
+            let count = words
+                .windows(entry.words.len())
+                .filter(|window| *window == entry.words)
+                .count();
+            found.extend(std::iter::repeat_n(entry, count));
+        }
+        found
+    }
+}
+
+pub(super) fn check(tree: &Tree, list: &List) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| is_checked(file)) {
+        let mut report = |words: &[String], scope, line| {
+            for entry in list.find(words, scope) {
+                findings.push(Finding {
+                    key: Key::new("words", &file.path),
+                    line,
+                    message: format!("`{}`: write {}", entry.words.join(" "), entry.instead),
+                });
+            }
+        };
+        match file.language {
+            Language::Rust => {
+                for token in &file.tokens {
+                    match &token.kind {
+                        Kind::Ident(name) => report(&identifier_words(name), Scope::Identifiers, token.line),
+                        Kind::Text(text) | Kind::Comment(text) => {
+                            report(&prose_words(text), Scope::Prose, token.line)
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Language::Lua | Language::Markdown => {
+                for (number, line) in file.text.lines().enumerate() {
+                    report(&prose_words(line), Scope::Prose, number + 1);
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The word list and the tests of this check name the words.
+fn is_checked(file: &File) -> bool {
+    !file.path.contains("/src/tidy/") && file.path != "STYLE.md"
+}
+
+/// `told_by` and `ToldBy` as their words.
+fn identifier_words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for letter in name.chars() {
+        if letter == '_' || letter.is_uppercase() && was_lower {
+            words.push(String::new());
+        }
+        was_lower = letter.is_lowercase() || letter.is_ascii_digit();
+        if let Some(word) = words.last_mut().filter(|_| letter != '_') {
+            word.extend(letter.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn prose_words(text: &str) -> Vec<String> {
+    let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '\'');
+    words
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_split_into_words() {
+        assert_eq!(identifier_words("ToldBy_peer2X"), ["told", "by", "peer2", "x"]);
+    }
+
+    #[test]
+    fn words_and_phrases_are_found_where_they_are_banned() {
+        let list =
+            List::parse("# comment\ntold -> sent\nprose:so many -> a number\nident:desk -> schedule\n");
+        let own = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let tree = Tree::of(vec![
+            own(
+                "c/src/lib.rs",
+                "// Told so\n/// so many\nfn is_told(desk: u8) { \"the desk\"; so_many() }",
+            ),
+            own("docs/a.md", "So many are TOLD; untold many."),
+        ]);
+        let found = check(&tree, &list.unwrap_or_default());
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|finding| format!("{}:{} {}", finding.key, finding.line, finding.message))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "c/src/lib.rs words:1 `told`: write sent",
+                "c/src/lib.rs words:2 `so many`: write a number",
+                "c/src/lib.rs words:3 `told`: write sent",
+                "c/src/lib.rs words:3 `desk`: write schedule",
+                "docs/a.md words:1 `told`: write sent",
+                "docs/a.md words:1 `so many`: write a number"
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_without_a_replacement_are_an_error() {
+        assert!(List::parse("told\n").is_err());
+    }
+}
