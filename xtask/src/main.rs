@@ -10,6 +10,7 @@ mod clients;
 mod compiler;
 mod faults;
 mod fuzz;
+mod instructions;
 mod model;
 mod packages;
 mod redis;
@@ -60,6 +61,8 @@ fn help() -> String {
          \x20                                   break what the limiter depends on, and measure what it promises\n\
          bench [--quick] [--json] [--only <workload>] [--list]\n\
          \x20                                   how fast decisions are, beside others'; without --quick it writes BENCHMARKS.md\n\
+         bench --instructions [--record | --against <file>]\n\
+         \x20                                   count instructions of each path, and compare them with the baseline\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
          supply-chain                       licences, duplicates, advisories, packages, the public API\n\

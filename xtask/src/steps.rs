@@ -39,7 +39,13 @@ pub(crate) const STEPS: &[Step] = &[
         work: Work::Cargo(&[
             &["fmt", "--all", "--check"],
             &["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"],
-            &["fmt", "--check", "--manifest-path", "limiter-bench/Cargo.toml"],
+            &[
+                "fmt",
+                "--all",
+                "--check",
+                "--manifest-path",
+                "limiter-bench/Cargo.toml",
+            ],
         ]),
         needs: Need::Component("rustfmt", "fmt"),
     },
