@@ -48,7 +48,7 @@ use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 const THOUSANDTHS: u64 = 1_000;
 
 /// What is stored for one key under one policy.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     /// Nothing is stored: nothing was used.
     #[default]

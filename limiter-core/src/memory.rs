@@ -136,10 +136,7 @@ impl MemoryStore {
             ([limit], [algorithm]) => {
                 let begin = |state: &mut State, moment| begin(0, state, moment);
                 let one = self.or_make_room(|| self.one(limit.identity, algorithm, limit.cost, mode, begin));
-                one.map(|(decided_at, outcome)| Verdict {
-                    decided_at,
-                    outcomes: smallvec![outcome],
-                })
+                one.map(|(decided_at, outcome)| Verdict::new(decided_at, smallvec![outcome]))
             }
             _ => self.or_make_room(|| self.several(&request.limits, mode, algorithms, &begin)),
         }
@@ -258,7 +255,7 @@ impl MemoryStore {
         if full && fits {
             return Err(NoRoom(now));
         }
-        Ok(Verdict { decided_at, outcomes })
+        Ok(Verdict::new(decided_at, outcomes))
     }
 
     /// Forgets a limit's state.

@@ -3,10 +3,14 @@
 pub(crate) mod ask;
 pub(crate) mod owned;
 
+#[cfg(feature = "redis")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "redis")]
+use crate::algorithm::State;
 use crate::algorithm::{Change, Mode, Outcome, Scaling, Standing, scale_change};
 pub(crate) use crate::concurrency::request::InFlight;
 use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
@@ -236,6 +240,22 @@ impl<'a> Request<'a> {
 pub(crate) struct Verdict {
     pub(crate) decided_at: Timestamp,
     pub(crate) outcomes: SmallVec<[Outcome; 1]>,
+    /// After a denial by Redis, the state of each limit: the answers to later calls follow from it. `None` for a sliding window, of
+    /// which Redis reports no moments.
+    #[cfg(feature = "redis")]
+    pub(crate) states: Option<Arc<[Option<State>]>>,
+}
+
+impl Verdict {
+    /// A verdict without states.
+    pub(crate) fn new(decided_at: Timestamp, outcomes: SmallVec<[Outcome; 1]>) -> Self {
+        Self {
+            decided_at,
+            outcomes,
+            #[cfg(feature = "redis")]
+            states: None,
+        }
+    }
 }
 
 #[cold]

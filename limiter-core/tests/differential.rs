@@ -10,6 +10,8 @@
 )]
 #![expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 
+#[path = "differential/deny_cache.rs"]
+mod deny_cache;
 #[path = "differential/modes.rs"]
 mod modes;
 mod support;
@@ -42,42 +44,56 @@ async fn pure_steps_and_scripts_agree_on_random_traces() {
             let clock = ManualClock::new();
             let model = Subject::with_clock(Kind::Memory, clock.clone());
             let redis = Subject::always_asking(Kind::Standalone, clock.clone());
-            let mut decided = [0_u64; 2];
+            let mut decided = Tally::default();
             for number in (worker..traces).step_by(WORKERS) {
                 let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                let tally = trace(&mut rng, number, &clock, &model, &redis).await;
-                decided[0] += tally[0];
-                decided[1] += tally[1];
+                decided.add(&trace(&mut rng, number, &clock, &model, &redis).await);
             }
             decided
         });
     }
-    let mut decided = [0_u64; 2];
+    let mut decided = Tally::default();
     while let Some(tally) = workers.join_next().await {
-        let tally = tally.unwrap();
-        decided[0] += tally[0];
-        decided[1] += tally[1];
+        decided.add(&tally.unwrap());
     }
-    println!("allowed {}, denied {}", decided[0], decided[1]);
+    println!("{decided:?}");
     // The traces mean something only if they go both ways.
-    assert!(decided[0] > traces && decided[1] > traces, "{decided:?}");
+    assert!(decided.allowed > traces && decided.denied > traces, "{decided:?}");
+    assert_eq!(decided.from_cache, 0, "Redis is always asked");
 }
 
-/// One key's history; returns how often it was allowed and denied.
-async fn trace(
-    rng: &mut Rng,
-    number: u64,
-    clock: &ManualClock,
-    model: &Subject,
-    redis: &Subject,
-) -> [u64; 2] {
+/// How many decisions of each kind there were.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    allowed: u64,
+    denied: u64,
+    /// Of the denied ones.
+    from_cache: u64,
+}
+
+impl Tally {
+    fn count(&mut self, is_allowed: bool, is_from_cache: bool) {
+        self.allowed += u64::from(is_allowed);
+        self.denied += u64::from(!is_allowed);
+        self.from_cache += u64::from(is_from_cache);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.from_cache += other.from_cache;
+    }
+}
+
+/// The history of one key.
+async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject, redis: &Subject) -> Tally {
     let key = Key::from(format!("key:{number}"));
     clock.set(ManualClock::new().now());
     let families: Vec<Vec<Policy>> = (0..1 + rng.usize(0..3))
         .map(|family| policies(rng, family))
         .collect();
     let mut history = Vec::new();
-    let mut decided = [0; 2];
+    let mut decided = Tally::default();
     for _ in 0..STEPS {
         if let Some(span) = move_clock(rng, clock, &families) {
             forget_what_is_spent(&key, &families, model, redis).await;
@@ -156,6 +172,7 @@ async fn trace(
                 redis.limits.check_all(asks()).await,
             ),
         };
+        let is_from_cache = is_from_cache(&theirs);
         let (ours, theirs) = (facts(ours), facts(theirs));
         assert_eq!(
             ours,
@@ -163,7 +180,7 @@ async fn trace(
             "trace {number}: model, Redis\n{}",
             history.join("\n")
         );
-        decided[usize::from(!ours.0)] += 1;
+        decided.count(ours.0, is_from_cache);
     }
     decided
 }
@@ -306,6 +323,12 @@ async fn changes(
     decided
 }
 
+fn is_from_cache(answer: &Result<Decision, Rejection>) -> bool {
+    answer
+        .as_ref()
+        .is_ok_and(|decision| decision.origin() == Origin::DenyCache)
+}
+
 /// All that two stores must agree on.
 type Facts = (bool, u64, Vec<(bool, Amount, [Duration; 5])>);
 
@@ -313,7 +336,10 @@ fn facts(answer: Result<Decision, Rejection>) -> Facts {
     let decision = answer.expect("a decision");
     // A share of what was asked for says nothing of the scripts.
     assert!(
-        matches!(decision.origin(), Origin::Memory | Origin::Redis),
+        matches!(
+            decision.origin(),
+            Origin::Memory | Origin::Redis | Origin::DenyCache
+        ),
         "{decision:?}"
     );
     let limits = decision.limits().iter().map(|limit| {

@@ -52,6 +52,6 @@ impl MemoryStore {
             table.insert(limit.identity, absent);
         }
         let outcomes = smallvec![outcome];
-        Ok(Verdict { decided_at, outcomes })
+        Ok(Verdict::new(decided_at, outcomes))
     }
 }

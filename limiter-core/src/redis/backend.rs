@@ -76,7 +76,8 @@ impl Guard {
         if let Some(decision) = self.leases.decide(request) {
             return Some(decision);
         }
-        let verdict = self.denials.answer(request)?;
+        let mut verdict = self.denials.answer(request)?;
+        self.leases.complete(request, &mut verdict, u64::MAX);
         Some(request.decision(verdict, Origin::DenyCache))
     }
 

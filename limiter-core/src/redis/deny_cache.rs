@@ -1,12 +1,14 @@
-//! Answers for a limit that is used up, without asking Redis, until a permit comes back.
+//! Denies calls for an exhausted limit without asking Redis, until a permit comes back.
 //!
-//! What Redis denied it would deny again until the `retry_after` that it named, since time is all that gives permits back,
-//! apart from a reset and a change of the policy. Those that are made through this limiter are seen at once, those that are
-//! made elsewhere once the cap is over. So nothing is admitted that Redis would deny, and nothing denied that it would admit
-//! for longer than the cap.
+//! Only time gives permits back, apart from refunds, resets and changes of the policy. So after a denial the cache repeats the
+//! decision on the state that Redis reported, at the present moment, with the same step function (`algorithm::step`). It asks
+//! Redis as soon as the call could fit, or the decision would change the state.
 //!
-//! Time is counted from when the question was submitted, on this process's clock: the store decided later, and so its own
-//! retry time is never earlier than the one that is kept here. What a caller is told is in the store's time.
+//! Invariants: an answer equals the answer of Redis, number by number, as long as no other process and no other list of limits
+//! charges them. Refunds and resets by this limiter take effect at once, those by other processes after the maximum age at
+//! the latest. The age counts from the submission of the question, and Redis decided later, so no permit is used before it is there.
+//!
+//! Tests: `deny_cache/tests.rs`, `tests/denials.rs`, `tests/differential/deny_cache.rs`.
 
 mod denial;
 mod shard;
@@ -32,7 +34,7 @@ const SHARDS: usize = 64;
 const GENERATIONS: usize = 1_024;
 /// Above the number of those that are being forgotten, which the bits below it count.
 const FORGOTTEN: u64 = 1 << 32;
-/// So many limits are kept at most, and the last half of so many surely: some 10 MB when all of them are denied at once.
+/// So many limits are kept at most, and the last half of so many surely: some 12 MB when all of them are denied at once.
 const MAX_LIMITS: usize = 65_536;
 
 /// What was denied, and when to ask again.
@@ -89,7 +91,7 @@ impl DenyCache {
         }
         let mut outcomes = SmallVec::new();
         let decided_at = self.look(charges(request), |outcome| outcomes.push(outcome))?;
-        Some(Verdict { decided_at, outcomes })
+        Some(Verdict::new(decided_at, outcomes))
     }
 
     /// The same for one limit that is to be charged: nothing is collected for it.

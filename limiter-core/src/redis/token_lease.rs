@@ -67,7 +67,7 @@ impl<L: Lends> Leases<L> {
         }
         let (remaining, decided_at) = spent;
         let outcomes = [standing(limit, remaining)].into_iter().collect();
-        Some(request.decision(Verdict { decided_at, outcomes }, Origin::Lease))
+        Some(request.decision(Verdict::new(decided_at, outcomes), Origin::Lease))
     }
 
     /// Has the store decide a call, and lend something beside it, if it is this call's turn to ask.

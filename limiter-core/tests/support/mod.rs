@@ -60,6 +60,11 @@ impl Subject {
         Self::with(kind, clock, Duration::ZERO)
     }
 
+    /// One whose deny cache keeps denials for this time at most.
+    pub(crate) fn with_deny_cache(kind: Kind, clock: ManualClock, deny_cache: Duration) -> Self {
+        Self::with(kind, clock, deny_cache)
+    }
+
     fn with(kind: Kind, clock: ManualClock, deny_cache: Duration) -> Self {
         let namespace = namespace();
         let configured = |builder: RedisBuilder| {

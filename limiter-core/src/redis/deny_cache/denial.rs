@@ -1,8 +1,8 @@
-//! One denial, and what it says later on, of the same limits and other costs.
+//! One denial, and the answers to later calls for the same limits that follow from it.
 
-use crate::algorithm::Outcome;
+use crate::algorithm::{Mode, Outcome, State, step};
 use crate::identity::Identity;
-use crate::policy::{Algorithm, Funnel, TokenBucket};
+use crate::policy::Algorithm;
 use crate::redis::deny_cache::Charge;
 use crate::request::{Request, Verdict};
 use crate::support::one_or_many::Few;
@@ -19,19 +19,38 @@ pub(crate) struct Denial {
     decided_at: Timestamp,
 }
 
-/// One limit of it, as it was asked for and as it was answered.
+/// One limit of it, with what the store reported.
 #[derive(Debug)]
 struct Denied {
     identity: Identity,
     algorithm: Algorithm,
     /// In the algorithm's own unit.
     cost: u64,
-    /// Its outcome, without the delay that nobody is told who is denied.
-    fits: bool,
-    remaining: u64,
-    retry_after: u64,
-    reset_after: u64,
-    expires_after: u64,
+    report: Report,
+}
+
+/// What the store reported of a limit.
+#[derive(Debug)]
+enum Report {
+    /// Its state, from which the answer to any cost at any moment follows.
+    State(State),
+    /// The numbers of a sliding window, whose moments stay in the store. Only answers to the same cost follow, until a permit comes back.
+    Window {
+        remaining: u64,
+        /// Zero if the cost fits.
+        retry_after: u64,
+        reset_after: u64,
+        next_after: u64,
+        expires_after: u64,
+    },
+}
+
+/// What follows from a report for a later call.
+enum Later {
+    Outcome(Outcome),
+    /// A denial, with numbers that are not known.
+    Denial,
+    Unknown,
 }
 
 /// When the question was submitted that was denied.
@@ -53,36 +72,37 @@ pub(crate) fn denied_for(verdict: &Verdict) -> Option<u64> {
 pub(crate) enum Answer {
     /// The store would deny it, at this moment of its own.
     Denied(Timestamp),
-    /// Nothing.
+    /// The store would deny it, with numbers that are not known.
     Unknown,
-    /// Nothing, and the store's answer to the question may well make it untrue.
-    Superseded,
-}
-
-/// What a denial means for one limit of a question.
-enum Later {
-    Known(Outcome),
-    Unknown,
+    /// Nothing: the store may charge the limits, or change their state, so the denial is to be forgotten.
     Superseded,
 }
 
 impl Denial {
-    /// What is to be kept of a verdict that denies, for so many microseconds.
+    /// What is to be kept of a verdict that denies, for so many microseconds at most.
     pub(crate) fn new(request: &Request<'_>, verdict: &Verdict, submission: Submitted, lasts: u64) -> Self {
-        let limits = request.limits.iter().zip(&verdict.outcomes);
+        let states = verdict.states.as_deref().unwrap_or_default();
+        let limits = request.limits.iter().zip(&verdict.outcomes).enumerate();
+        let limits: Few<Denied> = limits
+            .map(|(number, (limit, outcome))| Denied {
+                identity: limit.identity,
+                algorithm: *limit.policy.algorithm(),
+                cost: limit.cost,
+                report: match states.get(number) {
+                    Some(Some(state)) => Report::State(state.clone()),
+                    _ => Report::Window {
+                        remaining: outcome.remaining,
+                        retry_after: outcome.retry_after,
+                        reset_after: outcome.reset_after,
+                        next_after: outcome.next_after,
+                        expires_after: outcome.expires_after,
+                    },
+                },
+            })
+            .collect();
+        let lasts = limits.iter().map(Denied::lasts).fold(lasts, u64::min);
         Self {
-            limits: limits
-                .map(|(limit, outcome)| Denied {
-                    identity: limit.identity,
-                    algorithm: *limit.policy.algorithm(),
-                    cost: limit.cost,
-                    fits: outcome.fits,
-                    remaining: outcome.remaining,
-                    retry_after: outcome.retry_after,
-                    reset_after: outcome.reset_after,
-                    expires_after: outcome.expires_after,
-                })
-                .collect(),
+            limits,
             submission,
             until: submission.at.saturating_add(lasts),
             decided_at: verdict.decided_at,
@@ -106,41 +126,43 @@ impl Denial {
         self.limits.iter().map(|denied| denied.identity).eq(others)
     }
 
-    /// What the store would answer to a question about the same limits; `told` hears the outcome of each. A clock that has
-    /// stepped back tells nothing.
+    /// What the store would answer to a question about the same limits; `report` receives the outcome of each.
     pub(crate) fn answer<'a>(
         &self,
         charges: impl Iterator<Item = Charge<'a>>,
         generation: u64,
         now: u64,
-        mut told: impl FnMut(Outcome),
+        mut report: impl FnMut(Outcome),
     ) -> Answer {
+        // Once it has expired, or the clock has stepped back, the store decides, and may charge the limits.
         if !self.holds(generation, now) {
-            return Answer::Unknown;
+            return Answer::Superseded;
         }
         let passed = now - self.submission.at;
-        let mut unknown = false;
+        let decided_at = self.decided_at.as_micros().saturating_add(passed);
+        let (mut denies, mut is_known) = (false, true);
         for (denied, charge) in self.limits.iter().zip(charges) {
-            match denied.after(passed, charge) {
-                Later::Known(outcome) => told(outcome),
-                Later::Unknown => unknown = true,
-                // Whatever is known of the others, the call may be charged.
-                Later::Superseded => return Answer::Superseded,
+            match denied.at(charge, passed, decided_at) {
+                Later::Outcome(outcome) => {
+                    denies |= !outcome.fits;
+                    report(outcome);
+                }
+                Later::Denial => (denies, is_known) = (true, false),
+                Later::Unknown => return Answer::Superseded,
             }
         }
-        if unknown {
-            return Answer::Unknown;
+        match (denies, is_known) {
+            (false, _) => Answer::Superseded,
+            (true, false) => Answer::Unknown,
+            (true, true) => Answer::Denied(Timestamp::from_micros(decided_at)),
         }
-        Answer::Denied(Timestamp::from_micros(
-            self.decided_at.as_micros().saturating_add(passed),
-        ))
     }
 
-    /// Whether it tells more than a later one: it was submitted later, or denied less, while it holds.
+    /// Whether it has more answers than a later denial while it holds: it was submitted later, or it is about windows alone and
+    /// smaller costs.
     pub(crate) fn outweighs(&self, other: &Self, now: u64) -> bool {
         let pairs = || self.limits.iter().zip(other.limits.iter());
-        let denied_less = pairs()
-            .all(|(own, other)| own.algorithm == other.algorithm && own.cost <= other.cost)
+        let denied_less = pairs().all(|(own, other)| own.is_window_with(other.algorithm, other.cost))
             && pairs().any(|(own, other)| own.cost < other.cost);
         self.holds(other.submission.generation, now)
             && (denied_less || self.submission.at > other.submission.at)
@@ -152,61 +174,63 @@ impl Denial {
 }
 
 impl Denied {
-    /// The outcome after some time, for another cost as well where that can be told.
-    fn after(&self, passed: u64, asked: Charge<'_>) -> Later {
-        if self.algorithm != *asked.algorithm || (!self.fits && asked.cost < self.cost) {
-            return Later::Superseded;
+    /// Whether it is a window under this algorithm, and its cost no larger than this one.
+    fn is_window_with(&self, algorithm: Algorithm, cost: u64) -> bool {
+        matches!(self.report, Report::Window { .. }) && self.algorithm == algorithm && self.cost <= cost
+    }
+
+    /// For how many microseconds the report has an answer.
+    fn lasts(&self) -> u64 {
+        match self.report {
+            // Nothing is used, and nothing comes back.
+            Report::Window { next_after: 0, .. } | Report::State(_) => u64::MAX,
+            Report::Window { next_after, .. } => next_after,
         }
-        let left = |span: u64| span.saturating_sub(passed);
-        let retry_after = if !self.fits {
-            self.retry_after_for(asked.cost).map(left)
-        } else if asked.cost <= self.remaining {
-            Some(0)
-        } else {
-            None
-        };
-        let Some(retry_after) = retry_after else {
+    }
+
+    /// What the store would report so many microseconds after the denial, at this moment of its own.
+    fn at(&self, charge: Charge<'_>, passed: u64, now: u64) -> Later {
+        if self.algorithm != *charge.algorithm {
             return Later::Unknown;
-        };
-        let (fits, reset_after) = (retry_after == 0, left(self.reset_after));
-        let least = if fits { asked.cost } else { 0 };
-        Later::Known(Outcome {
-            fits,
-            remaining: self.remaining.max(self.remains_of(reset_after)).max(least),
-            retry_after,
-            reset_after,
-            // When the first of it comes back is not kept.
-            next_after: reset_after,
-            expires_after: left(self.expires_after),
-            ..Outcome::default()
-        })
-    }
-
-    /// How long this cost, or a larger one, had to wait then. What a level lacks comes at its rate, so that is known to the
-    /// microsecond, and rounded up; the moments at which the permits of a window come back are not.
-    fn retry_after_for(&self, cost: u64) -> Option<u64> {
-        let told = self.retry_after;
-        match &self.algorithm {
-            _ if cost == self.cost => Some(told),
-            Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-                Some(told.saturating_add(rate.time_for(cost - self.cost, 0)))
-            }
-            // All permits of a period come back together, when it ends.
-            Algorithm::FixedWindow(_) => Some(told),
-            Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_) | Algorithm::Concurrency(_) => None,
         }
-    }
-
-    /// What remains at least when nothing is used any more after this time. Of a level only that is missing which comes
-    /// back until then.
-    fn remains_of(&self, reset_after: u64) -> u64 {
-        match &self.algorithm {
-            Algorithm::TokenBucket(TokenBucket { capacity, rate })
-            | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {
-                let (whole, part) = rate.accrue(reset_after, 0);
-                capacity.saturating_sub(whole + u64::from(part > 0))
+        match &self.report {
+            Report::State(before) => {
+                let mut after = before.clone();
+                let outcome = step(&self.algorithm, &mut after, charge.cost, now, Mode::Refuse);
+                // A denial that changes the state is left to the store: later answers depend on the change.
+                if after == *before {
+                    Later::Outcome(outcome)
+                } else {
+                    Later::Unknown
+                }
             }
-            _ => 0,
+            Report::Window {
+                remaining,
+                retry_after,
+                reset_after,
+                next_after,
+                expires_after,
+            } => {
+                let fits = *retry_after == 0;
+                let fits_as_well = fits && self.cost > 0 && charge.cost <= *remaining;
+                if charge.cost != self.cost && !fits_as_well {
+                    return if !fits && charge.cost > self.cost {
+                        Later::Denial
+                    } else {
+                        Later::Unknown
+                    };
+                }
+                let left = |span: &u64| span.saturating_sub(passed);
+                Later::Outcome(Outcome {
+                    fits,
+                    remaining: *remaining,
+                    retry_after: left(retry_after),
+                    reset_after: left(reset_after),
+                    next_after: left(next_after),
+                    expires_after: left(expires_after),
+                    ..Outcome::default()
+                })
+            }
         }
     }
 }

@@ -32,10 +32,7 @@ fn ask_and_reset(callers: usize) {
                     retry_after: 1_000,
                     ..Outcome::default()
                 };
-                let verdict = Verdict {
-                    decided_at: cache.clock.now(),
-                    outcomes: [outcome].into_iter().collect(),
-                };
+                let verdict = Verdict::new(cache.clock.now(), [outcome].into_iter().collect());
                 cache.heard(&request, &verdict, submission);
             }
         })

@@ -30,10 +30,10 @@ fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<Question> {
 
 /// A verdict of which one can tell where it came from.
 pub(crate) fn verdict(number: u64) -> Verdict {
-    Verdict {
-        decided_at: Timestamp::from_micros(number),
-        outcomes: SmallVec::from_iter([Outcome::default()]),
-    }
+    Verdict::new(
+        Timestamp::from_micros(number),
+        SmallVec::from_iter([Outcome::default()]),
+    )
 }
 
 /// A lane whose batches are started by hand.

@@ -59,7 +59,7 @@ fn a_share_holds_over_any_time_whatever_the_store_says() {
                 };
                 let decided_at = clock.now();
                 let outcomes = [outcome].into_iter().collect();
-                fallback.on_verdict(&request, &Verdict { decided_at, outcomes }, decided_at);
+                fallback.on_verdict(&request, &Verdict::new(decided_at, outcomes), decided_at);
             } else {
                 let verdict = fallback.decide(&request, replicas).unwrap();
                 if verdict.outcomes[0].fits && cost > 0 {
@@ -157,7 +157,7 @@ fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
         };
         let decided_at = clock.now();
         let outcomes = [outcome].into_iter().collect();
-        fallback.on_verdict(&request, &Verdict { decided_at, outcomes }, decided_at);
+        fallback.on_verdict(&request, &Verdict::new(decided_at, outcomes), decided_at);
         let fits = |fallback: &LocalFallback| fallback.decide(&request, 1).unwrap().outcomes[0];
         let denied = fits(&fallback);
         assert!(!denied.fits && denied.retry_after > 0, "{remaining} {cost}");
@@ -185,10 +185,7 @@ fn what_a_share_gave_does_not_come_back_after_its_period() {
         reset_after: 2_000_000,
         ..Outcome::default()
     };
-    let verdict = Verdict {
-        decided_at: clock.now(),
-        outcomes: [outcome].into_iter().collect(),
-    };
+    let verdict = Verdict::new(clock.now(), [outcome].into_iter().collect());
     fallback.on_verdict(&request(1, Mode::Charge), &verdict, clock.now());
     advance(500);
     let outcome = given(2).outcomes[0];

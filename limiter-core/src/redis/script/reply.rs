@@ -59,7 +59,7 @@ fn answers(
     let decided_at = Timestamp::from_micros(now);
     if question.operation == Operation::Reset {
         let outcomes = smallvec![Outcome { fits: true, ..Outcome::default() }; question.limits.len()];
-        return Ok(smallvec![Ok(Verdict { decided_at, outcomes }); times]);
+        return Ok(smallvec![Ok(Verdict::new(decided_at, outcomes)); times]);
     }
     let pieces = question.limits.iter().map(|_| reader.piece());
     let pieces = pieces.collect::<Result<SmallVec<[Reader<'_>; 1]>, _>>()?;
@@ -99,7 +99,7 @@ fn understand(
         match mode {
             Mode::Charge if !fits => Err(malformed()),
             Mode::Refuse if fits => Err(malformed()),
-            _ => Ok(Verdict { decided_at, outcomes }),
+            _ => Ok(Verdict::new(decided_at, outcomes)),
         }
     };
     let mut verdicts = Verdicts::new();
@@ -112,8 +112,11 @@ fn understand(
         } else {
             Mode::Peek
         };
-        // What is not granted changes nothing, so the rest are told the same.
-        let verdict = take(granted, mode)?;
+        // A denial changes nothing, so all denied calls have the same verdict.
+        let mut verdict = take(granted, mode)?;
+        if mode == Mode::Refuse {
+            verdict.states = Some(told.into_iter().map(Told::into_state).collect());
+        }
         verdicts.extend(std::iter::repeat_n(Ok(verdict), times - granted));
     }
     Ok(verdicts)
@@ -197,6 +200,14 @@ impl Told {
             Ok(told)
         } else {
             Err(malformed())
+        }
+    }
+
+    /// The state, unless the limit is a sliding window.
+    fn into_state(self) -> Option<State> {
+        match self {
+            Self::Stored(state) => Some(state),
+            Self::Window { .. } => None,
         }
     }
 

@@ -78,10 +78,11 @@ impl Lender {
         if loan.amount != reply.lent {
             return Err(malformed());
         }
-        Ok(Lending {
-            verdict: verdict(outcome, reply.now),
-            loan,
-        })
+        let mut verdict = verdict(outcome, reply.now);
+        if !outcome.fits {
+            verdict.states = Some([Some(state)].into());
+        }
+        Ok(Lending { verdict, loan })
     }
 }
 
@@ -123,10 +124,7 @@ pub(crate) fn changed(reply: &Value, limit: &Limit<'_>, change: Change) -> Resul
 }
 
 fn verdict(outcome: Outcome, now: u64) -> Verdict {
-    Verdict {
-        decided_at: Timestamp::from_micros(now),
-        outcomes: [outcome].into_iter().collect(),
-    }
+    Verdict::new(Timestamp::from_micros(now), [outcome].into_iter().collect())
 }
 
 pub(crate) fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {

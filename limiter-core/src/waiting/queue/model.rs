@@ -30,7 +30,7 @@ fn allowed(wanted: &Wanted) -> Decision {
     let decided_at = NOW;
     wanted
         .request(Mode::Charge)
-        .decision(Verdict { decided_at, outcomes }, Origin::Redis)
+        .decision(Verdict::new(decided_at, outcomes), Origin::Redis)
 }
 
 /// Has the store asked by a thread of its own, which grants all or gives up.

@@ -165,10 +165,7 @@ fn what_is_granted_by_policies_of_before_is_taken_by_who_wants_as_much() {
             fits: true,
             ..Outcome::default()
         }];
-        let verdict = Verdict {
-            decided_at: now,
-            outcomes,
-        };
+        let verdict = Verdict::new(now, outcomes);
         wanted.request(Mode::Charge).decision(verdict, Origin::Redis)
     };
     let mut places = [1, 1, 2].map(|cost| queues.join(name.clone(), wanted(&policy(), cost)).unwrap());
@@ -196,10 +193,7 @@ fn a_denial_that_is_noted_too_late_holds_up_nobody() {
     let due = now.after(Duration::from_secs(60));
     let denied = |wanted: &Wanted| {
         let outcomes = smallvec![Outcome::default()];
-        let verdict = Verdict {
-            decided_at: now,
-            outcomes,
-        };
+        let verdict = Verdict::new(now, outcomes);
         wanted.request(Mode::Charge).decision(verdict, Origin::Redis)
     };
     let mut place = queues.join(name.clone(), wanted(&policy, 1)).unwrap();
@@ -251,10 +245,7 @@ fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
         fits: true,
         ..Outcome::default()
     }];
-    let verdict = Verdict {
-        decided_at: now,
-        outcomes,
-    };
+    let verdict = Verdict::new(now, outcomes);
     let granted = lost.wanted.request(Mode::Charge).decision(verdict, Origin::Redis);
     let untaken = lost.hand_out([Ok(granted.clone()), Ok(granted)], |_| now);
     assert_eq!(untaken.len(), 1);

@@ -94,7 +94,7 @@ impl Bank {
         let outcomes = [outcome].into_iter().collect();
         let decided_at = self.clock.now();
         Lending {
-            verdict: Verdict { decided_at, outcomes },
+            verdict: Verdict::new(decided_at, outcomes),
             loan,
         }
     }
