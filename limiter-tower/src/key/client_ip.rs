@@ -8,7 +8,7 @@ use limiter_core::__private::SeldomEach;
 
 use super::ExtractKey;
 use super::address::Prefixes;
-use super::answer::{Answer, Missing, Refusal};
+use super::answer::{Answer, Refusal};
 use super::connection::{Connection, unknown_peer};
 use super::forwarded::{Syntax, nearest_first};
 use super::header::named;
@@ -27,19 +27,24 @@ use super::trust::{Trust, Unknown};
 /// | elements to the left of those of trusted proxies | not read, whatever they are, and however many |
 /// | the other header | not read: whoever wants both has two kinds of proxies, and two layers |
 /// | several lines of the header | one list, in their order |
-/// | fewer elements than [`hops`](super::hops) says | refused: the request came around a proxy, or there are fewer |
+/// | fewer elements than [`hops`](super::hops) says | unknown client: the request bypassed a proxy, or there are fewer proxies |
 /// | no header, with [`trusted`](super::trusted) | the peer is the client |
 /// | a peer outside of the networks | the peer is the client, its header is not read |
-/// | all addresses are those of proxies | the farthest is the client; of more than 64, refused |
-/// | no peer's address, where it is needed | refused with 500, as by [`peer`](super::peer()) |
-/// | an element where a trusted proxy should have named an address: empty, `unknown`, `_hidden`, a name, not ASCII, malformed | refused, never passed over: what stands to its left nobody vouches for |
+/// | all addresses are those of proxies | the farthest is the client; with more than 64, the client is unknown |
+/// | no peer's address, where it is needed | rejected with 500, as by [`peer`](super::peer()) |
+/// | an element where a trusted proxy should have named an address: empty, `unknown`, `_hidden`, a name, not ASCII, malformed | unknown client: elements further left are never used, because no trusted proxy wrote them |
 /// | `for` missing or repeated in an element of `Forwarded` | the same |
 /// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and left out of the key |
 /// | an IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) | the IPv4 address |
 ///
-/// What is refused is answered with 400 (INVALID_ARGUMENT), and warned of in the log at most once in ten seconds for each
-/// reason, header and trust, unless
-/// [`or_peer`](ClientIp::or_peer), [`or_refuse`](ClientIp::or_refuse) or [`or_skip`](ClientIp::or_skip) says otherwise.
+/// # Unknown clients
+///
+/// A legal proxy may hide the client (`for=unknown`, `for=_hidden`, an empty element), so a request of an unknown client is
+/// limited by the address of the peer that sent the header. All unknown clients behind one proxy then share one budget.
+/// [`or_refuse`](ClientIp::or_refuse) rejects these requests, [`or_skip`](ClientIp::or_skip) does not limit them, and
+/// [`or_peer`](ClientIp::or_peer) states the default. By default the layer also logs a warning, at most once in ten seconds for
+/// each reason, header and trust; and it rejects the request with 400 (INVALID_ARGUMENT) if the server does not provide
+/// the peer's address.
 ///
 /// Of an IPv6 address the first 64 bits count, since a client may choose the others. The key is the address, or its network:
 /// `192.0.2.1`, `2001:db8::/64`.
@@ -47,25 +52,31 @@ use super::trust::{Trust, Unknown};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// # use std::convert::Infallible;
+/// # use std::net::SocketAddr;
 /// # use http::{Request, Response};
 /// # use limiter_core::{Limiter, ManualClock, Policy};
 /// # use limiter_tower::{RateLimitLayer, key};
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
 /// let policy = Policy::sliding_window("api").limit(1).window("1m").build()?;
-/// let layer = RateLimitLayer::new(&limits, policy).key(key::client_ip(key::hops(1)));
+/// // One proxy. If it does not name the client, the peer's address is the key. This is the default;
+/// // `.or_refuse(400)` rejects such requests instead.
+/// let by_client = key::client_ip(key::hops(1)).or_peer();
+/// let layer = RateLimitLayer::new(&limits, policy).key(by_client);
 /// let service = layer.layer(service_fn(
 ///     async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())),
 /// ));
 ///
 /// let forwarded = async |list: &str| {
-///     let request = Request::builder().header("x-forwarded-for", list).body(()).unwrap();
+///     let mut request = Request::builder().header("x-forwarded-for", list).body(()).unwrap();
+///     request.extensions_mut().insert(SocketAddr::from(([10, 0, 7, 1], 49_152)));
 ///     service.clone().oneshot(request).await.unwrap().status()
 /// };
 /// assert_eq!(forwarded("192.0.2.1").await, 200);
 /// assert_eq!(forwarded("192.0.2.2").await, 200);
-/// assert_eq!(forwarded("203.0.113.9, 192.0.2.1").await, 429, "whatever the client says of itself");
-/// assert_eq!(forwarded("192.0.2.3, unknown").await, 400);
+/// assert_eq!(forwarded("203.0.113.9, 192.0.2.1").await, 429, "the client cannot choose its key");
+/// assert_eq!(forwarded("192.0.2.3, unknown").await, 200, "limited as 10.0.7.1, the proxy");
+/// assert_eq!(forwarded("192.0.2.4, unknown").await, 429);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// # }).unwrap();
 /// ```
@@ -76,7 +87,7 @@ pub fn client_ip(trust: Trust) -> ClientIp {
         syntax: Syntax::List,
         connection: Connection::default(),
         prefixes: Prefixes::default(),
-        unknown: Fallback::Missing(Missing::default()),
+        unknown: Fallback::PeerWithWarning,
     }
 }
 
@@ -92,11 +103,14 @@ pub struct ClientIp {
     unknown: Fallback,
 }
 
-/// What becomes of a request of which nobody knows the client.
+/// Handling of requests whose client is unknown.
 #[derive(Clone, Debug)]
 enum Fallback {
-    Missing(Missing),
+    /// The default: as `Peer`, with a warning, since the trust may be misconfigured.
+    PeerWithWarning,
     Peer,
+    Refuse(Refusal),
+    Skip,
 }
 
 impl ClientIp {
@@ -169,25 +183,26 @@ impl ClientIp {
         }
     }
 
-    /// Answers a request whose client nobody knows with this status or refusal. Default: 400, and 500 where the server does
-    /// not tell the peer.
+    /// Rejects a request of an unknown client with this status or response. Default: [`or_peer`](Self::or_peer), with a
+    /// warning in the log.
     pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
         Self {
-            unknown: Fallback::Missing(Missing::Refuse(refusal.into())),
+            unknown: Fallback::Refuse(refusal.into()),
             ..self
         }
     }
 
-    /// Lets a request whose client nobody knows pass, unlimited and uncounted. Default: it is refused.
+    /// Lets a request of an unknown client pass, unlimited and uncounted. Default: [`or_peer`](Self::or_peer), with a warning in
+    /// the log.
     pub fn or_skip(self) -> Self {
         Self {
-            unknown: Fallback::Missing(Missing::Skip),
+            unknown: Fallback::Skip,
             ..self
         }
     }
 
-    /// Limits a request whose client nobody knows by the peer's address: all of them that come through one proxy share a
-    /// budget, as those of which it says `unknown`. Default: it is refused.
+    /// Limits a request of an unknown client by the address of the peer that sent the header: all unknown clients behind one
+    /// proxy share one budget. No element of the header is used. This is the default, here without the warning in the log.
     pub fn or_peer(self) -> Self {
         Self {
             unknown: Fallback::Peer,
@@ -212,32 +227,33 @@ impl ClientIp {
     #[cold]
     fn unknown(&self, unknown: Unknown, peer: impl FnOnce() -> Option<IpAddr>) -> Answer<'static> {
         match &self.unknown {
-            Fallback::Missing(missing) => missing.answer(|| match unknown {
-                Unknown::Peer => unknown_peer(),
-                _ => self.unknown_client(unknown),
-            }),
-            Fallback::Peer => match peer() {
-                Some(peer) => Answer::Key(self.prefixes.key(peer)),
-                None => Answer::Refuse(unknown_peer()),
-            },
+            Fallback::Refuse(refusal) => return Answer::Refuse(refusal.clone()),
+            Fallback::Skip => return Answer::Skip,
+            Fallback::PeerWithWarning if unknown != Unknown::Peer => self.warn(unknown),
+            Fallback::PeerWithWarning | Fallback::Peer => {}
+        }
+        match (peer(), unknown) {
+            (Some(peer), _) => Answer::Key(self.prefixes.key(peer)),
+            (None, Unknown::Peer) => Answer::Refuse(unknown_peer()),
+            (None, _) => Answer::Refuse(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                "the proxies do not tell whose request this is",
+            )),
         }
     }
 
-    fn unknown_client(&self, unknown: Unknown) -> Refusal {
+    fn warn(&self, unknown: Unknown) {
         static LOGGED: SeldomEach = SeldomEach::new();
         if LOGGED.is_due(&(&self.header, &self.trust, unknown)) {
             tracing::warn!(
                 header = %self.header,
                 trust = ?self.trust,
                 reason = %unknown,
-                "a request reached its rate limit without its client's address: it came around a proxy, or the proxies are \
-                 others than those that are trusted; said once in ten seconds at most"
+                "a request reached its rate limit without its client's address, so the peer's address limits it: the request \
+                 bypassed a proxy, the trusted proxies are not the right ones, or a proxy hides its clients (then state \
+                 `or_peer` or `or_refuse`); logged at most once in ten seconds"
             );
         }
-        Refusal::new(
-            StatusCode::BAD_REQUEST,
-            "the proxies do not tell whose request this is",
-        )
     }
 }
 

@@ -39,6 +39,11 @@ fn proxies() -> ClientIp {
     client_ip(trusted(networks.map(|network| network.parse().unwrap())))
 }
 
+/// The extractor that rejects unknown clients, so that a table shows where one is unknown.
+fn strict(extractor: ClientIp) -> ClientIp {
+    extractor.or_refuse(400)
+}
+
 const X: &str = "x-forwarded-for";
 const F: &str = "forwarded";
 /// A network that names itself, and that every test's client would like to be.
@@ -67,7 +72,7 @@ const PROXY: Option<&str> = Some("10.0.7.1");
 #[test]
 fn with_one_hop_the_last_element_is_the_client() {
     holds(
-        &client_ip(hops(1)),
+        &strict(client_ip(hops(1))),
         &[
             // Honest.
             (PROXY, &[(X, b"192.0.2.1")], Ok("192.0.2.1")),
@@ -151,7 +156,7 @@ fn with_one_hop_the_last_element_is_the_client() {
 
 #[test]
 fn with_more_hops_the_element_at_that_place_is_the_client() {
-    let two = client_ip(hops(2));
+    let two = strict(client_ip(hops(2)));
     holds(
         &two,
         &[
@@ -191,7 +196,7 @@ fn with_more_hops_the_element_at_that_place_is_the_client() {
             (None, &[(X, b"203.0.113.9")], Err(500)),
         ],
     );
-    let all = client_ip(hops(u8::MAX));
+    let all = strict(client_ip(hops(u8::MAX)));
     let many = [VICTIM; 255].join(",");
     let one_less = [VICTIM; 254].join(",");
     holds(
@@ -207,7 +212,7 @@ fn with_more_hops_the_element_at_that_place_is_the_client() {
 fn with_networks_the_first_who_is_no_proxy_is_the_client() {
     let many = |count| ["10.0.7.9"; 70].get(..count).unwrap().join(",");
     holds(
-        &proxies(),
+        &strict(proxies()),
         &[
             // The peer is no proxy: it is the client.
             (Some("192.0.2.1"), &[(X, b"203.0.113.9")], Ok("192.0.2.1")),
@@ -266,7 +271,7 @@ fn with_networks_the_first_who_is_no_proxy_is_the_client() {
             (PROXY, &[(X, b"203.0.113.9, , 10.0.7.2")], Err(400)),
             (PROXY, &[(X, b"")], Err(400)),
             // No peer.
-            (None, &[(X, b"203.0.113.9")], Err(500)),
+            (None, &[(X, b"203.0.113.9")], Err(400)),
             // A walk ends.
             (PROXY, &[(X, many(64).as_bytes())], Ok("10.0.7.9")),
             (PROXY, &[(X, many(65).as_bytes())], Err(400)),
@@ -281,7 +286,7 @@ fn with_networks_the_first_who_is_no_proxy_is_the_client() {
 #[test]
 fn forwarded_is_read_as_its_rfc_says_from_its_end() {
     holds(
-        &client_ip(hops(1)).forwarded(),
+        &strict(client_ip(hops(1)).forwarded()),
         &[
             // RFC 7239, 4.
             (PROXY, &[(F, b"for=\"_gazonk\"")], Err(400)),
@@ -370,7 +375,7 @@ fn forwarded_is_read_as_its_rfc_says_from_its_end() {
         ],
     );
     holds(
-        &proxies().forwarded(),
+        &strict(proxies().forwarded()),
         &[
             (
                 PROXY,
@@ -399,7 +404,7 @@ fn another_header_may_be_chosen_and_another_answer() {
         &[
             (PROXY, &[(X, b"203.0.113.9, unknown")], Ok("10.0.7.1")),
             (PROXY, &[], Ok("10.0.7.1")),
-            (None, &[], Err(500)),
+            (None, &[], Err(400)),
         ],
     );
     holds(
@@ -415,6 +420,41 @@ fn another_header_may_be_chosen_and_another_answer() {
             (PROXY, &[(X, b"192.0.2.1")], Ok("192.0.0.0/16")),
         ],
     );
+}
+
+#[test]
+fn unknown_client_is_limited_by_the_peer_by_default() {
+    let elements: [&[u8]; 7] = [
+        b"unknown",
+        b"_hidden",
+        b"",
+        b" ",
+        b"for=unknown",
+        b"for=_hidden",
+        b"for=\"\"",
+    ];
+    for element in elements {
+        for victim in [&b""[..], b"203.0.113.9, ", b"for=203.0.113.9, "] {
+            let line = [victim, element].concat();
+            let rows: &[(&str, &[u8])] = &[(X, &line), (F, &line)];
+            for extractor in [client_ip(hops(1)), proxies()] {
+                for extractor in [extractor.clone(), extractor.clone().or_peer()] {
+                    let row = (PROXY, rows, Ok("10.0.7.1"));
+                    holds(&extractor.clone().forwarded(), &[row]);
+                    holds(&extractor, &[row]);
+                }
+                holds(&strict(extractor.clone()), &[(PROXY, rows, Err(400))]);
+                holds(&strict(extractor.forwarded()), &[(PROXY, rows, Err(400))]);
+            }
+        }
+    }
+    // The request bypassed the proxy.
+    holds(
+        &client_ip(hops(1)),
+        &[(Some("192.0.2.1"), &[], Ok("192.0.2.1")), (None, &[], Err(400))],
+    );
+    holds(&client_ip(hops(0)), &[(None, &[], Err(500))]);
+    holds(&proxies(), &[(None, &[(X, b"203.0.113.9")], Err(500))]);
 }
 
 /// What a client may send: any lines, and a last one to which a proxy may append.
