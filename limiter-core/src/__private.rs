@@ -5,6 +5,7 @@ mod count;
 mod entry;
 mod fallback;
 mod hold;
+mod layer;
 mod peer;
 mod policies;
 mod report;
@@ -22,6 +23,9 @@ pub use crate::__private::entry::Entry;
 use crate::__private::entry::EntryPolicy;
 pub use crate::__private::fallback::{Fallback, ResolveValue};
 pub use crate::__private::hold::{Permits, concurrency, hold};
+pub use crate::__private::layer::{
+    conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy,
+};
 pub use crate::__private::peer::{bounded, give_back, now, rest_until, unlimited};
 pub use crate::__private::policies::{
     Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
@@ -37,7 +41,7 @@ pub use crate::decision::{FromRejection, Rejection};
 use crate::error::ConfigError;
 pub use crate::key::Key;
 use crate::limiter::{Acquire, Check, Enter, Limiter, Permit};
-pub use crate::limiter::{Settled, WaitingRoom};
+pub use crate::limiter::{LayerToken, Settled, WaitingRoom};
 use crate::policy::OnDenial;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::responses::details::{
@@ -132,32 +136,48 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
     check.admitted_in_turn().await.map(Allowed::into_decision)
 }
 
-/// The same for a call that waits at most for so long where its policies reject it, if there is a seat for it in the room. A policy
-/// that says something else of a denial is obeyed. `bound` is the call's own: nobody waits for permits, or for its turn, for longer. Who
-/// waits for no time at all does not stand in line either.
+/// How the calls of a layer wait.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerWait<'a> {
+    /// For how long a call waits whose policies reject it. `None`: only as its policies say.
+    pub up_to: Option<Duration>,
+    /// Bounds how many calls wait.
+    pub room: &'a WaitingRoom,
+    /// Calls of the layer refund permits, so a call waits though its permit is due after its time. Else it is rejected at once.
+    pub expects_refunds: bool,
+}
+
+/// As [`admit`], for a call that waits as its layer says where its policies reject it. A policy that says something else of a denial
+/// takes precedence. `bound` is the call's own limit: it waits for permits, and for its turn, no longer. A call that waits for no time
+/// at all does not join the queue.
 ///
 /// # Errors
 ///
-/// The call must not go on. Where no seat is free, the denial says when there will be a permit after those of all before it.
+/// The call must not go on. Where no slot is free, the denial says when there will be a permit after those of all before it.
 pub async fn admit_waiting(
     check: Check<'_>,
-    waits: Option<(Option<Duration>, &WaitingRoom)>,
+    waits: Option<LayerWait<'_>>,
     bound: Option<Duration>,
 ) -> Result<Decision, Rejection> {
     let own = check.on_denial();
-    let room = waits.map(|(_, room)| room);
+    let room = waits.map(|waits| waits.room);
     let up_to = match (own, waits) {
-        (OnDenial::Wait(own), Some((up_to, _))) => up_to.map_or(own, |up_to| own.min(up_to)),
+        (OnDenial::Wait(own), Some(waits)) => waits.up_to.map_or(own, |up_to| own.min(up_to)),
         (OnDenial::Wait(own), None) => own,
-        (OnDenial::Reject, Some((Some(up_to), _))) if !up_to.is_zero() => up_to,
+        (
+            OnDenial::Reject,
+            Some(LayerWait {
+                up_to: Some(up_to), ..
+            }),
+        ) if !up_to.is_zero() => up_to,
         (OnDenial::Reject | OnDenial::Degrade, _) => {
             let admitted = check.admitted_in_turn_within(bound, room).await;
             return admitted.map(Allowed::into_decision);
         }
     };
     let mut acquire = Acquire::new(check).up_to(up_to).bounded_by(bound);
-    if let Some(room) = room {
-        acquire = acquire.within(room);
+    if let Some(waits) = waits {
+        acquire = acquire.within(waits.room).rejecting_early(!waits.expects_refunds);
     }
     Ok(acquire.await?.into_decision())
 }

@@ -1,6 +1,7 @@
 //! The handle that people hold.
 
 mod builder;
+mod layer_policies;
 pub(crate) mod lifecycle;
 
 use std::fmt;
@@ -25,6 +26,8 @@ use crate::key::Key;
 pub use crate::limiter::builder::InProcessBuilder;
 #[cfg(feature = "redis")]
 pub use crate::limiter::builder::RedisBuilder;
+use crate::limiter::layer_policies::LayerPolicies;
+pub use crate::limiter::layer_policies::LayerToken;
 use crate::policy::Policy;
 use crate::request::{Ask, Request};
 pub use crate::settlement::{Charge, Refund, Reservation, Reserve, Settled};
@@ -75,6 +78,7 @@ pub(crate) struct Inner {
     closed: AtomicBool,
     pub(crate) names: Names,
     pub(crate) enforcement: crate::enforcement::Current,
+    layer_policies: LayerPolicies,
 }
 
 pub(crate) enum Backend {
@@ -281,6 +285,7 @@ impl Limiter {
                 closed: AtomicBool::new(false),
                 names,
                 enforcement: crate::enforcement::Current::default(),
+                layer_policies: LayerPolicies::default(),
             }),
         }
     }

@@ -59,6 +59,44 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// An empty body. Layers such as tower-http's `CorsLayer` and `TimeoutLayer` create one for the responses they produce.
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Self::text(Bytes::new())
+    }
+}
+
+impl<B> ResponseBody<B> {
+    /// The inner body, if nothing observes it; else `Err(self)`.
+    #[cfg(any(feature = "axum", feature = "tonic"))]
+    fn try_into_inner(self) -> Result<B, Self> {
+        match self.kind {
+            Kind::Inner { body, meter: None } => Ok(body),
+            kind => Err(Self { kind }),
+        }
+    }
+}
+
+#[cfg(feature = "axum")]
+impl From<ResponseBody<axum::body::Body>> for axum::body::Body {
+    fn from(body: ResponseBody<axum::body::Body>) -> Self {
+        match body.try_into_inner() {
+            Ok(inner) => inner,
+            Err(body) => Self::new(body),
+        }
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl From<ResponseBody<tonic::body::Body>> for tonic::body::Body {
+    fn from(body: ResponseBody<tonic::body::Body>) -> Self {
+        match body.try_into_inner() {
+            Ok(inner) => inner,
+            Err(body) => Self::new(body),
+        }
+    }
+}
+
 impl ResponseBody<Infallible> {
     /// A body of our own, as one of a service whose bodies are of whatever type.
     pub(crate) fn of_any<B>(self) -> ResponseBody<B> {

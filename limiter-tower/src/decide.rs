@@ -1,6 +1,7 @@
 //! The question that a request asks of the limiter.
 
 mod costs;
+mod verify;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use limiter_core::__private::{
 };
 use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
+
+pub(crate) use verify::{PolicyKind, Verification};
 
 use crate::respond::Responder;
 use crate::said::Said;
@@ -33,6 +36,7 @@ pub struct Limits {
     settle: Option<Arc<Settle>>,
     reporter: Arc<Reporter>,
     responder: Responder,
+    verification: Arc<Verification>,
 }
 
 /// Whose permits a request takes, or of what as well.
@@ -59,12 +63,10 @@ pub(crate) enum Found<'a> {
 }
 
 impl Limits {
-    pub(crate) fn new(limiter: Limiter, tier: Tier) -> Self {
-        Self::of("RateLimitLayer", limiter, tier)
-    }
-
-    /// Those of a layer that is called so in the log.
-    pub(crate) fn of(layer: &'static str, limiter: Limiter, tier: Tier) -> Self {
+    /// The limits of a layer that applies policies of this kind.
+    pub(crate) fn new(kind: PolicyKind, limiter: Limiter, tier: Tier) -> Self {
+        let layer = kind.layer();
+        let verification = Verification::new(kind, &limiter, &tier.policies);
         let reporter = Reporter::of_layer(layer, tier.policies.iter().filter_map(Which::name));
         Self {
             limiter,
@@ -75,6 +77,7 @@ impl Limits {
             settle: None,
             reporter: Arc::new(reporter),
             responder: Responder::default(),
+            verification: Arc::new(verification),
         }
     }
 
@@ -205,7 +208,8 @@ impl Limits {
             Ok(Found::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.why(Err(rejection))),
         };
-        let waits = self.waits.as_ref().map(Waits::up_to);
+        let expects_refunds = self.settle.is_some();
+        let waits = (self.waits.as_ref()).map(|waits| waits.for_request(expects_refunds));
         let check = self.check_all(&asked);
         match admit_waiting(check.clone(), waits, bound).await {
             Ok(decision) if decision.is_allowed() => {

@@ -9,15 +9,14 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::body::ResponseBody;
-use crate::in_flight::Held;
 
 pin_project! {
-    /// The body of a response whose request is in flight until the body has ended: it holds an `H`, a permit or a place, and lets go
+    /// The body of a response whose request is in flight until the body has ended: it holds an `H`, a place, and lets go
     /// of it with the last frame, with the trailers, with an error, or when it is dropped, whichever comes first.
     ///
     /// A body that tells at once that it has ended, as one without content does, holds nothing.
     #[derive(Debug)]
-    pub struct HeldBody<B, H = Held> {
+    pub struct HeldBody<B, H> {
         #[pin]
         body: ResponseBody<B>,
         held: Option<H>,
@@ -32,6 +31,33 @@ impl<B, H> HeldBody<B, H> {
 
     pub(crate) fn free(body: ResponseBody<B>) -> Self {
         Self { body, held: None }
+    }
+}
+
+/// An empty body that holds nothing.
+impl<B, H> Default for HeldBody<B, H> {
+    fn default() -> Self {
+        Self::free(ResponseBody::default())
+    }
+}
+
+#[cfg(feature = "axum")]
+impl<H: Send + 'static> From<HeldBody<axum::body::Body, H>> for axum::body::Body {
+    fn from(body: HeldBody<axum::body::Body, H>) -> Self {
+        match body.held {
+            None => body.body.into(),
+            Some(_) => Self::new(body),
+        }
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl<H: Send + 'static> From<HeldBody<tonic::body::Body, H>> for tonic::body::Body {
+    fn from(body: HeldBody<tonic::body::Body, H>) -> Self {
+        match body.held {
+            None => body.body.into(),
+            Some(_) => Self::new(body),
+        }
     }
 }
 

@@ -20,6 +20,7 @@
 
 mod address;
 mod answer;
+mod boxed;
 mod client_ip;
 mod composed;
 mod connection;
@@ -41,6 +42,7 @@ mod trust;
 use http::Request;
 
 pub use answer::{Answer, IntoAnswer, Refusal};
+pub use boxed::BoxExtractor;
 pub use client_ip::{ClientIp, client_ip};
 pub use extension::{Extension, extension};
 #[cfg(fuzzing)]

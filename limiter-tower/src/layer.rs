@@ -12,7 +12,8 @@ use std::sync::Arc;
 use limiter_core::{Amount, ConfigError, Limiter};
 use tower_layer::Layer;
 
-use crate::decide::Limits;
+use crate::decide::{Limits, PolicyKind};
+use crate::key::{BoxExtractor, ExtractKey};
 use crate::service::RateLimit;
 #[cfg(doc)]
 use crate::terms::Tier;
@@ -61,8 +62,8 @@ impl RateLimitLayer {
     /// [`Tier`]; or a closure that answers one of these for each request, once its key is found. Clones of the layer, and the services
     /// that it wraps, share the limiter.
     ///
-    /// They are policies of rates. By one of [`concurrency`](limiter_core::Policy::concurrency) nothing is admitted here: a request
-    /// is answered with 500, and the log says that [`InFlightLayer`](crate::InFlightLayer) holds its permits.
+    /// They are policies of rates. A policy of [`concurrency`](limiter_core::Policy::concurrency) belongs into an
+    /// [`InFlightLayer`](crate::InFlightLayer): [`verify`](Self::verify) returns an error, and without it each request is answered with 500.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -124,7 +125,7 @@ impl RateLimitLayer {
     pub fn new<M, P: Policies<M>>(limiter: &Limiter, policies: P) -> RateLimitLayer<P::Unkeyed> {
         let (tier, key) = policies.into_parts();
         RateLimitLayer {
-            limits: Arc::new(Limits::new(limiter.clone(), tier)),
+            limits: Arc::new(Limits::new(PolicyKind::Rate, limiter.clone(), tier)),
             key,
         }
     }
@@ -218,10 +219,78 @@ impl<K> RateLimitLayer<K> {
     }
 }
 
+impl<K> RateLimitLayer<K> {
+    /// Fails if requests could not be decided as configured: the cost is invalid; the list of policies is empty; a policy limits concurrency
+    /// and not a rate;
+    /// another layer of the limiter uses the name of a policy for other limits (both would share one budget; one policy in several
+    /// layers is allowed); or the limiter's registry lacks a named policy. A registry in Redis must have been read before.
+    ///
+    /// A layer that is not verified logs the first four mistakes as an error when it wraps a service. Policies that a closure
+    /// chooses for each request are not verified.
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy};
+    /// use limiter_tower::{RateLimitLayer, key};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let layer = RateLimitLayer::new(&limits, &policy).key(key::header("x-api-key")).verify()?;
+    ///
+    /// let concurrency = Policy::concurrency("exports").max(2).build()?;
+    /// assert!(RateLimitLayer::new(&limits, concurrency).verify().is_err());
+    /// let other = Policy::token_bucket("api").capacity(5).rate("1/s").build()?;
+    /// assert!(RateLimitLayer::new(&limits, other).verify().is_err());
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first mistake.
+    pub fn verify(self) -> Result<Self, ConfigError> {
+        self.limits.verify()?;
+        Ok(self)
+    }
+}
+
+impl<K: Chosen> RateLimitLayer<K> {
+    /// Erases the type of the key extractor, so that the layer can be a field of a struct. `B` is the type of the request bodies.
+    /// Each request then pays one virtual call.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use limiter_core::{Limiter, Policy};
+    /// use limiter_tower::{BoxRateLimitLayer, RateLimitLayer, key, skip};
+    ///
+    /// #[derive(Clone)]
+    /// struct AppState {
+    ///     limit: BoxRateLimitLayer<Body>,
+    /// }
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let limit = RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")).skip(skip::probes()).boxed();
+    /// let state = AppState { limit };
+    /// let app: axum::Router = axum::Router::new().layer(state.limit.clone());
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn boxed<B>(self) -> BoxRateLimitLayer<B>
+    where
+        K::Extractor: ExtractKey<B> + Send + Sync + 'static,
+    {
+        let extractor = BoxExtractor::new(self.key.extractor());
+        self.by_extractor(extractor)
+    }
+}
+
+/// A [`RateLimitLayer`] whose key extractor has no type of its own. Made by [`RateLimitLayer::boxed`].
+pub type BoxRateLimitLayer<B> = RateLimitLayer<By<BoxExtractor<B>>>;
+
 impl<S, K: Chosen> Layer<S> for RateLimitLayer<K> {
     type Service = RateLimit<S, K::Extractor>;
 
     fn layer(&self, inner: S) -> Self::Service {
+        self.limits.log_mistakes();
         RateLimit::new(inner, Arc::clone(&self.limits), self.key.extractor())
     }
 }

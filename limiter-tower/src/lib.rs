@@ -172,6 +172,7 @@ mod headers;
 mod held;
 mod respond;
 mod said;
+mod same_body;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -182,9 +183,10 @@ pub use future::ResponseFuture;
 pub use guarded::Guarded;
 pub use headers::Dialect;
 pub use held::HeldBody;
-pub use in_flight::{Held, InFlight, InFlightFuture, InFlightLayer};
-pub use layer::{By, Chosen, NoKey, RateLimitLayer};
+pub use in_flight::{BoxInFlightLayer, Held, InFlight, InFlightFuture, InFlightLayer, PermitBody};
+pub use layer::{BoxRateLimitLayer, By, Chosen, NoKey, RateLimitLayer};
 pub use respond::{AnswerBody, Answers};
+pub use same_body::{IntoInner, SameBody, SameBodyFuture, SameBodyLayer};
 pub use service::RateLimit;
 pub use settle::Spent;
 pub use shed::{Classify, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer};

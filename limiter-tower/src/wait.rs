@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
-use limiter_core::__private::WaitingRoom;
+use limiter_core::__private::{LayerWait, WaitingRoom};
 
 /// For how long, and in which room, requests wait.
 #[derive(Clone, Debug)]
@@ -25,8 +25,13 @@ impl Waits {
         self.room = Arc::new(WaitingRoom::new(seats));
     }
 
-    pub(crate) fn up_to(&self) -> (Option<Duration>, &WaitingRoom) {
-        (self.up_to, &self.room)
+    /// How a request waits, in a layer whose requests may refund permits.
+    pub(crate) fn for_request(&self, expects_refunds: bool) -> LayerWait<'_> {
+        LayerWait {
+            up_to: self.up_to,
+            room: &self.room,
+            expects_refunds,
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 
 #[path = "decisions/cancelled.rs"]
 mod cancelled;
+#[path = "decisions/fair.rs"]
+mod fair;
 #[path = "decisions/later.rs"]
 mod later;
 #[path = "decisions/modes.rs"]

@@ -13,6 +13,8 @@ mod in_flight;
 mod patience;
 #[path = "load/redis.rs"]
 mod redis;
+#[path = "load/sequential.rs"]
+mod sequential;
 #[path = "load/shed.rs"]
 mod shed;
 mod support;

@@ -3,66 +3,16 @@
 
 mod support;
 
-use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::Request;
 use limiter_core::{Key, Limiter, Policy, PolicyBook, Rejection, token_limiter, with_limiter};
 use limiter_tower::key::{self, ExtractKey};
 use limiter_tower::{RateLimitLayer, Terms};
 use tower::{Layer, ServiceExt};
-use tracing::field::{Field, Visit};
-use tracing::span;
-use tracing::{Event, Level, Metadata, Subscriber};
 
+use support::log::Errors;
 use support::{Strict, limiter, one_a_minute, request};
-
-/// Keeps the errors and warnings that are logged.
-#[derive(Clone, Default)]
-struct Errors(Arc<Mutex<Vec<String>>>);
-
-impl Subscriber for Errors {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push_str(&format!("{field}={value:?} "));
-    }
-}
-
-impl Errors {
-    fn about(&self, place: &str) -> Vec<String> {
-        let errors = self.0.lock().unwrap();
-        errors
-            .iter()
-            .filter(|error| error.contains(place))
-            .cloned()
-            .collect()
-    }
-}
 
 fn hidden() -> &'static str {
     "hidden"
@@ -91,7 +41,7 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
         let rejection = response.extensions().get::<Rejection>().map(Rejection::to_string);
         assert!(rejection.is_some_and(|text| text.starts_with("the limit is misconfigured: amount is `-1`")));
     }
-    let of_the_layer = errors.about("RateLimitLayer");
+    let of_the_layer = errors.about("place=RateLimitLayer");
     assert_eq!(of_the_layer.len(), 1, "{of_the_layer:?}");
     assert!(
         of_the_layer.concat().contains("amount is `-1`"),
@@ -109,7 +59,12 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
     .await;
     let of_the_function = errors.about("log::costly");
     assert_eq!(of_the_function.len(), 1, "{of_the_function:?}");
-    assert_eq!(errors.about("").len(), 2, "a limit that is reached is none");
+    assert_eq!(
+        errors.about("a layer is misconfigured").len(),
+        1,
+        "logged when the layer was built"
+    );
+    assert_eq!(errors.about("").len(), 3, "a limit that is reached is none");
 
     keys_that_cannot_be_found_are_logged_with_what_mends_it(&errors);
     layers_are_told_by_their_policies_and_no_key_is_told(&errors, &limits).await;
@@ -158,7 +113,7 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
         let _ = key::extension(|name: &String| name).extract(&forwarded);
     }
     assert_eq!(errors.about("without the extension").len(), 1);
-    assert_eq!(errors.about("").len(), 6, "nothing else");
+    assert_eq!(errors.about("").len(), 7, "nothing else");
 
     // What is said of one layer hides nothing of another.
     for _ in 0..3 {

@@ -270,6 +270,7 @@ fn what_outlives_its_runtime_does_no_harm() {
         let one_second = Duration::from_secs(1);
         let mut patient = layer
             .cost(1_000)
+            .settle_bytes()
             .wait_up_to(60 * one_second)
             .layer(Strict::default());
         let mut waiting = Box::pin(patient.ready().await.unwrap().call(request("ann")));

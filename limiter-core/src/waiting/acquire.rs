@@ -32,6 +32,7 @@ pub struct Acquire<'a> {
     bound: Option<Duration>,
     /// In which it waits, where that is bounded.
     room: Option<&'a WaitingRoom>,
+    rejects_early: bool,
 }
 
 impl<'a> Acquire<'a> {
@@ -44,6 +45,15 @@ impl<'a> Acquire<'a> {
             up_to: Self::DEFAULT_UP_TO,
             bound: None,
             room: None,
+            rejects_early: false,
+        }
+    }
+
+    /// Rejects the call at once if its permit is known to be due after its time, even though permits might be refunded before.
+    pub(crate) fn rejecting_early(self, rejects_early: bool) -> Self {
+        Self {
+            rejects_early,
+            ..self
         }
     }
 
@@ -59,7 +69,11 @@ impl<'a> Acquire<'a> {
     }
 
     fn stay(&self) -> Stay<'a> {
-        Stay::new(self.up_to, self.bound, self.check.deadline(), self.room)
+        let stay = Stay::new(self.up_to, self.bound, self.check.deadline(), self.room);
+        Stay {
+            rejects_early: self.rejects_early,
+            ..stay
+        }
     }
 
     /// What the call costs, as [`Check::cost`].
@@ -123,7 +137,7 @@ impl Limiter {
             let mut closing = self.inner.closing.subscribe();
             let patience = Patience::from(&self.inner.clock, stay.up_to);
             let granted = async {
-                let mut seat = Seat::new(stay.room);
+                let mut seat = Seat::new(stay.room, || request.queue());
                 let grant = self.wait_in_line(request, stay, patience.ends, &mut seat).await?;
                 if grant.delay().is_zero() {
                     return Ok(grant);
@@ -172,6 +186,11 @@ impl Limiter {
         let (mut last, mut seen) = (None, None);
         // There is a permit for each of those before it, and for this call.
         let mut needs_no_seat = false;
+        let mut is_estimated = !stay.rejects_early;
+        // A permit that is due after the call's time.
+        let is_due_late = |denied: &Decision| {
+            (denied.retry_after()).is_some_and(|after| clock.due(denied.decided_at(), after) > ends)
+        };
         loop {
             let now = clock.now();
             match place.place.look(queues, now) {
@@ -184,10 +203,22 @@ impl Limiter {
                         needs_no_seat = true;
                         continue;
                     }
+                    if !is_estimated {
+                        is_estimated = true;
+                        let left = self.patience(asks_until, up_to);
+                        let told = self.after_others(request, &place.place, Among::Earlier, left);
+                        if let Some(Ok(Some(denied))) = told.await
+                            && is_due_late(&denied)
+                        {
+                            return Err(Rejection::Limited(denied));
+                        }
+                        continue;
+                    }
                     let look_again = now.after(place.place.patience());
                     tokio::select! {
                         biased;
                         () = place.place.called() => {}
+                        () = seat.evicted() => {}
                         () = clock.sleep_until(ends.min(look_again)) => {
                             if clock.now() >= ends {
                                 let denied = self.told_in_vain(request, &place.place).await;
@@ -206,6 +237,9 @@ impl Limiter {
                     if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
                     }
+                    if stay.rejects_early && is_due_late(&decision) {
+                        return Err(Rejection::Limited(decision));
+                    }
                     if !needs_no_seat && !seat.take() {
                         if place.place.is_alone(queues) {
                             return Err(Rejection::Limited(decision));
@@ -221,6 +255,7 @@ impl Limiter {
                     tokio::select! {
                         biased;
                         () = place.place.called() => {}
+                        () = seat.evicted() => {}
                         () = clock.sleep_until(ask_again.min(ends)) => {}
                     }
                 }

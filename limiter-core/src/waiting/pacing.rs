@@ -8,6 +8,7 @@ use crate::policy::OnDenial;
 use crate::settlement::{Held, Reservation};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
+use crate::waiting::queue::Name;
 use crate::waiting::wait_limit::{Seat, WaitingRoom};
 
 /// How long somebody waits for a turn at most.
@@ -60,7 +61,7 @@ impl Limiter {
                 limit: up_to,
             });
         }
-        if !seat.take() {
+        if !seat.take_and_keep() {
             let denied = denied_within(&grant, Duration::ZERO);
             drop(Held::new(grant));
             return Err(Rejection::Limited(denied));
@@ -120,10 +121,15 @@ impl Check<'_> {
             return Ok(allowed);
         }
         let grant = Reservation::of(&asked, allowed);
-        asked
-            .limiter()
-            .wait_for_turn(grant, patience, Seat::new(room))
-            .await
+        // The request is valid, since it was granted.
+        let limiter = asked.limiter();
+        let queue = || {
+            asked
+                .request()
+                .map_or_else(|_| Name::new(), |request| request.queue())
+        };
+        let seat = Seat::new(room, queue);
+        limiter.wait_for_turn(grant, patience, seat).await
     }
 }
 

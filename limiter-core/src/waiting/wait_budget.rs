@@ -12,6 +12,8 @@ pub(crate) struct Stay<'a> {
     /// Else an answer that takes the time that the policies give it would count as none.
     pub(crate) asks_up_to: Duration,
     pub(crate) room: Option<&'a WaitingRoom>,
+    /// A call whose permit is due after its time is rejected at once. Else it waits, since permits may be refunded before.
+    pub(crate) rejects_early: bool,
 }
 
 impl<'a> Stay<'a> {
@@ -27,6 +29,7 @@ impl<'a> Stay<'a> {
             up_to: bounded,
             asks_up_to: bounded.max(deadline).min(up_to),
             room,
+            rejects_early: false,
         }
     }
 }

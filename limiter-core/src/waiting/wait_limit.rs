@@ -1,66 +1,226 @@
-//! How many calls may wait at once, where whoever has them wait bounds that.
+//! Bounds how many calls wait at once, fairly among the queues in which they wait.
+//!
+//! While slots are free, any call takes one. When none is free, a call whose queue holds fewer slots than another takes over the slot
+//! of the last waiter in the queue that holds the most; so a key with many waiters does not keep other keys from waiting
+//! (longest queue drop). A call that waits for the turn that it was granted keeps its slot. Tests: below and
+//! `limiter-tower/tests/decisions/fair.rs`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
-/// Seats for calls that wait. Whoever asks the store has none; who has been denied, or stands behind another, needs one.
+use tokio::sync::Notify;
+
+use crate::support::sync::{Mutex, MutexGuard};
+use crate::waiting::queue::Name;
+
+/// A bounded number of slots for waiting calls. A call that queries the store needs none; a call that was denied, or that is behind
+/// others in its queue, needs one.
 #[derive(Debug)]
 pub struct WaitingRoom {
-    seats: usize,
-    taken: AtomicUsize,
+    slots: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    count: usize,
+    /// The slots of each queue, in the order in which they were taken.
+    queues: HashMap<Name, Vec<Arc<Slot>>>,
+}
+
+/// A taken slot. All flags change under the room's lock.
+#[derive(Debug, Default)]
+struct Slot {
+    /// A call of another queue has taken it over.
+    is_evicted: AtomicBool,
+    evicted: Notify,
+    is_kept: AtomicBool,
 }
 
 impl WaitingRoom {
-    /// One with so many seats.
+    /// Bounds the waiting calls to this number.
     #[must_use]
-    pub fn new(seats: usize) -> Self {
+    pub fn new(slots: usize) -> Self {
         Self {
-            seats,
-            taken: AtomicUsize::new(0),
+            slots,
+            taken: Mutex::default(),
         }
     }
 
-    /// How many are taken.
+    /// How many calls wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+        self.lock().count
+    }
+
+    fn take(&self, queue: &Name) -> Option<Arc<Slot>> {
+        let mut taken = self.lock();
+        if taken.count < self.slots {
+            taken.count += 1;
+        } else {
+            taken.evict_for(queue)?;
+        }
+        let slot = Arc::<Slot>::default();
+        let slots = taken.queues.entry(queue.clone()).or_default();
+        slots.push(Arc::clone(&slot));
+        Some(slot)
+    }
+
+    /// Keeps a slot from being taken over. `false` if it was taken over already.
+    fn keep(&self, slot: &Slot) -> bool {
+        let _taken = self.lock();
+        slot.is_kept.store(true, Ordering::Relaxed);
+        !slot.is_evicted.load(Ordering::Relaxed)
+    }
+
+    fn give_back(&self, queue: &Name, slot: &Arc<Slot>) {
+        let mut taken = self.lock();
+        if slot.is_evicted.load(Ordering::Relaxed) {
+            return;
+        }
+        taken.count -= 1;
+        if let Some(slots) = taken.queues.get_mut(queue) {
+            slots.retain(|other| !Arc::ptr_eq(other, slot));
+            if slots.is_empty() {
+                taken.queues.remove(queue);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call's seat, which it may not have yet.
+impl Taken {
+    /// Evicts the last waiter of the queue with the most slots, if the other queue has fewer even with one more.
+    fn evict_for(&mut self, queue: &Name) -> Option<()> {
+        let own = self.queues.get(queue).map_or(0, Vec::len);
+        let largest = self.queues.values_mut().max_by_key(|slots| slots.len())?;
+        if own + 1 >= largest.len() {
+            return None;
+        }
+        let evictable = |slot: &Arc<Slot>| !slot.is_kept.load(Ordering::Relaxed);
+        let slot = largest.remove(largest.iter().rposition(evictable)?);
+        slot.is_evicted.store(true, Ordering::Relaxed);
+        slot.evicted.notify_one();
+        Some(())
+    }
+}
+
+/// A call's slot, which it may not have taken yet.
 #[derive(Debug)]
 pub(crate) enum Seat<'a> {
     /// None is needed.
     Unneeded,
-    Wanted(&'a WaitingRoom),
-    Taken(&'a WaitingRoom),
+    Wanted(&'a WaitingRoom, Name),
+    Taken(TakenSeat<'a>),
+}
+
+/// A slot that is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct TakenSeat<'a> {
+    room: &'a WaitingRoom,
+    queue: Name,
+    slot: Arc<Slot>,
 }
 
 impl<'a> Seat<'a> {
-    pub(crate) fn new(room: Option<&'a WaitingRoom>) -> Self {
-        room.map_or(Self::Unneeded, Self::Wanted)
+    /// A slot in this room, if it is bounded, for a call that waits in this queue.
+    pub(crate) fn new(room: Option<&'a WaitingRoom>, queue: impl FnOnce() -> Name) -> Self {
+        room.map_or(Self::Unneeded, |room| Self::Wanted(room, queue()))
     }
 
-    /// Takes it, if it is needed and not taken yet. `false` where none is left.
+    /// Takes a slot, if one is needed and not taken yet. `false` if none is left, or if the slot was taken over.
     pub(crate) fn take(&mut self) -> bool {
-        if let Self::Wanted(room) = *self {
-            let taken = room
-                .taken
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-                    (taken < room.seats).then_some(taken + 1)
-                });
-            if taken.is_err() {
-                return false;
+        match self {
+            Self::Unneeded => true,
+            Self::Taken(seat) => !seat.slot.is_evicted.load(Ordering::Relaxed),
+            Self::Wanted(room, queue) => {
+                let Some(slot) = room.take(queue) else {
+                    return false;
+                };
+                let queue = std::mem::take(queue);
+                *self = Self::Taken(TakenSeat { room, queue, slot });
+                true
             }
-            *self = Self::Taken(room);
         }
-        true
+    }
+
+    /// As [`take`](Self::take); the slot cannot be taken over afterwards.
+    pub(crate) fn take_and_keep(&mut self) -> bool {
+        self.take()
+            && match self {
+                Self::Taken(seat) => seat.room.keep(&seat.slot),
+                Self::Unneeded | Self::Wanted(..) => true,
+            }
+    }
+
+    /// Waits until the slot is taken over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn evicted(&self) {
+        match self {
+            Self::Taken(seat) => seat.slot.evicted.notified().await,
+            Self::Unneeded | Self::Wanted(..) => pending().await,
+        }
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for TakenSeat<'_> {
     fn drop(&mut self) {
-        if let Self::Taken(room) = self {
-            room.taken.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.room.give_back(&self.queue, &self.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Policy;
+    use crate::waiting::wait_limit::*;
+
+    fn queue(key: &str) -> Name {
+        let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
+        Name::from_slice(&[policy.identity(None, key)])
+    }
+
+    fn seat<'a>(room: &'a WaitingRoom, key: &str) -> Seat<'a> {
+        Seat::new(Some(room), || queue(key))
+    }
+
+    #[test]
+    fn full_room_evicts_last_waiter_of_largest_queue() {
+        let room = WaitingRoom::new(4);
+        let mut busy: Vec<_> = (0..5).map(|_| seat(&room, "busy")).collect();
+        let taken = |seats: &mut [Seat<'_>]| seats.iter_mut().map(Seat::take).collect::<Vec<_>>();
+        assert_eq!(taken(&mut busy), [true, true, true, true, false]);
+        let mut calm: Vec<_> = (0..3).map(|_| seat(&room, "calm")).collect();
+        assert_eq!(taken(&mut calm), [true, true, false], "each queue has half");
+        assert_eq!(taken(&mut busy[..4]), [true, true, false, false]);
+        let mut third = seat(&room, "third");
+        assert!(third.take());
+        assert_eq!(room.waiting(), 4);
+        drop(third);
+        drop(calm);
+        assert_eq!(
+            taken(&mut busy[..4])[..2],
+            [true, true],
+            "an evicted waiter takes no slot again"
+        );
+        drop(busy);
+        assert_eq!(room.waiting(), 0);
+        assert!(room.lock().queues.is_empty());
+    }
+
+    #[test]
+    fn kept_slot_is_not_taken_over() {
+        let room = WaitingRoom::new(2);
+        let mut busy = [(); 2].map(|()| seat(&room, "busy"));
+        assert!(busy.iter_mut().all(Seat::take_and_keep));
+        assert!(!seat(&room, "calm").take());
+        assert!(busy.iter_mut().all(Seat::take));
     }
 }

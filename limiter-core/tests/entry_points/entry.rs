@@ -4,7 +4,9 @@ use std::future::IntoFuture;
 use std::task::Poll;
 use std::time::Duration;
 
-use limiter_core::__private::{WaitingRoom, admit, admit_waiting, at_once, at_once_or_wait, passes};
+use limiter_core::__private::{
+    LayerWait, WaitingRoom, admit, admit_waiting, at_once, at_once_or_wait, passes,
+};
 use limiter_core::redisson::Client;
 use limiter_core::{
     Allowed, Amount, Ask, Decision, Enforcement, Key, Limiter, OnNotConfigured, Policy, Rejection,
@@ -246,7 +248,11 @@ async fn layer_that_waits(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost
     match at_once_or_wait(&check) {
         Poll::Ready(answer) => Answer::of_decision(answer),
         Poll::Pending => {
-            let waits = Some((Some(Duration::ZERO), &room));
+            let waits = Some(LayerWait {
+                up_to: Some(Duration::ZERO),
+                room: &room,
+                expects_refunds: false,
+            });
             Answer::of_decision(admit_waiting(check, waits, None).await)
         }
     }

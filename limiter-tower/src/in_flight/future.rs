@@ -1,6 +1,7 @@
 //! The future of a request that is to be in flight: is admitted, then calls, and leaves its permit to the body.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,11 +14,11 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::admit::{Admission, Admitted};
-use super::held::Held;
+use super::body::PermitBody;
+use super::held::{Held, Release};
 use crate::afterwards::Afterwards;
 use crate::decide::Question;
 use crate::future::{Own, ended};
-use crate::held::HeldBody;
 use crate::key::{Answer, Later, Refusal};
 use crate::next::Deciding;
 use crate::respond::Protocol;
@@ -28,8 +29,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropped at whatever time, it gives back its permit, or leaves the line in which it waits for one. What Redis may have granted
-    /// it meanwhile is given back in the background.
+    /// Dropped at any time, it releases its permit, or leaves the queue in which it waits for one. A permit that Redis may have
+    /// granted meanwhile is released in the background.
     #[must_use = "futures do nothing unless polled"]
     pub struct InFlightFuture<S: Service<Request<B>>, B> {
         #[pin]
@@ -44,8 +45,15 @@ pin_project! {
         Extracting { later: Option<Box<(Later, Call<S, B>)>> },
         Admitting { later: Option<Box<(Deciding<Admitted>, Call<S, B>)>> },
         Calling { #[pin] inner: S::Future, afterwards: Afterwards, held: Option<Held> },
+        Releasing { release: Release, called: Option<Called<S, B>> },
         Answered { response: Option<Own> },
     }
+}
+
+/// A call that has ended, with nothing of its response to come.
+struct Called<S: Service<Request<B>>, B> {
+    result: Result<S::Response, S::Error>,
+    afterwards: Afterwards,
 }
 
 /// A call that is still to be made, of the service that was found ready.
@@ -150,7 +158,7 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     ResBody: Body<Data = Bytes>,
 {
-    type Output = Result<Response<HeldBody<ResBody>>, S::Error>;
+    type Output = Result<Response<PermitBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
@@ -161,10 +169,31 @@ where
                     afterwards,
                     held,
                 } => {
-                    let response = ready!(inner.poll(context));
-                    // Where the call has failed, it is over.
-                    let held = held.take();
-                    return Poll::Ready(Ok(HeldBody::respond(afterwards.respond(response?), held)));
+                    let result = ready!(inner.poll(context));
+                    let (held, mut afterwards) = (held.take(), mem::take(afterwards));
+                    let has_ended =
+                        (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
+                    if !has_ended {
+                        return Poll::Ready(result.map(|response| {
+                            afterwards
+                                .respond(response)
+                                .map(|body| PermitBody::new(body, held))
+                        }));
+                    }
+                    match held.and_then(Held::release) {
+                        Some(release) => State::Releasing {
+                            release,
+                            called: Some(Called { result, afterwards }),
+                        },
+                        None => return Poll::Ready(respond(result, afterwards)),
+                    }
+                }
+                StateProj::Releasing { release, called } => {
+                    ready!(Pin::new(release).poll(context));
+                    let Some(Called { result, afterwards }) = called.take() else {
+                        ended()
+                    };
+                    return Poll::Ready(respond(result, afterwards));
                 }
                 StateProj::Extracting { later } => {
                     let Some(waiting) = later else { ended() };
@@ -180,12 +209,21 @@ where
                 }
                 StateProj::Answered { response } => {
                     let Some(response) = response.take() else { ended() };
-                    return Poll::Ready(Ok(response.map(|body| HeldBody::free(body.of_any()))));
+                    return Poll::Ready(Ok(response.map(|body| PermitBody::new(body.of_any(), None))));
                 }
             };
             state.set(next);
         }
     }
+}
+
+/// The response of a request that holds no permit any more.
+fn respond<B, E>(
+    result: Result<Response<B>, E>,
+    mut afterwards: Afterwards,
+) -> Result<Response<PermitBody<B>>, E> {
+    let response = afterwards.respond(result?);
+    Ok(response.map(|body| PermitBody::new(body, None)))
 }
 
 impl<S: Service<Request<B>>, B> fmt::Debug for InFlightFuture<S, B> {
@@ -194,6 +232,7 @@ impl<S: Service<Request<B>>, B> fmt::Debug for InFlightFuture<S, B> {
             State::Extracting { .. } => "Extracting",
             State::Admitting { .. } => "Admitting",
             State::Calling { .. } => "Calling",
+            State::Releasing { .. } => "Releasing",
             State::Answered { .. } => "Answered",
         };
         f.debug_struct("InFlightFuture")

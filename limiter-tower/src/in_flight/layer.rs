@@ -9,7 +9,8 @@ use tower_layer::Layer;
 
 use super::admit::Admission;
 use super::service::InFlight;
-use crate::decide::Limits;
+use crate::decide::{Limits, PolicyKind};
+use crate::key::{BoxExtractor, ExtractKey};
 use crate::layer::{By, Chosen, NoKey};
 use crate::respond::Answers;
 use crate::skip::Unless;
@@ -72,7 +73,7 @@ use crate::terms::{PerRequest, Policies, Tiered};
 ///
 /// A permit is a lease, renewed while the request is in flight. A process that is cut off from Redis for longer than the policy's
 /// lease may therefore find others in its place: a handler sees that from the permit ([`with_permits`](Self::with_permits)), and
-/// who has the response from its [body](crate::HeldBody::held). A process that dies frees its permits when their leases end.
+/// who has the response from its [body](crate::PermitBody::held). A process that dies frees its permits when their leases end.
 ///
 /// # Upgrades
 ///
@@ -115,7 +116,7 @@ impl InFlightLayer {
     pub fn new<M, P: Policies<M>>(limiter: &Limiter, policy: P) -> InFlightLayer<P::Unkeyed> {
         let (tier, key) = policy.into_parts();
         let admission = Admission {
-            limits: Limits::of("InFlightLayer", limiter.clone(), tier),
+            limits: Limits::new(PolicyKind::Concurrency, limiter.clone(), tier),
             up_to: Duration::ZERO,
             shares_permits: false,
         };
@@ -286,10 +287,58 @@ impl<K> InFlightLayer<K> {
     }
 }
 
+impl<K> InFlightLayer<K> {
+    /// Fails if requests could not be decided as configured: the cost is invalid; the layer has no policy or several; a policy limits
+    /// a rate and not concurrency;
+    /// another layer of the limiter uses the name of a policy for other limits (both would share one budget; one policy in several
+    /// layers is allowed); or the limiter's registry lacks a named policy. A registry in Redis must have been read before.
+    ///
+    /// A layer that is not verified logs the first four mistakes as an error when it wraps a service. Policies that a closure
+    /// chooses for each request are not verified.
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy};
+    /// use limiter_tower::{InFlightLayer, key};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let exports = Policy::concurrency("exports").max(2).build()?;
+    /// let layer = InFlightLayer::new(&limits, exports).key(key::header("x-api-key")).verify()?;
+    ///
+    /// let rate = Policy::token_bucket("api").capacity(5).rate("1/s").build()?;
+    /// assert!(InFlightLayer::new(&limits, rate).verify().is_err());
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first mistake.
+    pub fn verify(self) -> Result<Self, ConfigError> {
+        self.admission.limits.verify()?;
+        Ok(self)
+    }
+}
+
+impl<K: Chosen> InFlightLayer<K> {
+    /// Erases the type of the key extractor, so that the layer can be a field of a struct, as
+    /// [`RateLimitLayer::boxed`](crate::RateLimitLayer::boxed).
+    pub fn boxed<B>(self) -> BoxInFlightLayer<B>
+    where
+        K::Extractor: ExtractKey<B> + Send + Sync + 'static,
+    {
+        let extractor = BoxExtractor::new(self.key.extractor());
+        self.by(extractor)
+    }
+}
+
+/// An [`InFlightLayer`] whose key extractor has no type of its own. Made by [`InFlightLayer::boxed`].
+pub type BoxInFlightLayer<B> = InFlightLayer<By<BoxExtractor<B>>>;
+
 impl<S, K: Chosen> Layer<S> for InFlightLayer<K> {
     type Service = InFlight<S, K::Extractor>;
 
     fn layer(&self, inner: S) -> Self::Service {
+        self.admission.limits.log_mistakes();
         InFlight::new(inner, Arc::clone(&self.admission), self.key.extractor())
     }
 }

@@ -9,11 +9,11 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::admit::Admission;
+use super::body::PermitBody;
 use super::future::{Call, InFlightFuture};
 use crate::afterwards::Afterwards;
 use crate::decide::Question;
 use crate::guarded::Guarded;
-use crate::held::HeldBody;
 use crate::key::{Answer, ExtractKey};
 use crate::respond::Protocol;
 use crate::wait;
@@ -28,7 +28,7 @@ where
     E: ExtractKey<B>,
     ResBody: Body<Data = Bytes>,
 {
-    type Response = Response<HeldBody<ResBody>>;
+    type Response = Response<PermitBody<ResBody>>;
     type Error = S::Error;
     type Future = InFlightFuture<S, B>;
 

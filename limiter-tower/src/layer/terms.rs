@@ -6,7 +6,7 @@ use http::Request;
 use limiter_core::Limiter;
 
 use super::{By, Chosen, NoKey, RateLimitLayer};
-use crate::decide::Limits;
+use crate::decide::{Limits, PolicyKind};
 use crate::terms::{Costed, Hook, IntoCost, IntoTerms, PerRequest, Tier, Tiered};
 
 impl RateLimitLayer {
@@ -23,7 +23,7 @@ impl RateLimitLayer {
         T: IntoTerms,
     {
         RateLimitLayer {
-            limits: Arc::new(Limits::new(limiter.clone(), Tier::unlimited())),
+            limits: Arc::new(Limits::new(PolicyKind::Rate, limiter.clone(), Tier::unlimited())),
             key: By(Arc::new(Hook(hook))),
         }
     }

@@ -174,10 +174,24 @@ impl<E> OutboundLayer<E> {
     }
 }
 
+impl<E> OutboundLayer<E> {
+    /// Fails if requests could not be decided as configured, as
+    /// [`RateLimitLayer::verify`](crate::RateLimitLayer::verify).
+    ///
+    /// # Errors
+    ///
+    /// The first mistake.
+    pub fn verify(self) -> Result<Self, ConfigError> {
+        self.peer.verify()?;
+        Ok(self)
+    }
+}
+
 impl<S, E> Layer<S> for OutboundLayer<E> {
     type Service = Outbound<S, E>;
 
     fn layer(&self, inner: S) -> Self::Service {
+        self.peer.log_mistakes();
         Outbound::new(inner, Arc::clone(&self.peer), Arc::clone(&self.key))
     }
 }

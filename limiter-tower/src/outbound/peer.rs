@@ -1,5 +1,6 @@
 //! What requests to a peer are held to: the client's own limit, and the peer's word.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,7 +14,9 @@ use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, R
 
 use super::heard;
 use super::pauses::Pauses;
+use crate::decide::{PolicyKind, Verification};
 use crate::said::Said;
+use crate::terms::Which;
 
 /// What a layer holds requests to.
 #[derive(Clone, Debug)]
@@ -26,6 +29,7 @@ pub struct Peer {
     pub(super) longest_pause: Duration,
     pauses: Arc<Pauses>,
     reporter: Arc<Reporter>,
+    verification: Arc<Verification>,
 }
 
 /// By which policy.
@@ -37,6 +41,13 @@ pub enum Limit {
 }
 
 impl Limit {
+    fn to_which(&self) -> Which {
+        match self {
+            Self::Given(policy) => Which::Given(policy.clone()),
+            Self::Named(name) => Which::Named(Cow::Owned(name.to_string())),
+        }
+    }
+
     fn name(&self) -> &str {
         match self {
             Self::Given(policy) => policy.name(),
@@ -54,6 +65,8 @@ struct Allowed {
 impl Peer {
     pub(super) fn new(limiter: Limiter, limit: Limit, longest_pause: Duration) -> Self {
         let reporter = Reporter::of_layer("OutboundLayer", [limit.name()]);
+        let policies = [limit.to_which()];
+        let verification = Verification::new(PolicyKind::Rate, &limiter, &policies);
         Self {
             limiter,
             limit,
@@ -62,7 +75,22 @@ impl Peer {
             longest_pause,
             pauses: Arc::default(),
             reporter: Arc::new(reporter),
+            verification: Arc::new(verification),
         }
+    }
+
+    /// Fails if requests could not be decided as configured.
+    pub(super) fn verify(&self) -> Result<(), ConfigError> {
+        self.cost.clone()?;
+        self.verification.verify(&self.limiter, &[self.limit.to_which()])
+    }
+
+    /// Logs a mistake that [`verify`](Self::verify) would return. A name may still be added to the registry.
+    pub(super) fn log_mistakes(&self) {
+        let given = [self.limit.to_which()];
+        let mistake = (self.cost.clone().map(drop))
+            .and_then(|()| self.verification.verify_given(&self.limiter, &given));
+        self.verification.log("OutboundLayer", mistake);
     }
 
     /// How long a request waits in total, which may say so itself.

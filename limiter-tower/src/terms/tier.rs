@@ -48,6 +48,16 @@ impl Which {
     }
 }
 
+impl Which {
+    /// The name that is looked up in the limiter's registry.
+    pub(crate) fn registry_name(&self) -> Option<&str> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Given(_) | Self::Layers | Self::Missing => None,
+        }
+    }
+}
+
 impl Tier {
     /// No policies: the request is not limited, and not counted.
     pub fn unlimited() -> Self {

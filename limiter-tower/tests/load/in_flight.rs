@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use limiter_core::{Decision, Limiter, Policy, PolicyBook, Rejection};
 use limiter_tower::key::{self, Answer, Refusal};
 use limiter_tower::{
-    Answers, By, Dialect, HeldBody, InFlight, InFlightFuture, InFlightLayer, RateLimitLayer, Terms,
+    Answers, By, Dialect, InFlight, InFlightFuture, InFlightLayer, PermitBody, RateLimitLayer, Terms,
 };
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
@@ -28,7 +28,7 @@ const _: () = {
     is_handed_around::<InFlightLayer<By<key::Header>>>();
     is_handed_around::<InFlight<Strict, key::Shared>>();
     is_send::<InFlightFuture<Strict, String>>();
-    is_send::<HeldBody<String>>();
+    is_send::<PermitBody<String>>();
 };
 
 async fn pending(_: Request<String>) -> Result<Response<String>, Infallible> {

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use limiter_core::{Limiter, OnStoreFailure, Policy};
 use limiter_testing::RedisServer;
-use limiter_tower::{By, HeldBody, InFlight, InFlightLayer, key};
+use limiter_tower::{By, InFlight, InFlightLayer, PermitBody, key};
 use tower::{Layer, Service, ServiceExt};
 
 use super::{Sent, Streams, poll_once, room};
@@ -37,7 +37,7 @@ fn layer(limits: &Limiter, max: u32) -> InFlightLayer<By<key::Header>> {
     InFlightLayer::new(limits, policy(max)).key(key::header("x-api-key"))
 }
 
-async fn ask(service: &mut InFlight<Streams, key::Header>) -> Response<HeldBody<Sent>> {
+async fn ask(service: &mut InFlight<Streams, key::Header>) -> Response<PermitBody<Sent>> {
     service.ready().await.unwrap().call(request("ann")).await.unwrap()
 }
 

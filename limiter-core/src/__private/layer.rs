@@ -1,0 +1,30 @@
+//! What layers verify about their policies.
+
+use std::sync::Arc;
+
+use crate::limiter::{LayerToken, Limiter};
+use crate::policy::Policy;
+
+/// Notes that a layer uses a policy, as long as its token lives.
+pub fn register_layer_policy(limiter: &Limiter, policy: &Policy, layer: &Arc<LayerToken>) {
+    limiter.register_layer_policy(policy, layer);
+}
+
+/// The policy of another layer of this limiter that has the name of this policy and other limits.
+#[must_use]
+pub fn conflicting_layer_policy(limiter: &Limiter, policy: &Policy) -> Option<Policy> {
+    limiter.conflicting_layer_policy(policy)
+}
+
+/// Whether a policy limits concurrency and not a rate.
+#[must_use]
+pub fn is_concurrency(policy: &Policy) -> bool {
+    policy.is_of_concurrency()
+}
+
+/// Whether no source of the limiter's registry has a policy of this name. `false` while Redis may still provide one.
+#[must_use]
+pub fn names_missing_policy(limiter: &Limiter, name: &str) -> bool {
+    let registry = limiter.book();
+    registry.get(name).is_none() && !registry.awaits_redis()
+}

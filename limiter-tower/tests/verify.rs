@@ -1,0 +1,141 @@
+//! Mistakes in a layer's configuration are found when it is verified or built, before the first request.
+#![expect(clippy::unwrap_used, reason = "a test ends that way")]
+
+mod support;
+
+use limiter_core::{ConfigError, Limiter, Policy, PolicyBook};
+use limiter_tower::{InFlightLayer, RateLimitLayer, Tier, key};
+use support::Strict;
+use support::log::Errors;
+use tower::Layer;
+
+fn bucket(name: &str, capacity: u32) -> Policy {
+    Policy::token_bucket(name)
+        .capacity(capacity)
+        .rate("1/s")
+        .build()
+        .unwrap()
+}
+
+fn concurrency(name: &str) -> Policy {
+    Policy::concurrency(name).max(2).build().unwrap()
+}
+
+#[track_caller]
+fn fails<T>(verified: Result<T, ConfigError>, reason: &str) {
+    let error = verified.map(drop).unwrap_err().to_string();
+    assert!(error.contains(reason), "{error}");
+}
+
+#[test]
+fn layer_rejects_policy_of_wrong_kind() {
+    let limits = Limiter::in_process().build();
+    let expected = "policy of a layer is `c`, expected a policy of a rate";
+    fails(RateLimitLayer::new(&limits, concurrency("c")).verify(), expected);
+    fails(
+        RateLimitLayer::new(&limits, [bucket("r", 1), concurrency("c")]).verify(),
+        expected,
+    );
+    fails(
+        RateLimitLayer::outbound(&limits, concurrency("c")).verify(),
+        expected,
+    );
+    let expected = "policy of a layer is `r`, expected a policy of concurrency";
+    fails(InFlightLayer::new(&limits, bucket("r", 1)).verify(), expected);
+    fails(
+        InFlightLayer::new(&limits, [concurrency("a"), concurrency("b")]).verify(),
+        "is `2`, expected 1",
+    );
+    assert!(RateLimitLayer::new(&limits, bucket("r", 1)).verify().is_ok());
+    assert!(InFlightLayer::new(&limits, concurrency("c")).verify().is_ok());
+}
+
+#[test]
+fn layer_rejects_other_limits_under_one_name() {
+    let limits = Limiter::in_process().build();
+    let first = RateLimitLayer::new(&limits, bucket("api", 5)).key(key::shared());
+    let expected = "another name, or the limits of the other layer's policy of this name";
+    fails(RateLimitLayer::new(&limits, bucket("api", 6)).verify(), expected);
+    fails(
+        RateLimitLayer::outbound(&limits, bucket("api", 6)).verify(),
+        expected,
+    );
+    fails(InFlightLayer::new(&limits, concurrency("api")).verify(), expected);
+
+    // The same limits are one budget by intention, and another limiter counts for itself.
+    assert!(RateLimitLayer::new(&limits, bucket("api", 5)).verify().is_ok());
+    let elsewhere = Limiter::in_process().build();
+    assert!(RateLimitLayer::new(&elsewhere, bucket("api", 6)).verify().is_ok());
+
+    // A service keeps its layer's policies registered; a dropped layer does not.
+    let service = first.clone().layer(Strict::default());
+    drop(first);
+    fails(RateLimitLayer::new(&limits, bucket("api", 6)).verify(), expected);
+    drop(service);
+    assert!(RateLimitLayer::new(&limits, bucket("api", 6)).verify().is_ok());
+}
+
+#[test]
+fn layer_rejects_invalid_cost_missing_policies_and_unknown_names() {
+    let registry = PolicyBook::new()
+        .with(bucket("api", 5))
+        .with(concurrency("exports"));
+    let limits = Limiter::in_process().book(&registry).build();
+    fails(
+        RateLimitLayer::new(&limits, "api").cost(-1).verify(),
+        "amount is `-1`",
+    );
+    fails(
+        RateLimitLayer::new(&limits, Vec::<Tier>::new()).verify(),
+        "is `0`, expected at least 1",
+    );
+    fails(
+        RateLimitLayer::new(&limits, "app").verify(),
+        "name of a layer's policy is `app`",
+    );
+    fails(
+        RateLimitLayer::outbound_named(&limits, "app").verify(),
+        "name of a layer's policy is `app`",
+    );
+    fails(
+        RateLimitLayer::new(&limits, "exports").verify(),
+        "expected a policy of a rate",
+    );
+    fails(
+        InFlightLayer::new(&limits, "api").verify(),
+        "expected a policy of concurrency",
+    );
+    assert!(RateLimitLayer::new(&limits, "api").verify().is_ok());
+    assert!(RateLimitLayer::outbound_named(&limits, "api").verify().is_ok());
+    assert!(InFlightLayer::new(&limits, "exports").verify().is_ok());
+}
+
+#[test]
+fn layer_logs_mistakes_once_when_it_wraps_a_service() {
+    let errors = Errors::default();
+    let _recording = tracing::subscriber::set_default(errors.clone());
+    let limits = Limiter::in_process().build();
+    let rate = RateLimitLayer::new(&limits, bucket("api", 5)).key(key::shared());
+    let _service = rate.layer(Strict::default());
+    let named = RateLimitLayer::new(&limits, "later").key(key::shared());
+    let _service = named.layer(Strict::default());
+    assert!(errors.about("").is_empty(), "{:?}", errors.about(""));
+
+    let conflicting = RateLimitLayer::new(&limits, bucket("api", 6)).key(key::shared());
+    let wrong_kind = InFlightLayer::new(&limits, bucket("rate", 5)).key(key::shared());
+    let outbound = RateLimitLayer::outbound(&limits, concurrency("c"));
+    for _ in 0..3 {
+        let _service = conflicting.clone().layer(Strict::default());
+        let _service = wrong_kind.layer(Strict::default());
+        let _service = outbound.layer(Strict::default());
+    }
+    for (layer, reason) in [
+        ("RateLimitLayer", "another name"),
+        ("InFlightLayer", "a policy of concurrency"),
+        ("OutboundLayer", "a policy of a rate"),
+    ] {
+        let logged = errors.about(&format!("layer=\"{layer}\""));
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        assert!(logged.concat().contains(reason), "{logged:?}");
+    }
+}
