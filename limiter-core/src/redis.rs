@@ -4,6 +4,7 @@ pub(crate) mod backend;
 pub(crate) mod call_deadline;
 pub(crate) mod client;
 pub(crate) mod compare_and_set;
+mod denial_window;
 pub(crate) mod deny_cache;
 pub(crate) mod dispatch;
 pub(crate) mod error_mapping;

@@ -4,7 +4,9 @@
 pub(crate) mod pending_refunds;
 
 #[cfg(feature = "redis")]
-pub(crate) use crate::penalty::denial_counts::{Denied, Due, TOLD_WITHIN};
+pub(crate) use crate::penalty::denial_counts::{DatedDenials, DeniedLimit, PenaltyAction, REPORT_WITHIN};
+#[cfg(feature = "redis")]
+pub(crate) use crate::penalty::redis::PenaltyState;
 #[cfg(feature = "redis")]
 pub(crate) use crate::redis::backend::Guard;
 #[cfg(feature = "redis")]

@@ -3,13 +3,13 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use limiter_core::{
-    Amount, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
+    Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
 };
 use limiter_testing::RedisServer;
-use support::{KEY, Kind, PATIENT, SLACK, Subject, namespace, secs, wait_of};
+use support::{KEY, PATIENT, SLACK, namespace, secs, wait_of};
 
 fn policy(penalty: &str, answer: OnStoreFailure) -> Policy {
     let policy = Policy::token_bucket("login").capacity(1).rate("1/h");
@@ -261,93 +261,4 @@ async fn a_denied_call_that_is_dropped_is_counted_all_the_same() {
         assert!(started.elapsed() < secs(10));
         tokio::task::yield_now().await;
     }
-}
-
-/// Where each denial blocks, nothing is told late, and every number has to agree at every moment.
-#[tokio::test]
-async fn blocks_are_the_same_in_process_and_in_redis_on_random_traces() {
-    let seed = fastrand::u64(..);
-    let mut random = fastrand::Rng::with_seed(seed);
-    for round in 0..40 {
-        let clock = ManualClock::new();
-        let subjects =
-            [Kind::Memory, Kind::Standalone].map(|kind| Subject::always_asking(kind, clock.clone()));
-        let block = random.u32(1..4_000_000);
-        let penalty = format!("1 in 1s: {block}us");
-        let punishing = [
-            Policy::token_bucket("a")
-                .capacity(2)
-                .rate("3/2s")
-                .penalty(&*penalty)
-                .deadline(PATIENT)
-                .build(),
-            Policy::sliding_window("b")
-                .limit(3)
-                .window("2s")
-                .penalty(&*penalty)
-                .deadline(PATIENT)
-                .build(),
-            Policy::funnel("c").capacity(2).rate(1).deadline(PATIENT).build(),
-        ]
-        .map(Result::unwrap);
-        for step in 0..60 {
-            // Never back: what is spent is forgotten by each store in its own time.
-            if random.bool() {
-                clock.advance(support::micros(random.u64(..1_500_000)));
-            }
-            let asked: Vec<_> = punishing.iter().filter(|_| random.bool()).collect();
-            let (cost, kind) = (random.u32(..3), random.u32(..20));
-            let mut answers = Vec::new();
-            for subject in &subjects {
-                let asks = asked.iter().map(|policy| (*policy, KEY));
-                let answer = match kind {
-                    0 => {
-                        subject.limits.reset(&punishing[0], KEY).await.unwrap();
-                        continue;
-                    }
-                    1..5 => subject.limits.peek_all(asks).cost(cost).await,
-                    _ => subject.limits.check_all(asks).cost(cost).await,
-                };
-                let mut until = Vec::new();
-                for policy in &punishing {
-                    until.push(subject.limits.blocked_until(policy, KEY).await.unwrap());
-                }
-                answers.push((facts(answer), until));
-            }
-            if let [memory, redis] = &answers[..] {
-                assert_eq!(
-                    memory, redis,
-                    "seed {seed}, round {round}, step {step}: {asked:?} for {cost}"
-                );
-            }
-        }
-    }
-}
-
-type Facts = Option<(
-    bool,
-    bool,
-    Option<Duration>,
-    Vec<(bool, Amount, Duration, Duration)>,
-)>;
-
-/// All that a decision says.
-fn facts(answer: Result<Decision, Rejection>) -> Facts {
-    let decision = answer.ok()?;
-    let limits = decision.limits().iter();
-    let limits = limits.map(|limit| {
-        (
-            limit.is_allowed(),
-            limit.remaining(),
-            limit.retry_after(),
-            limit.reset_after(),
-        )
-    });
-    let limits = limits.collect();
-    Some((
-        decision.is_allowed(),
-        decision.is_blocked(),
-        decision.retry_after(),
-        limits,
-    ))
 }

@@ -65,7 +65,7 @@ impl Limiter {
             self.inner.closing.closed().await;
             #[cfg(feature = "redis")]
             if let Backend::Redis(guard) = &self.inner.backend {
-                self.tell_all(guard).await;
+                self.report_all_denials(guard).await;
                 guard.leave().await;
             }
         };

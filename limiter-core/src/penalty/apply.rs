@@ -13,7 +13,7 @@ use crate::policy::{Policy, Punishing};
 use crate::request::{Ask, Request};
 use crate::store::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::tier::{Denied, Due, TOLD_WITHIN};
+use crate::tier::{DatedDenials, DeniedLimit, PenaltyAction, PenaltyState, REPORT_WITHIN};
 pub(crate) use crate::units::Timestamp;
 
 impl Limiter {
@@ -107,12 +107,12 @@ fn count_now(store: &MemoryStore, punishing: &Punishing, ask: &Ask<'_>) -> Optio
         Ok(Some(blocked.blocked_for()))
     });
     counted.unwrap_or_else(|error| {
-        told_in_vain(ask.policy(), &error);
+        log_uncounted(ask.policy(), &error);
         None
     })
 }
 
-fn told_in_vain(policy: &Policy, error: &StoreError) {
+fn log_uncounted(policy: &Policy, error: &StoreError) {
     tracing::debug!(policy = policy.name(), %error, "denials were not counted");
 }
 
@@ -122,31 +122,34 @@ mod redis {
     use std::time::Duration;
 
     use crate::identity::Identity;
-    use crate::penalty::apply::{Ask, Backend, Denied, Due, Key, Limiter, TOLD_WITHIN, told_in_vain};
+    use crate::penalty::apply::{
+        Ask, Backend, DatedDenials, DeniedLimit, Key, Limiter, PenaltyAction, PenaltyState, REPORT_WITHIN,
+        log_uncounted,
+    };
     use crate::tier::Guard;
 
     impl Limiter {
-        /// Counts a denial with others, to be told with them: for how many microseconds the key is blocked, if it is now. Whoever
-        /// tells it goes on if the caller does not wait for it any more, as it does for so long at most.
+        /// Records a denial, to be reported with others. Returns for how many microseconds the key is blocked, if it is now. A
+        /// report goes on if the caller, which waits for `left` at most, does not wait for it any more.
         pub(crate) async fn count(&self, guard: &Guard, ask: &Ask<'_>, left: Duration) -> Option<u64> {
-            // One that has no identity was not decided.
+            // A limit without an identity was not decided.
             let (identity, _) = ask.charge().ok()?;
             let policy = ask.policy();
-            let denied = Denied {
+            let denied = DeniedLimit {
                 identity,
                 policy: policy.clone(),
                 key: Key::from(ask.key()).bounded().into_owned(),
             };
-            match guard.untold().count(&denied, self.inner.clock.now()) {
-                Due::Nothing => None,
-                Due::Soon => {
-                    self.tell_soon(&denied);
+            match guard.denial_counts().record(&denied, self.inner.clock.now()) {
+                PenaltyAction::None => None,
+                PenaltyAction::ScheduleReport => {
+                    self.schedule_report(&denied);
                     None
                 }
-                Due::Now(denials) => {
+                PenaltyAction::Report(denials) => {
                     let limiter = self.clone();
-                    let telling = tokio::spawn(async move { limiter.tell(&denied, denials).await });
-                    tokio::time::timeout(left.min(policy.deadline()), telling)
+                    let report = tokio::spawn(async move { limiter.report(&denied, denials).await });
+                    tokio::time::timeout(left.min(policy.deadline()), report)
                         .await
                         .ok()?
                         .ok()?
@@ -154,58 +157,63 @@ mod redis {
             }
         }
 
-        /// Tells of all denials that are not told yet.
-        pub(crate) async fn tell_all(&self, guard: &Guard) {
-            for identity in guard.untold().untold() {
-                self.tell_of(guard, identity).await;
+        /// Reports all denials that are not reported yet.
+        pub(crate) async fn report_all_denials(&self, guard: &Guard) {
+            for identity in guard.denial_counts().unreported() {
+                self.report_of(guard, identity).await;
             }
         }
 
-        fn tell_soon(&self, denied: &Denied) {
+        fn schedule_report(&self, denied: &DeniedLimit) {
             let (limiter, clock) = (Arc::downgrade(&self.inner), self.inner.clock.clone());
             let identity = denied.identity;
             let penalty = denied.policy.penalty();
-            let delay = penalty.map_or(TOLD_WITHIN, |penalty| TOLD_WITHIN.min(penalty.within() / 2));
+            let delay = penalty.map_or(REPORT_WITHIN, |penalty| REPORT_WITHIN.min(penalty.within() / 2));
             let counted_at = clock.now();
             tokio::spawn(async move {
                 clock.sleep(counted_at, delay).await;
-                // Nobody denies any more where the limiter is gone.
+                // Without the limiter there are no more denials.
                 if let Some(inner) = limiter.upgrade() {
                     let limiter = Self { inner };
                     if let Backend::Redis(guard) = &limiter.inner.backend {
-                        limiter.tell_of(guard, identity).await;
+                        limiter.report_of(guard, identity).await;
                     }
                 }
             });
         }
 
-        async fn tell_of(&self, guard: &Guard, identity: Identity) {
-            if let Some((denied, denials)) = guard.untold().take(identity, self.inner.clock.now()) {
-                self.tell(&denied, denials).await;
+        async fn report_of(&self, guard: &Guard, identity: Identity) {
+            let now = self.inner.clock.now();
+            if let Some((denied, denials)) = guard.denial_counts().take(identity, now) {
+                self.report(&denied, denials).await;
             }
         }
 
-        async fn tell(&self, denied: &Denied, denials: u64) -> Option<u64> {
+        async fn report(&self, denied: &DeniedLimit, mut denials: Vec<DatedDenials>) -> Option<u64> {
             let Backend::Redis(guard) = &self.inner.backend else {
                 return None;
             };
-            let answer = guard.punish(denied, denials).await;
-            let now = self.inner.clock.now();
-            match answer {
-                Ok(Err(left)) => guard.untold().told(denied.identity, left, now),
-                Ok(Ok(blocked_for)) => {
-                    // The count begins anew, also of those that came while this one was told.
-                    guard.untold().forget(denied.identity);
-                    return Some(blocked_for);
-                }
-                Err(error) => {
-                    told_in_vain(&denied.policy, &error);
-                    if error.has_changed_nothing() {
-                        guard.untold().untell(denied.identity, denials, now);
+            let (counts, identity) = (guard.denial_counts(), denied.identity);
+            loop {
+                match guard.apply_penalty(denied, &denials).await {
+                    Ok(PenaltyState::Blocked(micros)) => {
+                        // Counting starts again, without the denials that came during the report.
+                        counts.forget(identity);
+                        return Some(micros);
+                    }
+                    Ok(PenaltyState::DenialsLeft(left)) => {
+                        let now = self.inner.clock.now();
+                        denials = counts.mark_reported(identity, left, now)?;
+                    }
+                    Err(error) => {
+                        log_uncounted(&denied.policy, &error);
+                        if error.has_changed_nothing() {
+                            counts.restore(identity, denials);
+                        }
+                        return None;
                     }
                 }
             }
-            None
         }
     }
 }

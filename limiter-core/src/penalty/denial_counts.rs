@@ -1,7 +1,12 @@
-//! Denials that the store has not been told of yet, of those keys that a penalty may block for them.
+//! Denials under policies with a penalty that the store has not received yet.
 //!
-//! A denial that is answered in this process is told to nobody, and one that Redis answers is not counted there: the count is a
-//! limit of its own. So all of them are counted here, and told together.
+//! Most denials are answered in this process, so the store does not see them. Each is recorded here with the moment at
+//! which it occurred, and the records of a limit are reported together: after [`REPORT_WITHIN`], or at once if they may
+//! complete the number that blocks the key. The store dates them by these moments, so that a late report makes no denial
+//! count longer than the penalty says.
+//!
+//! Memory is bounded by `MAX_KEYS` limits and `MAX_MOMENTS` moments for each. Verified by the tests below and by
+//! `tests/penalties.rs`, which compares both stores.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -13,158 +18,172 @@ use crate::policy::Policy;
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};
 
-/// How late the store may be told of a denial.
-pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(1);
-/// So many keys at most; of others each denial is told by itself.
+/// The longest delay of a report.
+pub(crate) const REPORT_WITHIN: Duration = Duration::from_secs(1);
+/// The most limits whose denials are kept; further denials are reported one by one.
 const MAX_KEYS: usize = 10_000;
-/// From so many on it is worth while to look for some that can go …
+/// The most moments kept for one limit; with one more they are reported at once.
+const MAX_MOMENTS: usize = 128;
+/// The number of limits from which expired ones are removed …
 const MANY_KEYS: usize = 64;
-/// … and not more often than this, since all of them are looked at.
+/// … and the least time between two removals, since each looks at all limits.
 const TIDIED_EVERY: Duration = Duration::from_millis(100);
 
-/// Denials by the limit that denied.
+/// Denials that occurred at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DatedDenials {
+    pub(crate) at: Timestamp,
+    pub(crate) number: u32,
+}
+
+/// Unreported denials of all limits.
 #[derive(Debug, Default)]
-pub(crate) struct Denials {
-    counts: Mutex<Counts>,
+pub(crate) struct DenialCounts {
+    counts: Mutex<KeyCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
-    by_limit: HashMap<Identity, Count>,
-    /// At so many keys those are looked for that can go …
+struct KeyCounts {
+    by_limit: HashMap<Identity, KeyCount>,
+    /// The number of limits at which expired ones are removed next …
     tidy_at: usize,
-    /// … which was done last at this moment.
+    /// … and the moment of the last removal.
     tidied_at: Timestamp,
 }
 
-/// Whose denials are counted.
+/// A limit with a penalty that denied a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Denied {
+pub(crate) struct DeniedLimit {
     pub(crate) identity: Identity,
-    /// One with a penalty.
     pub(crate) policy: Policy,
-    /// Bounded.
+    /// Bounded in length.
     pub(crate) key: Key<'static>,
 }
 
 #[derive(Debug)]
-struct Count {
-    denied: Denied,
-    /// Not told yet, or on their way.
-    untold: u64,
-    /// How many more may come before the key may have to be blocked, as far as the store has said.
+struct KeyCount {
+    limit: DeniedLimit,
+    /// Oldest first.
+    unreported: Vec<DatedDenials>,
+    /// The number of further denials after which the key may have to be blocked, by the last reply and the reports since.
     left: u64,
-    /// When the first that is not told came, or when they were last told.
-    since: Timestamp,
+    /// The moment of the last report or reply.
+    reported_at: Timestamp,
 }
 
-/// What is to be done about a denial.
+/// The next step after a denial.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// It is told with others, in a while: by the one who is told this.
-    Soon,
-    /// Somebody sees to it already.
-    Nothing,
-    /// So many are to be told at once.
-    Now(u64),
+pub(crate) enum PenaltyAction {
+    /// The caller schedules a report within [`REPORT_WITHIN`].
+    ScheduleReport,
+    /// A report is scheduled already.
+    None,
+    /// The caller reports these denials now.
+    Report(Vec<DatedDenials>),
 }
 
-impl Denials {
-    /// Counts one.
-    pub(crate) fn count(&self, denied: &Denied, now: Timestamp) -> Due {
-        let Some(punishing) = denied.policy.punishing() else {
-            return Due::Nothing;
+impl DenialCounts {
+    /// Records a denial.
+    pub(crate) fn record(&self, limit: &DeniedLimit, now: Timestamp) -> PenaltyAction {
+        let Some(penalty) = limit.policy.penalty() else {
+            return PenaltyAction::None;
         };
-        let penalty = &punishing.penalty;
+        let most = u64::from(penalty.denials());
         let mut counts = self.lock();
-        if !counts.by_limit.contains_key(&denied.identity) && !counts.has_room(now) {
-            return Due::Now(1);
+        if !counts.by_limit.contains_key(&limit.identity) && !counts.has_room(now) {
+            return PenaltyAction::Report(vec![DatedDenials { at: now, number: 1 }]);
         }
-        let count = counts.by_limit.entry(denied.identity).or_insert_with(|| Count {
-            denied: denied.clone(),
-            untold: 0,
-            left: penalty.denials().into(),
-            since: now,
+        let count = counts.by_limit.entry(limit.identity).or_insert_with(|| KeyCount {
+            limit: limit.clone(),
+            unreported: Vec::new(),
+            left: most,
+            reported_at: now,
         });
-        if count.denied.policy.penalty() != Some(penalty) {
-            // Another version of the policy: what is known was said of that one.
-            (count.denied, count.left) = (denied.clone(), penalty.denials().into());
+        if count.limit.policy.penalty() != Some(penalty) {
+            // The last reply was about another version of the policy.
+            (count.limit, count.left) = (limit.clone(), most);
         }
-        count.drop_what_is_over(now);
-        let is_first = count.untold == 0;
-        if is_first {
-            count.since = now;
+        count.drop_expired(now);
+        count.push(now);
+        let first = count.unreported.first().map_or(now, |first| first.at);
+        // A scheduled report that is this late was lost with its runtime.
+        let is_overdue = now.since(first) > 2 * REPORT_WITHIN;
+        if count.number() >= count.left || count.unreported.len() >= MAX_MOMENTS || is_overdue {
+            PenaltyAction::Report(count.take(now))
+        } else if count.number() == 1 {
+            PenaltyAction::ScheduleReport
+        } else {
+            PenaltyAction::None
         }
-        count.untold += 1;
-        // Whoever was to tell them is gone if it has taken so long.
-        if count.untold >= count.left || now.since(count.since) > 2 * TOLD_WITHIN {
-            return Due::Now(std::mem::take(&mut count.untold));
-        }
-        if is_first { Due::Soon } else { Due::Nothing }
     }
 
-    /// What is to be told of a limit now.
-    pub(crate) fn take(&self, identity: Identity, now: Timestamp) -> Option<(Denied, u64)> {
+    /// Takes the unreported denials of a limit, to report them.
+    pub(crate) fn take(
+        &self,
+        identity: Identity,
+        now: Timestamp,
+    ) -> Option<(DeniedLimit, Vec<DatedDenials>)> {
         let mut counts = self.lock();
         let count = counts.by_limit.get_mut(&identity)?;
-        count.drop_what_is_over(now);
-        let untold = std::mem::take(&mut count.untold);
-        (untold > 0).then(|| (count.denied.clone(), untold))
+        count.drop_expired(now);
+        let denials = count.take(now);
+        (!denials.is_empty()).then(|| (count.limit.clone(), denials))
     }
 
-    /// Whose denials have to be told.
-    pub(crate) fn untold(&self) -> Vec<Identity> {
+    /// The limits that have unreported denials.
+    pub(crate) fn unreported(&self) -> Vec<Identity> {
         let counts = self.lock();
-        let untold = counts.by_limit.iter().filter(|(_, count)| count.untold > 0);
-        untold.map(|(identity, _)| *identity).collect()
+        let unreported = counts
+            .by_limit
+            .iter()
+            .filter(|(_, count)| !count.unreported.is_empty());
+        unreported.map(|(identity, _)| *identity).collect()
     }
 
-    /// The store was told, and so many more may come.
-    pub(crate) fn told(&self, identity: Identity, left: u64, now: Timestamp) {
+    /// The store received a report: `left` more denials may come before it blocks the key. Returns the denials recorded
+    /// meanwhile, if they have to be reported now.
+    pub(crate) fn mark_reported(
+        &self,
+        identity: Identity,
+        left: u64,
+        now: Timestamp,
+    ) -> Option<Vec<DatedDenials>> {
+        let mut counts = self.lock();
+        let count = counts.by_limit.get_mut(&identity)?;
+        count.left = left.clamp(1, count.most());
+        count.reported_at = now;
+        (count.number() >= count.left).then(|| count.take(now))
+    }
+
+    /// The store did not receive a report: its denials are unreported again.
+    pub(crate) fn restore(&self, identity: Identity, mut denials: Vec<DatedDenials>) {
         if let Some(count) = self.lock().by_limit.get_mut(&identity) {
-            let most = count
-                .denied
-                .policy
-                .penalty()
-                .map_or(1, |penalty| penalty.denials().into());
-            count.left = left.clamp(1, most);
-            if count.untold == 0 {
-                count.since = now;
-            }
+            count.left = (count.left + number_of(&denials)).min(count.most());
+            denials.append(&mut count.unreported);
+            denials.drain(..denials.len().saturating_sub(MAX_MOMENTS));
+            count.unreported = denials;
         }
     }
 
-    /// Nothing has come of telling so many: they are still to be told.
-    pub(crate) fn untell(&self, identity: Identity, denials: u64, now: Timestamp) {
-        if let Some(count) = self.lock().by_limit.get_mut(&identity) {
-            if count.untold == 0 {
-                count.since = now;
-            }
-            let most = count
-                .denied
-                .policy
-                .penalty()
-                .map_or(0, |penalty| penalty.denials().into());
-            count.untold = (count.untold + denials).min(most);
-        }
-    }
-
-    /// Forgets a limit's denials.
+    /// Forgets the denials of a limit.
     pub(crate) fn forget(&self, identity: Identity) {
         self.lock().by_limit.remove(&identity);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, KeyCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Counts {
-    /// Whether another key may come, after those have gone of which nothing is known any more.
+impl KeyCounts {
+    /// Whether another limit fits, after the removal of expired ones.
     fn has_room(&mut self, now: Timestamp) -> bool {
         let is_due = now >= self.tidied_at.after(TIDIED_EVERY) || now < self.tidied_at;
         if self.by_limit.len() >= self.tidy_at.max(MANY_KEYS) && is_due {
-            self.by_limit.retain(|_, count| !count.is_over(now));
+            self.by_limit.retain(|_, count| {
+                count.drop_expired(now);
+                !count.unreported.is_empty() || !count.is_expired(count.reported_at, now)
+            });
             self.tidy_at = (2 * self.by_limit.len()).min(MAX_KEYS);
             self.tidied_at = now;
         }
@@ -172,93 +191,59 @@ impl Counts {
     }
 }
 
-impl Count {
-    /// Whether whatever was told, or was to be, lies before the penalty's window.
-    fn is_over(&self, now: Timestamp) -> bool {
-        let penalty = self.denied.policy.penalty();
-        let window = penalty.map_or(0, |penalty| micros_ceil(penalty.within()));
-        micros_ceil(now.since(self.since)) >= window
-    }
-
-    /// Lets go of what came so long ago that it counts no more. What comes later would only be taken for newer than it is.
-    fn drop_what_is_over(&mut self, now: Timestamp) {
-        if self.is_over(now) {
-            let penalty = self.denied.policy.penalty();
-            self.left = penalty.map_or(1, |penalty| penalty.denials().into());
-            self.untold = 0;
-            self.since = now;
+impl KeyCount {
+    fn push(&mut self, now: Timestamp) {
+        match self.unreported.last_mut() {
+            // A clock that was set back does not change the order.
+            Some(last) if last.at >= now => last.number = last.number.saturating_add(1),
+            _ => self.unreported.push(DatedDenials { at: now, number: 1 }),
         }
     }
+
+    /// Takes all unreported denials: until the reply, the store counts as having received them.
+    fn take(&mut self, now: Timestamp) -> Vec<DatedDenials> {
+        let denials = std::mem::take(&mut self.unreported);
+        if !denials.is_empty() {
+            self.left = self.left.saturating_sub(number_of(&denials)).max(1);
+            self.reported_at = now;
+        }
+        denials
+    }
+
+    fn number(&self) -> u64 {
+        number_of(&self.unreported)
+    }
+
+    /// The number of denials that blocks the key.
+    fn most(&self) -> u64 {
+        let penalty = self.limit.policy.penalty();
+        penalty.map_or(1, |penalty| penalty.denials().into())
+    }
+
+    /// Whether a denial of this moment counts no more.
+    fn is_expired(&self, at: Timestamp, now: Timestamp) -> bool {
+        let penalty = self.limit.policy.penalty();
+        let window = penalty.map_or(0, |penalty| micros_ceil(penalty.within()));
+        micros_ceil(now.since(at)) >= window
+    }
+
+    /// Drops unreported denials that count no more, and the last reply if it is about such denials alone.
+    fn drop_expired(&mut self, now: Timestamp) {
+        let expired = self
+            .unreported
+            .iter()
+            .take_while(|denials| self.is_expired(denials.at, now));
+        let expired = expired.count();
+        self.unreported.drain(..expired);
+        if self.is_expired(self.reported_at, now) {
+            self.left = self.most();
+        }
+    }
+}
+
+fn number_of(denials: &[DatedDenials]) -> u64 {
+    denials.iter().map(|denials| u64::from(denials.number)).sum()
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::penalty::denial_counts::*;
-    use crate::policy::Penalty;
-
-    fn denied(key: &str, penalty: &str) -> Denied {
-        let policy = Policy::token_bucket("p")
-            .capacity(1)
-            .rate(1)
-            .penalty(penalty.parse::<Penalty>())
-            .build()
-            .unwrap();
-        let key = Key::from(key).into_owned();
-        Denied {
-            identity: policy.identity(None, key.as_str()),
-            policy,
-            key,
-        }
-    }
-
-    fn at(micros: u64) -> Timestamp {
-        Timestamp::from_micros(1_000_000_000 + micros)
-    }
-
-    #[test]
-    fn denials_are_told_together_and_at_once_when_they_may_be_enough() {
-        let (denials, ann) = (Denials::default(), denied("ann", "3 in 1m: 5m"));
-        assert_eq!(denials.count(&ann, at(0)), Due::Soon);
-        assert_eq!(denials.count(&ann, at(1)), Due::Nothing);
-        assert_eq!(denials.count(&denied("bob", "3 in 1m: 5m"), at(1)), Due::Soon);
-        assert_eq!(denials.count(&ann, at(2)), Due::Now(3));
-        assert_eq!(denials.take(ann.identity, at(3)).map(|(_, count)| count), None);
-        // The store has heard of others.
-        denials.told(ann.identity, 2, at(3));
-        assert_eq!(denials.count(&ann, at(4)), Due::Soon);
-        assert_eq!(denials.count(&ann, at(5)), Due::Now(2));
-        denials.untell(ann.identity, 2, at(6));
-        assert_eq!(denials.count(&ann, at(7)), Due::Now(3));
-    }
-
-    #[test]
-    fn what_nobody_told_in_time_is_told_by_the_next_and_not_when_it_is_over() {
-        let (denials, ann) = (Denials::default(), denied("ann", "9 in 1m: 5m"));
-        assert_eq!(denials.count(&ann, at(0)), Due::Soon);
-        assert_eq!(denials.count(&ann, at(2_000_001)), Due::Now(2));
-        assert_eq!(denials.count(&ann, at(3_000_000)), Due::Soon);
-        assert_eq!(
-            denials.count(&ann, at(63_000_000)),
-            Due::Soon,
-            "the other is over"
-        );
-        assert_eq!(
-            denials.take(ann.identity, at(63_000_000)).map(|(_, count)| count),
-            Some(1)
-        );
-    }
-
-    #[test]
-    fn however_many_keys_are_denied_only_so_many_are_kept() {
-        let denials = Denials::default();
-        let many = |from: usize, now| {
-            let keys = (from..from + MAX_KEYS).map(|key| denied(&key.to_string(), "9 in 1s: 5m"));
-            keys.filter(|denied| denials.count(denied, now) == Due::Soon)
-                .count()
-        };
-        assert_eq!(many(0, at(0)), MAX_KEYS);
-        assert_eq!(many(MAX_KEYS, at(1)), 0, "each is told by itself");
-        assert_eq!(many(MAX_KEYS, at(1_000_001)), MAX_KEYS, "the others have gone");
-        assert!(denials.lock().by_limit.len() <= MAX_KEYS);
-    }
-}
+mod tests;

@@ -1,9 +1,9 @@
-//! Tells Redis of denials, and has it block whom a penalty blocks.
+//! Reports denials to Redis, which blocks keys that a penalty applies to.
 
 use crate::algorithm::Mode;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::penalty::denial_counts::{Denials, Denied};
+use crate::penalty::denial_counts::{DatedDenials, DenialCounts, DeniedLimit};
 use crate::policy::OnStoreFailure;
 use crate::redis::backend::Guard;
 use crate::request::{Ask, Request};
@@ -11,27 +11,41 @@ use crate::store::Store;
 use crate::support::deadline::within;
 use crate::units::Amount;
 
+/// The effect of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PenaltyState {
+    /// The key is blocked for this number of microseconds.
+    Blocked(u64),
+    /// The number of further denials before it is.
+    DenialsLeft(u64),
+}
+
 impl Guard {
-    /// The denials that Redis has not been told of.
-    pub(crate) fn untold(&self) -> &Denials {
-        &self.untold
+    /// The denials that Redis has not received.
+    pub(crate) fn denial_counts(&self) -> &DenialCounts {
+        &self.denial_counts
     }
 
-    /// Tells of so many denials. For how many microseconds the key is blocked, if it is for these; else how many more may come.
+    /// Reports denials of a limit, and blocks its key if they are enough.
     ///
-    /// Three steps, each of which can be done again, so that it does no harm if the others never come: a count that is full
-    /// stays so, and the next denial blocks; who is blocked is not blocked for longer.
-    pub(crate) async fn punish(&self, denied: &Denied, denials: u64) -> Result<Result<u64, u64>, StoreError> {
+    /// It takes three steps. Each can be repeated, so none does harm if the next never follows: a full count stays full,
+    /// and the next denial blocks; a block is not prolonged.
+    pub(crate) async fn apply_penalty(
+        &self,
+        denied: &DeniedLimit,
+        denials: &[DatedDenials],
+    ) -> Result<PenaltyState, StoreError> {
         let (policy, key) = (&denied.policy, &denied.key);
         let Some(punishing) = policy.punishing() else {
-            return Ok(Err(u64::MAX));
+            return Ok(PenaltyState::DenialsLeft(u64::MAX));
         };
-        let counting = Request::counting(punishing, key, denials);
-        let left = within(policy.deadline(), self.store.decide(&counting)).await?;
-        if left.denials_left() > 0 {
-            return Ok(Err(left.denials_left()));
+        let counting = Request::counting(punishing, key, 0);
+        let counted = self.store.count_denials(&counting, denials);
+        let left = within(policy.deadline(), counted).await?;
+        if left > 0 {
+            return Ok(PenaltyState::DenialsLeft(left));
         }
-        // What was denied before says nothing of the block.
+        // A denial from before the block has too short a retry time.
         let ask = Ask::new(policy, Key::from(key)).cost(Amount::ZERO);
         let denied = Request::new([ask], Mode::Peek, true).ok();
         let _forgetting = denied.as_ref().map(|denied| self.denials.forget(denied));
@@ -40,8 +54,8 @@ impl Guard {
         if policy.on_store_failure() == OnStoreFailure::Local {
             self.fallback.on_verdict(&blocking, &blocked, self.clock.now());
         }
-        // It begins anew after the block. If that fails, it begins with a denial or two.
+        // Counting starts again after the block. If this fails, it starts with the denials of before.
         let _ = within(policy.deadline(), self.store.reset(&counting)).await;
-        Ok(Ok(blocked.blocked_for()))
+        Ok(PenaltyState::Blocked(blocked.blocked_for()))
     }
 }

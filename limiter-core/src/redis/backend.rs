@@ -15,7 +15,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::inheritance::redis::Converted;
 use crate::observe;
-use crate::penalty::denial_counts::Denials;
+use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisStore;
 use crate::redis::deny_cache::{Charge, DenyCache};
@@ -42,7 +42,7 @@ pub(crate) struct Guard {
     pub(crate) clock: Clock,
     pub(crate) converted: Converted,
     told_full: Seldom,
-    pub(crate) untold: Denials,
+    pub(crate) denial_counts: DenialCounts,
     pub(crate) outage: Outage,
 }
 
@@ -66,7 +66,7 @@ impl Guard {
             clock,
             converted: Converted::default(),
             told_full: Seldom::default(),
-            untold: Denials::default(),
+            denial_counts: DenialCounts::default(),
             outage: Outage::default(),
         }
     }
@@ -234,7 +234,7 @@ impl Guard {
         // Before, lest it be spent; and again, since more may have been lent in the meantime.
         self.leases.forget(request);
         for limit in &request.limits {
-            self.untold.forget(limit.identity);
+            self.denial_counts.forget(limit.identity);
         }
         let answer = within(request.deadline(), self.store.reset(request)).await;
         answer.inspect_err(|error| observe::store_failed(error.kind()))?;

@@ -1,19 +1,21 @@
 -- Gives back what was used, charges whatever is left, lends of a bucket or a funnel, or puts one value in place of another.
 --
 -- KEYS[1]: the limit's key. Without one nothing is asked, and nothing answered.
--- ARGV[1] goes on with: operation (1: 0 refund, 1 lend, 2 owe, 3 replace), algorithm (1), cost (8: what is given back or owed, or what is
+-- ARGV[1] goes on with: operation (1: 0 refund, 1 lend, 2 owe, 3 replace, 4 charge dated), algorithm (1), cost (8: what is given back or owed, or what is
 --   charged beside the loan), three numbers (8 each: as wire.lua tells of a limit); then, for a refund, when all would have come
 --   back by itself that was used as it was taken (8: microseconds, 0 if that is not known), for a loan what is to be lent at
 --   most (8); then, of no account to others than a loan: how long an epoch lasts (8), what was spent (8) and what comes back
 --   (8) of what was lent in an epoch, and its number (4). To replace a value, of which nothing is known but what the caller read: the
 --   cost is until when the new one is kept (8: microseconds), what is to be lent is the length of the value that was read (8), what was
 --   spent that of the new one (8), what comes back 1, or 0 to look at the value only (8); both values follow. None is no bytes.
+--   To charge a window with permits of earlier moments, what is to be lent is the number of groups (8), which follow, oldest
+--   first: their age (8: microseconds) and the number of permits (4).
 -- Reply, a string in binary, little-endian: the moment (8: microseconds); how the limit was found (1, see wire.lua); then, if
---   it is readable, what was lent, or 1 if a value was replaced (8), and what the outcome follows from, the length first (1): of a level, a counter window and
+--   it is readable, what was lent, or 1 if a value was replaced, or if dated permits filled a window (8), and what the outcome follows from, the length first (1): of a level, a counter window and
 --   a fixed window the value as it was stored; of a sliding window the permits in it afterwards, 0, and microseconds until nothing is used any more, and until the state
 --   equals absence (8 each).
 
-local REFUND, LEND, REPLACE = 0, 1, 3
+local REFUND, LEND, REPLACE, CHARGE_DATED = 0, 1, 3, 4
 -- No value of ours is longer than a reply's piece.
 local LONGEST = 255
 
@@ -154,6 +156,91 @@ local function owe_window(limit, amount)
   return READABLE
 end
 
+-- The moments of a report, oldest first, in the ring's time.
+local function dated_moments(ring, groups, place)
+  local moments, last = {}, 1
+  for _ = 1, groups do
+    local age, number
+    age, number, place = unpack('<I8I4', plan, place)
+    last = max(last, ring.now - age)
+    for _ = 1, number do
+      moments[#moments + 1] = last
+    end
+  end
+  return moments
+end
+
+-- The newest moments of a ring, of which there are `newer`, and other moments, in order.
+local function merged_moments(ring, newer, moments)
+  local merged, next_moment = {}, 1
+  while newer > 0 or next_moment <= #moments do
+    local stored = newer > 0 and moment(ring, newer)
+    if stored and (next_moment > #moments or stored <= moments[next_moment]) then
+      merged[#merged + 1], newer = stored, newer - 1
+    else
+      merged[#merged + 1], next_moment = moments[next_moment], next_moment + 1
+    end
+  end
+  return merged
+end
+
+-- Whether as many permits as the limit lie within one window that ends with one of `merged`, which replace the newest `newer`.
+local function fills_window(limit, newer, merged)
+  local ring = limit.ring
+  for last = 1, #merged do
+    local first = last - limit.limit + 1
+    local nth = newer + 1 - first
+    local at = first > 0 and merged[first] or nth <= ring.count and moment(ring, nth) or 0
+    if at > 0 and merged[last] - at < limit.window then
+      return true
+    end
+  end
+  return false
+end
+
+-- Charges a window with permits of earlier moments, whatever is left. Other replicas may have reported later ones, so these are
+-- written again after them. Returns how the ring was found, and whether the permits filled a window.
+local function charge_dated(limit, groups, place)
+  local found = view_ring(limit)
+  local ring = limit.ring
+  if found ~= READABLE or groups == 0 then
+    return found, false
+  end
+  if ring.pages and limit.limit > ring.size then
+    grow(ring, limit.limit)
+  end
+  ring.lasts, ring.pages = ring.pages and ring.lasts or 0, ring.pages or {}
+  local moments, newer = dated_moments(ring, groups, place), 0
+  while newer < ring.count and moment(ring, newer + 1) > moments[1] do
+    newer = newer + 1
+  end
+  local merged = merged_moments(ring, newer, moments)
+  local fills = fills_window(limit, newer, merged)
+
+  local last = merged[#merged]
+  local since = ring.count > 0 and max(0, last - ring.newest) or 0
+  ring.keep_until = max(ring.keep_until + since, last + limit.window, ring.now + 1)
+  ring.newest = max(ring.newest, last)
+  local skipped = max(0, #merged - ring.size)
+  local stamps = {}
+  for number = skipped + 1, #merged do
+    stamps[#stamps + 1] = pack('<I8', merged[number])
+  end
+  local head = (ring.head - newer + ring.size) % ring.size
+  local straight = min(#stamps, ring.size - head)
+  call('SETRANGE', limit.key, format('%d', HEADER_BYTES + 8 * head), table.concat(stamps, '', 1, straight))
+  if straight < #stamps then
+    call('SETRANGE', limit.key, format('%d', HEADER_BYTES), table.concat(stamps, '', straight + 1))
+  end
+  ring.head = (head + #stamps) % ring.size
+  ring.count = min(ring.size, ring.count - newer + #stamps)
+  ring.pages, ring.live = {}, 0
+  ring.live, ring.oldest = later_than(ring, ring.edge)
+  limit.used = ring.live
+  write_header(ring)
+  return READABLE, fills
+end
+
 if not KEYS[1] then
   return ''
 end
@@ -169,6 +256,10 @@ elseif algorithm == SLIDING_WINDOW then
   limit.limit, limit.window = first, second
   if operation == REFUND then
     found = refund_window(limit, cost, want)
+  elseif operation == CHARGE_DATED then
+    local fills
+    found, fills = charge_dated(limit, want, values)
+    lent = fills and 1 or 0
   else
     found = owe_window(limit, cost)
   end
