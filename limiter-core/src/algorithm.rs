@@ -86,6 +86,21 @@ impl State {
             _ => self.is_spent(now),
         }
     }
+
+    /// How long it takes until this state equals absence, in a store whose clock is not the calendar.
+    pub(crate) fn idle_after(&self, now: u64, calendar: u64) -> u64 {
+        let (idle_at, now) = match self {
+            Self::Absent => (now, now),
+            Self::Steady(steady) => (steady.idle_at(), now),
+            Self::TokenBucket(level) | Self::Funnel(level) => (level.keep_until, now),
+            Self::SlidingWindow(ring) => (ring.idle_at(), now),
+            Self::Lent(lent) => (lent.idle_at(), now),
+            Self::CounterWindow(counters) => (counters.end(), now),
+            Self::FixedWindow(count) if count.aligned => (count.until, calendar),
+            Self::FixedWindow(count) => (count.until, now),
+        };
+        idle_at.saturating_sub(now)
+    }
 }
 
 impl State {

@@ -3,9 +3,10 @@
 //! A decision on one limit takes one lock and steps on the state where it lies. Idle keys leave by themselves: every quarter of
 //! a millisecond whichever call comes along looks at some dozens of keys and drops those that have expired, which takes it
 //! about a microsecond. The number of keys is bounded; a new key beyond the bound is answered with
-//! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full).
+//! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or takes the place of another one (`evict.rs`).
 
 mod change;
+mod evict;
 mod locks;
 mod sweep;
 mod table;
@@ -16,6 +17,7 @@ use crate::algorithm;
 use crate::algorithm::{Change, Left, Mode, Outcome, Slot, State};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
+use crate::memory::evict::Evictions;
 use crate::memory::table::Table;
 use crate::policy::Algorithm;
 use crate::request::{Limit, Request, Verdict};
@@ -38,6 +40,9 @@ pub(crate) struct MemoryStore {
     next_sweep_at: AtomicU64,
     next_swept: AtomicUsize,
     searched_at: AtomicU64,
+    /// Whether a new key takes the place of another one when the store is full.
+    evicts: bool,
+    evicted: Evictions,
 }
 
 /// In cache lines of its own, so that a processor which writes it disturbs nobody that reads or writes what lies beside it.
@@ -54,9 +59,12 @@ pub(crate) struct Moment {
     pub(crate) own: u64,
 }
 
-/// The store has no room for a key, which would be charged at this moment.
+/// The store has no room for as many keys as are needed, which would be charged at this moment.
 #[derive(Debug)]
-pub(crate) struct NoRoom(u64);
+pub(crate) struct NoRoom {
+    now: u64,
+    needed: usize,
+}
 
 impl MemoryStore {
     pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
@@ -68,7 +76,14 @@ impl MemoryStore {
             next_sweep_at: AtomicU64::new(0),
             next_swept: AtomicUsize::new(0),
             searched_at: AtomicU64::new(0),
+            evicts: false,
+            evicted: Evictions::default(),
         }
+    }
+
+    /// Gives a new key the place of another one when the store is full. Default: a new key is answered with `Full`.
+    pub(crate) fn evicting(self, evicts: bool) -> Self {
+        Self { evicts, ..self }
     }
 
     pub(crate) fn max_keys(&self) -> usize {
@@ -107,7 +122,7 @@ impl MemoryStore {
         cost: u64,
         mode: Mode,
     ) -> Result<(Timestamp, Outcome), StoreError> {
-        self.or_make_room(|| self.one(identity, algorithm, cost, mode, |_, _| {}))
+        self.or_make_room(&[], || self.one(identity, algorithm, cost, mode, |_, _| {}))
     }
 
     /// Decides at once, without a future.
@@ -135,10 +150,14 @@ impl MemoryStore {
         match (request.limits.as_slice(), algorithms) {
             ([limit], [algorithm]) => {
                 let begin = |state: &mut State, moment| begin(0, state, moment);
-                let one = self.or_make_room(|| self.one(limit.identity, algorithm, limit.cost, mode, begin));
+                let one = self.or_make_room(&[], || {
+                    self.one(limit.identity, algorithm, limit.cost, mode, begin)
+                });
                 one.map(|(decided_at, outcome)| Verdict::new(decided_at, smallvec![outcome]))
             }
-            _ => self.or_make_room(|| self.several(&request.limits, mode, algorithms, &begin)),
+            _ => self.or_make_room(&request.limits, || {
+                self.several(&request.limits, mode, algorithms, &begin)
+            }),
         }
     }
 
@@ -168,7 +187,7 @@ impl MemoryStore {
         let outcome = algorithm::step(algorithm, state, cost, moment.own, mode);
         // What costs nothing stores nothing, and neither does a denial.
         if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
-            self.reserve(1).ok_or(NoRoom(now))?;
+            self.reserve(1).ok_or(NoRoom { now, needed: 1 })?;
             table.insert(identity, absent);
         }
         drop(table);
@@ -253,7 +272,7 @@ impl MemoryStore {
         }
         self.sweep_some(now);
         if full && fits {
-            return Err(NoRoom(now));
+            return Err(NoRoom { now, needed: new });
         }
         Ok(Verdict::new(decided_at, outcomes))
     }
@@ -265,17 +284,24 @@ impl MemoryStore {
         }
     }
 
-    /// Makes room and decides once more, where there is none.
-    pub(crate) fn or_make_room<T>(&self, decide: impl Fn() -> Result<T, NoRoom>) -> Result<T, StoreError> {
-        let mut searched = false;
-        // A loop, so that what decides is in the code once, where it is asked for.
+    /// Makes room and decides again, where there is none. The keys of `kept` are not evicted.
+    pub(crate) fn or_make_room<T>(
+        &self,
+        kept: &[Limit<'_>],
+        decide: impl Fn() -> Result<T, NoRoom>,
+    ) -> Result<T, StoreError> {
+        let mut attempts = 0;
+        // A loop, so that `decide` is inlined once.
         loop {
-            match decide() {
+            let no_room = match decide() {
                 Ok(decided) => return Ok(decided),
-                Err(NoRoom(_)) if searched => return Err(full()),
-                Err(NoRoom(now)) => self.make_room(now),
+                Err(no_room) => no_room,
+            };
+            let has_searched = attempts == 0 && self.search(no_room.now);
+            if !has_searched && !self.evict(&no_room, attempts, kept) {
+                return Err(full());
             }
-            searched = true;
+            attempts += 1;
         }
     }
 
@@ -329,7 +355,7 @@ fn told(algorithm: &Algorithm, outcome: Outcome, own: u64) -> Outcome {
 fn full() -> StoreError {
     StoreError::new(
         StoreErrorKind::Full,
-        "the store in memory holds as many keys as it may",
+        "the in-process table is full: raise max_keys, or let it evict keys",
     )
 }
 

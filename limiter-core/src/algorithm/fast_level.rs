@@ -88,13 +88,18 @@ impl Steady {
             remainder,
             parts: self.parts,
             at: self.at,
-            keep_until: self.at + used.div_ceil(self.gain),
+            keep_until: self.idle_at(),
         }
     }
 
     /// Whether nothing is used at `now`.
     pub(super) fn is_spent(&self, now: u64) -> bool {
         self.left_at(now) == self.whole
+    }
+
+    /// From when on nothing is used.
+    pub(super) fn idle_at(&self) -> u64 {
+        self.at + (self.whole - self.left).div_ceil(self.gain)
     }
 
     /// What is left at a moment that is not before the last charge.

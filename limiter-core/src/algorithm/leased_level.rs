@@ -86,6 +86,11 @@ impl Lent {
         self.level.is_spent(now)
     }
 
+    /// From when on it is spent.
+    pub(super) fn idle_at(&self) -> u64 {
+        self.level.keep_until
+    }
+
     /// Brings the level forward to a moment within the current epoch, or back with a clock that stepped back.
     fn forward(&mut self, meter: &impl Meter, to: u64) {
         let keep_until = self.level.keep_until - self.level.at.saturating_sub(to);

@@ -28,6 +28,11 @@ impl Ring {
         now + self.skew >= self.keep_until
     }
 
+    /// The clock's time from which on it is spent.
+    pub(super) fn idle_at(&self) -> u64 {
+        self.keep_until.saturating_sub(self.skew)
+    }
+
     /// The `nth` newest moment, counted from 1.
     fn newest(&self, nth: usize) -> Option<u64> {
         let len = self.moments.len();

@@ -51,7 +51,7 @@ impl MemoryStore {
     /// Before a change of what was used: what happens between the two finds the limit converted.
     fn convert_now(&self, limit: &Limit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
         let begin = |state: &mut State, moment| convert(limit, state, moment);
-        self.or_make_room(|| self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
+        self.or_make_room(&[], || self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
         Ok(())
     }
 }

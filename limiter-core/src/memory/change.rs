@@ -25,7 +25,7 @@ impl MemoryStore {
         algorithm: &Algorithm,
         change: Change,
     ) -> Result<Verdict, StoreError> {
-        self.or_make_room(|| self.change_one(limit, algorithm, change))
+        self.or_make_room(&[], || self.change_one(limit, algorithm, change))
     }
 
     fn change_one(
@@ -48,7 +48,7 @@ impl MemoryStore {
         let outcome = algorithm::change(algorithm, state, limit.cost, change, own);
         // Nothing is given back to what is not there.
         if is_new && !matches!(absent, State::Absent) {
-            self.reserve(1).ok_or(NoRoom(now))?;
+            self.reserve(1).ok_or(NoRoom { now, needed: 1 })?;
             table.insert(limit.identity, absent);
         }
         let outcomes = smallvec![outcome];

@@ -21,11 +21,14 @@ impl MemoryStore {
         }
     }
 
+    /// Searches a full store for expired keys. `false` if it was searched a moment ago.
     #[cold]
-    pub(crate) fn make_room(&self, now: u64) {
-        if self.is_due(&self.searched_at, now, SEARCH_EVERY_MICROS) {
+    pub(super) fn search(&self, now: u64) -> bool {
+        let is_due = self.is_due(&self.searched_at, now, SEARCH_EVERY_MICROS);
+        if is_due {
             self.sweep(now, SHARDS, SEARCHED_AT_ONCE);
         }
+        is_due
     }
 
     /// Whether the moment has come, for one caller alone; the next is then so much later.

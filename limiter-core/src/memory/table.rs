@@ -70,6 +70,24 @@ impl Table {
         found.is_some()
     }
 
+    /// Shows up to `most` entries: all of them if there are no more, else entries at positions that `random` chooses below the
+    /// bound it is given. Returns how many were shown.
+    pub(super) fn sample(
+        &self,
+        most: usize,
+        mut random: impl FnMut(usize) -> usize,
+        mut show: impl FnMut(Identity, &State),
+    ) -> usize {
+        let (len, shown) = (self.entries.len(), self.entries.len().min(most));
+        for number in 0..shown {
+            let at = if len > most { random(len) } else { number };
+            if let Some(entry) = self.entries.get(at) {
+                show(entry.identity, &entry.state);
+            }
+        }
+        shown
+    }
+
     /// Looks at no more than so many entries, and lets go of those that are spent now, by the clock or by the calendar; after a
     /// whole round also of room that is not needed any more.
     pub(crate) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> Swept {

@@ -254,11 +254,9 @@ impl Clock {
 }
 
 /// Sees to it that something is told seldom: what comes and goes must not fill a log.
-#[cfg(feature = "redis")]
 #[derive(Debug, Default)]
 pub(crate) struct Seldom(std::sync::atomic::AtomicU64);
 
-#[cfg(feature = "redis")]
 impl Seldom {
     const EVERY: Duration = Duration::from_secs(10);
 
@@ -272,7 +270,7 @@ impl Seldom {
     }
 }
 
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod tests {
     use crate::support::clock::*;
 

@@ -13,6 +13,7 @@ use crate::support::clock::{Clock, ManualClock};
 pub struct InProcessBuilder {
     clock: Clock,
     max_keys: usize,
+    evicts: bool,
     any_groups: bool,
     max_waiting: usize,
     names: Names,
@@ -24,6 +25,7 @@ impl Default for InProcessBuilder {
         Self {
             clock: Clock::System,
             max_keys: 1_000_000,
+            evicts: false,
             any_groups: false,
             max_waiting: MAX_WAITING,
             names: Names::default(),
@@ -48,6 +50,41 @@ impl InProcessBuilder {
     /// keys under buckets and funnels take about 80 MB; a key under a window takes 8 bytes a permit more. Default: 1,000,000.
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys, ..self }
+    }
+
+    /// Evicts a key when the table is [full](Self::max_keys), and stores the new key in its place. Default: the new key is
+    /// rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), so that clients without a key yet get 503 until a key
+    /// is idle.
+    ///
+    /// The victim is the key whose state would soonest equal that of an unused key, among 16 that are chosen at random; in a table
+    /// of at most 16 keys it is exact. A new key examines no more than 16 others, after the search for idle keys that `max_keys` describes.
+    ///
+    /// An evicted key starts over. So each eviction of a key can admit at most what it had used at that moment once
+    /// more, which is at most one quota: a bucket that is evicted e times in a time T admits at most (e + 1) · capacity + rate · T, a window
+    /// at most (e + 1) · limit. A debt, and a penalty's count and block, are forgotten with their key. Whoever can
+    /// make up as many keys as the table holds can have keys evicted: limit such keys by something that clients
+    /// cannot choose, or keep the default.
+    ///
+    /// Never evicted are the other keys of the same decision, and permits of [`Policy::concurrency`](crate::Policy::concurrency):
+    /// these are counted in a table of their own, with the same bound, and stay until they are dropped.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy};
+    ///
+    /// let limits = Limiter::in_process().max_keys(2).evict_when_full().build();
+    /// let search = Policy::token_bucket("search").capacity(10).rate("1/h").build()?;
+    ///
+    /// limits.check(&search, "ann").cost(9).await?.require()?;
+    /// limits.check(&search, "bob").cost(1).await?.require()?;
+    /// limits.check(&search, "eve").await?.require()?; // evicts bob's key, which is full again in an hour
+    /// assert_eq!(limits.peek(&search, "bob").await?.remaining(), 10);
+    /// assert_eq!(limits.peek(&search, "ann").await?.remaining(), 1);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn evict_when_full(self) -> Self {
+        Self { evicts: true, ..self }
     }
 
     /// Allows limits of different groups in one decision, which no cluster could decide. Default: refused, so that
@@ -90,7 +127,7 @@ impl InProcessBuilder {
             });
             said.unwrap_or_default()
         });
-        let store = MemoryStore::new(self.clock.clone(), self.max_keys);
+        let store = MemoryStore::new(self.clock.clone(), self.max_keys).evicting(self.evicts);
         Limiter::new(
             Backend::Memory(store),
             self.clock,

@@ -1,0 +1,110 @@
+//! Eviction from a full table: a new key takes the place of the key that is closest to idle among a few.
+//!
+//! An evicted key starts over as if it had never been used, so an eviction admits at most once more what the key had used. That
+//! is least where the usage expires soonest: it would have come back by itself in that time. An exact order of all keys would
+//! cost every decision; a sample of 16 keys costs evictions alone, and the victim is the exact one in a table of up to 16 keys.
+//!
+//! Invariants: the bound on keys holds at all times; an insertion examines at most [`SAMPLE`] keys for each key that it evicts; the
+//! keys of the decision that needs the room are never evicted.
+//!
+//! Tests: `evict/tests.rs`.
+
+use crate::identity::Identity;
+use crate::memory::{MemoryStore, NoRoom, SHARDS};
+use crate::request::Limit;
+use crate::support::clock::Seldom;
+use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::units::Timestamp;
+
+/// How many keys are examined for one that is evicted.
+const SAMPLE: usize = 16;
+/// Other threads may take the room that was made; a thread that loses it so often gives up.
+const MOST_ATTEMPTS: usize = 32;
+
+/// How many keys were evicted, and when that was last logged.
+#[derive(Debug, Default)]
+pub(super) struct Evictions {
+    count: AtomicU64,
+    logged: Seldom,
+}
+
+impl MemoryStore {
+    /// Evicts as many keys as are missing. `false` if the store does not evict, or has no key that it may evict.
+    #[cold]
+    pub(super) fn evict(&self, no_room: &NoRoom, attempts: usize, kept: &[Limit<'_>]) -> bool {
+        if !self.evicts || attempts >= MOST_ATTEMPTS || no_room.needed > self.max_keys {
+            return false;
+        }
+        let keys = self.keys.0.load(Ordering::Relaxed);
+        let missing = (keys + no_room.needed).saturating_sub(self.max_keys);
+        let calendar = self.clock.calendar().as_micros();
+        for _ in 0..missing {
+            let Some(victim) = self.closest_to_idle(no_room.now, calendar, kept) else {
+                return false;
+            };
+            if self.lock(victim).remove(victim) {
+                self.release(1);
+            }
+        }
+        if self.evicted.logged.is_due(Timestamp::from_micros(no_room.now)) {
+            let (max_keys, evicted) = (self.max_keys, self.evicted.count.load(Ordering::Relaxed));
+            tracing::warn!(
+                max_keys,
+                evicted,
+                "the in-process table is full; new keys evict keys that are in use"
+            );
+        }
+        true
+    }
+
+    /// The key whose state equals absence first, of a sample that starts in a random shard.
+    fn closest_to_idle(&self, now: u64, calendar: u64, kept: &[Limit<'_>]) -> Option<Identity> {
+        let mut numbers = Random(self.evicted.count.fetch_add(1, Ordering::Relaxed));
+        let start = numbers.below(SHARDS);
+        let mut closest: Option<(u64, Identity)> = None;
+        let mut examined = 0;
+        for number in 0..SHARDS {
+            let Some(shard) = self.shards.get((start + number) % SHARDS) else {
+                continue;
+            };
+            let table = shard.0.lock();
+            examined += table.sample(
+                SAMPLE - examined,
+                |bound| numbers.below(bound),
+                |identity, state| {
+                    let idle_after = state.idle_after(now, calendar);
+                    let is_closer = closest.is_none_or(|(closest, _)| idle_after < closest);
+                    if is_closer && kept.iter().all(|limit| limit.identity != identity) {
+                        closest = Some((idle_after, identity));
+                    }
+                },
+            );
+            if examined >= SAMPLE {
+                break;
+            }
+        }
+        closest.map(|(_, identity)| identity)
+    }
+}
+
+/// Numbers that need not be unpredictable: where a key lies follows from a hash with a key of this process. SplitMix64, after
+/// G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number generators" (2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    fn below(&mut self, bound: usize) -> usize {
+        let number = u128::from(self.next()) * bound as u128;
+        usize::try_from(number >> 64).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;
