@@ -14,6 +14,7 @@ mod key_list;
 mod on_denial;
 mod on_store_failure;
 pub(crate) mod options;
+mod owned_text;
 mod penalty;
 mod rate;
 mod reciprocal;
