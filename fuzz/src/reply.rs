@@ -229,7 +229,7 @@ fn check_decision(decision: Decision) {
     if let Err(rejection) = decision.require() {
         assert_eq!((rejection.http_status(), rejection.is_limited()), (429, true));
         let _shown = (
-            rejection.to_string(),
+            rejection.diagnostic().to_string(),
             rejection.client_message(),
             rejection.retry_after_seconds(),
         );

@@ -58,8 +58,8 @@ impl Rejection {
         denied_by.is_some_and(|limit| limit.policy().is_of_concurrency())
     }
 
-    /// A sentence for the client. It tells neither how the limits are configured nor what is wrong inside; the
-    /// rejection's `Display` does, for the log.
+    /// A sentence for the client, which is also the rejection's `Display`. It contains neither the configuration nor an
+    /// internal cause; [`diagnostic`](Self::diagnostic) contains them, for the log.
     #[must_use]
     pub fn client_message(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {

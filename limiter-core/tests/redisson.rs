@@ -474,7 +474,7 @@ async fn what_can_never_be_is_refused_at_once(world: World) {
     ] {
         assert!(matches!(refused, Err(Rejection::NeverFits { .. })), "{refused:?}");
     }
-    let told = |refused: Result<(), Rejection>| refused.unwrap_err().to_string();
+    let told = |refused: Result<(), Rejection>| refused.unwrap_err().diagnostic().to_string();
     for refused in [
         limiter.try_acquire(0).await.map(drop),
         limiter.acquire(0).await,
@@ -588,7 +588,7 @@ async fn what_is_for_other_apps_is_left_to_them(world: World) {
         limiter.set_rate(RateType::Overall, 9, "1h").await,
         limiter.update_rate(RateType::Overall, 9, "1h").await,
     ] {
-        let told = refused.unwrap_err().to_string();
+        let told = refused.unwrap_err().diagnostic().to_string();
         assert!(
             told.contains("expected one that is not configured for other apps alone"),
             "{told}"
@@ -622,7 +622,7 @@ async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
         .rate_limiter("user 1000")
         .try_set_rate(RateType::Overall, 1, "1s")
         .await;
-    let told = refused.unwrap_err().to_string();
+    let told = refused.unwrap_err().diagnostic().to_string();
     assert!(
         told.contains("expected one of at most 1000 names in the book: limits of users are keys"),
         "{told}"

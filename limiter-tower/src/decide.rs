@@ -322,7 +322,7 @@ impl Limits {
         };
         self.reporter.report(&rejection);
         let origin = rejection.decision().map(Decision::origin);
-        tracing::debug!(%rejection, ?origin, "a request is rejected");
+        tracing::debug!(rejection = %rejection.diagnostic(), ?origin, "a request is rejected");
         rejection
     }
 }

@@ -50,9 +50,10 @@ impl Reporter {
 
     /// Logs a rejection that is the program's own mistake. A fallback would hide it.
     pub fn report(&self, rejection: &Rejection) {
+        let diagnostic = rejection.diagnostic();
         let cause: &dyn fmt::Display = match rejection {
             Rejection::Config(error) => error,
-            Rejection::NotConfigured { .. } => rejection,
+            Rejection::NotConfigured { .. } => &diagnostic,
             Rejection::Unavailable(error) if error.kind() == StoreErrorKind::NotInstalled => error,
             _ => return,
         };
@@ -70,7 +71,7 @@ impl Reporter {
         if is_due(&self.next_kept, START.elapsed()) {
             tracing::warn!(
                 place = %self.place,
-                error = %Caused(error),
+                error = %error.diagnostic(),
                 "a call that does not count stays charged, since its permits could not be given back; said once in ten \
                  seconds at most"
             );
@@ -84,7 +85,7 @@ impl Reporter {
             tracing::warn!(
                 place = %self.place,
                 %policies,
-                error = %Caused(error),
+                error = %error.diagnostic(),
                 "a call stays charged at its estimate, since what it came to could not be settled; said once in ten seconds \
                  at most"
             );
@@ -105,18 +106,6 @@ impl Quoted {
 impl fmt::Display for Quoted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// A rejection with its cause, in one line.
-struct Caused<'a>(&'a Rejection);
-
-impl fmt::Display for Caused<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Rejection::Unavailable(error) => write!(f, "{}: {}", self.0, error.with_causes()),
-            other => other.fmt(f),
-        }
     }
 }
 

@@ -5,11 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::decision::Decision;
-use crate::error::{ConfigError, StoreError, StoreErrorKind};
+use crate::error::{ConfigError, StoreError};
 use crate::policy::Policy;
 use crate::units::Amount;
 
 /// Why a call must not go on.
+///
+/// Its text is for clients; [`diagnostic`](Self::diagnostic) is for logs.
 ///
 /// As the error of an axum handler it needs the feature `axum`, of limiter-core or of limiter-tower; for a
 /// `Result<_, tonic::Status>` it is the feature `tonic`.
@@ -56,7 +58,8 @@ pub enum Rejection {
     },
     /// A value computed at run time cannot be used: a cost, a key, a group.
     Config(ConfigError),
-    /// The store gave no answer. (HTTP 503, gRPC UNAVAILABLE)
+    /// The limiter could not decide: no answer from the store, a value in Redis that is not this limiter's, or a limiter
+    /// that was shut down. [`StoreError::kind`] tells which. (HTTP 503, gRPC UNAVAILABLE)
     Unavailable(StoreError),
 }
 
@@ -93,17 +96,54 @@ impl Rejection {
         )
     }
 
-    /// Whether the store gave no answer.
+    /// Whether the limiter could not decide.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 }
 
+/// The [`client_message`](Rejection::client_message): programs put this text into bodies, so it contains neither the
+/// configuration nor an internal cause. [`diagnostic`](Rejection::diagnostic) contains them.
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limited(decision) => {
+        f.write_str(&self.client_message())
+    }
+}
+
+impl Rejection {
+    /// The rejection with its policy, its numbers and its causes, in one line for a log. Do not send it to clients.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let policy = Policy::sliding_window("send").limit(1).window("1m").build()?;
+    /// let _ = limits.check(&policy, "ann").await?;
+    /// let rejection = limits.check(&policy, "ann").await?.require().unwrap_err();
+    /// assert_eq!(rejection.to_string(), "rate limit reached, retry after 60 seconds");
+    /// assert_eq!(
+    ///     rejection.diagnostic().to_string(),
+    ///     "rate limit reached: send (sliding window: 1 in any 1m), retry after 60s"
+    /// );
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn diagnostic(&self) -> impl fmt::Display + '_ {
+        Diagnostic(self)
+    }
+}
+
+struct Diagnostic<'a>(&'a Rejection);
+
+impl fmt::Display for Diagnostic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Rejection::{
+            Config, Forbidden, Limited, NeverFits, NotConfigured, Paused, TimedOut, Unavailable,
+        };
+        match self.0 {
+            Limited(decision) => {
                 f.write_str(if decision.is_blocked() {
                     "blocked after too many denials"
                 } else {
@@ -117,27 +157,27 @@ impl fmt::Display for Rejection {
                     None => Ok(()),
                 }
             }
-            Self::NeverFits { policy, cost, quota } => {
+            NeverFits { policy, cost, quota } => {
                 write!(
                     f,
                     "a cost of {cost} never fits policy `{}`, which admits at most {quota}",
                     policy.name()
                 )
             }
-            Self::TimedOut { limit, .. } => write!(f, "no permit within {limit:?}"),
-            Self::Paused { retry_after } => {
+            TimedOut { limit, decision } => {
+                write!(f, "no permit within {limit:?}")?;
+                match decision.as_deref().and_then(Decision::denied_by) {
+                    Some(limit) => write!(f, ": {}", limit.policy()),
+                    None => Ok(()),
+                }
+            }
+            Paused { retry_after } => {
                 write!(f, "the peer asked for a pause, retry after {retry_after:?}")
             }
-            Self::NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
-            Self::Forbidden { policy, .. } => write!(f, "policy `{policy}` denies the key"),
-            Self::Config(error) => write!(f, "the limit is misconfigured: {error}"),
-            Self::Unavailable(error) => f.write_str(match error.kind() {
-                StoreErrorKind::ShutDown => "the rate limiter was shut down",
-                StoreErrorKind::Full => "the rate limiter holds as many keys as it may",
-                StoreErrorKind::Overloaded => "the rate limiter has as many calls as it may",
-                StoreErrorKind::Refused => "the rate limiter's store refused to answer",
-                _ => "the rate limiter's store gave no answer",
-            }),
+            NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
+            Forbidden { policy, .. } => write!(f, "policy `{policy}` denies the key"),
+            Config(error) => write!(f, "the limit is misconfigured: {error}"),
+            Unavailable(error) => write!(f, "the rate limiter is unavailable: {}", error.with_causes()),
         }
     }
 }
@@ -145,7 +185,7 @@ impl fmt::Display for Rejection {
 impl Error for Rejection {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // `Display` says what is wrong with a configuration.
+            Self::Config(error) => Some(error),
             Self::Unavailable(error) => Some(error),
             _ => None,
         }

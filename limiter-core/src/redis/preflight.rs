@@ -90,7 +90,7 @@ fn all_of(policies: [&Policy; 2]) -> Result<Request<'_>, StoreError> {
 
 fn request<'a>(asks: impl IntoIterator<Item = Ask<'a>>) -> Result<Request<'a>, StoreError> {
     let request = Request::new(asks, Mode::Charge, true);
-    request.map_err(|rejection| invalid(&rejection.to_string()))
+    request.map_err(|rejection| invalid(&rejection.diagnostic().to_string()))
 }
 
 fn built(policy: Result<Policy, ConfigError>) -> Result<Policy, StoreError> {

@@ -58,7 +58,11 @@ pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject:
                 unreachable!("{answer:?}")
             };
             assert_eq!((rejection.http_status(), rejection.grpc_code()), (403, 7));
-            assert_eq!(rejection.to_string(), "policy `listed` denies the key");
+            assert_eq!(
+                rejection.diagnostic().to_string(),
+                "policy `listed` denies the key"
+            );
+            assert_eq!(rejection.to_string(), "the request is not permitted");
             assert_eq!(rejection.retry_after(), None);
         }
     }

@@ -170,7 +170,10 @@ async fn what_an_edit_of_the_book_says_is_the_rate() {
     assert!(p.try_acquire(9).await.unwrap() && !p.try_acquire(1).await.unwrap());
     let refused = p.update_rate(RateType::Overall, 5, "1h").await.unwrap_err();
     assert!(
-        refused.to_string().contains("expected a sliding window"),
+        refused
+            .diagnostic()
+            .to_string()
+            .contains("expected a sliding window"),
         "{refused}"
     );
     p.set_rate(RateType::Overall, 5, "1h").await.unwrap();
@@ -188,6 +191,7 @@ async fn what_stands_elsewhere_alone_is_changed_in_redis_and_not_deleted_there()
     let refused = p.delete().await.unwrap_err();
     assert!(
         refused
+            .diagnostic()
             .to_string()
             .contains("expected a policy that stands in Redis"),
         "{refused}"

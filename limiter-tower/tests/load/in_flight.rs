@@ -165,10 +165,13 @@ async fn a_key_that_a_list_denies_is_told_by_whom() {
 #[tokio::test]
 async fn answers_are_shared_with_other_layers() {
     let (limits, _clock) = limiter();
-    let answers = Answers::new()
-        .headers(Dialect::None)
-        .plain_text()
-        .respond_with(|rejection: &Rejection, response| response.map(|_| format!("own: {rejection}")));
+    let answers =
+        Answers::new()
+            .headers(Dialect::None)
+            .plain_text()
+            .respond_with(|rejection: &Rejection, response| {
+                response.map(|_| format!("own: {}", rejection.diagnostic()))
+            });
     let mut service = InFlightLayer::new(&limits, at_once(1))
         .key(key::shared())
         .answers(&answers)
@@ -273,7 +276,7 @@ async fn a_policy_for_the_other_layer_is_a_mistake_that_names_the_mend() {
     let mistake = |response: &Response<_>| {
         let rejection = response.extensions().get::<Rejection>().unwrap();
         assert!(matches!(rejection, Rejection::Config(_)));
-        (response.status().as_u16(), rejection.to_string())
+        (response.status().as_u16(), rejection.diagnostic().to_string())
     };
     let inner = Strict::default();
     let calls = inner.calls();
