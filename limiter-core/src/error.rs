@@ -26,6 +26,13 @@ pub enum ConfigError {
         /// What would have been accepted.
         expected: String,
     },
+    /// A policy cannot be built.
+    Policy {
+        /// The name of the policy.
+        policy: String,
+        /// Why not.
+        error: Box<ConfigError>,
+    },
     /// Several values cannot be used.
     Several {
         /// One error for each value; at least two.
@@ -54,6 +61,9 @@ pub enum ConfigError {
     },
 }
 
+/// What [`ConfigError::Invalid`] calls the name of a policy.
+pub(crate) const POLICY_NAME: &str = "policy name";
+
 impl ConfigError {
     pub(crate) fn invalid(what: &'static str, value: impl fmt::Display, expected: impl Into<String>) -> Self {
         Self::Invalid {
@@ -68,6 +78,28 @@ impl ConfigError {
         match errors.len() {
             0 | 1 => errors.pop(),
             _ => Some(Self::Several { errors }),
+        }
+    }
+
+    /// The error of building this policy. An error about the name itself contains it already.
+    pub(crate) fn of_policy(self, policy: &str) -> Self {
+        match self {
+            Self::Invalid {
+                what: POLICY_NAME, ..
+            } => self,
+            error => Self::Policy {
+                policy: policy.to_owned(),
+                error: Box::new(error),
+            },
+        }
+    }
+
+    /// The error without the name of the policy.
+    #[cfg(feature = "registry")]
+    pub(crate) fn without_policy(self) -> Self {
+        match self {
+            Self::Policy { error, .. } => *error,
+            error => error,
         }
     }
 
@@ -88,6 +120,7 @@ impl fmt::Display for ConfigError {
             Self::Invalid { what, value, expected } => {
                 write!(f, "{what} is `{}`, expected {expected}", Bounded(value))
             }
+            Self::Policy { policy, error } => write!(f, "policy `{}`: {error}", Bounded(policy)),
             Self::Several { errors } => {
                 // The text may be logged.
                 const SHOWN: usize = 20;

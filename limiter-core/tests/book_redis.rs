@@ -742,3 +742,18 @@ async fn a_name_that_turns_into_another_kind_of_limit_is_not_published() {
     );
     assert_eq!(replica.shelf.read().await.unwrap().unwrap().0, revision);
 }
+
+#[tokio::test]
+async fn value_of_another_type_at_the_key_of_the_registry_is_reported_as_such() {
+    let (server, namespace) = (RedisServer::shared(), namespace());
+    server.command(&["LPUSH", &format!("{namespace}|book"), "a list of another program"]);
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let Err(BookError::Store(error)) = replica.source.heard().await else {
+        unreachable!("{:?}", replica.source.last_error())
+    };
+    assert_eq!(error.kind(), StoreErrorKind::WrongType);
+    assert!(
+        error.to_string().contains("contains a value of another type"),
+        "{error}"
+    );
+}

@@ -51,6 +51,23 @@ async fn a_server_signed_for_by_the_given_authority_is_trusted() {
     answers_again(&limits, Duration::from_millis(500)).await;
 }
 
+#[tokio::test]
+async fn plain_url_of_a_tls_port_suggests_the_scheme_for_tls() {
+    let (server, authority) = (RedisServer::start(), Authority::new());
+    let identity = authority.server(&["localhost"]);
+    let Some(url) = serve(&server, &authority, &identity, false) else {
+        return;
+    };
+    let limits = limiter(&url.replace("rediss://", "redis://"), |builder| builder).unwrap();
+    let reason = refusal(&limits).await;
+    assert!(
+        reason.contains("if this port expects TLS, write rediss:// in place of redis://"),
+        "{reason}"
+    );
+    let at_start = limits.ready().await.unwrap_err();
+    assert!(at_start.to_string().contains("write rediss://"), "{at_start:?}");
+}
+
 /// However its scheme is written, a URL that asks for TLS gets it: without, a password would be told to everybody.
 #[tokio::test]
 async fn a_scheme_in_capitals_or_after_a_blank_is_a_scheme() {

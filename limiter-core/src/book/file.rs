@@ -32,7 +32,7 @@ const SETTLED_AFTER: Duration = Duration::from_millis(100);
 /// The file is followed until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book are, or the
 /// runtime ends. What it said last stays in the book.
 #[derive(Debug)]
-#[must_use = "the file is followed until this is dropped"]
+#[must_use = "dropping it stops the subscription: keep it, or call `detach`"]
 pub struct FileSource {
     shared: Arc<Shared>,
     task: Task,
@@ -69,6 +69,7 @@ impl FileSource {
     /// # Panics
     ///
     /// Outside of a Tokio runtime with time.
+    #[must_use = "dropping it stops the subscription, and `let _ =` drops it at once: bind it to a name, or call `detach`"]
     pub fn follow(book: &PolicyBook, path: impl Into<PathBuf>) -> Result<Self, BookError> {
         let path = path.into();
         let text = read(&path);

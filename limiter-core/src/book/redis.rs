@@ -90,6 +90,7 @@ impl RedisBook {
     /// # Panics
     ///
     /// Outside of a Tokio runtime with time and I/O.
+    #[must_use = "dropping it stops the subscription, and `let _ =` drops it at once: bind it to a name, or call `detach`"]
     pub fn follow(&self) -> RedisSource {
         self.0.book.await_redis();
         let shared = Arc::new(Following::of(&self.0.shelf));

@@ -8,6 +8,7 @@ mod lineage;
 mod mistake;
 mod moment;
 mod read;
+mod syntax;
 mod write;
 
 use toml::de::DeTable;
@@ -143,10 +144,7 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
                 0..=MAX_RECOVERED_BYTES => DeTable::parse_recoverable(text).1,
                 _ => vec![first],
             };
-            for error in &all {
-                let at = error.span().map_or(0, |span| span.start);
-                report.tell(at, error.message().to_owned());
-            }
+            syntax::report(&mut report, text, &all);
             return Err(report.into());
         }
     };

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, POLICY_NAME};
 use crate::identity::Prefix;
 use crate::key::escape_part;
 pub use crate::policy::builder::levels::LevelShape;
@@ -99,11 +99,20 @@ impl<S> PolicyBuilder<S> {
             .ok()
     }
 
+    /// Builds the policy. An error names it.
     pub(super) fn finish(
         self,
         algorithm: impl FnOnce(S) -> Result<Algorithm, ConfigError>,
     ) -> Result<Policy, ConfigError> {
-        check_text("policy name", &self.name)?;
+        let name = self.name.clone();
+        self.try_finish(algorithm).map_err(|error| error.of_policy(&name))
+    }
+
+    fn try_finish(
+        self,
+        algorithm: impl FnOnce(S) -> Result<Algorithm, ConfigError>,
+    ) -> Result<Policy, ConfigError> {
+        check_text(POLICY_NAME, &self.name)?;
         if let Some(group) = &self.group {
             check_text("group", group)?;
         }

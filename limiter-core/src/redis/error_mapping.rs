@@ -11,6 +11,10 @@ impl From<RedisError> for StoreError {
                 StoreErrorKind::Refused,
                 "the key is on another node: this is a Redis Cluster, expected Limiter::redis_cluster",
             ),
+            _ if error.code() == Some("WRONGTYPE") => (
+                StoreErrorKind::WrongType,
+                "the key contains a value of another type, which another program wrote: delete the key, or use another namespace",
+            ),
             _ if lacks_permission(&error) => (
                 StoreErrorKind::Refused,
                 "the Redis user lacks a permission that a limiter needs, see Limiter::redis",

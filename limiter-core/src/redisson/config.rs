@@ -154,7 +154,13 @@ impl Rate {
                 .window(self.interval)
                 .build()
         };
-        policy.map_err(renamed)
+        policy.map_err(|error| match error {
+            ConfigError::Policy { policy, error } => ConfigError::Policy {
+                policy,
+                error: Box::new(renamed(*error)),
+            },
+            error => renamed(error),
+        })
     }
 }
 

@@ -190,11 +190,11 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     same("lease = '1ms'", "10 ms to an hour");
     same(
         "on_store_failure = 'panic'",
-        "\"local\", \"fail_open\", \"fail_closed\" or \"error\"",
+        "one of \"local\", \"fail_open\", \"fail_closed\", \"error\"",
     );
     same(
         "on_store_failure = ['local']",
-        "\"local\", \"fail_open\", \"fail_closed\" or \"error\"",
+        "one of \"local\", \"fail_open\", \"fail_closed\", \"error\"",
     );
     same("apps = 'checkout'", APPS);
     same("apps = []", "at least one, or no list for all");
@@ -251,6 +251,30 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
             "1:8: policy.\"\": policy name, expected 1 to 256 bytes",
         ),
         ("[policy.p]\n[policy.p]", "2:9: duplicate key"),
+        (
+            "[policy.p]\nalgorithm = token_bucket # unquoted",
+            "2:13: token_bucket is not a value, expected text in quotes: \"token_bucket\"",
+        ),
+        (
+            "policy.p = { rate = 10/s, capacity = 2 }",
+            "1:21: 10/s is not a value, expected text in quotes: \"10/s\"",
+        ),
+        (
+            "policy.p.deny_keys = [ 10.0.0.0/8 ]",
+            "1:24: 10.0.0.0/8 is not a value, expected text in quotes: \"10.0.0.0/8\"",
+        ),
+        (
+            "policy.p.align = +02:00",
+            "1:18: +02:00 is not a value, expected text in quotes: \"+02:00\"",
+        ),
+        (
+            "policy.p.paced = True",
+            "1:18: True is not a value, expected true in lower case",
+        ),
+        (
+            "policy.p.rate =",
+            "1:16: a value is missing, expected text in quotes, a number, true or false, a list or a table",
+        ),
         (
             "[policy.p]\nalgorithm = 'funnel",
             "2:20: invalid literal string, expected `'`",
@@ -311,6 +335,25 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
         &format!("{right}[[override]]\n{right}"),
         "7:1: override[1] is for a policy and key that stand further up already",
     );
+}
+
+#[test]
+fn every_invalid_entry_of_a_key_list_is_reported_where_it_is() {
+    let text = "[policy.p]
+algorithm = 'funnel'
+capacity = 1
+rate = 1
+deny_keys = ['ann', '', '10.0.0.7/8', 'a*b',
+    7, '10.0.0.0/8']
+";
+    let expected = [
+        "text:5:21: policy.p.deny_keys[1] is '', expected a key",
+        "text:5:25: policy.p.deny_keys[2] is '10.0.0.7/8', expected no bits beyond the prefix: `10.0.0.0/8` for the network, \
+         or `10.0.0.7` for the address",
+        "text:5:39: policy.p.deny_keys[3] is 'a*b', expected `*` only as the last character",
+        "text:6:5: policy.p.deny_keys[4] is 7, expected a key, in quotes",
+    ];
+    assert_eq!(told(text), expected);
 }
 
 #[test]

@@ -39,6 +39,13 @@ async fn a_value_of_another_type_fails_its_own_decision_only() {
                 kind_of(limits.acquire(&policy, KEY).await.map(Allowed::into_decision)),
                 StoreErrorKind::WrongType
             );
+            let rejection = limits.check(&policy, KEY).await.unwrap_err();
+            let diagnostic = rejection.diagnostic().to_string();
+            assert!(
+                diagnostic.contains("contains a value of another type"),
+                "{diagnostic}"
+            );
+            assert_eq!(rejection.to_string(), "the rate limiter is unavailable");
             for asks in [[&other, &policy], [&policy, &other]] {
                 let asks = asks.map(|policy| Ask::new(policy, KEY));
                 assert_eq!(kind_of(limits.check_all(asks).await), StoreErrorKind::WrongType);

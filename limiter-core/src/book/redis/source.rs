@@ -12,7 +12,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// A [`RedisBook`](crate::RedisBook) that is followed. It is until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book
 /// are, or the runtime ends. What it said last stays in the book.
 #[derive(Debug)]
-#[must_use = "the book is followed until this is dropped"]
+#[must_use = "dropping it stops the subscription: keep it, or call `detach`"]
 pub struct RedisSource {
     pub(super) shared: Arc<Following>,
     pub(super) task: Task,

@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 use crate::book::text::fields::Table;
 use crate::book::text::mistake::Report;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, POLICY_NAME};
 use crate::policy::{
     Algorithm, Enforcement, KeyList, LevelShape, OnDenial, OnStoreFailure, Penalty, Policy, PolicyBuilder,
     Rate, UtcOffset, Window,
@@ -136,7 +136,8 @@ impl Settings {
                 _ => None,
             };
             if answer.is_none() {
-                field.refuse(report, "\"local\", \"fail_open\", \"fail_closed\" or \"error\"");
+                let names = ON_STORE_FAILURE.map(|(name, _)| format!("\"{name}\""));
+                field.refuse(report, &format!("one of {}", names.join(", ")));
             }
             answer.map(|(_, answer)| *answer)
         });
@@ -266,7 +267,8 @@ impl Draft {
         for _ in 0..THINGS_THAT_CAN_BE_WRONG {
             let error = match self.try_build(name) {
                 Ok(policy) => return Some(policy),
-                Err(error) => error,
+                // The text names it by its table.
+                Err(error) => error.without_policy(),
             };
             let what = match &error {
                 ConfigError::Invalid { what, .. } => *what,
@@ -279,7 +281,7 @@ impl Draft {
                 "lease" => self.settings.lease = None,
                 "penalty" => self.settings.penalty = None,
                 "group" => self.settings.group = None,
-                "policy name" => name = "p",
+                POLICY_NAME => name = "p",
                 // Nothing else stays that could be wrong.
                 _ => {
                     self = Self {

@@ -113,10 +113,20 @@ impl<'t> Field<'t> {
             self.refuse(report, "a list of keys, such as [\"10.0.0.0/8\", \"user:*\"]");
             return None;
         };
-        let texts = values.iter().map(|value| match value.get_ref() {
-            DeValue::String(text) => text,
-            _ => "",
-        });
+        let before = report.len();
+        let mut texts = Vec::with_capacity(values.len());
+        for (index, value) in values.iter().enumerate() {
+            let entry = Field::new(format!("{}[{index}]", self.path), value);
+            let text = entry.text(report, "a key").unwrap_or("*");
+            // Each entry is parsed alone first, so that every error is reported where its entry is.
+            if let Err(error) = KeyList::parse([text]) {
+                entry.refuse_as(report, &error);
+            }
+            texts.push(text);
+        }
+        if report.len() > before {
+            return None;
+        }
         let keys = KeyList::parse(texts);
         keys.map_err(|error| self.refuse_as(report, &error)).ok()
     }

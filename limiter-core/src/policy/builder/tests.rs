@@ -3,8 +3,14 @@ use crate::policy::builder::*;
 #[test]
 fn a_mistake_names_the_value_and_what_was_expected() {
     let refused = [
-        (Policy::token_bucket("p").rate(1).build(), "capacity is missing"),
-        (Policy::token_bucket("p").capacity(1).build(), "rate is missing"),
+        (
+            Policy::token_bucket("p").rate(1).build(),
+            "policy `p`: capacity is missing",
+        ),
+        (
+            Policy::token_bucket("p").capacity(1).build(),
+            "policy `p`: rate is missing",
+        ),
         (
             Policy::token_bucket("p").capacity(-1).rate(1).build(),
             "amount is `-1`",

@@ -164,6 +164,27 @@ fn every_length_of_a_network_holds_its_own_addresses() {
 }
 
 #[test]
+fn every_invalid_entry_is_reported() {
+    let error = KeyList::parse(["ann", "", "10.0.0.7/8", "a*b", "::/129"]).unwrap_err();
+    let ConfigError::Several { errors } = &error else {
+        unreachable!("{error:?}")
+    };
+    assert_eq!(errors.len(), 4);
+    let text = error.to_string();
+    for entry in ["``", "`10.0.0.7/8`", "`a*b`", "`::/129`"] {
+        assert!(
+            text.contains(&format!("entry of a key list is {entry}, expected ")),
+            "{text}"
+        );
+    }
+    let many = KeyList::parse(vec!["a*b"; 1_000]).unwrap_err().to_string();
+    assert!(
+        many.ends_with("; and 980 more errors") && many.len() < 3_000,
+        "{many}"
+    );
+}
+
+#[test]
 fn a_mistake_names_its_entry() {
     for entry in [
         "",

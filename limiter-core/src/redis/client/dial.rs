@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use bb8_redis::redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError};
+use bb8_redis::redis::{AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -83,13 +83,26 @@ async fn attempt(
     };
     let stream = by(deadline, "the host did not answer", reach(addresses)).await?;
     match &endpoint.tls {
-        None => log_in(stream, endpoint, deadline).await,
+        None => log_in(stream, endpoint, deadline).await.map_err(with_hint_of_tls),
         Some(tls) => {
             let late = "the server did not answer to TLS, which it may not speak";
             let stream = by(deadline, late, tls.clone().over(stream, host)).await?;
             log_in(stream, endpoint, deadline).await
         }
     }
+}
+
+/// A server that expects TLS hangs up on a login in plain text, and says nothing that a client of Redis could read.
+fn with_hint_of_tls(error: RedisError) -> RedisError {
+    let hung_up = error.is_connection_dropped() || error.kind() == ErrorKind::Parse;
+    if !hung_up {
+        return error;
+    }
+    let detail = format!(
+        "the server hung up during the login in plain text; if this port expects TLS, write rediss:// in place of \
+         redis:// ({error})"
+    );
+    io::Error::new(io::ErrorKind::ConnectionAborted, detail).into()
 }
 
 /// One step of a dial, or what to say if it is not done by the deadline.

@@ -258,7 +258,7 @@ pub(crate) fn unreadable_as(found: u8) -> Result<StoreError, StoreError> {
     let (kind, detail) = match found {
         WRONG_TYPE => (
             StoreErrorKind::WrongType,
-            "the key contains a value of another type",
+            "the key contains a value of another type, which another program wrote: delete the key, or use another namespace",
         ),
         UNKNOWN_LAYOUT => (
             StoreErrorKind::UnknownLayout,
