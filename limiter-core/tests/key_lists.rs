@@ -5,12 +5,11 @@
     reason = "a test ends that way"
 )]
 
-#[path = "support/log.rs"]
-mod log;
+mod support;
 
 use limiter_core::{BookEntry, Enforcement, Limiter, ManualClock, Override, Policy, PolicyBook};
 
-use log::Warnings;
+use support::log::Warnings;
 
 fn policy(capacity: u32, denied: &[&str]) -> Policy {
     let policy = Policy::token_bucket("api").capacity(capacity).rate("1/s");
