@@ -62,18 +62,6 @@ fn metrics_of_the_code() -> BTreeSet<String> {
     metrics_in(&read(Path::new("limiter-core/src/observe/names.rs")))
 }
 
-#[test]
-fn the_permissions_are_those_of_the_readme() {
-    let readme = include_str!("../../README.md");
-    let lines = |text: &'static str| -> Vec<&str> {
-        text.lines()
-            .filter(|line| line.starts_with("ACL SETUSER"))
-            .collect()
-    };
-    assert_eq!(lines(PAGE), lines(readme));
-    assert!(!lines(PAGE).is_empty());
-}
-
 #[tokio::test]
 async fn keys_take_the_bytes_that_are_told() {
     let server = RedisServer::start();
@@ -299,7 +287,6 @@ fn events_are_those_that_the_code_tells() {
 
 #[test]
 fn links_and_faults_lead_somewhere() {
-    let docs = source::root().join("docs");
     for (page, text) in source::files("docs")
         .into_iter()
         .filter(|(path, _)| path.extension().is_some_and(|end| end == "md"))
@@ -307,7 +294,7 @@ fn links_and_faults_lead_somewhere() {
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for target in targets.filter(|target| !target.starts_with("http") && !target.starts_with('#')) {
             let path = target.split('#').next().unwrap();
-            assert!(docs.join(path).exists(), "{}: {target}", page.display());
+            assert!(page.with_file_name(path).exists(), "{}: {target}", page.display());
         }
     }
     let faults: String = source::files("limiter-faults/src")

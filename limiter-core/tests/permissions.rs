@@ -67,22 +67,22 @@ async fn does_everything(limits: &Limiter) -> Result<(), Rejection> {
 }
 
 #[test]
-fn the_readme_names_the_permissions_that_are_tested() {
-    let readme = include_str!("../../README.md");
+fn operations_page_lists_the_tested_permissions() {
+    let page = include_str!("../../docs/operations.md");
     for (place, more) in [
         ("every server", &[] as &[&str]),
         ("every node of a cluster", acl::CLUSTER),
         ("every server that sentinels watch over", acl::SENTINEL),
     ] {
-        let (_, told) = readme.split_once(&format!("\n# {place}")).unwrap();
+        let (_, told) = page.split_once(&format!("\n# {place}")).unwrap();
         let line = told.lines().nth(1).unwrap();
         let told: Vec<&str> = line.split(' ').filter(|word| word.starts_with('+')).collect();
         assert_eq!(told, [acl::SCRIPT, more].concat(), "{place}");
     }
-    assert!(readme.contains(&acl::AT_SENTINELS.join(" ")));
+    assert!(page.contains(&acl::AT_SENTINELS.join(" ")));
     for more in [acl::CONCURRENCY, acl::BOOK] {
         assert!(
-            readme.contains(&format!("\nACL SETUSER limiter {}", more.join(" "))),
+            page.contains(&format!("\nACL SETUSER limiter {}", more.join(" "))),
             "{more:?}"
         );
     }

@@ -192,25 +192,63 @@ pub use settle::Spent;
 pub use shed::{Classify, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer};
 pub use terms::{Costed, Fixed, Hook, IntoCost, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
 
-/// The README's code compiles and runs with the doctests.
+// The code in these documents compiles and runs with the doctests.
+
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-/// And so does that of the page for people who come from Java.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/from-java.md")]
-struct FromJava;
+struct FromJavaPage;
 
-/// So does what is told to operators.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/operations.md")]
-struct Operations;
+struct OperationsPage;
 
-/// And what is told to those who come from other crates.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/migrating.md")]
-struct Migrating;
+struct MigratingPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/concepts.md")]
+struct ConceptsPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/algorithms.md")]
+struct AlgorithmsPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/keys.md")]
+struct KeysPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/waiting.md")]
+struct WaitingPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/leases.md")]
+struct LeasesPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/concurrency.md")]
+struct ConcurrencyPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/registry.md")]
+struct RegistryPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/http.md")]
+struct HttpPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/grpc.md")]
+struct GrpcPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/testing.md")]
+struct TestingPage;
 
 #[cfg(doctest)]
 mod mistakes;

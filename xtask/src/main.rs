@@ -8,6 +8,7 @@
 mod bench;
 mod clients;
 mod compiler;
+mod docs;
 mod faults;
 mod fuzz;
 mod instructions;
@@ -44,6 +45,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("supply-chain", rest)) => supply_chain::run(rest),
         Some(("clients", rest)) => clients::run(rest),
         Some(("tidy", rest)) => tidy::run(rest),
+        Some(("docs", rest)) => docs::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -69,6 +71,7 @@ fn help() -> String {
          clients                            curl, wrk or oha, and grpcio ask the examples\n\
          tidy [--update] [--list <check>[/<path>]]\n\
          \x20                                   layers, names, words and widths; --update lowers the baseline\n\
+         docs                               check the links of all documents, and build docs with mdBook\n\
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

@@ -301,7 +301,7 @@ async fn heartbeat_layout_is_frozen() {
         let mut scenario = Scenario::new(|builder| builder);
         let limits = scenario.limits.clone();
         let _ = limits.check(&policy, "ann").await.unwrap();
-        let is_heartbeat = |key: &[u8]| !key.ends_with(b"ann");
+        let is_heartbeat = |key: &[u8]| !key.ends_with(b"{ann}");
         while !scenario
             .tap
             .script_calls()

@@ -114,9 +114,7 @@ fn a_key_with_a_quota_of_its_own_takes_the_bytes_that_are_told() {
         book.set_override(own).unwrap();
     }
     let each = (book.to_toml().len() - before) / KEYS;
-    let (_, told) = super::PAGE
-        .split_once("A key with a quota of its own takes some ")
-        .unwrap();
+    let (_, told) = super::PAGE.split_once("Each override takes about ").unwrap();
     let (told, _) = told.split_once(" bytes").unwrap();
     assert!(is_about(told, each.try_into().unwrap()), "{told}, but {each}");
 }
