@@ -45,12 +45,16 @@ pub(super) fn check(tree: &Tree, table: &Table) -> Result<Vec<Finding>, String> 
     for path in tree.crates() {
         let modules = Crate::new(tree, path);
         if let Some(layers) = table.0.get(path) {
-            for module in modules.children(&[]) {
-                if !layers.contains_key(module) {
-                    return Err(format!(
-                        "module `{module}` of {path} is not in xtask/tidy/layers.txt: add it to a layer"
-                    ));
-                }
+            let children = modules.children(&[]);
+            let missing: Vec<_> = children
+                .into_iter()
+                .filter(|module| !layers.contains_key(*module))
+                .collect();
+            if !missing.is_empty() {
+                return Err(format!(
+                    "modules of {path} that are not in xtask/tidy/layers.txt: `{}`; add each to a layer",
+                    missing.join("`, `")
+                ));
             }
             findings.extend(upward(&modules, layers));
         }
