@@ -18,30 +18,30 @@ pub use std::time::Duration;
 pub use inventory;
 
 pub use crate::__private::convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
-pub use crate::__private::count::{Charged, counts, enter_counted};
-pub use crate::__private::entry::Entry;
+pub use crate::__private::count::{ChargeGuard, counts, enter_counted};
+pub use crate::__private::entry::AnnotationEntry;
 use crate::__private::entry::EntryPolicy;
 pub use crate::__private::fallback::{Fallback, ResolveValue};
-pub use crate::__private::hold::{Permits, concurrency, hold};
+pub use crate::__private::hold::{HeldPermits, concurrency, hold};
 pub use crate::__private::layer::{
     conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy,
 };
 pub use crate::__private::peer::{bounded, give_back, now, rest_until, unlimited};
 pub use crate::__private::policies::{
-    Built, Options, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
+    BuiltPolicy, PolicyOptions, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, unspelled_window,
 };
-pub use crate::__private::report::{Reporter, Seldom, SeldomEach, forwarded_unread, shed};
+pub use crate::__private::report::{KeyedLogThrottle, ReportThrottle, Reporter, forwarded_unread, shed};
 pub use crate::__private::settle::Settlement;
 use crate::annotations::context;
-use crate::annotations::context::Current;
-pub use crate::annotations::{Piece, Registered as Site, SitePolicy, Written};
+use crate::annotations::context::CurrentLimiter;
+pub use crate::annotations::{AnnotationPolicy, KeyTemplate, RegisteredAnnotation, TemplatePiece};
 use crate::decision::{Allowed, Decision};
 pub use crate::decision::{FromRejection, Rejection};
 use crate::error::ConfigError;
 pub use crate::key::Key;
-use crate::limiter::{Acquire, Check, Enter, Limiter, Permit};
-pub use crate::limiter::{LayerToken, Settled, WaitingRoom};
+use crate::limiter::{Acquire, AcquireConcurrency, Check, ConcurrencyPermit, Limiter};
+pub use crate::limiter::{LayerToken, Settled, WaitLimit};
 use crate::policy::OnDenial;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::responses::details::{
@@ -49,25 +49,25 @@ pub use crate::responses::details::{
 };
 pub use crate::responses::problem::problem_of_status;
 pub use crate::responses::whole_seconds;
-pub use crate::support::one_or_many::Few;
+pub use crate::support::one_or_many::OneOrMany;
 pub use crate::units::Amount;
 
 /// The one decision of an annotated function, everything in it computed from the arguments of one call.
 #[derive(Debug)]
-pub struct Guard<const N: usize> {
+pub struct AnnotationGuard<const N: usize> {
     reporter: &'static Reporter,
     limiter: Option<Limiter>,
-    entries: [Entry; N],
+    entries: [AnnotationEntry; N],
     wait: Option<Result<Duration, ConfigError>>,
 }
 
-impl<const N: usize> Guard<N> {
+impl<const N: usize> AnnotationGuard<N> {
     /// The limits of all attributes, in the order in which they stand.
     #[must_use]
     pub fn new(
         reporter: &'static Reporter,
         limiter: Option<Limiter>,
-        entries: [Entry; N],
+        entries: [AnnotationEntry; N],
         wait: Option<Result<Duration, ConfigError>>,
     ) -> Self {
         Self {
@@ -89,13 +89,13 @@ pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
 
 /// A permit of what is in flight, if the answer can be had without waiting, as [`at_once`].
 #[must_use = "a permit is given back when it is dropped"]
-pub fn enter_at_once(enter: &Enter<'_>) -> Poll<Result<Permit, Rejection>> {
+pub fn enter_at_once(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
     enter.answered_at_once().map_or(Poll::Pending, Poll::Ready)
 }
 
 /// What a call that names its policy is to be decided by.
 #[derive(Debug)]
-pub enum Resolved {
+pub enum ResolvedPolicies {
     /// This policy.
     Policy(Policy),
     /// Nothing: it is allowed without limits.
@@ -107,7 +107,7 @@ pub enum Resolved {
 /// # Errors
 ///
 /// [`Rejection::NotConfigured`] where the limiter was told to deny such calls.
-pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
     limiter.resolve_call(name, key)
 }
 
@@ -142,7 +142,7 @@ pub struct LayerWait<'a> {
     /// For how long a call waits whose policies reject it. `None`: only as its policies say.
     pub up_to: Option<Duration>,
     /// Bounds how many calls wait.
-    pub room: &'a WaitingRoom,
+    pub room: &'a WaitLimit,
     /// Calls of the layer refund permits, so a call waits though its permit is due after its time. Else it is rejected at once.
     pub expects_refunds: bool,
 }
@@ -210,7 +210,7 @@ pub struct Refused {
 /// # Errors
 ///
 /// [`Refused`] when the call must not go on.
-pub async fn enter<const N: usize>(guard: Option<Guard<N>>) -> Result<(), Refused> {
+pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<(), Refused> {
     let Some(mut guard) = guard else {
         return Ok(());
     };
@@ -227,11 +227,11 @@ pub async fn enter<const N: usize>(guard: Option<Guard<N>>) -> Result<(), Refuse
     }
 }
 
-impl<const N: usize> Guard<N> {
+impl<const N: usize> AnnotationGuard<N> {
     /// The limiter that is named, else the task's, else the one that is installed.
-    fn limiter(&mut self) -> Result<Current, Refused> {
+    fn limiter(&mut self) -> Result<CurrentLimiter, Refused> {
         match self.limiter.take() {
-            Some(limiter) => Ok(Current::OfTask(limiter)),
+            Some(limiter) => Ok(CurrentLimiter::OfTask(limiter)),
             None => context::current().map_err(|error| by_first(error.into())),
         }
     }
@@ -244,7 +244,7 @@ fn by_first(rejection: Rejection) -> Refused {
 /// Looks up what is named, and makes the one decision.
 async fn decide(
     limiter: &Limiter,
-    entries: &mut [Entry],
+    entries: &mut [AnnotationEntry],
     wait: Option<Result<Duration, ConfigError>>,
 ) -> Result<Option<Allowed>, Refused> {
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
@@ -253,7 +253,7 @@ async fn decide(
 }
 
 /// Puts policies in the place of names.
-fn resolve(limiter: &Limiter, entries: &mut [Entry]) -> Result<(), Refused> {
+fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry]) -> Result<(), Refused> {
     for (index, entry) in entries.iter_mut().enumerate() {
         let resolved = entry.resolve(limiter);
         resolved.map_err(|rejection| Refused { index, rejection })?;
@@ -264,15 +264,16 @@ fn resolve(limiter: &Limiter, entries: &mut [Entry]) -> Result<(), Refused> {
 /// Makes the one decision about all entries that are to be asked; `None` where none is.
 async fn decide_resolved(
     limiter: &Limiter,
-    entries: &[Entry],
+    entries: &[AnnotationEntry],
     wait: Option<Duration>,
 ) -> Result<Option<Allowed>, Refused> {
     let asked = || (entries.iter().enumerate()).filter(|(_, entry)| entry.is_asked());
-    let ask =
-        |(index, entry): (usize, _)| Entry::ask(entry).map_err(|rejection| Refused { index, rejection });
+    let ask = |(index, entry): (usize, _)| {
+        AnnotationEntry::ask(entry).map_err(|rejection| Refused { index, rejection })
+    };
     let asks = match entries {
-        [entry] if entry.is_asked() => Few::One(ask((0, entry))?),
-        _ => Few::Several(asked().map(ask).collect::<Result<_, _>>()?),
+        [entry] if entry.is_asked() => OneOrMany::One(ask((0, entry))?),
+        _ => OneOrMany::Several(asked().map(ask).collect::<Result<_, _>>()?),
     };
     if asks.is_empty() {
         return Ok(None);
@@ -300,7 +301,10 @@ async fn decide_resolved(
 }
 
 /// The number of the first limit to which a rejection is due, of those that were asked; the first where it is due to none.
-fn guilty<'a>(rejection: &Rejection, mut asked: impl Iterator<Item = (usize, &'a Entry)> + Clone) -> usize {
+fn guilty<'a>(
+    rejection: &Rejection,
+    mut asked: impl Iterator<Item = (usize, &'a AnnotationEntry)> + Clone,
+) -> usize {
     let first = asked.clone().next();
     let found = match rejection {
         Rejection::NeverFits { policy, cost, .. } => asked.find(|(_, entry)| {

@@ -24,24 +24,24 @@ mod token_bucket;
 
 use smallvec::SmallVec;
 
-pub(crate) use crate::algorithm::counter_window::Counters;
-pub(crate) use crate::algorithm::fast_level::Left;
-use crate::algorithm::fast_level::Steady;
-pub(crate) use crate::algorithm::fixed_window::Count;
-use crate::algorithm::leased_level::Lent;
+pub(crate) use crate::algorithm::counter_window::WindowCounters;
+use crate::algorithm::fast_level::FastLevel;
+pub(crate) use crate::algorithm::fast_level::FastOutcome;
+pub(crate) use crate::algorithm::fixed_window::PeriodCount;
+use crate::algorithm::leased_level::LeasedLevel;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::leased_level::StoredLoans;
 #[cfg(all(feature = "redis", test))]
 pub(crate) use crate::algorithm::leased_level::lent_at;
 #[cfg(any(feature = "redis", test))]
-pub(crate) use crate::algorithm::leased_level::{Borrowing, Loan, Report};
+pub(crate) use crate::algorithm::leased_level::{LeaseGrant, LeaseRequest, UsageReport};
 use crate::algorithm::level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::level::StoredLevel;
-pub(crate) use crate::algorithm::scale::{Scaling, scale, scale_change};
+pub(crate) use crate::algorithm::scale::{ScaleChange, scale, scale_change};
 use crate::algorithm::sliding_window::Ring;
 #[cfg(feature = "redis")]
-pub(crate) use crate::algorithm::stored::Kept;
+pub(crate) use crate::algorithm::stored::StoredState;
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 
 /// A permit of a level.
@@ -49,23 +49,23 @@ const THOUSANDTHS: u64 = 1_000;
 
 /// What is stored for one key under one policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum StepState {
     /// Nothing is stored: nothing was used.
     #[default]
     Absent,
     /// A bucket or a funnel that one policy alone has charged.
-    Steady(Steady),
+    Steady(FastLevel),
     TokenBucket(Level),
     Funnel(Level),
     /// Boxed, so that an entry of a table with buckets alone does not take a ring's room.
     SlidingWindow(Box<Ring>),
     /// A bucket or a funnel, some of which is lent.
-    Lent(Box<Lent>),
-    CounterWindow(Counters),
-    FixedWindow(Count),
+    Lent(Box<LeasedLevel>),
+    CounterWindow(WindowCounters),
+    FixedWindow(PeriodCount),
 }
 
-impl State {
+impl StepState {
     /// Whether this state equals absence at `now`, so that a store may let go of it.
     pub(crate) fn is_spent(&self, now: u64) -> bool {
         match self {
@@ -103,7 +103,7 @@ impl State {
     }
 }
 
-impl State {
+impl StepState {
     /// Puts the level in place of what stands for it.
     fn settle(&mut self, algorithm: &Algorithm) {
         if let Self::Steady(steady) = self {
@@ -133,7 +133,7 @@ pub(crate) enum Mode {
 /// One limit's part in a decision, in the algorithm's own units (thousandths, or whole permits for a window) and in
 /// microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct StepOutcome {
     /// Whether this limit has room for the cost.
     pub(crate) fits: bool,
     /// What could be admitted right after this step.
@@ -155,12 +155,12 @@ pub(crate) struct Outcome {
 
 /// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask for none of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Standing {
-    Left(Left),
-    Told(Outcome),
+pub(crate) enum StepResult {
+    Left(FastOutcome),
+    Told(StepOutcome),
 }
 
-impl Standing {
+impl StepResult {
     /// Whether this limit has room for the cost.
     #[inline]
     pub(crate) fn fits(&self) -> bool {
@@ -180,7 +180,7 @@ impl Standing {
     }
 
     /// The numbers, under the algorithm that was asked.
-    pub(crate) fn outcome(&self, algorithm: &Algorithm) -> Outcome {
+    pub(crate) fn outcome(&self, algorithm: &Algorithm) -> StepOutcome {
         match *self {
             Self::Left(left) => left.outcome(algorithm),
             Self::Told(outcome) => outcome,
@@ -194,7 +194,13 @@ pub(crate) fn next_permit(remaining: u64) -> u64 {
 }
 
 /// Takes one limit's step, and says how it stands. A cost of zero is a peek, always allowed.
-pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+pub(crate) fn step(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
     match step_steadily(algorithm, state, cost, now, mode) {
         Some(left) => left.outcome(algorithm),
         None => begin_or_go_on(algorithm, state, cost, now, mode),
@@ -206,26 +212,32 @@ pub(crate) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64
 #[inline]
 pub(crate) fn step_steadily(
     algorithm: &Algorithm,
-    state: &mut State,
+    state: &mut StepState,
     cost: u64,
     now: u64,
     mode: Mode,
-) -> Option<Left> {
+) -> Option<FastOutcome> {
     match state {
-        State::Steady(steady) => steady.step(algorithm, cost, now, mode == Mode::Charge && cost > 0),
+        StepState::Steady(steady) => steady.step(algorithm, cost, now, mode == Mode::Charge && cost > 0),
         _ => None,
     }
 }
 
 /// What is rarer: nothing was used before, or more than one policy has to be respected.
-fn begin_or_go_on(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+fn begin_or_go_on(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
     if state.is_spent(now)
-        && let Some(mut steady) = Steady::unused(algorithm, now)
+        && let Some(mut steady) = FastLevel::unused(algorithm, now)
         && let Some(left) = steady.step(algorithm, cost, now, mode == Mode::Charge)
     {
         if mode == Mode::Charge && left.fits() {
-            *state = State::Steady(steady);
+            *state = StepState::Steady(steady);
         }
         return left.outcome(algorithm);
     }
@@ -233,7 +245,13 @@ fn begin_or_go_on(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64,
     step_on_level(algorithm, state, cost, now, mode)
 }
 
-fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+fn step_on_level(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
     let Algorithm::Funnel(Funnel { paced: true, .. }) = algorithm else {
         return step_at_once(algorithm, state, cost, now, mode);
     };
@@ -246,13 +264,19 @@ fn step_on_level(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, 
     outcome
 }
 
-fn step_at_once(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
-    if let State::Lent(_) = state {
+fn step_at_once(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
+    if let StepState::Lent(_) = state {
         return crate::algorithm::leased_level::step(algorithm, state, cost, now, mode);
     }
     let stored = match (&*state, algorithm) {
-        (State::TokenBucket(level), Algorithm::TokenBucket(_))
-        | (State::Funnel(level), Algorithm::Funnel(_)) => Some(*level),
+        (StepState::TokenBucket(level), Algorithm::TokenBucket(_))
+        | (StepState::Funnel(level), Algorithm::Funnel(_)) => Some(*level),
         _ => None,
     };
     let (level, outcome) = match algorithm {
@@ -262,12 +286,12 @@ fn step_at_once(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, m
         Algorithm::CounterWindow(limit) => return counter_window::step(limit, state, cost, now, mode),
         Algorithm::FixedWindow(limit) => return fixed_window::step(limit, state, cost, now, mode),
         // What is in flight has no state that time changes; no request is ever made of it.
-        Algorithm::Concurrency(_) => return Outcome::default(),
+        Algorithm::Concurrency(_) => return StepOutcome::default(),
     };
     if let Some(level) = level {
-        *state = match Steady::of_level(algorithm, &level, now, outcome.reset_after) {
-            Some(steady) => State::Steady(steady),
-            None => State::of_level(algorithm, level),
+        *state = match FastLevel::of_level(algorithm, &level, now, outcome.reset_after) {
+            Some(steady) => StepState::Steady(steady),
+            None => StepState::of_level(algorithm, level),
         };
     }
     outcome
@@ -275,7 +299,7 @@ fn step_at_once(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, m
 
 /// Gives up to `amount` back of what was used, and says how the limit stands now. Nothing is minted: what was not used does
 /// not come back.
-pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
+pub(crate) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
         Algorithm::CounterWindow(limit) => counter_window::refund(limit, state, amount, now),
@@ -290,7 +314,7 @@ pub(crate) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now:
 
 /// Charges an amount whatever is left, and says how the limit stands now. What is charged beyond what was left is a debt:
 /// nothing fits until it has come back.
-pub(crate) fn owe(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) -> Outcome {
+pub(crate) fn owe(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::owe(limit, state, amount, now),
         Algorithm::CounterWindow(limit) => counter_window::owe(limit, state, amount, now),
@@ -319,11 +343,11 @@ pub(crate) enum Change {
 /// Makes a change, and says how the limit stands now.
 pub(crate) fn change(
     algorithm: &Algorithm,
-    state: &mut State,
+    state: &mut StepState,
     amount: u64,
     change: Change,
     now: u64,
-) -> Outcome {
+) -> StepOutcome {
     match change {
         Change::Refund { whole_at: 0 } => refund(algorithm, state, amount, now),
         Change::Refund { whole_at } => {
@@ -354,17 +378,22 @@ pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, n
 
 /// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is lent of a window.
 #[cfg(any(feature = "redis", test))]
-pub(crate) fn lend(algorithm: &Algorithm, state: &mut State, ask: &Borrowing, now: u64) -> (Outcome, Loan) {
+pub(crate) fn lend(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    ask: &LeaseRequest,
+    now: u64,
+) -> (StepOutcome, LeaseGrant) {
     state.settle(algorithm);
     crate::algorithm::leased_level::lend(algorithm, state, ask, now)
 }
 
 /// One limit of a decision, and the state that it is about.
 #[derive(Debug)]
-pub(crate) struct Slot<'a> {
+pub(crate) struct StateSlot<'a> {
     pub(crate) algorithm: &'a Algorithm,
     pub(crate) cost: u64,
-    pub(crate) state: &'a mut State,
+    pub(crate) state: &'a mut StepState,
     /// It is asked for its cost like the others, and never charged.
     pub(crate) blocks: bool,
     /// The moment, in microseconds of the time in which its state is kept.
@@ -372,9 +401,9 @@ pub(crate) struct Slot<'a> {
 }
 
 /// Decides several limits as one: all are charged, or none.
-pub(crate) fn decide(slots: &mut [Slot<'_>], mode: Mode) -> SmallVec<[Outcome; 1]> {
+pub(crate) fn decide(slots: &mut [StateSlot<'_>], mode: Mode) -> SmallVec<[StepOutcome; 1]> {
     let alone = slots.len() == 1;
-    let mut take = |mode| -> SmallVec<[Outcome; 1]> {
+    let mut take = |mode| -> SmallVec<[StepOutcome; 1]> {
         slots
             .iter_mut()
             .map(|slot| {

@@ -8,14 +8,14 @@ mod verify;
 use std::fmt;
 
 pub(crate) use crate::annotations::key_template::place;
-pub use crate::annotations::key_template::{Piece, Written};
+pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
 pub use crate::annotations::verify::verify_sites;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
 /// One limiter attribute of one function, as the expansion registers it.
 #[derive(Clone, Copy, Debug)]
-pub struct Registered {
+pub struct RegisteredAnnotation {
     /// The policy's name.
     pub name: &'static str,
     /// The function's path.
@@ -33,18 +33,18 @@ pub struct Registered {
     /// What is taken is held while the function runs.
     pub held: bool,
     /// Whose permits a call takes.
-    pub key: Written,
+    pub key: KeyTemplate,
     /// Where the key lies, if that is said.
-    pub group: Option<Written>,
+    pub group: Option<KeyTemplate>,
     /// What is limited.
-    pub policy: SitePolicy,
+    pub policy: AnnotationPolicy,
 }
 
-inventory::collect!(Registered);
+inventory::collect!(RegisteredAnnotation);
 
 /// Where an annotation's policy comes from.
 #[derive(Clone, Copy, Debug)]
-pub enum SitePolicy {
+pub enum AnnotationPolicy {
     /// The same on every call.
     Fixed(fn() -> Result<Policy, ConfigError>),
     /// Built from the arguments of a call.
@@ -57,7 +57,7 @@ pub enum SitePolicy {
 ///
 /// It displays as one line: name, function, file and line, key, policy.
 #[derive(Clone, Copy)]
-pub struct Site(pub(crate) &'static Registered);
+pub struct Annotation(pub(crate) &'static RegisteredAnnotation);
 
 /// Every annotated place of the program, those of its libraries included, in the order of file, line and name.
 ///
@@ -81,13 +81,16 @@ pub struct Site(pub(crate) &'static Registered);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[must_use]
-pub fn sites() -> Vec<Site> {
-    let mut sites: Vec<Site> = inventory::iter::<Registered>.into_iter().map(Site).collect();
+pub fn sites() -> Vec<Annotation> {
+    let mut sites: Vec<Annotation> = inventory::iter::<RegisteredAnnotation>
+        .into_iter()
+        .map(Annotation)
+        .collect();
     sites.sort_by_key(|site| (site.file(), site.line(), site.name()));
     sites
 }
 
-impl Site {
+impl Annotation {
     /// The policy's name. Places with the same name share a budget.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -133,11 +136,11 @@ impl Site {
     /// be used.
     pub fn policy(&self) -> Result<Policy, ConfigError> {
         let expected = match self.0.policy {
-            SitePolicy::Fixed(policy) => return policy(),
-            SitePolicy::Computed => {
+            AnnotationPolicy::Fixed(policy) => return policy(),
+            AnnotationPolicy::Computed => {
                 "one whose policy does not depend on the arguments of a call, as this one's does"
             }
-            SitePolicy::Named => {
+            AnnotationPolicy::Named => {
                 "one that says its policy itself, where this one names one that is kept elsewhere"
             }
         };
@@ -145,9 +148,9 @@ impl Site {
     }
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Registered {
+        let RegisteredAnnotation {
             name,
             function,
             file,
@@ -158,9 +161,9 @@ impl fmt::Display for Site {
         } = self.0;
         write!(f, "{name}: {function} ({file}:{line}), key {key}, ")?;
         match policy {
-            SitePolicy::Computed => f.write_str("policy from its arguments"),
-            SitePolicy::Named => f.write_str("policy by its name"),
-            SitePolicy::Fixed(policy) => match policy() {
+            AnnotationPolicy::Computed => f.write_str("policy from its arguments"),
+            AnnotationPolicy::Named => f.write_str("policy by its name"),
+            AnnotationPolicy::Fixed(policy) => match policy() {
                 Ok(policy) => write!(f, "{policy}"),
                 Err(error) => write!(f, "no policy: {error}"),
             },
@@ -168,7 +171,7 @@ impl fmt::Display for Site {
     }
 }
 
-impl fmt::Debug for Site {
+impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Site({self})")
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
-use crate::algorithm::Standing;
+use crate::algorithm::StepResult;
 use crate::check::fast_path::Looked;
 pub use crate::check::future::Deciding;
 use crate::decision::outage::without_store;
@@ -22,9 +22,9 @@ use crate::key::Key;
 use crate::limiter::{Backend, Limiter, Mode};
 use crate::observe;
 use crate::policy::{OnDenial, Policy};
-use crate::request::{Ask, InFlight, Request, charge};
+use crate::request::{ConcurrencyRequest, DecisionRequest, LimitRequest, charge};
 use crate::store::MemoryStore;
-use crate::support::one_or_many::Few;
+use crate::support::one_or_many::OneOrMany;
 pub(crate) use crate::units::Amount;
 
 /// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
@@ -32,26 +32,31 @@ pub(crate) use crate::units::Amount;
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Check<'a> {
     pub(crate) limiter: &'a Limiter,
-    asks: Few<Ask<'a>>,
+    asks: OneOrMany<LimitRequest<'a>>,
     mode: Mode,
 }
 
 impl<'a> Check<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, asks: impl IntoIterator<Item = Ask<'a>>, mode: Mode) -> Self {
+    pub(crate) fn new(
+        limiter: &'a Limiter,
+        asks: impl IntoIterator<Item = LimitRequest<'a>>,
+        mode: Mode,
+    ) -> Self {
         Self::of(limiter, asks.into_iter().collect(), mode)
     }
 
     #[inline]
-    pub(crate) fn alone(limiter: &'a Limiter, ask: Ask<'a>, mode: Mode) -> Self {
-        Self::of(limiter, Few::One(ask), mode)
+    pub(crate) fn alone(limiter: &'a Limiter, ask: LimitRequest<'a>, mode: Mode) -> Self {
+        Self::of(limiter, OneOrMany::One(ask), mode)
     }
 
     #[inline]
-    pub(crate) fn of(limiter: &'a Limiter, asks: Few<Ask<'a>>, mode: Mode) -> Self {
+    pub(crate) fn of(limiter: &'a Limiter, asks: OneOrMany<LimitRequest<'a>>, mode: Mode) -> Self {
         Self { limiter, asks, mode }
     }
 
-    /// What the call costs, under each of its limits. Default: 1, or what each [`Ask`] says.
+    /// Sets the cost of the call under each of its limits. Default: 1, or the cost of each
+    /// [`LimitRequest`].
     ///
     /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets and funnels.
     #[inline]
@@ -61,8 +66,8 @@ impl<'a> Check<'a> {
     {
         let cost = cost.try_into().map_err(Into::into);
         match &mut self.asks {
-            Few::One(ask) => ask.set_cost(cost),
-            Few::Several(asks) => asks.iter_mut().for_each(|ask| ask.set_cost(cost.clone())),
+            OneOrMany::One(ask) => ask.set_cost(cost),
+            OneOrMany::Several(asks) => asks.iter_mut().for_each(|ask| ask.set_cost(cost.clone())),
         }
         self
     }
@@ -108,7 +113,7 @@ impl<'a> Check<'a> {
                 observe::decided(ask.policy(), self.mode, true, Origin::Memory);
                 Poll::Ready(Ok(ask.decision(
                     decided_at,
-                    Standing::Told(outcome),
+                    StepResult::Told(outcome),
                     Origin::Memory,
                 )))
             }
@@ -125,9 +130,9 @@ impl<'a> Check<'a> {
     }
 
     #[inline]
-    fn alone_in_memory(&self) -> Option<(&MemoryStore, &Ask<'a>)> {
+    fn alone_in_memory(&self) -> Option<(&MemoryStore, &LimitRequest<'a>)> {
         match (&self.limiter.inner.backend, &self.asks) {
-            (Backend::Memory(store), Few::One(ask)) => Some((store, ask)),
+            (Backend::Memory(store), OneOrMany::One(ask)) => Some((store, ask)),
             _ => None,
         }
     }
@@ -136,7 +141,7 @@ impl<'a> Check<'a> {
     /// caller's `Decision`. A copy of what was just written in smaller pieces waits for the pieces, some 4 ns each time. It is
     /// never pending; a caller that is polled passes the answer on as it is.
     #[inline(never)]
-    fn decide_alone(&self, store: &MemoryStore, ask: &Ask<'_>) -> Poll<Result<Decision, Rejection>> {
+    fn decide_alone(&self, store: &MemoryStore, ask: &LimitRequest<'_>) -> Poll<Result<Decision, Rejection>> {
         self.limiter.open()?;
         let (identity, cost) = match self.charge(ask) {
             Ok(charge) => charge,
@@ -147,7 +152,7 @@ impl<'a> Check<'a> {
         }
         let algorithm = ask.policy().algorithm();
         if let Some((decided_at, left)) = store.decide_steadily(identity, algorithm, cost, self.mode) {
-            let standing = Standing::Left(left);
+            let standing = StepResult::Left(left);
             observe::decided(ask.policy(), self.mode, standing.fits(), Origin::Memory);
             return Poll::Ready(Ok(ask.decision(decided_at, standing, Origin::Memory)));
         }
@@ -158,7 +163,7 @@ impl<'a> Check<'a> {
     fn decide_one(
         &self,
         store: &MemoryStore,
-        ask: &Ask<'_>,
+        ask: &LimitRequest<'_>,
         identity: Identity,
         cost: u64,
     ) -> Poll<Result<Decision, Rejection>> {
@@ -166,7 +171,7 @@ impl<'a> Check<'a> {
             match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
                 Ok((decided_at, outcome)) => {
                     observe::decided(ask.policy(), self.mode, outcome.fits, Origin::Memory);
-                    Ok(ask.decision(decided_at, Standing::Told(outcome), Origin::Memory))
+                    Ok(ask.decision(decided_at, StepResult::Told(outcome), Origin::Memory))
                 }
                 Err(error) => self.without_store(error),
             },
@@ -198,9 +203,9 @@ impl<'a> Check<'a> {
     }
 
     /// The ask, where it is a look at what is in flight.
-    fn peek_in_flight(&self) -> Option<&Ask<'a>> {
+    fn peek_in_flight(&self) -> Option<&LimitRequest<'a>> {
         match &self.asks {
-            Few::One(ask) if self.mode == Mode::Peek && ask.policy().is_of_concurrency() => Some(ask),
+            OneOrMany::One(ask) if self.mode == Mode::Peek && ask.policy().is_of_concurrency() => Some(ask),
             _ => None,
         }
     }
@@ -215,21 +220,21 @@ impl<'a> Check<'a> {
 
     /// Who is to be charged, and how much, if that can ever be.
     #[inline]
-    fn charge(&self, ask: &Ask<'_>) -> Result<(Identity, u64), Rejection> {
+    fn charge(&self, ask: &LimitRequest<'_>) -> Result<(Identity, u64), Rejection> {
         ask.charge()
             .inspect_err(|rejection| observe::rejected(ask.policy(), self.mode, rejection))
     }
 
     pub(crate) fn first_policy(&self) -> Option<&'a Policy> {
-        self.asks.first().map(Ask::policy)
+        self.asks.first().map(LimitRequest::policy)
     }
 
     /// Whether a store alone can tell what becomes of the call.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let policies = match &self.asks {
-            Few::One(ask) => ask.policy().is_plain(),
-            Few::Several(asks) => asks.iter().all(|ask| ask.policy().is_plain()),
+            OneOrMany::One(ask) => ask.policy().is_plain(),
+            OneOrMany::Several(asks) => asks.iter().all(|ask| ask.policy().is_plain()),
         };
         // One branch where both are looked at for every call.
         self.limiter.enforces() & policies
@@ -251,12 +256,12 @@ impl<'a> Check<'a> {
         self.limiter
     }
 
-    pub(crate) fn asks(&self) -> &[Ask<'a>] {
+    pub(crate) fn asks(&self) -> &[LimitRequest<'a>] {
         &self.asks
     }
 
     /// Whose it is, what is asked, and how.
-    pub(crate) fn into_parts(self) -> (&'a Limiter, Few<Ask<'a>>, Mode) {
+    pub(crate) fn into_parts(self) -> (&'a Limiter, OneOrMany<LimitRequest<'a>>, Mode) {
         (self.limiter, self.asks, self.mode)
     }
 
@@ -272,23 +277,27 @@ impl<'a> Check<'a> {
         Box::pin(async move {
             self.limiter.open()?;
             match self.asks {
-                Few::One(ask) => self.limiter.peek_in_flight(&InFlight::new(ask, self.mode)?).await,
-                several @ Few::Several(_) => {
-                    let request = Request::new(several, self.mode, self.limiter.inner.any_groups)?;
+                OneOrMany::One(ask) => {
+                    self.limiter
+                        .peek_in_flight(&ConcurrencyRequest::new(ask, self.mode)?)
+                        .await
+                }
+                several @ OneOrMany::Several(_) => {
+                    let request = DecisionRequest::new(several, self.mode, self.limiter.inner.any_groups)?;
                     self.limiter.decide(&request, request.deadline()).await
                 }
             }
         })
     }
 
-    pub(crate) fn request(self) -> Result<Request<'a>, Rejection> {
+    pub(crate) fn request(self) -> Result<DecisionRequest<'a>, Rejection> {
         self.limiter.open()?;
         let mut looked_at = None;
         let asks = self
             .asks
             .into_iter()
             .inspect(|ask| looked_at = Some(ask.policy()));
-        Request::new(asks, self.mode, self.limiter.inner.any_groups).inspect_err(|rejection| {
+        DecisionRequest::new(asks, self.mode, self.limiter.inner.any_groups).inspect_err(|rejection| {
             if let Some(policy) = looked_at {
                 observe::rejected(policy, self.mode, rejection);
             }
@@ -318,7 +327,7 @@ impl Limiter {
         };
         let (algorithm, mode) = (policy.algorithm(), Mode::Charge);
         let fits = match store.decide_steadily(identity, algorithm, cost, mode) {
-            Some((_, left)) => Standing::Left(left).fits(),
+            Some((_, left)) => StepResult::Left(left).fits(),
             None => {
                 let answer = store.decide_one(identity, algorithm, cost, mode);
                 answer.is_ok_and(|(_, outcome)| outcome.fits)

@@ -16,12 +16,12 @@ pub(crate) mod redis_store;
 pub(crate) mod request;
 pub(crate) mod table;
 
-pub use crate::concurrency::acquire::{Enter, Entering};
-pub use crate::concurrency::permit::Permit;
+pub use crate::concurrency::acquire::{AcquireConcurrency, ConcurrencyFuture};
+pub use crate::concurrency::permit::ConcurrencyPermit;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 
 impl Limiter {
     /// Asks to be in flight: for a permit of a policy of [`concurrency`](Policy::concurrency) for `key`, which is held until it is
@@ -54,7 +54,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Rejection::Limited`](crate::Rejection::Limited) when there is no room, or [`Rejection::TimedOut`](crate::Rejection::TimedOut) when none came in the time that
-    /// [`Enter::up_to`] gives; [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a cost
+    /// [`AcquireConcurrency::up_to`] gives; [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a cost
     /// that is no whole number or above 1,024, and for a policy of a rate; [`Rejection::Unavailable`](crate::Rejection::Unavailable) as
     /// [`acquire`](Self::acquire). While the store is out, the policy says what happens: by default this replica admits its
     /// share, max(1, ⌈max/replicas⌉), counting what it holds already.
@@ -67,11 +67,11 @@ impl Limiter {
     ///
     /// A future that is dropped holds nothing: what Redis may have admitted for it is given back in the background, and where
     /// even that fails, the lease ends.
-    pub fn enter<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Enter<'a> {
-        Enter::new(self, Ask::new(policy, key))
+    pub fn enter<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> AcquireConcurrency<'a> {
+        AcquireConcurrency::new(self, LimitRequest::new(policy, key))
     }
 
-    pub(crate) fn enter_asked<'a>(&'a self, ask: Ask<'a>) -> Enter<'a> {
-        Enter::new(self, ask)
+    pub(crate) fn enter_asked<'a>(&'a self, ask: LimitRequest<'a>) -> AcquireConcurrency<'a> {
+        AcquireConcurrency::new(self, ask)
     }
 }

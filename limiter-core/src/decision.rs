@@ -12,10 +12,10 @@ use std::time::Duration;
 
 pub use crate::decision::limit::LimitOutcome;
 pub use crate::decision::origin::Origin;
-pub(crate) use crate::decision::participation::{Part, Parts};
+pub(crate) use crate::decision::participation::{Participation, Participations};
 pub use crate::decision::rejection::{FromRejection, Rejection};
 use crate::error::StoreError;
-use crate::support::one_or_many::Few;
+use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
 /// The answer to one call: allowed or denied, and where each of its limits stands.
@@ -24,20 +24,20 @@ use crate::units::Timestamp;
 #[derive(Clone, Debug)]
 #[must_use = "a denied decision must stop the call; `require` makes an error of it"]
 pub struct Decision {
-    pub(crate) limits: Few<LimitOutcome>,
+    pub(crate) limits: OneOrMany<LimitOutcome>,
     pub(crate) decided_at: Timestamp,
     pub(crate) store_error: Option<Box<StoreError>>,
     pub(crate) allowed: bool,
     pub(crate) origin: Origin,
-    pub(crate) marks: Marks,
-    pub(crate) parts: Parts,
+    pub(crate) marks: DecisionFlags,
+    pub(crate) parts: Participations,
 }
 
 /// What is to be said of few decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks(u8);
+pub(crate) struct DecisionFlags(u8);
 
-impl Marks {
+impl DecisionFlags {
     /// It is allowed in shadow mode, and would be denied.
     pub(crate) const WOULD_DENY: Self = Self(1);
     /// It is denied because of a penalty.
@@ -62,13 +62,13 @@ impl Decision {
     /// One that allows a call of which nobody was asked.
     pub(crate) fn unasked(origin: Origin, at: Timestamp) -> Self {
         Self {
-            limits: Few::default(),
+            limits: OneOrMany::default(),
             decided_at: at,
             store_error: None,
             allowed: true,
             origin,
-            marks: Marks::default(),
-            parts: Parts::default(),
+            marks: DecisionFlags::default(),
+            parts: Participations::default(),
         }
     }
 
@@ -82,21 +82,21 @@ impl Decision {
     /// reject it for another reason.
     #[must_use]
     pub fn would_deny(&self) -> bool {
-        self.marks.has(Marks::WOULD_DENY)
+        self.marks.has(DecisionFlags::WOULD_DENY)
     }
 
     /// Whether a [`Penalty`](crate::Penalty) blocks the key: [`retry_after`](Self::retry_after) is then the time
     /// until that ends, or until the limit has room, if that is later.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.marks.has(Marks::BLOCKED)
+        self.marks.has(DecisionFlags::BLOCKED)
     }
 
     /// Whether the call goes on though it was denied, and is to be served something cheaper
     /// ([`OnDenial::Degrade`](crate::OnDenial::Degrade)). The outcomes of its limits say why.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
-        self.marks.has(Marks::DEGRADED)
+        self.marks.has(DecisionFlags::DEGRADED)
     }
 
     /// Each limit's part, in the order in which they were asked for. Empty when nobody decided

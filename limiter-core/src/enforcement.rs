@@ -8,5 +8,5 @@ pub(crate) mod switch;
 
 pub use crate::enforcement::admit::Admit;
 pub(crate) use crate::enforcement::key_rule::KeyRule;
-pub(crate) use crate::enforcement::plan::Sorted;
-pub(crate) use crate::enforcement::switch::Current;
+pub(crate) use crate::enforcement::plan::EnforcementPlan;
+pub(crate) use crate::enforcement::switch::EnforcementSwitch;

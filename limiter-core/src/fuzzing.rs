@@ -9,11 +9,11 @@ use crate::key::{Key, Namespace};
 use crate::policy::Policy;
 use crate::redis::fuzzing as decoding;
 pub use crate::redis::fuzzing::{owners, redirected, slot};
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 
 /// The name of the Redis key of one state.
 pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<String, Rejection> {
-    let request = Request::new([Ask::new(policy, key)], Mode::Charge, false)?;
+    let request = DecisionRequest::new([LimitRequest::new(policy, key)], Mode::Charge, false)?;
     let namespace = Namespace::new("", namespace);
     Ok(request
         .limits
@@ -34,8 +34,8 @@ pub fn decisions(
 ) -> Result<Vec<Result<Vec<Decision>, StoreError>>, StoreError> {
     let request = |(limits, times): &(usize, usize)| {
         let keys: Vec<_> = (0..*limits).map(|number| number.to_string()).collect();
-        let asks = keys.into_iter().map(|key| Ask::new(policy, key));
-        let request = Request::new(asks, Mode::Charge, true);
+        let asks = keys.into_iter().map(|key| LimitRequest::new(policy, key));
+        let request = DecisionRequest::new(asks, Mode::Charge, true);
         #[expect(clippy::expect_used, reason = "the fuzzer is to see it")]
         let request = request.expect("1 to 16 limits");
         (request, *times)
@@ -43,10 +43,11 @@ pub fn decisions(
     let requests: Vec<_> = questions.iter().map(request).collect();
     let verdicts = decoding::verdicts(answer, &requests)?;
     assert_eq!(verdicts.len(), requests.len(), "answers to each question");
-    let decisions = |(verdicts, (request, times)): (Vec<Result<_, StoreError>>, &(Request<'_>, usize))| {
-        assert_eq!(verdicts.len(), *times, "an answer for each time");
-        let decision = |verdict: Result<_, StoreError>| Ok(request.decision(verdict?, Origin::Redis));
-        verdicts.into_iter().map(decision).collect()
-    };
+    let decisions =
+        |(verdicts, (request, times)): (Vec<Result<_, StoreError>>, &(DecisionRequest<'_>, usize))| {
+            assert_eq!(verdicts.len(), *times, "an answer for each time");
+            let decision = |verdict: Result<_, StoreError>| Ok(request.decision(verdict?, Origin::Redis));
+            verdicts.into_iter().map(decision).collect()
+        };
     Ok(verdicts.into_iter().zip(&requests).map(decisions).collect())
 }

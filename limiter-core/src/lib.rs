@@ -134,7 +134,7 @@ pub mod fuzzing;
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
 
 pub use crate::annotations::context::{install, with_limiter};
-pub use crate::annotations::{Site, sites, verify_sites};
+pub use crate::annotations::{Annotation, sites, verify_sites};
 pub use crate::book::{BookEntry, Override, PolicyBook};
 #[cfg(feature = "registry")]
 pub use crate::book::{BookError, FileSource, Mistake};
@@ -146,15 +146,15 @@ pub use crate::key::Key;
 #[cfg(feature = "redis")]
 pub use crate::limiter::RedisBuilder;
 pub use crate::limiter::{
-    Acquire, Admit, Budget, Charge, Check, Deciding, Enter, Entering, InProcessBuilder, LimitedSite, Limiter,
-    Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured, Permit, Refund, Reservation,
-    Reserve,
+    Acquire, AcquireConcurrency, Admit, AnnotationLimit, Charge, Check, ConcurrencyFuture, ConcurrencyPermit,
+    Deciding, InProcessBuilder, KeyLimit, Limiter, Named, NamedCall, NamedCheck, NamedDeciding, NamedWait,
+    OnNotConfigured, Refund, Reservation, Reserve,
 };
 pub use crate::policy::{
-    ConcurrencyShape, CounterWindowShape, Enforcement, FixedWindowShape, Inheritance, KeyList, LevelShape,
-    OnDenial, OnStoreFailure, Penalty, PenaltyAfter, Policy, PolicyBuilder, Rate, SlidingWindowShape,
-    UtcOffset, Window,
+    ConcurrencyParams, CounterWindowParams, Enforcement, FixedWindowParams, Inheritance, KeyList,
+    LevelParams, OnDenial, OnStoreFailure, Penalty, PenaltyBuilder, Policy, PolicyBuilder, Rate,
+    SlidingWindowParams, UtcOffset, Window,
 };
-pub use crate::request::Ask;
+pub use crate::request::LimitRequest;
 pub use crate::support::clock::ManualClock;
 pub use crate::units::{Amount, Timestamp, parse_duration};

@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub(crate) use crate::algorithm::Mode;
-pub use crate::annotations::limits::{Budget, LimitedSite};
+pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
 use crate::check::named::Names;
 pub use crate::check::named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
 pub use crate::check::{Check, Deciding};
-use crate::concurrency::table::Holders;
-pub use crate::concurrency::{Enter, Entering, Permit};
+use crate::concurrency::table::PermitTable;
+pub use crate::concurrency::{AcquireConcurrency, ConcurrencyFuture, ConcurrencyPermit};
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
 pub use crate::enforcement::Admit;
@@ -29,19 +29,19 @@ pub use crate::limiter::builder::RedisBuilder;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::policy::Policy;
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 pub use crate::settlement::{Charge, Refund, Reservation, Reserve, Settled};
 use crate::store::{MemoryStore, Store};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
-use crate::support::one_or_many::Few;
+use crate::support::one_or_many::OneOrMany;
 #[cfg(feature = "redis")]
-use crate::tier::Guard;
+use crate::tier::RedisBackend;
 use crate::units::{Amount, Timestamp};
 #[cfg(feature = "redis")]
 pub(crate) use crate::waiting::Decisions;
-pub use crate::waiting::{Acquire, WaitingRoom};
-pub(crate) use crate::waiting::{Queues, Stay};
+pub use crate::waiting::{Acquire, WaitLimit};
+pub(crate) use crate::waiting::{WaitBudget, WaitQueues};
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///
@@ -70,21 +70,21 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     /// Limits in different groups may be decided together: there is no cluster, and there will be none.
     pub(crate) any_groups: bool,
-    pub(crate) queues: Arc<Queues>,
+    pub(crate) queues: Arc<WaitQueues>,
     /// What is in flight, where that is counted in this process alone.
-    pub(crate) holders: Arc<Holders<()>>,
+    pub(crate) holders: Arc<PermitTable<()>>,
     pub(crate) closing: watch::Sender<bool>,
     /// Says the same to calls that do not wait, without a lock.
     closed: AtomicBool,
     pub(crate) names: Names,
-    pub(crate) enforcement: crate::enforcement::Current,
+    pub(crate) enforcement: crate::enforcement::EnforcementSwitch,
     layer_policies: LayerPolicies,
 }
 
 pub(crate) enum Backend {
     Memory(MemoryStore),
     #[cfg(feature = "redis")]
-    Redis(Box<Guard>),
+    Redis(Box<RedisBackend>),
 }
 
 impl Backend {
@@ -178,7 +178,7 @@ impl Limiter {
     ///
     /// A call that is dropped while Redis is asked may have been charged. It is never charged twice.
     pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        Check::alone(self, Ask::new(policy, key), Mode::Charge)
+        Check::alone(self, LimitRequest::new(policy, key), Mode::Charge)
     }
 
     /// Asks for permits of several limits as one decision: all are charged, or none.
@@ -206,11 +206,14 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn check_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
+    pub fn check_all<'a, A: Into<LimitRequest<'a>>>(
+        &'a self,
+        asks: impl IntoIterator<Item = A>,
+    ) -> Check<'a> {
         Check::new(self, asks.into_iter().map(Into::into), Mode::Charge)
     }
 
-    pub(crate) fn check_few<'a>(&'a self, asks: Few<Ask<'a>>) -> Check<'a> {
+    pub(crate) fn check_few<'a>(&'a self, asks: OneOrMany<LimitRequest<'a>>) -> Check<'a> {
         Check::of(self, asks, Mode::Charge)
     }
 
@@ -220,7 +223,7 @@ impl Limiter {
     ///
     /// As [`check`](Self::check).
     pub fn peek<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
-        Check::alone(self, Ask::new(policy, key), Mode::Peek)
+        Check::alone(self, LimitRequest::new(policy, key), Mode::Peek)
     }
 
     /// Says what [`check_all`](Self::check_all) would answer now, and charges nothing.
@@ -228,7 +231,7 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn peek_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
+    pub fn peek_all<'a, A: Into<LimitRequest<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Check<'a> {
         Check::new(self, asks.into_iter().map(Into::into), Mode::Peek)
     }
 
@@ -236,7 +239,7 @@ impl Limiter {
     ///
     /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held that died, before their
     /// leases end. Those that live are counted again when they renew theirs, before a third of a lease is over, and their permits
-    /// are no longer [held](Permit::is_held) for sure. What this process holds stays.
+    /// are no longer [held](ConcurrencyPermit::is_held) for sure. What this process holds stays.
     ///
     /// # Errors
     ///
@@ -248,10 +251,10 @@ impl Limiter {
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_of_concurrency() {
-            return Box::pin(self.reset_in_flight(Ask::new(policy, key))).await;
+            return Box::pin(self.reset_in_flight(LimitRequest::new(policy, key))).await;
         }
-        let mut request = Request::new(
-            [Ask::new(policy, key).cost(Amount::ZERO)],
+        let mut request = DecisionRequest::new(
+            [LimitRequest::new(policy, key).cost(Amount::ZERO)],
             Mode::Peek,
             self.inner.any_groups,
         )?;
@@ -273,18 +276,18 @@ impl Limiter {
             #[cfg(feature = "redis")]
             Backend::Redis(_) => 0,
         };
-        let holders = Holders::new(max_keys, max_waiting);
+        let holders = PermitTable::new(max_keys, max_waiting);
         Self {
             inner: Arc::new(Inner {
                 backend,
                 clock,
                 any_groups,
-                queues: Arc::new(Queues::new(max_waiting)),
+                queues: Arc::new(WaitQueues::new(max_waiting)),
                 holders,
                 closing,
                 closed: AtomicBool::new(false),
                 names,
-                enforcement: crate::enforcement::Current::default(),
+                enforcement: crate::enforcement::EnforcementSwitch::default(),
                 layer_policies: LayerPolicies::default(),
             }),
         }
@@ -318,7 +321,7 @@ impl Limiter {
     }
 
     /// The answer to a request, if it can be had without waiting.
-    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Option<Result<Decision, Rejection>> {
+    pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Option<Result<Decision, Rejection>> {
         match &self.inner.backend {
             Backend::Memory(store) => Some(match store.decide_now(request) {
                 Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
@@ -332,7 +335,7 @@ impl Limiter {
     /// The answer to a request, within the deadline.
     pub(crate) async fn decide(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         match &self.inner.backend {

@@ -14,17 +14,17 @@ mod table;
 use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm;
-use crate::algorithm::{Change, Left, Mode, Outcome, Slot, State};
+use crate::algorithm::{Change, FastOutcome, Mode, StateSlot, StepOutcome, StepState};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::memory::evict::Evictions;
-use crate::memory::table::Table;
+use crate::memory::table::StateTable;
 use crate::policy::Algorithm;
-use crate::request::{Limit, Request, Verdict};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::store::Store;
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::support::sync::{Brief, BriefGuard};
+use crate::support::sync::{SpinGuard, SpinLock};
 use crate::units::Timestamp;
 
 const SHARDS: usize = 64;
@@ -32,11 +32,11 @@ const SHARDS: usize = 64;
 /// State in this process.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
-    shards: Box<[Apart<Brief<Table>>]>,
+    shards: Box<[CachePadded<SpinLock<StateTable>>]>,
     pub(crate) clock: Clock,
     max_keys: usize,
     /// How many there are, in all shards; counted before one is stored, and after one has gone.
-    keys: Box<Apart<AtomicUsize>>,
+    keys: Box<CachePadded<AtomicUsize>>,
     next_sweep_at: AtomicU64,
     next_swept: AtomicUsize,
     searched_at: AtomicU64,
@@ -48,11 +48,11 @@ pub(crate) struct MemoryStore {
 /// In cache lines of its own, so that a processor which writes it disturbs nobody that reads or writes what lies beside it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
 /// When a limit is decided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct MonotonicStamp {
     pub(crate) decided_at: Timestamp,
     /// The same in the time in which the limit's state is kept, in microseconds: periods of the calendar go by that, and not by
     /// what has passed since the process began.
@@ -61,7 +61,7 @@ pub(crate) struct Moment {
 
 /// The store has no room for as many keys as are needed, which would be charged at this moment.
 #[derive(Debug)]
-pub(crate) struct NoRoom {
+pub(crate) struct CapacityExceeded {
     now: u64,
     needed: usize,
 }
@@ -69,7 +69,7 @@ pub(crate) struct NoRoom {
 impl MemoryStore {
     pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Apart::default()).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             clock,
             max_keys,
             keys: Box::default(),
@@ -99,7 +99,7 @@ impl MemoryStore {
         algorithm: &Algorithm,
         cost: u64,
         mode: Mode,
-    ) -> Option<(Timestamp, Left)> {
+    ) -> Option<(Timestamp, FastOutcome)> {
         if algorithm.is_window() {
             return None;
         }
@@ -121,12 +121,12 @@ impl MemoryStore {
         algorithm: &Algorithm,
         cost: u64,
         mode: Mode,
-    ) -> Result<(Timestamp, Outcome), StoreError> {
+    ) -> Result<(Timestamp, StepOutcome), StoreError> {
         self.or_make_room(&[], || self.one(identity, algorithm, cost, mode, |_, _| {}))
     }
 
     /// Decides at once, without a future.
-    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+    pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         if request.is_scaled() {
             return self.decide_inheriting(request);
         }
@@ -142,14 +142,14 @@ impl MemoryStore {
     /// the limit's number, and may change it as of this moment; it may be shown it twice.
     pub(crate) fn decide_as(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         mode: Mode,
         algorithms: &[Algorithm],
-        begin: impl Fn(usize, &mut State, Moment),
+        begin: impl Fn(usize, &mut StepState, MonotonicStamp),
     ) -> Result<Verdict, StoreError> {
         match (request.limits.as_slice(), algorithms) {
             ([limit], [algorithm]) => {
-                let begin = |state: &mut State, moment| begin(0, state, moment);
+                let begin = |state: &mut StepState, moment| begin(0, state, moment);
                 let one = self.or_make_room(&[], || {
                     self.one(limit.identity, algorithm, limit.cost, mode, begin)
                 });
@@ -168,8 +168,8 @@ impl MemoryStore {
         algorithm: &Algorithm,
         cost: u64,
         mode: Mode,
-        begin: impl Fn(&mut State, Moment),
-    ) -> Result<(Timestamp, Outcome), NoRoom> {
+        begin: impl Fn(&mut StepState, MonotonicStamp),
+    ) -> Result<(Timestamp, StepOutcome), CapacityExceeded> {
         // Nobody waits for a lock while this one reads the clock, and no two decisions on one key see time in another order
         // than they are made.
         let before = self.clock.reading();
@@ -177,7 +177,7 @@ impl MemoryStore {
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
         let now = decided_at.as_micros();
-        let mut absent = State::Absent;
+        let mut absent = StepState::Absent;
         let (state, is_new) = match table.find(identity) {
             Some(state) => (state, false),
             None => (&mut absent, true),
@@ -187,7 +187,7 @@ impl MemoryStore {
         let outcome = algorithm::step(algorithm, state, cost, moment.own, mode);
         // What costs nothing stores nothing, and neither does a denial.
         if is_new && outcome.fits && cost > 0 && mode == Mode::Charge {
-            self.reserve(1).ok_or(NoRoom { now, needed: 1 })?;
+            self.reserve(1).ok_or(CapacityExceeded { now, needed: 1 })?;
             table.insert(identity, absent);
         }
         drop(table);
@@ -196,12 +196,12 @@ impl MemoryStore {
     }
 
     #[inline]
-    pub(crate) fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> Moment {
+    pub(crate) fn moment_of(&self, algorithm: &Algorithm, decided_at: Timestamp) -> MonotonicStamp {
         let own = match algorithm {
             Algorithm::FixedWindow(window) if window.is_aligned() => self.clock.calendar(),
             _ => decided_at,
         };
-        Moment {
+        MonotonicStamp {
             decided_at,
             own: own.as_micros(),
         }
@@ -210,23 +210,23 @@ impl MemoryStore {
     /// Takes the states of several limits out, decides them as one, and puts them back.
     fn several(
         &self,
-        limits: &[Limit<'_>],
+        limits: &[RequestedLimit<'_>],
         mode: Mode,
         algorithms: &[Algorithm],
-        begin: &impl Fn(usize, &mut State, Moment),
-    ) -> Result<Verdict, NoRoom> {
+        begin: &impl Fn(usize, &mut StepState, MonotonicStamp),
+    ) -> Result<Verdict, CapacityExceeded> {
         let before = self.clock.reading();
         let mut locks = self.lock_all(limits);
         let decided_at = locks.decide_at(before, &self.clock);
         let now = decided_at.as_micros();
 
         let mut new = 0;
-        let mut states: SmallVec<[State; 2]> = SmallVec::new();
+        let mut states: SmallVec<[StepState; 2]> = SmallVec::new();
         let mut known: SmallVec<[bool; 2]> = SmallVec::new();
         let moments = algorithms
             .iter()
             .map(|algorithm| self.moment_of(algorithm, decided_at));
-        let moments: SmallVec<[Moment; 2]> = moments.collect();
+        let moments: SmallVec<[MonotonicStamp; 2]> = moments.collect();
         for (number, (limit, moment)) in limits.iter().zip(&moments).enumerate() {
             let state = locks.table(limit.identity).find(limit.identity);
             known.push(state.is_some());
@@ -235,12 +235,12 @@ impl MemoryStore {
             begin(number, &mut state, *moment);
             states.push(state);
         }
-        let mut slots: SmallVec<[Slot<'_>; 2]> = limits
+        let mut slots: SmallVec<[StateSlot<'_>; 2]> = limits
             .iter()
             .zip(algorithms)
             .zip(&mut states)
             .zip(&moments)
-            .map(|(((limit, algorithm), state), moment)| Slot {
+            .map(|(((limit, algorithm), state), moment)| StateSlot {
                 algorithm,
                 cost: limit.cost,
                 state,
@@ -272,13 +272,13 @@ impl MemoryStore {
         }
         self.sweep_some(now);
         if full && fits {
-            return Err(NoRoom { now, needed: new });
+            return Err(CapacityExceeded { now, needed: new });
         }
         Ok(Verdict::new(decided_at, outcomes))
     }
 
     /// Forgets a limit's state.
-    pub(crate) fn forget(&self, limit: &Limit<'_>) {
+    pub(crate) fn forget(&self, limit: &RequestedLimit<'_>) {
         if self.lock(limit.identity).remove(limit.identity) {
             self.release(1);
         }
@@ -287,8 +287,8 @@ impl MemoryStore {
     /// Makes room and decides again, where there is none. The keys of `kept` are not evicted.
     pub(crate) fn or_make_room<T>(
         &self,
-        kept: &[Limit<'_>],
-        decide: impl Fn() -> Result<T, NoRoom>,
+        kept: &[RequestedLimit<'_>],
+        decide: impl Fn() -> Result<T, CapacityExceeded>,
     ) -> Result<T, StoreError> {
         let mut attempts = 0;
         // A loop, so that `decide` is inlined once.
@@ -322,7 +322,7 @@ impl MemoryStore {
         self.keys.0.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    fn lock(&self, identity: Identity) -> BriefGuard<'_, Table> {
+    fn lock(&self, identity: Identity) -> SpinGuard<'_, StateTable> {
         #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
         self.shards[identity.shard(SHARDS)].0.lock()
     }
@@ -341,11 +341,11 @@ impl MemoryStore {
 
 /// With the moment at which what was used has left a window, which may be one of the calendar. A level's time is the decision's.
 #[inline]
-fn told(algorithm: &Algorithm, outcome: Outcome, own: u64) -> Outcome {
+fn told(algorithm: &Algorithm, outcome: StepOutcome, own: u64) -> StepOutcome {
     if !algorithm.is_window() {
         return outcome;
     }
-    Outcome {
+    StepOutcome {
         whole_at: own.saturating_add(outcome.reset_after),
         ..outcome
     }
@@ -360,15 +360,15 @@ fn full() -> StoreError {
 }
 
 impl Store for MemoryStore {
-    async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+    async fn decide(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         self.decide_now(request)
     }
 
-    async fn change(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+    async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
         self.change_now(limit, change)
     }
 
-    async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+    async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
         request.limits.iter().for_each(|limit| self.forget(limit));
         Ok(())
     }

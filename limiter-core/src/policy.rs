@@ -34,31 +34,31 @@ use crate::identity::{Identity, Prefix};
 pub(crate) use crate::policy::algorithm::Algorithm;
 pub(crate) use crate::policy::builder::check_text;
 pub use crate::policy::builder::{
-    CounterWindowShape, FixedWindowShape, LevelShape, PolicyBuilder, SlidingWindowShape, Window,
+    CounterWindowParams, FixedWindowParams, LevelParams, PolicyBuilder, SlidingWindowParams, Window,
 };
 pub use crate::policy::calendar::UtcOffset;
 #[cfg(feature = "redis")]
 pub(crate) use crate::policy::calendar::origin;
 pub(crate) use crate::policy::concurrency::Concurrency;
-pub use crate::policy::concurrency::ConcurrencyShape;
+pub use crate::policy::concurrency::ConcurrencyParams;
 pub(crate) use crate::policy::counter_window::{CounterWindow, MAX_COUNTED};
 pub use crate::policy::enforcement::Enforcement;
 pub(crate) use crate::policy::fixed_window::{FixedWindow, Periods};
 pub(crate) use crate::policy::funnel::Funnel;
 pub use crate::policy::inheritance::Inheritance;
-pub(crate) use crate::policy::inheritance::Scaled;
+pub(crate) use crate::policy::inheritance::PreviousPolicy;
 pub use crate::policy::key_list::KeyList;
 pub(crate) use crate::policy::key_list::{Network, ReportedPrefixes};
 pub use crate::policy::on_denial::OnDenial;
 pub use crate::policy::on_store_failure::OnStoreFailure;
-use crate::policy::options::Extras;
-pub(crate) use crate::policy::penalty::Punishing;
-pub use crate::policy::penalty::{Penalty, PenaltyAfter};
+use crate::policy::options::RareOptions;
+pub(crate) use crate::policy::penalty::PenaltyLimits;
+pub use crate::policy::penalty::{Penalty, PenaltyBuilder};
 pub use crate::policy::rate::Rate;
 #[cfg(feature = "registry")]
 pub(crate) use crate::policy::rate::Span;
 pub(crate) use crate::policy::sliding_window::SlidingWindow;
-pub(crate) use crate::policy::thread_cache::Lent;
+pub(crate) use crate::policy::thread_cache::CachedPolicy;
 pub(crate) use crate::policy::token_bucket::TokenBucket;
 use crate::units::Amount;
 
@@ -99,14 +99,14 @@ struct Inner {
     #[cfg(feature = "redis")]
     code: Cow<'static, str>,
     /// What it was before, if its limits may have to be converted.
-    scaled: Option<Arc<Scaled>>,
+    scaled: Option<Arc<PreviousPolicy>>,
     /// What it has answered.
     #[cfg(feature = "metrics")]
-    counters: crate::observe::Counters,
+    counters: crate::observe::PolicyCounters,
     /// How clients are told of it.
     told: Written,
     /// What few policies say.
-    extras: Option<Box<Extras>>,
+    extras: Option<Box<RareOptions>>,
 }
 
 /// A text that is written once. A clone is another policy's, with other numbers, and has none.
@@ -218,7 +218,7 @@ impl Policy {
         Some(&self.extras()?.reported)
     }
 
-    pub(crate) fn punishing(&self) -> Option<&Punishing> {
+    pub(crate) fn punishing(&self) -> Option<&PenaltyLimits> {
         self.extras()?.punishing.as_ref()
     }
 
@@ -228,7 +228,7 @@ impl Policy {
         self.0.told.0.get_or_init(|| write().into())
     }
 
-    fn extras(&self) -> Option<&Extras> {
+    fn extras(&self) -> Option<&RareOptions> {
         self.0.extras.as_deref()
     }
 
@@ -252,7 +252,7 @@ impl Policy {
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn counters(&self) -> &crate::observe::Counters {
+    pub(crate) fn counters(&self) -> &crate::observe::PolicyCounters {
         &self.0.counters
     }
 

@@ -33,24 +33,24 @@ use bb8_redis::bb8::Pool;
 use crate::algorithm::Change;
 use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::connection::Dialer;
 use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::node::Node;
 pub(crate) use crate::redis::client::node::NodeSettings;
 pub(crate) use crate::redis::client::tls::Certificates;
-use crate::redis::dispatch::Part;
-use crate::redis::dispatch::operation::{Decision, Errand};
+use crate::redis::dispatch::BatchPart;
+use crate::redis::dispatch::operation::{DecideOperation, NodeOperation};
 use crate::redis::eviction::Eviction;
-pub(crate) use crate::redis::heartbeat::Heart;
+pub(crate) use crate::redis::heartbeat::Heartbeat;
 #[cfg(feature = "registry")]
 pub(crate) use crate::redis::registry_store::{Published, Shelf, Stored};
-use crate::redis::script::input::{Draft, Operation};
+use crate::redis::script::input::{InputDraft, Operation};
 pub(crate) use crate::redis::secret_url::SecretUrl;
-pub(crate) use crate::redis::token_lease::account::{Account, Lender, Lending};
+pub(crate) use crate::redis::token_lease::account::{LeaseReply, LeasedLimit, RedisTokenLender};
 use crate::redis::topology::cluster::Cluster;
 use crate::redis::topology::sentinel::Sentinel;
-use crate::request::{Limit, Request, Verdict};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::store::Store;
 use crate::support::clock::Clock;
 
@@ -143,9 +143,9 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) async fn run<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
+    pub(crate) async fn run<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         match self {
-            Self::Standalone(node) => Ok(errand.run(node, Part::default()).await?),
+            Self::Standalone(node) => Ok(errand.run(node, BatchPart::default()).await?),
             Self::Cluster(cluster) => cluster.run(errand).await,
         }
     }
@@ -182,8 +182,8 @@ impl RedisStore {
     }
 
     /// By which this replica is counted among those of its namespace.
-    pub(crate) fn heart(&self) -> Heart {
-        Heart::new(
+    pub(crate) fn heart(&self) -> Heartbeat {
+        Heartbeat::new(
             self.route.clone(),
             self.clock.clone(),
             self.namespace.replicas_key(),
@@ -197,27 +197,31 @@ impl RedisStore {
     }
 
     /// From which this replica borrows.
-    pub(crate) fn lender(&self) -> Lender {
+    pub(crate) fn lender(&self) -> RedisTokenLender {
         let namespace = self.namespace.clone();
-        Lender::new(self.route.clone(), self.clock.clone(), namespace)
+        RedisTokenLender::new(self.route.clone(), self.clock.clone(), namespace)
     }
 
     /// The name of the key that holds a limit's state.
-    pub(crate) fn redis_key(&self, limit: &Limit<'_>) -> String {
+    pub(crate) fn redis_key(&self, limit: &RequestedLimit<'_>) -> String {
         crate::redis::token_lease::account::key(limit, &self.namespace)
     }
 
     /// By which this replica holds permits.
-    pub(crate) fn register(&self) -> crate::concurrency::redis_store::Register {
+    pub(crate) fn register(&self) -> crate::concurrency::redis_store::ConcurrencyStore {
         let namespace = self.namespace.clone();
-        crate::concurrency::redis_store::Register::new(self.route.clone(), self.clock.clone(), namespace)
+        crate::concurrency::redis_store::ConcurrencyStore::new(
+            self.route.clone(),
+            self.clock.clone(),
+            namespace,
+        )
     }
 
     /// Decides a request for somebody who has waited since `started`.
     pub(crate) async fn decide_since(
         &self,
         started: Instant,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
     ) -> Result<Verdict, StoreError> {
         self.answer(request, request.mode.into(), started).await
     }
@@ -225,24 +229,24 @@ impl RedisStore {
     /// Has one request answered by the script, on the node that owns its slot.
     async fn answer(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         operation: Operation,
         started: Instant,
     ) -> Result<Verdict, StoreError> {
-        let decision = Decision {
-            question: Draft::new(request, operation, &self.namespace),
-            wait: Wait::since(started, request.deadline()),
+        let decision = DecideOperation {
+            question: InputDraft::new(request, operation, &self.namespace),
+            wait: CallDeadline::since(started, request.deadline()),
         };
         self.route.run(&decision).await
     }
 }
 
 impl Store for RedisStore {
-    async fn decide(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+    async fn decide(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         self.decide_since(Instant::now(), request).await
     }
 
-    async fn change(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+    async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
         let injected = self.clock.injected();
         let key = crate::redis::token_lease::account::key(limit, &self.namespace);
         let call =
@@ -250,7 +254,7 @@ impl Store for RedisStore {
         crate::redis::token_lease::account::changed(&self.route.run(&call).await?, limit, change)
     }
 
-    async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+    async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
         let reset = self.answer(request, Operation::Reset, Instant::now());
         reset.await.map(|_| ())
     }
@@ -282,23 +286,26 @@ mod tests {
     use crate::algorithm::Mode;
     use crate::error::StoreErrorKind;
     use crate::policy::Policy;
-    use crate::redis::script::input::Question;
+    use crate::redis::script::input::ScriptInput;
     use crate::redis::*;
-    use crate::request::Ask;
+    use crate::request::LimitRequest;
     use crate::units::Timestamp;
 
     const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-    fn request<'a>(asks: impl IntoIterator<Item = Ask<'a>>) -> Request<'a> {
-        Request::new(asks, Mode::Charge, true).unwrap()
+    fn request<'a>(asks: impl IntoIterator<Item = LimitRequest<'a>>) -> DecisionRequest<'a> {
+        DecisionRequest::new(asks, Mode::Charge, true).unwrap()
     }
 
     /// Runs several decisions in one call of the script, each on the keys that its limits' policies name.
-    async fn run(server: &RedisServer, requests: &[&Request<'_>]) -> Vec<Result<Verdict, StoreError>> {
+    async fn run(
+        server: &RedisServer,
+        requests: &[&DecisionRequest<'_>],
+    ) -> Vec<Result<Verdict, StoreError>> {
         let node = crate::redis::client::node::tests::node_of(server);
         let namespace = Namespace::new("", "");
         let questions = requests.iter().map(|request| {
-            let mut question = Question::new(request, Operation::Check, &namespace);
+            let mut question = ScriptInput::new(request, Operation::Check, &namespace);
             let names = request.limits.iter().map(|limit| limit.policy.name().to_owned());
             question.keys = names.collect();
             question
@@ -332,8 +339,12 @@ mod tests {
         let value = "struct.pack('<BBI8I8I8I8', 1, 1, 1000, 0, 0, 1) .. '\\1\\0\\0\\0\\0\\0\\32\\0'";
         server.command(&["EVAL", &format!("redis.call('SET', 'beyond', {value})"), "0"]);
 
-        let ask = |policy| request([Ask::new(policy, "k")]);
-        let several = request([Ask::new(&other, "k"), Ask::new(&ring, "k"), Ask::new(&list, "k")]);
+        let ask = |policy| request([LimitRequest::new(policy, "k")]);
+        let several = request([
+            LimitRequest::new(&other, "k"),
+            LimitRequest::new(&ring, "k"),
+            LimitRequest::new(&list, "k"),
+        ]);
         let (first, second, third, fourth) = (ask(&good), ask(&list), ask(&text), ask(&torn));
         let fifth = ask(&beyond);
         let verdicts = run(
@@ -380,8 +391,8 @@ mod tests {
         let server = RedisServer::start();
         let bucket = Policy::token_bucket("b").capacity(3).rate(1).build().unwrap();
         let ring = Policy::sliding_window("r").limit(2).window("1m").build().unwrap();
-        let both = request([Ask::new(&bucket, "k"), Ask::new(&ring, "k")]);
-        let alone = request([Ask::new(&bucket, "k")]);
+        let both = request([LimitRequest::new(&bucket, "k"), LimitRequest::new(&ring, "k")]);
+        let alone = request([LimitRequest::new(&bucket, "k")]);
         let verdicts = run(&server, &[&both, &both, &both, &alone, &alone]).await;
         let allowed: Vec<bool> = verdicts
             .iter()

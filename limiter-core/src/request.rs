@@ -10,17 +10,17 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 #[cfg(feature = "redis")]
-use crate::algorithm::State;
-use crate::algorithm::{Change, Mode, Outcome, Scaling, Standing, scale_change};
-pub(crate) use crate::concurrency::request::InFlight;
-use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
+use crate::algorithm::StepState;
+use crate::algorithm::{Change, Mode, ScaleChange, StepOutcome, StepResult, scale_change};
+pub(crate) use crate::concurrency::request::ConcurrencyRequest;
+use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participations, Rejection};
 use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, OnStoreFailure, Policy};
-pub use crate::request::ask::Ask;
-use crate::request::ask::Cost;
-use crate::support::one_or_many::Few;
+pub use crate::request::ask::LimitRequest;
+use crate::request::ask::RequestedCost;
+use crate::support::one_or_many::OneOrMany;
 use crate::units::{Amount, MAX_EXACT, Timestamp};
 
 /// More limits than this in one decision are a mistake.
@@ -28,14 +28,14 @@ const MAX_LIMITS: usize = 16;
 
 /// A question that a store can decide: every cost can fit, and all limits can be decided at one place.
 #[derive(Clone, Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) limits: SmallVec<[Limit<'a>; 1]>,
+pub(crate) struct DecisionRequest<'a> {
+    pub(crate) limits: SmallVec<[RequestedLimit<'a>; 1]>,
     pub(crate) mode: Mode,
 }
 
 /// One limit of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Limit<'a> {
+pub(crate) struct RequestedLimit<'a> {
     pub(crate) identity: Identity,
     pub(crate) policy: &'a Policy,
     pub(crate) key: Key<'a>,
@@ -45,8 +45,8 @@ pub(crate) struct Limit<'a> {
     pub(crate) blocks: Option<usize>,
 }
 
-impl<'a> Limit<'a> {
-    fn new(policy: &'a Policy, key: Key<'a>, cost: &Cost) -> Result<Self, Rejection> {
+impl<'a> RequestedLimit<'a> {
+    fn new(policy: &'a Policy, key: Key<'a>, cost: &RequestedCost) -> Result<Self, Rejection> {
         let key = key.bounded();
         Ok(Self {
             identity: identity(policy, &key),
@@ -58,13 +58,13 @@ impl<'a> Limit<'a> {
     }
 
     /// One of them that is asked for, if its cost can ever be charged.
-    pub(crate) fn of(Ask { policy, key, cost }: Ask<'a>) -> Option<Self> {
+    pub(crate) fn of(LimitRequest { policy, key, cost }: LimitRequest<'a>) -> Option<Self> {
         Self::new(policy, key, &cost).ok()
     }
 
     /// A request for it alone, by which it is not decided but changed.
-    pub(crate) fn alone(self) -> Request<'a> {
-        Request {
+    pub(crate) fn alone(self) -> DecisionRequest<'a> {
+        DecisionRequest {
             limits: SmallVec::from_buf([self]),
             mode: Mode::Peek,
         }
@@ -75,7 +75,7 @@ impl<'a> Limit<'a> {
     pub(crate) fn in_proportion(
         &self,
         change: Change,
-        in_time: impl Fn(Scaling<'_>) -> Scaling<'_>,
+        in_time: impl Fn(ScaleChange<'_>) -> ScaleChange<'_>,
     ) -> (Self, Change) {
         let (cost, change) = match self.policy.scaled() {
             Some(scaled) => scale_change(&in_time(scaled.scaling(self.policy)), self.cost, change),
@@ -105,11 +105,11 @@ impl<'a> Limit<'a> {
     }
 }
 
-impl<'a> Request<'a> {
+impl<'a> DecisionRequest<'a> {
     /// Checks what is asked. `any_groups` allows limits in different groups, which a cluster could not decide at one
     /// place.
     pub(crate) fn new(
-        asks: impl IntoIterator<Item = Ask<'a>>,
+        asks: impl IntoIterator<Item = LimitRequest<'a>>,
         mode: Mode,
         any_groups: bool,
     ) -> Result<Self, Rejection> {
@@ -119,13 +119,13 @@ impl<'a> Request<'a> {
         if number > MAX_LIMITS {
             return Err(wrong_number(number));
         }
-        let mut limits: SmallVec<[Limit<'a>; 1]> = SmallVec::new();
-        for Ask { policy, key, cost } in asks {
+        let mut limits: SmallVec<[RequestedLimit<'a>; 1]> = SmallVec::new();
+        for LimitRequest { policy, key, cost } in asks {
             // An iterator need not know how many limits it yields.
             if limits.len() == MAX_LIMITS {
                 return Err(wrong_number(MAX_LIMITS + 1));
             }
-            let limit = Limit::new(policy, key, &cost)?;
+            let limit = RequestedLimit::new(policy, key, &cost)?;
             if let Some(first) = limits.first()
                 && !any_groups
                 && first.tag() != limit.tag()
@@ -145,14 +145,14 @@ impl<'a> Request<'a> {
         Ok(Self { limits, mode })
     }
 
-    /// Of one limit whose identity and cost are [known](Ask::charge).
+    /// Of one limit whose identity and cost are [known](LimitRequest::charge).
     #[cfg(feature = "redis")]
     pub(crate) fn alone(
-        Ask { policy, key, .. }: Ask<'a>,
+        LimitRequest { policy, key, .. }: LimitRequest<'a>,
         (identity, cost): (Identity, u64),
         mode: Mode,
     ) -> Self {
-        let limit = Limit {
+        let limit = RequestedLimit {
             identity,
             policy,
             key: key.bounded(),
@@ -212,15 +212,15 @@ impl<'a> Request<'a> {
     /// The decision that a store's verdict means.
     pub(crate) fn decision(&self, mut verdict: Verdict, origin: Origin) -> Decision {
         let marks = match &*self.limits {
-            [_] => Marks::default(),
+            [_] => DecisionFlags::default(),
             limits => crate::penalty::blocks::fold(limits, &mut verdict.outcomes),
         };
-        let told = |(limit, outcome): (&Limit<'_>, &Outcome)| {
-            LimitOutcome::new(limit.policy, Standing::Told(*outcome))
+        let told = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| {
+            LimitOutcome::new(limit.policy, StepResult::Told(*outcome))
         };
         let limits = match (&*self.limits, &*verdict.outcomes) {
             // As nearly always; nothing is collected then.
-            ([limit], [outcome]) => Few::One(told((limit, outcome))),
+            ([limit], [outcome]) => OneOrMany::One(told((limit, outcome))),
             (limits, outcomes) => limits.iter().zip(outcomes).map(told).collect(),
         };
         Decision {
@@ -230,7 +230,7 @@ impl<'a> Request<'a> {
             origin,
             store_error: None,
             marks,
-            parts: Parts::default(),
+            parts: Participations::default(),
         }
     }
 }
@@ -239,16 +239,16 @@ impl<'a> Request<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) decided_at: Timestamp,
-    pub(crate) outcomes: SmallVec<[Outcome; 1]>,
+    pub(crate) outcomes: SmallVec<[StepOutcome; 1]>,
     /// After a denial by Redis, the state of each limit: the answers to later calls follow from it. `None` for a sliding window, of
     /// which Redis reports no moments.
     #[cfg(feature = "redis")]
-    pub(crate) states: Option<Arc<[Option<State>]>>,
+    pub(crate) states: Option<Arc<[Option<StepState>]>>,
 }
 
 impl Verdict {
     /// A verdict without states.
-    pub(crate) fn new(decided_at: Timestamp, outcomes: SmallVec<[Outcome; 1]>) -> Self {
+    pub(crate) fn new(decided_at: Timestamp, outcomes: SmallVec<[StepOutcome; 1]>) -> Self {
         Self {
             decided_at,
             outcomes,
@@ -272,21 +272,21 @@ pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
 /// Who is charged, and how much in the algorithm's own unit, if that can ever fit. The key is bounded.
 #[inline]
 pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<(Identity, u64), Rejection> {
-    let cost = units(policy, &Cost::from(Ok(cost)))?;
+    let cost = units(policy, &RequestedCost::from(Ok(cost)))?;
     Ok((identity(policy, key), cost))
 }
 
 /// The cost in the algorithm's own unit, if it can ever fit.
 #[inline]
-fn units(policy: &Policy, cost: &Cost) -> Result<u64, Rejection> {
+fn units(policy: &Policy, cost: &RequestedCost) -> Result<u64, Rejection> {
     match (cost, policy.algorithm()) {
         (_, Algorithm::Concurrency(_)) => Err(not_asked_so(policy)),
-        (Cost::Thousandths(cost), window) if window.is_window() => {
+        (RequestedCost::Thousandths(cost), window) if window.is_window() => {
             permits(policy, Amount::from_thousandths(*cost))
         }
-        (Cost::Thousandths(cost), level) if *cost <= level.quota() => Ok(*cost),
-        (Cost::Thousandths(cost), _) => Err(never_fits(policy, Amount::from_thousandths(*cost))),
-        (Cost::Other(cost), _) => match **cost {
+        (RequestedCost::Thousandths(cost), level) if *cost <= level.quota() => Ok(*cost),
+        (RequestedCost::Thousandths(cost), _) => Err(never_fits(policy, Amount::from_thousandths(*cost))),
+        (RequestedCost::Other(cost), _) => match **cost {
             // More than 64 bits hold.
             Ok(cost) => Err(never_fits(policy, cost)),
             Err(ref error) => Err(Rejection::Config(error.clone().for_policy(policy.name()))),

@@ -10,8 +10,8 @@ use crate::decision::Rejection;
 use crate::key::Key;
 use crate::limiter::{Backend, Limiter};
 use crate::policy::Policy;
-use crate::request::{Ask, Request};
-pub(crate) use crate::settlement::pending_grant::Held;
+use crate::request::{DecisionRequest, LimitRequest};
+pub(crate) use crate::settlement::pending_grant::PendingGrant;
 pub use crate::settlement::refund::{Charge, Refund};
 pub use crate::settlement::reserve::{Reservation, Reserve, Settled};
 use crate::store::Store;
@@ -47,7 +47,7 @@ impl Limiter {
     ///
     /// Dropped while Redis is asked, it is done or not. It is never done twice.
     pub fn refund<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Refund<'a> {
-        Refund::new(self, Ask::new(policy, key))
+        Refund::new(self, LimitRequest::new(policy, key))
     }
 
     /// Charges `key` under `policy`, whatever is left: a permit, or what [`Charge::cost`] says, which may be more than the quota.
@@ -81,7 +81,7 @@ impl Limiter {
     ///
     /// Dropped while Redis is asked, it is done or not. It is never done twice.
     pub fn charge<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Charge<'a> {
-        Charge::new(self, Ask::new(policy, key))
+        Charge::new(self, LimitRequest::new(policy, key))
     }
 
     /// Takes permits by an estimate, which is settled when the true cost is known: tokens of a language model, bytes, rows.
@@ -129,14 +129,14 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Ask, Limiter, ManualClock, Policy};
+    /// use limiter_core::{LimitRequest, Limiter, ManualClock, Policy};
     ///
     /// let clock = ManualClock::new();
     /// let limits = Limiter::in_process().clock(&clock).build();
     /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
     /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
     ///
-    /// let asks = [Ask::new(&calls, "ann"), Ask::new(&tokens, "ann").cost(800)];
+    /// let asks = [LimitRequest::new(&calls, "ann"), LimitRequest::new(&tokens, "ann").cost(800)];
     /// let reservation = limits.reserve_all(asks).await?;
     /// assert_eq!(reservation.decision().limits().len(), 2);
     /// reservation.cancel().await?;
@@ -149,12 +149,19 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`reserve`](Self::reserve).
-    pub fn reserve_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Reserve<'a> {
+    pub fn reserve_all<'a, A: Into<LimitRequest<'a>>>(
+        &'a self,
+        asks: impl IntoIterator<Item = A>,
+    ) -> Reserve<'a> {
         Reserve::new(self.check_all(asks))
     }
 
     /// Gives back what the only limit of a request costs, or charges it whatever is left.
-    pub(crate) async fn change(&self, request: &Request<'_>, change: Change) -> Result<(), Rejection> {
+    pub(crate) async fn change(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), Rejection> {
         match &self.inner.backend {
             Backend::Memory(store) => {
                 for limit in &request.limits {
@@ -170,7 +177,7 @@ impl Limiter {
     /// The same of what is told in the numbers of the policy before its change.
     pub(crate) async fn change_in_proportion(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         change: Change,
     ) -> Result<(), Rejection> {
         match &self.inner.backend {
@@ -190,7 +197,11 @@ impl Limiter {
         not(feature = "redis"),
         expect(unused_variables, reason = "a store in this process is never out")
     )]
-    pub(crate) fn change_share(&self, request: &Request<'_>, change: Change) -> Result<(), Rejection> {
+    pub(crate) fn change_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), Rejection> {
         match &self.inner.backend {
             Backend::Memory(_) => Ok(()),
             #[cfg(feature = "redis")]

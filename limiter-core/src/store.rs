@@ -3,7 +3,7 @@
 use crate::algorithm::Change;
 use crate::error::StoreError;
 pub(crate) use crate::memory::MemoryStore;
-use crate::request::{Limit, Request, Verdict};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 
 /// Where state lives. A request is decided at one moment of the store's clock, and charged whole or not at all.
 pub(crate) trait Store: Send + Sync {
@@ -12,7 +12,10 @@ pub(crate) trait Store: Send + Sync {
     /// # Cancel safety
     ///
     /// Dropping the future leaves it open whether the request was charged; it is never charged twice.
-    fn decide(&self, request: &Request<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
+    fn decide(
+        &self,
+        request: &DecisionRequest<'_>,
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
     /// Gives back what a limit costs, as far as it was used, or charges it whatever is left; and says how it stands then.
     ///
@@ -21,12 +24,12 @@ pub(crate) trait Store: Send + Sync {
     /// As [`decide`](Self::decide).
     fn change(
         &self,
-        limit: &Limit<'_>,
+        limit: &RequestedLimit<'_>,
         change: Change,
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
     /// Forgets the state of every limit of the request.
-    fn reset(&self, request: &Request<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn reset(&self, request: &DecisionRequest<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Prepares the store for traffic: dials every node, loads what is to be loaded.
     fn ready(&self) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -8,6 +8,6 @@ pub(crate) use crate::penalty::denial_counts::{DatedDenials, DeniedLimit, Penalt
 #[cfg(feature = "redis")]
 pub(crate) use crate::penalty::redis::PenaltyState;
 #[cfg(feature = "redis")]
-pub(crate) use crate::redis::backend::Guard;
+pub(crate) use crate::redis::backend::RedisBackend;
 #[cfg(feature = "redis")]
 pub(crate) use crate::redis::replicas::Replicas;

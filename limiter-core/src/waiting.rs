@@ -14,13 +14,13 @@ use std::time::Duration;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 pub use crate::waiting::acquire::Acquire;
 #[cfg(feature = "redis")]
 pub(crate) use crate::waiting::poller::Decisions;
-pub(crate) use crate::waiting::queue::Queues;
-pub(crate) use crate::waiting::wait_budget::Stay;
-pub use crate::waiting::wait_limit::WaitingRoom;
+pub(crate) use crate::waiting::queue::WaitQueues;
+pub(crate) use crate::waiting::wait_budget::WaitBudget;
+pub use crate::waiting::wait_limit::WaitLimit;
 
 /// By how much a timer may be late, and a little for the answer.
 pub(crate) const LATE_TIMER: Duration = Duration::from_millis(10);
@@ -86,7 +86,10 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub fn acquire_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Acquire<'a> {
+    pub fn acquire_all<'a, A: Into<LimitRequest<'a>>>(
+        &'a self,
+        asks: impl IntoIterator<Item = A>,
+    ) -> Acquire<'a> {
         Acquire::new(self.check_all(asks))
     }
 }

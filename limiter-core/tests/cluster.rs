@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use limiter_core::{Ask, Key, Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
+use limiter_core::{Key, LimitRequest, Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
 use limiter_testing::{Proxy, RedisCluster, RespValue};
 use support::{PATIENT, SLACK, namespace};
 
@@ -134,7 +134,7 @@ async fn limits_of_one_key_are_decided_in_one_slot_and_those_of_a_group_too() {
         .unwrap();
     for key in ["", "a", "user:7", "{}", "x}y{z"] {
         let decision = limits
-            .check_all([Ask::new(&burst, key), Ask::new(&daily, key)])
+            .check_all([LimitRequest::new(&burst, key), LimitRequest::new(&daily, key)])
             .await
             .unwrap();
         assert_eq!(
@@ -150,14 +150,20 @@ async fn limits_of_one_key_are_decided_in_one_slot_and_those_of_a_group_too() {
     let tenant = || Key::from("tenant:3");
     for left in [1, 0] {
         let decision = limits
-            .check_all([Ask::new(&burst, user()), Ask::new(&daily, tenant())])
+            .check_all([
+                LimitRequest::new(&burst, user()),
+                LimitRequest::new(&daily, tenant()),
+            ])
             .await
             .unwrap();
         assert_eq!(decision.remaining(), left);
     }
     assert!(
         !limits
-            .check_all([Ask::new(&burst, user()), Ask::new(&daily, tenant())])
+            .check_all([
+                LimitRequest::new(&burst, user()),
+                LimitRequest::new(&daily, tenant())
+            ])
             .await
             .unwrap()
             .is_allowed()

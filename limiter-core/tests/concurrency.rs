@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use limiter_core::{
-    Decision, Limiter, ManualClock, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind,
+    ConcurrencyPermit, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
+    StoreErrorKind,
 };
 use limiter_testing::{Proxy, RedisServer, acl};
 use support::{KEY, PATIENT, SLACK, limiter, millis, namespace, secs};
@@ -388,7 +389,7 @@ async fn a_reset_takes_all_of_the_others_and_nothing_of_its_own_however_much_the
     assert_eq!(remaining(&limits, &policy).await, 10_000 - 2 * held);
     limits.reset(&policy, KEY).await.unwrap();
     assert_eq!(remaining(&limits, &policy).await, 10_000 - held);
-    assert!(own.iter().all(Permit::is_held));
+    assert!(own.iter().all(ConcurrencyPermit::is_held));
     drop((own, others));
     comes_to_remain(&limits, &policy, 10_000).await;
 }
@@ -407,7 +408,7 @@ async fn a_reset_leaves_what_is_being_entered_here() {
         permits.push(permit.unwrap());
         assert_eq!(remaining(&limits, &policy).await, left);
     }
-    assert!(permits.iter().all(Permit::is_held));
+    assert!(permits.iter().all(ConcurrencyPermit::is_held));
 }
 
 #[tokio::test]
@@ -444,7 +445,7 @@ async fn who_gives_up_while_redis_is_asked_holds_nothing() {
     }
     server.resume();
     comes_to_remain(&limits, &policy, 2).await;
-    let permits: Vec<Permit> = vec![
+    let permits: Vec<ConcurrencyPermit> = vec![
         limits.enter(&policy, KEY).up_to(secs(10)).await.unwrap(),
         limits.enter(&policy, KEY).up_to(secs(10)).await.unwrap(),
     ];

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use limiter_core::{Ask, Decision, Limiter, ManualClock, Origin, Policy, RedisBuilder};
+use limiter_core::{Decision, LimitRequest, Limiter, ManualClock, Origin, Policy, RedisBuilder};
 use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, SLACK, bucket, left, micros, millis, namespace, secs, wait_of, window};
 
@@ -136,7 +136,7 @@ async fn other_keys_and_smaller_costs_are_asked_for() {
 async fn a_reset_here_is_seen_at_once_and_one_elsewhere_within_a_second() {
     let house = House::new().await;
     let (burst, daily) = (bucket("burst", 5, "1/min"), window("daily", 5, "1d"));
-    let both = || [&burst, &daily].map(|policy| Ask::new(policy, KEY).cost(5));
+    let both = || [&burst, &daily].map(|policy| LimitRequest::new(policy, KEY).cost(5));
     for policy in [&burst, &daily] {
         house.use_up(policy).await;
     }
@@ -186,7 +186,7 @@ async fn each_of_several_limits_is_told_as_redis_would() {
         window("l", 3, "700ms"),
         bucket("r", 10, "1/h"),
     );
-    let all = || [&short, &long, &roomy].map(|policy| Ask::new(policy, KEY));
+    let all = || [&short, &long, &roomy].map(|policy| LimitRequest::new(policy, KEY));
     for _ in 0..2 {
         assert!(house.limits.check_all(all()).await.unwrap().is_allowed());
         house.clock.advance(millis(1));

@@ -19,7 +19,9 @@ mod support;
 use std::time::Duration;
 
 use fastrand::Rng;
-use limiter_core::{Amount, Ask, Decision, Key, ManualClock, Origin, Policy, Rate, Rejection, UtcOffset};
+use limiter_core::{
+    Amount, Decision, Key, LimitRequest, ManualClock, Origin, Policy, Rate, Rejection, UtcOffset,
+};
 use support::{Kind, Subject};
 
 const STEPS: usize = 20;
@@ -113,7 +115,7 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
         let asks = || {
             chosen
                 .iter()
-                .map(|(policy, cost)| Ask::new(policy, &key).cost(*cost))
+                .map(|(policy, cost)| LimitRequest::new(policy, &key).cost(*cost))
                 .collect::<Vec<_>>()
         };
         let said: Vec<_> = chosen
@@ -197,7 +199,7 @@ async fn settle(
     let asks = || {
         chosen
             .iter()
-            .map(|(policy, cost)| Ask::new(policy, key).cost(*cost))
+            .map(|(policy, cost)| LimitRequest::new(policy, key).cost(*cost))
     };
     let ours = model.limits.reserve_all(asks()).await;
     let theirs = redis.limits.reserve_all(asks()).await;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
-use limiter_core::{Ask, Decision, Key, Limiter, ManualClock, Policy, Rejection, StoreErrorKind};
+use limiter_core::{Decision, Key, LimitRequest, Limiter, ManualClock, Policy, Rejection, StoreErrorKind};
 use limiter_testing::{Proxy, RedisCluster, RedisServer};
 use support::{Kind, Subject, bucket, funnel, left, limiter, micros, window};
 use tokio::task::JoinSet;
@@ -127,7 +127,7 @@ async fn ask(limits: &Limiter, what: What, asks: &[(Policy, u64, u64)]) -> Optio
     let key = |key: u64| Key::from(key).in_group("g");
     let each = asks
         .iter()
-        .map(|(policy, name, cost)| Ask::new(policy, key(*name)).cost(*cost));
+        .map(|(policy, name, cost)| LimitRequest::new(policy, key(*name)).cost(*cost));
     match what {
         What::Check => Some(facts(&limits.check_all(each).await.unwrap())),
         What::Peek => Some(facts(&limits.peek_all(each).await.unwrap())),

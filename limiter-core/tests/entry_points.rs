@@ -16,7 +16,7 @@ mod condition;
 #[path = "entry_points/entry.rs"]
 mod entry;
 
-use limiter_core::{Ask, Enforcement, Key, Limiter, ManualClock, OnNotConfigured, PolicyBook};
+use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock, OnNotConfigured, PolicyBook};
 use limiter_testing::RedisServer;
 
 use answer::Answer;
@@ -62,7 +62,7 @@ async fn prepare(limits: &Limiter, condition: &Condition, situation: Situation, 
         assert!(limits.check(&first, key).cost(QUOTA).await.unwrap().is_allowed());
         for _ in 0..condition::DENIALS {
             assert!(!limits.check(&first, key).await.unwrap().is_allowed());
-            let both = [Ask::new(&first, key), Ask::new(&second, key)];
+            let both = [LimitRequest::new(&first, key), LimitRequest::new(&second, key)];
             assert!(!limits.check_all(both).await.unwrap().is_allowed());
         }
     }

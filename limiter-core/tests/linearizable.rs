@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use limiter_core::{Ask, Decision, Limiter, ManualClock, Policy};
+use limiter_core::{Decision, LimitRequest, Limiter, ManualClock, Policy};
 use model::{Answer, Question, Shape};
 use search::{Call, explain};
 use support::{Kind, Subject};
@@ -91,7 +91,7 @@ impl World {
 
     /// `None` where the outcome is unknown: others were cancelled on the same connection, until it was given up.
     async fn ask(&self, question: &Question) -> Option<Answer> {
-        let ask = |(key, cost): &(usize, u64)| Ask::new(&self.policy, self.key(*key)).cost(*cost);
+        let ask = |(key, cost): &(usize, u64)| LimitRequest::new(&self.policy, self.key(*key)).cost(*cost);
         match question {
             Question::Check(limits) => answer(self.limits.check_all(limits.iter().map(ask)).await),
             Question::Peek(limits) => answer(self.limits.peek_all(limits.iter().map(ask)).await),

@@ -6,7 +6,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use limiter_core::{
-    Ask, Key, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind, window_limiter,
+    Key, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
+    window_limiter,
 };
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{namespace, secs};
@@ -346,7 +347,7 @@ async fn several_limits_are_all_or_nothing_in_the_insurance_too() {
     let (burst, daily) = (bucket(2, "1/s"), window(10, "1d"));
     server.kill();
     let both = async || {
-        let asks = [Ask::new(&burst, "k"), Ask::new(&daily, "k")];
+        let asks = [LimitRequest::new(&burst, "k"), LimitRequest::new(&daily, "k")];
         limits.check_all(asks).await.unwrap()
     };
     assert!(both().await.is_allowed());
@@ -429,7 +430,10 @@ async fn the_strictest_answer_of_several_policies_counts() {
     let both = async |other: &Policy| {
         let key = Key::from("k");
         limits
-            .check_all([Ask::new(&local, key.clone()), Ask::new(other, key)])
+            .check_all([
+                LimitRequest::new(&local, key.clone()),
+                LimitRequest::new(other, key),
+            ])
             .await
     };
     assert_eq!(both(&open).await.unwrap().origin(), Origin::LocalFallback);

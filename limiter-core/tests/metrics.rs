@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use limiter_core::{
-    Ask, Enforcement, Limiter, ManualClock, OnNotConfigured, OnStoreFailure, Origin, Policy, Rejection,
+    Enforcement, LimitRequest, Limiter, ManualClock, OnNotConfigured, OnStoreFailure, Origin, Policy,
+    Rejection,
 };
 use limiter_testing::RedisServer;
 use support::recorder::Ledger;
@@ -86,7 +87,10 @@ async fn of_several_limits_each_is_counted_and_who_was_spared_says_so() {
             let _ = limits.check_all([(&narrow, KEY), (&wide, KEY)]).await.unwrap();
         }
         let never = limits
-            .check_all([Ask::new(&wide, KEY), Ask::new(&narrow, KEY).cost(2)])
+            .check_all([
+                LimitRequest::new(&wide, KEY),
+                LimitRequest::new(&narrow, KEY).cost(2),
+            ])
             .await;
         assert!(matches!(never, Err(Rejection::NeverFits { .. })));
     }
@@ -350,7 +354,7 @@ async fn calls_that_are_off_listed_or_in_shadow_are_counted_by_all_ways_of_askin
     assert!(limits.acquire(&listed, "eve").await.is_err());
     assert!(!limits.check(&listed, "eve").await.unwrap().is_allowed());
     let beside = bucket("beside", 1, 1);
-    let asks = [&off, &listed, &beside].map(|policy| Ask::new(policy, KEY));
+    let asks = [&off, &listed, &beside].map(|policy| LimitRequest::new(policy, KEY));
     assert!(limits.check_all(asks.clone()).await.unwrap().is_allowed());
     assert!(!limits.check_all(asks).await.unwrap().is_allowed());
     assert_counted("switched off", &[("allowed", "off", 4.0)]);

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use limiter_core::{Amount, Ask, Decision, LimitOutcome, Limiter, ManualClock, Policy};
+use limiter_core::{Amount, Decision, LimitOutcome, LimitRequest, Limiter, ManualClock, Policy};
 use model::{Level, LevelModel, Log, Model, Window, facts, level, window};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -289,7 +289,7 @@ proptest! {
             for (_, model, cost) in &mut limits {
                 all_fit &= model.answer(cost(step), moment, false).0;
             }
-            let asks = limits.iter().map(|(policy, _, cost)| Ask::new(policy, KEY).cost(cost(step)));
+            let asks = limits.iter().map(|(policy, _, cost)| LimitRequest::new(policy, KEY).cost(cost(step)));
             let decision = now(world.limits.check_all(asks)).unwrap();
             prop_assert_eq!(decision.is_allowed(), all_fit);
             let mut waits = Vec::new();

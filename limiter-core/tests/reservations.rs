@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use limiter_core::__private::{Reporter, Settlement};
-use limiter_core::{Amount, Ask, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Reservation};
+use limiter_core::{Amount, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Reservation};
 use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, PATIENT, bucket, funnel, micros, millis, namespace, secs, wait_of, window};
 
@@ -378,7 +378,11 @@ async fn unapplied_settlement_does_not_deny_next_reservation() {
         for call in 0..30 {
             let reservation = match call % 3 {
                 0 => limits.reserve(&policy, KEY).cost(60).await,
-                1 => limits.reserve_all([Ask::new(&policy, KEY).cost(60)]).await,
+                1 => {
+                    limits
+                        .reserve_all([LimitRequest::new(&policy, KEY).cost(60)])
+                        .await
+                }
                 // No other call waits, so a grant must not depend on the wait.
                 _ => limits.reserve(&policy, KEY).cost(60).up_to(millis(0)).await,
             };

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use limiter_core::{LevelShape, Limiter, OnStoreFailure, Policy, PolicyBuilder, RedisBuilder};
+use limiter_core::{LevelParams, Limiter, OnStoreFailure, Policy, PolicyBuilder, RedisBuilder};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::faults::Fault;
@@ -211,7 +211,7 @@ pub(crate) fn patient_policy() -> Policy {
     patient.build().expect("a valid policy")
 }
 
-fn bucket(name: &str) -> PolicyBuilder<LevelShape> {
+fn bucket(name: &str) -> PolicyBuilder<LevelParams> {
     Policy::token_bucket(name)
         .capacity(QUOTA.capacity)
         .rate(QUOTA.per_second)

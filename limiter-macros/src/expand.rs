@@ -94,7 +94,7 @@ impl LimitedFn {
             .enumerate()
             .map(|(index, limit)| self.entry(index, limit, private));
         let made = quote! {
-            let #made = #private::Guard::new(&#reporter, #limiter, [#(#entries),*], #wait);
+            let #made = #private::AnnotationGuard::new(&#reporter, #limiter, [#(#entries),*], #wait);
             ::core::option::Option::Some(#made)
         };
         let made = match &self.when {
@@ -153,14 +153,14 @@ impl LimitedFn {
         });
         if limit.constant {
             let policy = policy_static(index);
-            return quote!(#private::Entry::fixed(&#policy, #whose) #need);
+            return quote!(#private::AnnotationEntry::fixed(&#policy, #whose) #need);
         }
         if matches!(limit.algorithm, Algorithm::Named { .. }) {
             let name = self.name(limit);
-            return quote!(#private::Entry::named(#name, #whose) #need);
+            return quote!(#private::AnnotationEntry::named(#name, #whose) #need);
         }
         let policy = self.policy(limit, private);
-        quote!(#private::Entry::built(#policy, #whose) #need)
+        quote!(#private::AnnotationEntry::built(#policy, #whose) #need)
     }
 
     fn policy(&self, limit: &Limit, private: &TokenStream) -> TokenStream {
@@ -172,8 +172,7 @@ impl LimitedFn {
             .map(|variant| quote!(#private::OnStoreFailure::#variant));
         let answer = option(answer);
         let lease = option(limit.lease.as_ref().map(|lease| period(lease, private)));
-        let options =
-            quote!(&#private::Options { deadline: #deadline, on_store_failure: #answer, lease: #lease });
+        let options = quote!(&#private::PolicyOptions { deadline: #deadline, on_store_failure: #answer, lease: #lease });
         match &limit.algorithm {
             Algorithm::Token { capacity, rate } => {
                 let (capacity, rate) = (number(capacity, private), rate_of(rate, private));

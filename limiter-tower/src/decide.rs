@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::{
-    Few, Reporter, Resolved, admit_waiting, at_once, at_once_or_wait, is_answered_at_once, named, passes,
-    unlimited,
+    OneOrMany, Reporter, ResolvedPolicies, admit_waiting, at_once, at_once_or_wait, is_answered_at_once,
+    named, passes, unlimited,
 };
-use limiter_core::{Amount, Ask, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection};
+use limiter_core::{Amount, Check, ConfigError, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
 
 pub(crate) use verify::{PolicyKind, Verification};
@@ -28,7 +28,7 @@ use crate::wait::Waits;
 #[derive(Clone, Debug)]
 pub struct Limits {
     limiter: Limiter,
-    policies: Few<Which>,
+    policies: OneOrMany<Which>,
     cost: Result<Amount, ConfigError>,
     /// Whether handlers and layers further out see the decision that allows a request.
     shows_decisions: bool,
@@ -132,7 +132,7 @@ impl Limits {
     #[inline]
     pub(crate) fn passes(&self, key: &Key<'_>) -> bool {
         match (&self.policies, &self.cost) {
-            (Few::One(Which::Given(policy)), Ok(cost)) if self.is_silent() => {
+            (OneOrMany::One(Which::Given(policy)), Ok(cost)) if self.is_silent() => {
                 is_answered_at_once(policy) && passes(&self.limiter, policy, key, *cost)
             }
             _ => false,
@@ -153,7 +153,7 @@ impl Limits {
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
         match (question, &self.policies) {
-            (Question::Key(key), Few::One(Which::Given(policy))) if self.is_simple() => {
+            (Question::Key(key), OneOrMany::One(Which::Given(policy))) if self.is_simple() => {
                 if !is_answered_at_once(policy) {
                     return Poll::Pending;
                 }
@@ -228,8 +228,8 @@ impl Limits {
             let policy = match which {
                 Which::Given(policy) => Cow::Borrowed(policy),
                 Which::Named(name) => match named(&self.limiter, name, key)? {
-                    Resolved::Policy(policy) => Cow::Owned(policy),
-                    Resolved::Allowed(decision) => {
+                    ResolvedPolicies::Policy(policy) => Cow::Owned(policy),
+                    ResolvedPolicies::Allowed(decision) => {
                         nothing = Some(decision);
                         return Ok(());
                     }
@@ -297,7 +297,7 @@ impl Limits {
             asked => {
                 let asks = asked
                     .iter()
-                    .map(|asked| Ask::new(&asked.policy, &asked.key).cost(Said(asked.cost)));
+                    .map(|asked| LimitRequest::new(&asked.policy, &asked.key).cost(Said(asked.cost)));
                 self.limiter.check_all(asks)
             }
         }

@@ -6,7 +6,7 @@ mod tier;
 
 use std::fmt;
 
-use limiter_core::__private::Few;
+use limiter_core::__private::OneOrMany;
 use limiter_core::{Amount, ConfigError, Key};
 
 use crate::key::{Answer, Refusal};
@@ -103,7 +103,7 @@ pub(crate) use tier::Which;
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "terms limit nothing unless a hook answers them"]
 pub struct Terms<'a> {
-    pub(crate) limits: Few<Term<'a>>,
+    pub(crate) limits: OneOrMany<Term<'a>>,
 }
 
 /// One limit of a request.
@@ -127,7 +127,7 @@ impl<'a> Terms<'a> {
     /// Takes nothing: the request is not limited, and not counted.
     pub fn unlimited() -> Self {
         Self {
-            limits: Few::default(),
+            limits: OneOrMany::default(),
         }
     }
 
@@ -177,8 +177,8 @@ impl<'a> Terms<'a> {
             keeps_cost: false,
         };
         let limits = match tier.policies {
-            Few::One(which) => Few::One(term(which, key)),
-            Few::Several(all) => all.into_iter().map(|which| term(which, key.clone())).collect(),
+            OneOrMany::One(which) => OneOrMany::One(term(which, key)),
+            OneOrMany::Several(all) => all.into_iter().map(|which| term(which, key.clone())).collect(),
         };
         Self { limits }
     }
@@ -186,7 +186,7 @@ impl<'a> Terms<'a> {
     /// The answer for this key of a layer whose policies are given, at this cost.
     pub(crate) fn of_layer(key: Key<'a>) -> Self {
         Self {
-            limits: Few::One(Term {
+            limits: OneOrMany::One(Term {
                 which: Which::Layers,
                 key,
                 cost: None,

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
-use limiter_core::__private::{LayerWait, WaitingRoom};
+use limiter_core::__private::{LayerWait, WaitLimit};
 
 /// For how long, and in which room, requests wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
     /// `None`: as the policies say.
     up_to: Option<Duration>,
-    room: Arc<WaitingRoom>,
+    room: Arc<WaitLimit>,
 }
 
 impl Waits {
@@ -22,7 +22,7 @@ impl Waits {
     }
 
     pub(crate) fn set_room(&mut self, seats: usize) {
-        self.room = Arc::new(WaitingRoom::new(seats));
+        self.room = Arc::new(WaitLimit::new(seats));
     }
 
     /// How a request waits, in a layer whose requests may refund permits.
@@ -39,7 +39,7 @@ impl Default for Waits {
     fn default() -> Self {
         Self {
             up_to: None,
-            room: Arc::new(WaitingRoom::new(Self::AT_MOST_WAITING)),
+            room: Arc::new(WaitLimit::new(Self::AT_MOST_WAITING)),
         }
     }
 }

@@ -36,7 +36,7 @@ fn layer(limits: &Limiter, policy: Policy) -> Keyed {
     layer.with_origin_header(HeaderName::from_static("x-limiter"))
 }
 
-fn bucket() -> limiter_core::PolicyBuilder<limiter_core::LevelShape> {
+fn bucket() -> limiter_core::PolicyBuilder<limiter_core::LevelParams> {
     Policy::token_bucket("api").capacity(2).rate("1/min")
 }
 

@@ -1,7 +1,7 @@
 //! Permits that are taken before a call and given back after it, where its result does not count (`count_if`).
 
-use crate::__private::hold::{Permits, hold_and_decide};
-use crate::__private::{Entry, Guard, Refused, Reporter};
+use crate::__private::hold::{HeldPermits, hold_and_decide};
+use crate::__private::{AnnotationEntry, AnnotationGuard, Refused, Reporter};
 use crate::limiter::Reservation;
 use crate::units::Amount;
 
@@ -13,15 +13,15 @@ pub fn counts<T: ?Sized>(output: &T, predicate: impl FnOnce(&T) -> bool) -> bool
 /// What an annotated function was charged. Dropped, it stays charged: a call that panics or is cancelled counts.
 #[must_use = "what does not count is given back by `settle`"]
 #[derive(Debug)]
-pub struct Charged<const N: usize> {
+pub struct ChargeGuard<const N: usize> {
     /// Held until it is known which permits count.
-    _held: Permits,
+    _held: HeldPermits,
     /// `None` where nothing can be given back. Boxed, so that a function's own future need not make room for it.
-    paid: Option<Box<Paid<N>>>,
+    paid: Option<Box<ChargeResult<N>>>,
 }
 
 #[derive(Debug)]
-struct Paid<const N: usize> {
+struct ChargeResult<const N: usize> {
     reporter: &'static Reporter,
     reservation: Reservation,
     /// What each entry costs that was asked for.
@@ -33,15 +33,17 @@ struct Paid<const N: usize> {
 /// # Errors
 ///
 /// [`Refused`] when the call must not go on.
-pub async fn enter_counted<const N: usize>(guard: Option<Guard<N>>) -> Result<Charged<N>, Refused> {
+pub async fn enter_counted<const N: usize>(
+    guard: Option<AnnotationGuard<N>>,
+) -> Result<ChargeGuard<N>, Refused> {
     let Some(mut guard) = guard else {
-        return Ok(Charged {
-            _held: Permits::default(),
+        return Ok(ChargeGuard {
+            _held: HeldPermits::default(),
             paid: None,
         });
     };
     let limiter = guard.limiter();
-    let Guard {
+    let AnnotationGuard {
         reporter,
         mut entries,
         wait,
@@ -59,16 +61,16 @@ pub async fn enter_counted<const N: usize>(guard: Option<Guard<N>>) -> Result<Ch
         // Whatever was allowed could be asked for.
         let asked = entries.iter().filter(|entry| entry.is_asked());
         let asks = asked.filter_map(|entry| entry.ask().ok());
-        Box::new(Paid {
+        Box::new(ChargeResult {
             reporter,
             reservation: Reservation::of_asks(&limiter, asks, allowed),
-            costs: entries.each_ref().map(Entry::asked_cost),
+            costs: entries.each_ref().map(AnnotationEntry::asked_cost),
         })
     });
-    Ok(Charged { _held: held, paid })
+    Ok(ChargeGuard { _held: held, paid })
 }
 
-impl<const N: usize> Charged<N> {
+impl<const N: usize> ChargeGuard<N> {
     /// Gives back what does not count, limit by limit, each within its policy's deadline; where Redis is asked, also if the future
     /// is dropped. What a call that outlives its permit has had back by then is not given back once more. What fails is told in
     /// the log, not to the caller.

@@ -1,17 +1,17 @@
 //! One attribute's limit, for one call.
 
-use crate::__private::{Built, Resolved};
+use crate::__private::{BuiltPolicy, ResolvedPolicies};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::units::Amount;
 
 /// One attribute's limit, evaluated for one call.
 #[derive(Debug)]
-pub struct Entry {
+pub struct AnnotationEntry {
     pub(super) policy: EntryPolicy,
     pub(super) key: Key<'static>,
     pub(super) cost: Result<Amount, ConfigError>,
@@ -20,19 +20,19 @@ pub struct Entry {
 #[derive(Debug)]
 pub(super) enum EntryPolicy {
     /// Every parameter is constant: built once.
-    Fixed(&'static Built),
+    Fixed(&'static BuiltPolicy),
     /// Built for this call.
-    Built(Built),
+    Built(BuiltPolicy),
     /// Whatever the limiter has under that name.
     Named(&'static str),
     /// There is nothing to be asked any more: it is held already, or not configured and allowed.
     Nothing,
 }
 
-impl Entry {
+impl AnnotationEntry {
     /// A limit of one permit, of a policy that was built once.
     #[must_use]
-    pub fn fixed(policy: &'static Built, key: Key<'static>) -> Self {
+    pub fn fixed(policy: &'static BuiltPolicy, key: Key<'static>) -> Self {
         Self {
             policy: EntryPolicy::Fixed(policy),
             key,
@@ -42,7 +42,7 @@ impl Entry {
 
     /// A limit of one permit, of a policy that was built for this call.
     #[must_use]
-    pub fn built(policy: Built, key: Key<'static>) -> Self {
+    pub fn built(policy: BuiltPolicy, key: Key<'static>) -> Self {
         Self {
             policy: EntryPolicy::Built(policy),
             key,
@@ -70,8 +70,8 @@ impl Entry {
     pub(super) fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
         if let EntryPolicy::Named(name) = self.policy {
             self.policy = match limiter.resolve_call(name, &self.key)? {
-                Resolved::Policy(policy) => EntryPolicy::Built(Ok(policy)),
-                Resolved::Allowed(_) => EntryPolicy::Nothing,
+                ResolvedPolicies::Policy(policy) => EntryPolicy::Built(Ok(policy)),
+                ResolvedPolicies::Allowed(_) => EntryPolicy::Nothing,
             };
         }
         Ok(())
@@ -102,10 +102,10 @@ impl Entry {
         .map_err(|error| error.clone().into())
     }
 
-    pub(super) fn ask(&self) -> Result<Ask<'_>, Rejection> {
+    pub(super) fn ask(&self) -> Result<LimitRequest<'_>, Rejection> {
         let policy = self.policy()?;
         let cost = self.cost.clone();
         let cost = cost.map_err(|error| error.for_policy(policy.name()))?;
-        Ok(Ask::new(policy, &self.key).cost(cost))
+        Ok(LimitRequest::new(policy, &self.key).cost(cost))
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::__private::{
-    Amount, Built, Entry, EntryPolicy, Guard, Options, Refused, by_first, decide_resolved, resolve,
+    Amount, AnnotationEntry, AnnotationGuard, BuiltPolicy, EntryPolicy, PolicyOptions, Refused, by_first,
+    decide_resolved, resolve,
 };
 use crate::decision::Allowed;
 use crate::error::ConfigError;
-use crate::limiter::{Limiter, Permit};
+use crate::limiter::{ConcurrencyPermit, Limiter};
 use crate::policy::{OnDenial, Policy};
 
 /// The policy of a `#[concurrency_limiter]`.
@@ -17,15 +18,15 @@ use crate::policy::{OnDenial, Policy};
 /// # Errors
 ///
 /// The first parameter that cannot be used.
-pub fn concurrency(name: &str, max: Result<Amount, ConfigError>, options: &Options) -> Built {
+pub fn concurrency(name: &str, max: Result<Amount, ConfigError>, options: &PolicyOptions) -> BuiltPolicy {
     let builder = Policy::concurrency(name).max(max?);
     options.apply(builder)?.build()
 }
 
 /// What a function holds until its future ends or is dropped.
 #[derive(Debug, Default)]
-pub struct Permits {
-    held: SmallVec<[Permit; 1]>,
+pub struct HeldPermits {
+    held: SmallVec<[ConcurrencyPermit; 1]>,
 }
 
 /// Takes the permits of an annotated function's limits on what is in flight, in the order in which they stand, and then makes
@@ -35,9 +36,9 @@ pub struct Permits {
 /// # Errors
 ///
 /// [`Refused`] when the call must not go on.
-pub async fn hold<const N: usize>(guard: Option<Guard<N>>) -> Result<Permits, Refused> {
+pub async fn hold<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<HeldPermits, Refused> {
     let Some(mut guard) = guard else {
-        return Ok(Permits::default());
+        return Ok(HeldPermits::default());
     };
     let answer = match guard.limiter() {
         // Boxed, since the futures of those who wait are large, and a function's own should not be.
@@ -56,15 +57,15 @@ pub async fn hold<const N: usize>(guard: Option<Guard<N>>) -> Result<Permits, Re
 /// The same, and what the one decision said. Entries of what is held are not asked any more.
 pub(super) async fn hold_and_decide(
     limiter: &Limiter,
-    entries: &mut [Entry],
+    entries: &mut [AnnotationEntry],
     wait: Option<Result<Duration, ConfigError>>,
-) -> Result<(Permits, Option<Allowed>), Refused> {
+) -> Result<(HeldPermits, Option<Allowed>), Refused> {
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
     resolve(limiter, entries)?;
     let started = limiter.now();
     let left = || wait.map(|up_to: Duration| up_to.saturating_sub(limiter.now().since(started)));
 
-    let mut permits = Permits::default();
+    let mut permits = HeldPermits::default();
     for (index, entry) in entries.iter_mut().enumerate() {
         let refused = |rejection| Refused { index, rejection };
         if entry.is_asked() && entry.policy().map_err(refused)?.is_of_concurrency() {

@@ -4,7 +4,7 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::key::Key;
 use crate::limiter::{Limiter, Reservation};
 use crate::policy::Policy;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::units::{Amount, Timestamp};
 
 /// The moment by the limiter's clock.
@@ -48,6 +48,6 @@ pub async fn give_back(
     let Ok(charged) = charged.clone().require() else {
         return Ok(());
     };
-    let ask = Ask::new(policy, key).cost(cost);
+    let ask = LimitRequest::new(policy, key).cost(cost);
     Reservation::of_asks(limiter, [ask], charged).cancel().await
 }

@@ -7,11 +7,11 @@ use crate::policy::{OnStoreFailure, Policy, PolicyBuilder, Rate};
 use crate::units::Amount;
 
 /// A policy, or why there is none.
-pub type Built = Result<Policy, ConfigError>;
+pub type BuiltPolicy = Result<Policy, ConfigError>;
 
 /// What an attribute says about its policy beside the algorithm's own parameters.
 #[derive(Debug)]
-pub struct Options {
+pub struct PolicyOptions {
     /// The deadline, where one is given.
     pub deadline: Option<Result<Duration, ConfigError>>,
     /// The answer when the store is out, where one is given.
@@ -20,7 +20,7 @@ pub struct Options {
     pub lease: Option<Result<Duration, ConfigError>>,
 }
 
-impl Options {
+impl PolicyOptions {
     pub(super) fn apply<S>(&self, mut builder: PolicyBuilder<S>) -> Result<PolicyBuilder<S>, ConfigError> {
         if let Some(deadline) = &self.deadline {
             builder = builder.deadline(deadline.clone()?);
@@ -44,8 +44,8 @@ pub fn token_bucket(
     name: &str,
     capacity: Result<Amount, ConfigError>,
     rate: Result<Rate, ConfigError>,
-    options: &Options,
-) -> Built {
+    options: &PolicyOptions,
+) -> BuiltPolicy {
     let builder = Policy::token_bucket(name).capacity(capacity?).rate(rate?);
     options.apply(builder)?.build()
 }
@@ -59,8 +59,8 @@ pub fn funnel(
     name: &str,
     capacity: Result<Amount, ConfigError>,
     rate: Result<Rate, ConfigError>,
-    options: &Options,
-) -> Built {
+    options: &PolicyOptions,
+) -> BuiltPolicy {
     let builder = Policy::funnel(name).capacity(capacity?).rate(rate?);
     options.apply(builder)?.build()
 }
@@ -74,8 +74,8 @@ pub fn sliding_window(
     name: &str,
     limit: Result<Amount, ConfigError>,
     window: Result<Duration, ConfigError>,
-    options: &Options,
-) -> Built {
+    options: &PolicyOptions,
+) -> BuiltPolicy {
     let builder = Policy::sliding_window(name).limit(limit?).window(window?);
     options.apply(builder)?.build()
 }
@@ -89,8 +89,8 @@ pub fn unspelled_window(
     name: &str,
     limit: Result<Amount, ConfigError>,
     window: Result<Duration, ConfigError>,
-    options: &Options,
-) -> Built {
+    options: &PolicyOptions,
+) -> BuiltPolicy {
     const MOST: u32 = 10_000;
     let limit = limit?;
     if limit > Amount::from(MOST) {
@@ -112,8 +112,8 @@ pub fn paced_funnel(
     name: &str,
     capacity: Result<Amount, ConfigError>,
     rate: Result<Rate, ConfigError>,
-    options: &Options,
-) -> Built {
+    options: &PolicyOptions,
+) -> BuiltPolicy {
     let builder = Policy::funnel(name).capacity(capacity?).rate(rate?).paced();
     options.apply(builder)?.build()
 }
@@ -127,8 +127,8 @@ pub fn counter_window(
     name: &str,
     limit: Result<Amount, ConfigError>,
     window: Result<Duration, ConfigError>,
-    options: &Options,
-) -> Built {
+    options: &PolicyOptions,
+) -> BuiltPolicy {
     let builder = Policy::counter_window(name).limit(limit?).window(window?);
     options.apply(builder)?.build()
 }
@@ -143,8 +143,8 @@ pub fn fixed_window(
     limit: Result<Amount, ConfigError>,
     window: Option<Result<Duration, ConfigError>>,
     align: Option<&str>,
-    options: &Options,
-) -> Built {
+    options: &PolicyOptions,
+) -> BuiltPolicy {
     let mut builder = Policy::fixed_window(name).limit(limit?);
     builder = match window {
         Some(window) => builder.window(window?),

@@ -34,8 +34,8 @@ impl Reporter {
 
     /// For one layer, which its policies tell from the others; those that it finds for each request are named with the cause.
     pub fn of_layer<'a>(layer: &str, policies: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::at(Cow::Owned(match Quoted::of(policies) {
-            Quoted(none) if none.is_empty() => layer.to_owned(),
+        Self::at(Cow::Owned(match QuotedNames::of(policies) {
+            QuotedNames(none) if none.is_empty() => layer.to_owned(),
             policies => format!("{layer} of {policies}"),
         }))
     }
@@ -81,7 +81,7 @@ impl Reporter {
     /// Logs that what a call came to could not be settled: it stays charged at its estimate.
     pub(super) fn not_settled(&self, decision: &Decision, error: &Rejection) {
         if is_due(&self.next_kept, START.elapsed()) {
-            let policies = Quoted::of(decision.limits().iter().map(|limit| limit.policy().name()));
+            let policies = QuotedNames::of(decision.limits().iter().map(|limit| limit.policy().name()));
             tracing::warn!(
                 place = %self.place,
                 %policies,
@@ -94,16 +94,16 @@ impl Reporter {
 }
 
 /// Names between backticks.
-struct Quoted(String);
+struct QuotedNames(String);
 
-impl Quoted {
+impl QuotedNames {
     fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
         Self(names.join(", "))
     }
 }
 
-impl fmt::Display for Quoted {
+impl fmt::Display for QuotedNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -111,9 +111,9 @@ impl fmt::Display for Quoted {
 
 /// What is to be logged once in ten seconds at most.
 #[derive(Debug)]
-pub struct Seldom(AtomicU64);
+pub struct ReportThrottle(AtomicU64);
 
-impl Seldom {
+impl ReportThrottle {
     /// For one event.
     #[expect(
         clippy::new_without_default,
@@ -132,9 +132,9 @@ impl Seldom {
 
 /// The same of what is said in several ways, each of them by itself.
 #[derive(Debug)]
-pub struct SeldomEach(Mutex<Vec<(u64, Duration)>>);
+pub struct KeyedLogThrottle(Mutex<Vec<(u64, Duration)>>);
 
-impl SeldomEach {
+impl KeyedLogThrottle {
     /// Of more than this that were said in ten seconds, none is said.
     const MOST: usize = 16;
 
@@ -203,12 +203,12 @@ mod tests {
 
     #[test]
     fn what_is_said_in_one_way_hides_no_other_and_the_ways_are_bounded() {
-        let seldom = SeldomEach::new();
+        let seldom = KeyedLogThrottle::new();
         let due = |seconds, way: usize| seldom.is_due_at(Duration::from_secs(seconds), &way);
         assert!(due(0, 1) && due(5, 2) && !due(9, 1) && due(10, 1) && !due(14, 2));
         let said = (0..100_usize).filter(|way| due(20, *way)).count();
-        assert_eq!(said, SeldomEach::MOST);
-        assert!(seldom.0.lock().unwrap().len() <= SeldomEach::MOST);
+        assert_eq!(said, KeyedLogThrottle::MOST);
+        assert!(seldom.0.lock().unwrap().len() <= KeyedLogThrottle::MOST);
         assert!(due(30, 99), "those of before are forgotten");
     }
 }

@@ -18,7 +18,7 @@ fn policies() -> [Policy; 2] {
 fn what_is_overdrawn_has_to_come_back_before_anything_fits() {
     for (policy, waits) in policies().iter().zip([12, 10]) {
         let algorithm = policy.algorithm();
-        let mut state = State::Absent;
+        let mut state = StepState::Absent;
         assert!(step(algorithm, &mut state, 8, NOW, Mode::Charge).fits);
         owe(algorithm, &mut state, 4, NOW);
         let denied = step(algorithm, &mut state, 1, NOW, Mode::Charge);
@@ -48,9 +48,9 @@ fn what_is_overdrawn_has_to_come_back_before_anything_fits() {
 fn what_is_overdrawn_of_nothing_is_charged_and_nothing_is_not() {
     for policy in policies() {
         let algorithm = policy.algorithm();
-        let mut state = State::Absent;
+        let mut state = StepState::Absent;
         owe(algorithm, &mut state, 0, NOW);
-        assert!(matches!(state, State::Absent));
+        assert!(matches!(state, StepState::Absent));
         owe(algorithm, &mut state, 12, NOW);
         assert_eq!(refund(algorithm, &mut state, 3, NOW).remaining, 1, "{policy}");
         assert_eq!(refund(algorithm, &mut state, 100, NOW).remaining, 10, "{policy}");
@@ -66,7 +66,7 @@ fn a_refund_makes_room_for_as_much_as_it_gives_back() {
     for round in 0..2_000 {
         let policies = policies();
         let algorithm = policies[round % 2].algorithm();
-        let (mut state, mut now) = (State::Absent, NOW);
+        let (mut state, mut now) = (StepState::Absent, NOW);
         for _ in 0..20 {
             now += random.u64(..6 * SECOND);
             step(algorithm, &mut state, random.u64(..8), now, Mode::Charge);
@@ -98,7 +98,7 @@ fn a_month_gives_its_limit_once() {
         .window("month")
         .aligned("-05:30");
     let policy = policy.build().unwrap();
-    let (mut state, mut now) = (State::Absent, NOW);
+    let (mut state, mut now) = (StepState::Absent, NOW);
     for _ in 0..30 {
         let first = step(policy.algorithm(), &mut state, 2, now, Mode::Charge);
         assert!(first.fits && first.reset_after <= 31 * 86_400 * SECOND);

@@ -15,13 +15,13 @@
 //! window of its own; one with a longer window begins when it is the first to charge a new period. So the proof holds
 //! for the larger limit and the shorter window of those that take turns.
 
-use crate::algorithm::scale::Part;
-use crate::algorithm::{Mode, Outcome, State};
+use crate::algorithm::scale::Ratio;
+use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{CounterWindow, MAX_COUNTED};
 
 /// What was given in a period, and in the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counters {
+pub(crate) struct WindowCounters {
     /// Permits of the period that runs.
     pub(super) current: u64,
     /// Permits of the one before.
@@ -34,7 +34,7 @@ pub(crate) struct Counters {
     pub(super) at: u64,
 }
 
-impl Counters {
+impl WindowCounters {
     /// What a store reads, if it is a pair of counters.
     #[cfg(feature = "redis")]
     pub(crate) fn stored([current, previous, start, window, at]: [u64; 5]) -> Option<Self> {
@@ -92,7 +92,7 @@ impl Counters {
         self,
         before: &CounterWindow,
         after: &CounterWindow,
-        part: Part,
+        part: Ratio,
         at: u64,
     ) -> Option<Self> {
         let mut counters = Self::view(before, Some(self), at)?;
@@ -167,17 +167,23 @@ pub(super) fn still_counts(amount: u64, left: u64, window: u64) -> u64 {
     part(amount, left.min(window), window, |a, b| a / b)
 }
 
-fn stored(state: &State) -> Option<Counters> {
+fn stored(state: &StepState) -> Option<WindowCounters> {
     match state {
-        State::CounterWindow(counters) => Some(*counters),
+        StepState::CounterWindow(counters) => Some(*counters),
         _ => None,
     }
 }
 
-pub(super) fn step(limit: &CounterWindow, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+pub(super) fn step(
+    limit: &CounterWindow,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
     let stored = stored(state);
-    let live = Counters::view(limit, stored, now);
-    let mut counters = live.unwrap_or_else(|| Counters::unused(limit, now));
+    let live = WindowCounters::view(limit, stored, now);
+    let mut counters = live.unwrap_or_else(|| WindowCounters::unused(limit, now));
     let mut used = counters.used(now);
     let fits = cost == 0 || used + cost <= limit.limit;
     let retry_after = if fits {
@@ -194,29 +200,29 @@ pub(super) fn step(limit: &CounterWindow, state: &mut State, cost: u64, now: u64
     // A denial writes nothing, unless the counters have been moved or begun anew: they would be at the next call again.
     let mended = mode != Mode::Peek && live.is_some() && live != stored;
     if charged || mended {
-        *state = State::CounterWindow(counters);
+        *state = StepState::CounterWindow(counters);
     }
     let next_after = match used.min(limit.limit) {
         0 => 0,
         counts => counters.rolled(now).moment_of(counts - 1).saturating_sub(now),
     };
-    Outcome {
+    StepOutcome {
         fits,
         remaining: limit.limit.saturating_sub(used),
         retry_after,
         reset_after: counters.end().saturating_sub(now),
         next_after,
         expires_after: match state {
-            State::CounterWindow(counters) => counters.end().saturating_sub(now),
+            StepState::CounterWindow(counters) => counters.end().saturating_sub(now),
             _ => 0,
         },
-        ..Outcome::default()
+        ..StepOutcome::default()
     }
 }
 
 /// Gives back up to `permits` of what counts at this moment, the oldest first: those of the period before.
-pub(super) fn refund(limit: &CounterWindow, state: &mut State, permits: u64, now: u64) {
-    let Some(counters) = Counters::view(limit, stored(state), now) else {
+pub(super) fn refund(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
+    let Some(counters) = WindowCounters::view(limit, stored(state), now) else {
         return;
     };
     let mut counters = counters.rolled(now);
@@ -233,19 +239,19 @@ pub(super) fn refund(limit: &CounterWindow, state: &mut State, permits: u64, now
     counters.current -= given - of_previous;
     counters.at = now;
     *state = if counters.used(now) == 0 {
-        State::Absent
+        StepState::Absent
     } else {
-        State::CounterWindow(counters)
+        StepState::CounterWindow(counters)
     };
 }
 
 /// Charges permits whether they fit or not: the estimate can stand above the limit, for two windows at most.
-pub(super) fn owe(limit: &CounterWindow, state: &mut State, permits: u64, now: u64) {
+pub(super) fn owe(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
     if permits == 0 {
         return;
     }
-    let live = Counters::view(limit, stored(state), now);
-    let mut counters = live.unwrap_or_else(|| Counters::unused(limit, now));
+    let live = WindowCounters::view(limit, stored(state), now);
+    let mut counters = live.unwrap_or_else(|| WindowCounters::unused(limit, now));
     counters.charge(limit, permits, now);
-    *state = State::CounterWindow(counters);
+    *state = StepState::CounterWindow(counters);
 }

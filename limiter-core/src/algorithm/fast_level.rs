@@ -6,13 +6,13 @@
 //! is done to the [`Level`] that it stands for, and this is made of it again where it can be.
 
 use crate::algorithm::level::{Level, signed};
-use crate::algorithm::{Outcome, next_permit};
+use crate::algorithm::{StepOutcome, next_permit};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::units::MAX_EXACT;
 
 /// What is left of a quota that comes back at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Steady {
+pub(crate) struct FastLevel {
     /// In parts; at most the whole.
     left: u64,
     /// As of this moment, in microseconds.
@@ -40,7 +40,7 @@ fn of(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
     }
 }
 
-impl Steady {
+impl FastLevel {
     /// Nothing is used yet, at this moment. `None` where 64 bits do not hold the parts, or the time in which they come is
     /// beyond what is exact.
     pub(super) fn unused(algorithm: &Algorithm, now: u64) -> Option<Self> {
@@ -111,7 +111,13 @@ impl Steady {
 
     /// Takes a step, if it is one of the policy that has charged it, and time has not run back.
     #[inline]
-    pub(super) fn step(&mut self, algorithm: &Algorithm, cost: u64, now: u64, charge: bool) -> Option<Left> {
+    pub(super) fn step(
+        &mut self,
+        algorithm: &Algorithm,
+        cost: u64,
+        now: u64,
+        charge: bool,
+    ) -> Option<FastOutcome> {
         let (quota, rate) = of(algorithm)?;
         let same = self.parts == rate.micros
             && self.gain == rate.thousandths
@@ -123,11 +129,11 @@ impl Steady {
         let left = self.left_at(now);
         let missing = cost.saturating_sub(left);
         if !charge || missing > 0 {
-            return Some(Left { left, missing });
+            return Some(FastOutcome { left, missing });
         }
         self.left = left - cost;
         self.at = now;
-        Some(Left {
+        Some(FastOutcome {
             left: self.left,
             missing,
         })
@@ -136,29 +142,29 @@ impl Steady {
 
 /// What all numbers of an outcome are computed of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct FastOutcome {
     /// What is left after the step, in parts.
     left: u64,
     /// What was missing for the cost to fit.
     missing: u64,
 }
 
-impl Left {
+impl FastOutcome {
     #[inline]
     pub(super) fn fits(self) -> bool {
         self.missing == 0
     }
 
     /// The numbers, under the algorithm that took the step.
-    pub(super) fn outcome(self, algorithm: &Algorithm) -> Outcome {
+    pub(super) fn outcome(self, algorithm: &Algorithm) -> StepOutcome {
         let Some((quota, rate)) = of(algorithm) else {
-            return Outcome::default();
+            return StepOutcome::default();
         };
         let used = quota.saturating_mul(rate.micros).saturating_sub(self.left);
         let reset_after = rate.time_for_parts(used);
         let remaining = rate.thousandths_of(self.left);
         let next = next_permit(remaining).saturating_mul(rate.micros);
-        Outcome {
+        StepOutcome {
             fits: self.fits(),
             remaining,
             retry_after: rate.time_for_parts(self.missing),
@@ -167,7 +173,7 @@ impl Left {
                 .time_for_parts(next.saturating_sub(self.left))
                 .min(reset_after),
             expires_after: reset_after,
-            ..Outcome::default()
+            ..StepOutcome::default()
         }
     }
 }
@@ -175,7 +181,7 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use crate::algorithm::fast_level::*;
-    use crate::algorithm::{Mode, State, level, step};
+    use crate::algorithm::{Mode, StepState, level, step};
     use crate::policy::Policy;
 
     /// Two policies, each as a bucket and as a funnel.
@@ -202,7 +208,7 @@ mod tests {
         cost: u64,
         now: u64,
         mode: Mode,
-    ) -> Outcome {
+    ) -> StepOutcome {
         let mode = if cost == 0 { Mode::Peek } else { mode };
         let (level, outcome) = match algorithm {
             Algorithm::TokenBucket(limit) => level::step(limit, *stored, cost, now, mode),
@@ -221,7 +227,7 @@ mod tests {
         for round in 0..3_000 {
             let algorithms = algorithms(&mut random);
             let kind = random.usize(..2);
-            let (mut state, mut stored) = (State::Absent, None);
+            let (mut state, mut stored) = (StepState::Absent, None);
             let mut now = 1_700_000_000_000_000;
             let changes = random.u32(..3);
             for turn in 0..40 {
@@ -239,7 +245,7 @@ mod tests {
                 );
                 let spent = stored.is_none_or(|level| now >= level.keep_until);
                 assert_eq!(state.is_spent(now), spent, "{seed}: {round} {turn}");
-                steady += usize::from(matches!(state, State::Steady(_)));
+                steady += usize::from(matches!(state, StepState::Steady(_)));
                 now += [0, 1, 999, 1_000_003, own.retry_after, own.reset_after][random.usize(..6)];
                 if random.u32(..20) == 0 {
                     now -= random.u64(..5_000_000);
@@ -256,8 +262,8 @@ mod tests {
             .rate("999_983.001/s")
             .build()
             .unwrap();
-        let mut state = State::Absent;
+        let mut state = StepState::Absent;
         let outcome = step(policy.algorithm(), &mut state, 1_000, 1, Mode::Charge);
-        assert!(outcome.fits && matches!(state, State::TokenBucket(_)));
+        assert!(outcome.fits && matches!(state, StepState::TokenBucket(_)));
     }
 }

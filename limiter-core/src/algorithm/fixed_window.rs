@@ -3,14 +3,14 @@
 //! It admits at most the limit in each period; so, around the end of one, up to twice the limit within a moment. What is
 //! stored is the count and when it ends, so that the policies of a rollout, and a clock that steps back, meet the same end.
 
-use crate::algorithm::scale::Part;
-use crate::algorithm::{Mode, Outcome, State};
+use crate::algorithm::scale::Ratio;
+use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
 
 /// What was given in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count {
+pub(crate) struct PeriodCount {
     /// Permits.
     pub(super) used: u64,
     /// As of this moment, in microseconds.
@@ -21,7 +21,7 @@ pub(crate) struct Count {
     pub(super) aligned: bool,
 }
 
-impl Count {
+impl PeriodCount {
     /// What a store reads, if it is a count.
     #[cfg(feature = "redis")]
     pub(crate) fn stored(used: u64, at: u64, until: u64) -> Option<Self> {
@@ -62,7 +62,7 @@ impl Count {
         self,
         before: &FixedWindow,
         after: &FixedWindow,
-        part: Part,
+        part: Ratio,
         at: u64,
     ) -> Option<Self> {
         let count = Self::view(before, Some(self), at)?;
@@ -89,17 +89,23 @@ impl Count {
     }
 }
 
-fn stored(state: &State) -> Option<Count> {
+fn stored(state: &StepState) -> Option<PeriodCount> {
     match state {
-        State::FixedWindow(count) => Some(*count),
+        StepState::FixedWindow(count) => Some(*count),
         _ => None,
     }
 }
 
-pub(super) fn step(limit: &FixedWindow, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
+pub(super) fn step(
+    limit: &FixedWindow,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
     let stored = stored(state);
-    let live = Count::view(limit, stored, now);
-    let mut count = live.unwrap_or_else(|| Count::begun(limit, now));
+    let live = PeriodCount::view(limit, stored, now);
+    let mut count = live.unwrap_or_else(|| PeriodCount::begun(limit, now));
     let fits = cost == 0 || count.used + cost <= limit.limit;
     let charged = fits && mode == Mode::Charge;
     if charged {
@@ -108,11 +114,11 @@ pub(super) fn step(limit: &FixedWindow, state: &mut State, cost: u64, now: u64, 
     // A denial writes nothing, unless the end of the period has moved: it would move at the next call again.
     let mended = mode != Mode::Peek && live.is_some() && live != stored;
     if charged || mended {
-        *state = State::FixedWindow(count);
+        *state = StepState::FixedWindow(count);
     }
     let left = count.until - now;
     let reset_after = if count.used > 0 { left } else { 0 };
-    Outcome {
+    StepOutcome {
         fits,
         remaining: limit.limit.saturating_sub(count.used),
         retry_after: if fits { 0 } else { left },
@@ -120,16 +126,16 @@ pub(super) fn step(limit: &FixedWindow, state: &mut State, cost: u64, now: u64, 
         // All of them come back together.
         next_after: reset_after,
         expires_after: match state {
-            State::FixedWindow(count) => count.until.saturating_sub(now),
+            StepState::FixedWindow(count) => count.until.saturating_sub(now),
             _ => 0,
         },
-        ..Outcome::default()
+        ..StepOutcome::default()
     }
 }
 
 /// Gives up to `permits` of the period that runs back.
-pub(super) fn refund(limit: &FixedWindow, state: &mut State, permits: u64, now: u64) {
-    let Some(mut count) = Count::view(limit, stored(state), now) else {
+pub(super) fn refund(limit: &FixedWindow, state: &mut StepState, permits: u64, now: u64) {
+    let Some(mut count) = PeriodCount::view(limit, stored(state), now) else {
         return;
     };
     let given = permits.min(count.used);
@@ -139,18 +145,19 @@ pub(super) fn refund(limit: &FixedWindow, state: &mut State, permits: u64, now: 
     count.used -= given;
     count.at = now;
     *state = if count.used == 0 {
-        State::Absent
+        StepState::Absent
     } else {
-        State::FixedWindow(count)
+        StepState::FixedWindow(count)
     };
 }
 
 /// Charges permits whether they fit or not: a count can stand above the limit until its period ends.
-pub(super) fn owe(limit: &FixedWindow, state: &mut State, permits: u64, now: u64) {
+pub(super) fn owe(limit: &FixedWindow, state: &mut StepState, permits: u64, now: u64) {
     if permits == 0 {
         return;
     }
-    let count = Count::view(limit, stored(state), now).unwrap_or_else(|| Count::begun(limit, now));
+    let count =
+        PeriodCount::view(limit, stored(state), now).unwrap_or_else(|| PeriodCount::begun(limit, now));
     let used = count.used.saturating_add(permits).min(MAX_EXACT);
-    *state = State::FixedWindow(count.charged(limit, used, now));
+    *state = StepState::FixedWindow(count.charged(limit, used, now));
 }

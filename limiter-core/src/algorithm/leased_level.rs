@@ -22,8 +22,8 @@ use crate::algorithm::leased_level::step::view;
 use crate::algorithm::leased_level::step::{charge, decide, give_back};
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::leased_level::stored::StoredLoans;
-use crate::algorithm::level::{Level, Meter};
-use crate::algorithm::{Mode, Outcome, State, level};
+use crate::algorithm::level::{Level, LevelKind};
+use crate::algorithm::{Mode, StepOutcome, StepState, level};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
@@ -32,15 +32,15 @@ const PERMIT: u64 = 1_000;
 
 /// A level, and what is lent of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lent {
+pub(crate) struct LeasedLevel {
     /// A bucket's tokens without those that are lent; what has been used of a funnel, likewise.
     level: Level,
-    loans: Loans,
+    loans: LeaseGrants,
 }
 
 /// What is lent, by epochs. Amounts are thousandths, times microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Loans {
+struct LeaseGrants {
     current: u64,
     previous: u64,
     /// When the current epoch began …
@@ -53,7 +53,7 @@ struct Loans {
 
 /// What a holder asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Borrowing {
+pub(crate) struct LeaseRequest {
     /// An ordinary charge, made if it fits. It may be 0.
     pub(crate) cost: u64,
     /// What the holder would borrow beside it.
@@ -61,12 +61,12 @@ pub(crate) struct Borrowing {
     /// How long an epoch lasts in which nothing is lent yet, at least; in microseconds, not 0.
     pub(crate) epoch: u64,
     /// What became of what it has borrowed, under the same policy.
-    pub(crate) report: Report,
+    pub(crate) report: UsageReport,
 }
 
 /// What became of some of what was lent in an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct UsageReport {
     pub(crate) epoch: u32,
     pub(crate) spent: u64,
     pub(crate) returned: u64,
@@ -74,14 +74,14 @@ pub(crate) struct Report {
 
 /// What was lent. Nothing, if the amount is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Loan {
+pub(crate) struct LeaseGrant {
     pub(crate) amount: u64,
     pub(crate) epoch: u32,
     /// Time until it counts as spent.
     pub(crate) life: u64,
 }
 
-impl Lent {
+impl LeasedLevel {
     pub(super) fn is_spent(&self, now: u64) -> bool {
         self.level.is_spent(now)
     }
@@ -92,7 +92,7 @@ impl Lent {
     }
 
     /// Brings the level forward to a moment within the current epoch, or back with a clock that stepped back.
-    fn forward(&mut self, meter: &impl Meter, to: u64) {
+    fn forward(&mut self, meter: &impl LevelKind, to: u64) {
         let keep_until = self.level.keep_until - self.level.at.saturating_sub(to);
         // What was done to it since it was looked at may not be in the moment until which it is kept yet.
         let stored = Level {
@@ -104,9 +104,9 @@ impl Lent {
     }
 
     /// Ends the current epoch, at whose end the level stands: what was lent in the one before is spent.
-    fn turn(&mut self, meter: &impl Meter) {
+    fn turn(&mut self, meter: &impl LevelKind) {
         self.level.amount = meter.spent(self.level.amount, self.loans.previous);
-        self.loans = Loans {
+        self.loans = LeaseGrants {
             current: 0,
             previous: self.loans.current,
             since: self.loans.since + self.loans.epoch,
@@ -116,7 +116,7 @@ impl Lent {
     }
 
     /// Time until so much as `need` says, of the level and of what is lent, has come back.
-    fn time_until<M: Meter>(mut self, meter: &M, need: impl Fn(&M, i64, u64) -> u64) -> u64 {
+    fn time_until<M: LevelKind>(mut self, meter: &M, need: impl Fn(&M, i64, u64) -> u64) -> u64 {
         let from = self.level.at;
         loop {
             let lent = self.loans.total();
@@ -136,25 +136,25 @@ impl Lent {
         }
     }
 
-    fn retry_after(self, meter: &impl Meter, cost: u64) -> u64 {
+    fn retry_after(self, meter: &impl LevelKind, cost: u64) -> u64 {
         self.time_until(meter, |left, amount, _| left.missing(amount, cost))
     }
 
     /// Time until nothing is used and nothing lent.
-    fn idle_after(self, meter: &impl Meter) -> u64 {
+    fn idle_after(self, meter: &impl LevelKind) -> u64 {
         self.time_until(meter, |left, amount, lent| left.used(amount) + lent)
     }
 
-    fn fits(&self, meter: &impl Meter, cost: u64) -> bool {
+    fn fits(&self, meter: &impl LevelKind, cost: u64) -> bool {
         cost == 0 || meter.without(self.loans.total()).missing(self.level.amount, cost) == 0
     }
 
-    fn remaining(&self, meter: &impl Meter) -> u64 {
+    fn remaining(&self, meter: &impl LevelKind) -> u64 {
         meter.without(self.loans.total()).remaining(self.level.amount)
     }
 
     /// Takes a report into account: how much came back, if it said anything new.
-    fn heed(&mut self, meter: &impl Meter, report: Report) -> Option<u64> {
+    fn heed(&mut self, meter: &impl LevelKind, report: UsageReport) -> Option<u64> {
         let loans = &mut self.loans;
         let lent = match loans.number.wrapping_sub(report.epoch) {
             0 => &mut loans.current,
@@ -171,12 +171,12 @@ impl Lent {
         (returned + spent > 0).then_some(returned)
     }
 
-    fn lend(&mut self, meter: &impl Meter, amount: u64, epoch: u64) -> Loan {
+    fn lend(&mut self, meter: &impl LevelKind, amount: u64, epoch: u64) -> LeaseGrant {
         if amount == 0 {
-            return Loan::default();
+            return LeaseGrant::default();
         }
         if self.loans.total() == 0 {
-            self.loans = Loans::beginning(self.level.at, epoch);
+            self.loans = LeaseGrants::beginning(self.level.at, epoch);
         } else if self.loans.current == 0 {
             // A longer lease than when the key was last at rest. What was lent before may then come back later than was said,
             // never earlier.
@@ -184,7 +184,7 @@ impl Lent {
         }
         self.level.amount = meter.lent(self.level.amount, amount);
         self.loans.current += amount;
-        Loan {
+        LeaseGrant {
             amount,
             epoch: self.loans.number,
             life: self.loans.last_end() - self.level.at,
@@ -192,7 +192,7 @@ impl Lent {
     }
 }
 
-impl Loans {
+impl LeaseGrants {
     /// The first epoch. Its number is not one that an earlier state of the same key has had within the last hour.
     #[expect(clippy::cast_possible_truncation, reason = "the lower half of the moment")]
     fn beginning(now: u64, epoch: u64) -> Self {
@@ -231,30 +231,41 @@ macro_rules! on_meter {
 }
 
 /// Takes a step on a level of which something is lent.
-pub(super) fn step(algorithm: &Algorithm, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
-    on_meter!(algorithm, meter => decide(meter, algorithm, state, cost, now, mode), else Outcome::default())
+pub(super) fn step(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
+    on_meter!(algorithm, meter => decide(meter, algorithm, state, cost, now, mode), else StepOutcome::default())
 }
 
 /// Gives back up to `amount` of what was used and is not lent.
-pub(super) fn refund(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
+pub(super) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) {
     on_meter!(algorithm, meter => give_back(meter, algorithm, state, amount, now), else ());
 }
 
 /// Charges an amount, whatever is left.
-pub(super) fn owe(algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
+pub(super) fn owe(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) {
     on_meter!(algorithm, meter => charge(meter, algorithm, state, amount, now), else ());
 }
 
 /// Lends some of a level.
 #[cfg(any(feature = "redis", test))]
-pub(super) fn lend(algorithm: &Algorithm, state: &mut State, ask: &Borrowing, now: u64) -> (Outcome, Loan) {
+pub(super) fn lend(
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    ask: &LeaseRequest,
+    now: u64,
+) -> (StepOutcome, LeaseGrant) {
     on_meter!(algorithm, meter => borrow(meter, algorithm, state, ask, now), else Default::default())
 }
 
 /// How much is lent at a moment.
 #[cfg(test)]
-pub(crate) fn lent_at(algorithm: &Algorithm, state: &State, now: u64) -> u64 {
-    let State::Lent(lent) = state else { return 0 };
+pub(crate) fn lent_at(algorithm: &Algorithm, state: &StepState, now: u64) -> u64 {
+    let StepState::Lent(lent) = state else { return 0 };
     let stored = Some(**lent).filter(|lent| !lent.is_spent(now));
     on_meter!(algorithm, meter => view(meter, stored, now).loans.total(), else 0)
 }

@@ -4,8 +4,8 @@
 //! (1986), with a remainder in place of rounding.
 
 #[cfg(feature = "redis")]
-use crate::algorithm::State;
-use crate::algorithm::{Mode, Outcome, next_permit};
+use crate::algorithm::StepState;
+use crate::algorithm::{Mode, StepOutcome, next_permit};
 #[cfg(feature = "redis")]
 use crate::policy::Algorithm;
 use crate::policy::Rate;
@@ -27,7 +27,7 @@ pub(crate) struct Level {
 }
 
 /// What a bucket and a funnel do differently. All amounts are thousandths.
-pub(crate) trait Meter: Sized {
+pub(crate) trait LevelKind: Sized {
     fn rate(&self) -> &Rate;
     /// The amount when nothing was used.
     fn idle(&self) -> i64;
@@ -63,7 +63,7 @@ pub(crate) struct StoredLevel {
 #[cfg(feature = "redis")]
 impl StoredLevel {
     /// The state that they describe under an algorithm, if they are those of a level.
-    pub(crate) fn state(self, algorithm: &Algorithm) -> Option<State> {
+    pub(crate) fn state(self, algorithm: &Algorithm) -> Option<StepState> {
         let Self {
             amount,
             remainder,
@@ -90,8 +90,8 @@ impl StoredLevel {
             keep_until,
         };
         match algorithm {
-            Algorithm::TokenBucket(_) => Some(State::TokenBucket(level)),
-            Algorithm::Funnel(_) => Some(State::Funnel(level)),
+            Algorithm::TokenBucket(_) => Some(StepState::TokenBucket(level)),
+            Algorithm::Funnel(_) => Some(StepState::Funnel(level)),
             _ => None,
         }
     }
@@ -137,12 +137,12 @@ impl Level {
 /// Takes a step, and says what is to be stored now, if that is anything else.
 #[inline]
 pub(super) fn step(
-    meter: &impl Meter,
+    meter: &impl LevelKind,
     stored: Option<Level>,
     cost: u64,
     now: u64,
     mode: Mode,
-) -> (Option<Level>, Outcome) {
+) -> (Option<Level>, StepOutcome) {
     let mut level = view(meter, stored, now);
     // A stored time ahead of the clock is mended on a denial too: it would be ahead at the next call again.
     let ahead = stored.is_some_and(|stored| now < stored.at && !stored.is_spent(now));
@@ -176,21 +176,21 @@ pub(super) fn step(
     }
     let remaining = meter.remaining(level.amount);
     let next = meter.missing(level.amount, next_permit(remaining));
-    let outcome = Outcome {
+    let outcome = StepOutcome {
         fits: missing == 0,
         remaining,
         retry_after,
         reset_after,
         next_after: meter.rate().time_for(next, level.remainder).min(reset_after),
         expires_after: level.keep_until.saturating_sub(now),
-        ..Outcome::default()
+        ..StepOutcome::default()
     };
     (written.then_some(level), outcome)
 }
 
 /// The quantity at `now`, read under the policy of this call.
 #[inline]
-pub(super) fn view(meter: &impl Meter, stored: Option<Level>, now: u64) -> Level {
+pub(super) fn view(meter: &impl LevelKind, stored: Option<Level>, now: u64) -> Level {
     let parts = meter.rate().micros;
     let Some(stored) = stored.filter(|stored| !stored.is_spent(now)) else {
         return Level {

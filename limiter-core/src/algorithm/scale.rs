@@ -8,16 +8,16 @@
 //! No more is admitted, over any time T that spans the change, than by the larger quota with the faster rate: before the
 //! change at most quota + rate·T − L, where L ≤ quota was left at the change, and after it L·(new quota / quota) + rate·T.
 
-use crate::algorithm::counter_window::Counters;
-use crate::algorithm::fixed_window::Count;
-use crate::algorithm::level::{Level, Meter, signed};
-use crate::algorithm::{Change, State, leased_level as lent, missing_until};
+use crate::algorithm::counter_window::WindowCounters;
+use crate::algorithm::fixed_window::PeriodCount;
+use crate::algorithm::level::{Level, LevelKind, signed};
+use crate::algorithm::{Change, StepState, leased_level as lent, missing_until};
 use crate::policy::{Algorithm, Funnel, TokenBucket};
 use crate::units::MAX_EXACT;
 
 /// What a change of the numbers of a policy was.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scaling<'a> {
+pub(crate) struct ScaleChange<'a> {
     pub(crate) before: &'a Algorithm,
     pub(crate) after: &'a Algorithm,
     /// When it was, in microseconds.
@@ -26,12 +26,12 @@ pub(crate) struct Scaling<'a> {
 
 /// So much of the new quota as is the same part of it that the amount is of the old one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct Ratio {
     old: u128,
     new: u128,
 }
 
-impl Part {
+impl Ratio {
     fn of(before: &Algorithm, after: &Algorithm) -> Self {
         Self {
             // A quota is more than nothing.
@@ -54,38 +54,38 @@ fn fitting(amount: u128) -> u64 {
 }
 
 /// Converts a state that was stored before the change, and says whether it was one. To be called after the change.
-pub(crate) fn scale(scaling: &Scaling<'_>, state: &mut State, now: u64) -> bool {
-    let Scaling { before, after, at } = *scaling;
-    let part = Part::of(before, after);
+pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) -> bool {
+    let ScaleChange { before, after, at } = *scaling;
+    let part = Ratio::of(before, after);
     if now < at || state.is_spent(now) {
         return false;
     }
     state.settle(before);
     let scaled = match (&*state, before, after) {
-        (State::TokenBucket(_) | State::Funnel(_) | State::Lent(_), _, _) => {
+        (StepState::TokenBucket(_) | StepState::Funnel(_) | StepState::Lent(_), _, _) => {
             lent::scale(scaling, state, part, now)
         }
         (
-            State::CounterWindow(counters),
+            StepState::CounterWindow(counters),
             Algorithm::CounterWindow(before),
             Algorithm::CounterWindow(after),
         ) => (counters.at < at).then(|| {
             let scaled = counters.scaled(before, after, part, at);
-            let scaled = scaled.map(|counters| Counters { at: now, ..counters });
-            scaled.map_or(State::Absent, State::CounterWindow)
+            let scaled = scaled.map(|counters| WindowCounters { at: now, ..counters });
+            scaled.map_or(StepState::Absent, StepState::CounterWindow)
         }),
-        (State::FixedWindow(count), Algorithm::FixedWindow(before), Algorithm::FixedWindow(after)) => {
+        (StepState::FixedWindow(count), Algorithm::FixedWindow(before), Algorithm::FixedWindow(after)) => {
             (count.at < at).then(|| {
                 let scaled = count.scaled(before, after, part, at);
-                let scaled = scaled.map(|count| Count { at: now, ..count });
-                scaled.map_or(State::Absent, State::FixedWindow)
+                let scaled = scaled.map(|count| PeriodCount { at: now, ..count });
+                scaled.map_or(StepState::Absent, StepState::FixedWindow)
             })
         }
         _ => None,
     };
     let Some(scaled) = scaled else { return false };
     *state = if scaled.is_spent(now) {
-        State::Absent
+        StepState::Absent
     } else {
         scaled
     };
@@ -95,9 +95,9 @@ pub(crate) fn scale(scaling: &Scaling<'_>, state: &mut State, now: u64) -> bool 
 /// A change of what was used before the policy was changed, and is made after: an amount in the new numbers, and how. What is given
 /// back is what was missing still when the policy was changed, and comes back by itself at the new rate. Where that cannot be told, of
 /// windows whose periods are other ones now, it is nothing.
-pub(crate) fn scale_change(scaling: &Scaling<'_>, amount: u64, change: Change) -> (u64, Change) {
-    let Scaling { before, after, at } = *scaling;
-    let part = Part::of(before, after);
+pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Change) -> (u64, Change) {
+    let ScaleChange { before, after, at } = *scaling;
+    let part = Ratio::of(before, after);
     let Change::Refund { whole_at } = change else {
         return (part.up(amount), change);
     };
@@ -127,7 +127,7 @@ pub(crate) fn scale_change(scaling: &Scaling<'_>, amount: u64, change: Change) -
 
 impl Level {
     /// The same part of the quota of another meter.
-    pub(super) fn scaled(self, meter: &impl Meter, after: &impl Meter, part: Part) -> Self {
+    pub(super) fn scaled(self, meter: &impl LevelKind, after: &impl LevelKind, part: Ratio) -> Self {
         let amount = match meter.idle() {
             // The level of a funnel: what was used.
             0 => signed(part.up(self.amount.unsigned_abs())),
@@ -154,8 +154,8 @@ mod tests {
     const NOW: u64 = 1_700_000_000_000_000;
     const SECOND: u64 = 1_000_000;
 
-    fn scaled(before: &Policy, after: &Policy, state: &mut State, at: u64, now: u64) -> bool {
-        let scaling = Scaling {
+    fn scaled(before: &Policy, after: &Policy, state: &mut StepState, at: u64, now: u64) -> bool {
+        let scaling = ScaleChange {
             before: before.algorithm(),
             after: after.algorithm(),
             at,
@@ -175,7 +175,7 @@ mod tests {
         Policy::funnel("p").capacity(capacity).rate(rate).build().unwrap()
     }
 
-    fn left(policy: &Policy, state: &State, now: u64) -> u64 {
+    fn left(policy: &Policy, state: &StepState, now: u64) -> u64 {
         step(policy.algorithm(), &mut state.clone(), 0, now, Mode::Peek).remaining
     }
 
@@ -185,7 +185,7 @@ mod tests {
             (bucket(10, "1/s"), bucket(100, "10/s")),
             (funnel(10, "1/s"), funnel(100, "10/s")),
         ] {
-            let mut state = State::Absent;
+            let mut state = StepState::Absent;
             step(small.algorithm(), &mut state, 7_000, NOW, Mode::Charge);
             // Two seconds under the one, then one under the other.
             let (at, now) = (NOW + 2 * SECOND, NOW + 3 * SECOND);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_debt_stays_the_same_part_of_the_quota() {
         let (large, small) = (bucket(100, "1/s"), bucket(10, "1/s"));
-        let mut state = State::Absent;
+        let mut state = StepState::Absent;
         change(large.algorithm(), &mut state, 150_000, Change::Owe, NOW);
         assert!(scaled(&large, &small, &mut state, NOW + 1, NOW + 1));
         let denied = step(small.algorithm(), &mut state, 1_000, NOW + 1, Mode::Charge);
@@ -226,12 +226,18 @@ mod tests {
                 .unwrap()
         };
         for (large, small) in [(counted(100), counted(10)), (fixed(100), fixed(10))] {
-            let mut state = State::Absent;
+            let mut state = StepState::Absent;
             step(large.algorithm(), &mut state, 41, NOW, Mode::Charge);
             assert!(scaled(&large, &small, &mut state, NOW + 1, NOW + SECOND));
             assert_eq!(left(&small, &state, NOW + SECOND), 5, "{small}");
             assert!(!scaled(&large, &small, &mut state, NOW + 1, NOW + SECOND));
-            assert!(!scaled(&large, &small, &mut State::Absent, NOW + 1, NOW + SECOND));
+            assert!(!scaled(
+                &large,
+                &small,
+                &mut StepState::Absent,
+                NOW + 1,
+                NOW + SECOND
+            ));
         }
     }
 
@@ -248,7 +254,7 @@ mod tests {
                 0 => bucket(quota, &format!("{rate}/s")),
                 _ => funnel(quota, &format!("{rate}/s")),
             });
-            let (mut state, mut now, mut admitted) = (State::Absent, NOW, 0);
+            let (mut state, mut now, mut admitted) = (StepState::Absent, NOW, 0);
             let at = NOW + random.u64(1..3 * SECOND);
             let end = NOW + 6 * SECOND;
             while now < end {

@@ -3,7 +3,7 @@
 //! A call of cost n fits when the (limit − n + 1)-th newest moment is a window ago or longer: then at most limit − n
 //! permits lie in the window that ends now. Admission reads one moment of the ring; what remains is found by bisection.
 
-use crate::algorithm::{Mode, Outcome, State};
+use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::SlidingWindow;
 
 /// The moments of the newest permits, oldest first once unrolled from `head`.
@@ -87,8 +87,14 @@ impl Ring {
     }
 }
 
-pub(super) fn step(limit: &SlidingWindow, state: &mut State, cost: u64, now: u64, mode: Mode) -> Outcome {
-    let stored = if let State::SlidingWindow(ring) = state {
+pub(super) fn step(
+    limit: &SlidingWindow,
+    state: &mut StepState,
+    cost: u64,
+    now: u64,
+    mode: Mode,
+) -> StepOutcome {
+    let stored = if let StepState::SlidingWindow(ring) = state {
         Some(ring)
     } else {
         None
@@ -105,7 +111,7 @@ pub(super) fn step(limit: &SlidingWindow, state: &mut State, cost: u64, now: u64
         };
         let outcome = step_ring(limit, &mut fresh, now, cost, mode);
         if mode == Mode::Charge {
-            *state = State::SlidingWindow(Box::new(fresh));
+            *state = StepState::SlidingWindow(Box::new(fresh));
         }
         return outcome;
     };
@@ -123,7 +129,7 @@ pub(super) fn step(limit: &SlidingWindow, state: &mut State, cost: u64, now: u64
 }
 
 /// The step on a ring whose time is not behind its newest moment.
-fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: Mode) -> Outcome {
+fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: Mode) -> StepOutcome {
     let ring_now = now + ring.skew;
     // In a window that reaches back before the epoch lies every moment but zero, which stands for a permit given back.
     let edge = ring_now.saturating_sub(limit.window);
@@ -164,21 +170,23 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
         Some(oldest) if used as u64 <= limit.limit => (oldest + limit.window).saturating_sub(ring_now),
         _ => reset_after,
     };
-    Outcome {
+    StepOutcome {
         fits,
         remaining: limit.limit.saturating_sub(used as u64),
         retry_after,
         reset_after,
         next_after,
         expires_after: ring.keep_until.saturating_sub(ring_now),
-        ..Outcome::default()
+        ..StepOutcome::default()
     }
 }
 
 /// Gives up to `count` permits back, the oldest first: those that would leave the window next. A permit that is given back
 /// gets the moment of the one before it, which has left the window, so the moments stay in order.
-pub(super) fn refund(limit: &SlidingWindow, state: &mut State, count: u64, now: u64) {
-    let State::SlidingWindow(ring) = state else { return };
+pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, now: u64) {
+    let StepState::SlidingWindow(ring) = state else {
+        return;
+    };
     let Some(newest) = ring.newest(1).filter(|_| !ring.is_spent(now)) else {
         return;
     };
@@ -197,19 +205,19 @@ pub(super) fn refund(limit: &SlidingWindow, state: &mut State, count: u64, now: 
     let moved = newest - ring.newest(1).unwrap_or(0);
     ring.keep_until = ring.keep_until.saturating_sub(moved);
     if ring.is_spent(now) {
-        *state = State::Absent;
+        *state = StepState::Absent;
     }
 }
 
 /// Gives `count` permits now, whatever is left. The ring remembers the newest, as many as the largest limit that has charged
 /// it, so that a debt beyond the limit lasts for one window.
-pub(super) fn owe(limit: &SlidingWindow, state: &mut State, count: u64, now: u64) {
+pub(super) fn owe(limit: &SlidingWindow, state: &mut StepState, count: u64, now: u64) {
     if count == 0 {
         return;
     }
     let size = index(limit.limit);
     let mut ring = match std::mem::take(state) {
-        State::SlidingWindow(ring) if !ring.is_spent(now) => ring,
+        StepState::SlidingWindow(ring) if !ring.is_spent(now) => ring,
         _ => Box::new(Ring {
             moments: Vec::new(),
             size,
@@ -227,7 +235,7 @@ pub(super) fn owe(limit: &SlidingWindow, state: &mut State, count: u64, now: u64
     ring.grow(size);
     ring.push(ring_now, index(count.min(limit.limit)));
     ring.keep_until = ring.keep_until.max(ring_now + limit.window);
-    *state = State::SlidingWindow(ring);
+    *state = StepState::SlidingWindow(ring);
 }
 
 /// A count as an index. Limits are at most 2^20, so this never saturates.

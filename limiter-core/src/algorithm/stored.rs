@@ -1,10 +1,10 @@
 //! The numbers of states, as a store outside of this process keeps them.
 
-use crate::algorithm::{State, StoredLevel, StoredLoans};
+use crate::algorithm::{StepState, StoredLevel, StoredLoans};
 
 /// The numbers of a state that such a store can be given.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kept {
+pub(crate) enum StoredState {
     Level(StoredLevel),
     Lent(StoredLevel, StoredLoans),
     /// Permits of the period that runs, and of the one before; when it began, how long it lasts, and when it was charged last.
@@ -13,23 +13,23 @@ pub(crate) enum Kept {
     Count([u64; 3]),
 }
 
-impl State {
+impl StepState {
     /// Its numbers; `None` of what is absent, and of those that are never put there.
-    pub(crate) fn kept(&self) -> Option<Kept> {
+    pub(crate) fn kept(&self) -> Option<StoredState> {
         match self {
-            Self::TokenBucket(level) | Self::Funnel(level) => Some(Kept::Level(level.stored())),
+            Self::TokenBucket(level) | Self::Funnel(level) => Some(StoredState::Level(level.stored())),
             Self::Lent(lent) => {
                 let (level, loans) = lent.stored();
-                Some(Kept::Lent(level, loans))
+                Some(StoredState::Lent(level, loans))
             }
-            Self::CounterWindow(counters) => Some(Kept::Counters([
+            Self::CounterWindow(counters) => Some(StoredState::Counters([
                 counters.current,
                 counters.previous,
                 counters.start,
                 counters.window,
                 counters.at,
             ])),
-            Self::FixedWindow(count) => Some(Kept::Count([count.used, count.at, count.until])),
+            Self::FixedWindow(count) => Some(StoredState::Count([count.used, count.at, count.until])),
             Self::Absent | Self::Steady(_) | Self::SlidingWindow(_) => None,
         }
     }

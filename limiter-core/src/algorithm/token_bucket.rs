@@ -2,11 +2,11 @@
 //!
 //! Over any time T it admits at most capacity + rate·T.
 
-use crate::algorithm::level::{Meter, above_zero, signed};
+use crate::algorithm::level::{LevelKind, above_zero, signed};
 use crate::policy::{Rate, TokenBucket};
 
 /// The amount is the tokens that are left; below zero it is a debt.
-impl Meter for TokenBucket {
+impl LevelKind for TokenBucket {
     fn rate(&self) -> &Rate {
         &self.rate
     }

@@ -57,12 +57,12 @@ pub(crate) fn installed() -> Option<Limiter> {
 
 /// The limiter of a call that names none. The global one is there for good: nobody has to count who uses it.
 #[derive(Debug)]
-pub(crate) enum Current {
+pub(crate) enum CurrentLimiter {
     OfTask(Limiter),
     Global(&'static Limiter),
 }
 
-impl Deref for Current {
+impl Deref for CurrentLimiter {
     type Target = Limiter;
 
     fn deref(&self) -> &Limiter {
@@ -74,9 +74,9 @@ impl Deref for Current {
 }
 
 /// The task's limiter, else the global one.
-pub(crate) fn current() -> Result<Current, StoreError> {
+pub(crate) fn current() -> Result<CurrentLimiter, StoreError> {
     if let Ok(limiter) = CURRENT.try_with(Limiter::clone) {
-        return Ok(Current::OfTask(limiter));
+        return Ok(CurrentLimiter::OfTask(limiter));
     }
     let nothing_installed = || {
         if cfg!(debug_assertions) {
@@ -90,7 +90,7 @@ pub(crate) fn current() -> Result<Current, StoreError> {
         }
     };
     match GLOBAL.get_or_init(nothing_installed) {
-        Global::Installed(limiter) | Global::InProcess(limiter) => Ok(Current::Global(limiter)),
+        Global::Installed(limiter) | Global::InProcess(limiter) => Ok(CurrentLimiter::Global(limiter)),
         Global::None => Err(StoreError::new(
             StoreErrorKind::NotInstalled,
             "no limiter is installed: call limiter_core::install at start-up, or give the attribute a `limiter`",

@@ -7,13 +7,13 @@ use crate::key::Key;
 
 /// What stands behind `key =` or `group =`.
 #[derive(Clone, Copy, Debug)]
-pub enum Written {
+pub enum KeyTemplate {
     /// A format string; the empty one is the key of everybody.
     Template {
         /// As it is written.
         text: &'static str,
         /// Taken apart.
-        pieces: &'static [Piece],
+        pieces: &'static [TemplatePiece],
     },
     /// An expression.
     Computed,
@@ -21,14 +21,14 @@ pub enum Written {
 
 /// A piece of a format string.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece {
+pub enum TemplatePiece {
     /// As it stands, its braces not doubled.
     Text(&'static str),
     /// A placeholder: what stands between the braces.
     Part(&'static str),
 }
 
-impl Written {
+impl KeyTemplate {
     pub(crate) fn text(&self) -> Option<&'static str> {
         match self {
             Self::Template { text, .. } => Some(text),
@@ -39,16 +39,16 @@ impl Written {
     /// The placeholders, in their order. None of an expression.
     pub(crate) fn placeholders(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.pieces().iter().filter_map(|piece| match piece {
-            Piece::Part(name) => Some(*name),
-            Piece::Text(_) => None,
+            TemplatePiece::Part(name) => Some(*name),
+            TemplatePiece::Text(_) => None,
         })
     }
 
     /// Whether the same parts make the same key of both.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Piece, &Piece)| match (one, other) {
-            (Piece::Text(one), Piece::Text(other)) => one == other,
-            (Piece::Part(_), Piece::Part(_)) => true,
+        let same = |(one, other): (&TemplatePiece, &TemplatePiece)| match (one, other) {
+            (TemplatePiece::Text(one), TemplatePiece::Text(other)) => one == other,
+            (TemplatePiece::Part(_), TemplatePiece::Part(_)) => true,
             _ => false,
         };
         let (one, two) = (self.pieces(), other.pieces());
@@ -66,12 +66,12 @@ impl Written {
         self.pieces()
             .iter()
             .try_fold(Key::shared(), |key, piece| match piece {
-                Piece::Text(text) => Some(key.text(text)),
-                Piece::Part(name) => value_of(name).map(|value| key.part(value)),
+                TemplatePiece::Text(text) => Some(key.text(text)),
+                TemplatePiece::Part(name) => value_of(name).map(|value| key.part(value)),
             })
     }
 
-    fn pieces(&self) -> &'static [Piece] {
+    fn pieces(&self) -> &'static [TemplatePiece] {
         match self {
             Self::Template { pieces, .. } => pieces,
             Self::Computed => &[],
@@ -79,7 +79,7 @@ impl Written {
     }
 }
 
-impl fmt::Display for Written {
+impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Template { text, .. } => write!(f, "\"{text}\""),
@@ -92,8 +92,8 @@ impl fmt::Display for Written {
 /// does not have.
 pub(crate) fn place(
     name: &str,
-    key: &Written,
-    group: Option<&Written>,
+    key: &KeyTemplate,
+    group: Option<&KeyTemplate>,
     parts: &[String],
 ) -> Result<Key<'static>, ConfigError> {
     let whole = || match group {
@@ -149,25 +149,29 @@ pub(crate) fn place(
 mod tests {
     use crate::annotations::key_template::*;
 
-    const USER: Written = Written::Template {
+    const USER: KeyTemplate = KeyTemplate::Template {
         text: "{{{tenant}:{user.id}",
         pieces: &[
-            Piece::Text("{"),
-            Piece::Part("tenant"),
-            Piece::Text(":"),
-            Piece::Part("user.id"),
+            TemplatePiece::Text("{"),
+            TemplatePiece::Part("tenant"),
+            TemplatePiece::Text(":"),
+            TemplatePiece::Part("user.id"),
         ],
     };
-    const TENANT: Written = Written::Template {
+    const TENANT: KeyTemplate = KeyTemplate::Template {
         text: "in {tenant}",
-        pieces: &[Piece::Text("in "), Piece::Part("tenant")],
+        pieces: &[TemplatePiece::Text("in "), TemplatePiece::Part("tenant")],
     };
-    const REGION: Written = Written::Template {
+    const REGION: KeyTemplate = KeyTemplate::Template {
         text: "{region}",
-        pieces: &[Piece::Part("region")],
+        pieces: &[TemplatePiece::Part("region")],
     };
 
-    fn placed(key: &Written, group: Option<&Written>, parts: &[&str]) -> Result<Key<'static>, ConfigError> {
+    fn placed(
+        key: &KeyTemplate,
+        group: Option<&KeyTemplate>,
+        parts: &[&str],
+    ) -> Result<Key<'static>, ConfigError> {
         let parts: Vec<String> = parts.iter().map(|&part| part.to_owned()).collect();
         place("search", key, group, &parts)
     }
@@ -197,14 +201,14 @@ mod tests {
             error(Some(&REGION), &["a", "b"])
                 .ends_with("expected 3 (tenant, user.id, region), as `search` has the key \"{{{tenant}:{user.id}\" in the group \"{region}\"")
         );
-        let computed = placed(&USER, Some(&Written::Computed), &["a", "b"]).unwrap_err();
+        let computed = placed(&USER, Some(&KeyTemplate::Computed), &["a", "b"]).unwrap_err();
         assert!(
             computed.to_string().ends_with(
                 "expected the whole key, as `whole` takes it: `search` computes its group by an expression"
             ),
             "{computed}"
         );
-        let computed = place("search", &Written::Computed, None, &[]).unwrap_err();
+        let computed = place("search", &KeyTemplate::Computed, None, &[]).unwrap_err();
         assert!(
             computed
                 .to_string()
@@ -215,11 +219,15 @@ mod tests {
 
     #[test]
     fn keys_are_the_same_if_the_same_parts_make_them() {
-        let other = Written::Template {
+        let other = KeyTemplate::Template {
             text: "in {t}",
-            pieces: &[Piece::Text("in "), Piece::Part("t")],
+            pieces: &[TemplatePiece::Text("in "), TemplatePiece::Part("t")],
         };
-        assert!(TENANT.is_as(&other) && TENANT.is_as(&TENANT) && Written::Computed.is_as(&Written::Computed));
-        assert!(!TENANT.is_as(&REGION) && !TENANT.is_as(&Written::Computed) && !USER.is_as(&TENANT));
+        assert!(
+            TENANT.is_as(&other)
+                && TENANT.is_as(&TENANT)
+                && KeyTemplate::Computed.is_as(&KeyTemplate::Computed)
+        );
+        assert!(!TENANT.is_as(&REGION) && !TENANT.is_as(&KeyTemplate::Computed) && !USER.is_as(&TENANT));
     }
 }

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 use crate::algorithm::Mode;
-use crate::annotations::{Registered, Site, SitePolicy, place, sites};
+use crate::annotations::{Annotation, AnnotationPolicy, RegisteredAnnotation, place, sites};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::{Backend, Check, Limiter, Refund};
 use crate::policy::Policy;
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::units::Amount;
 
 impl Limiter {
@@ -40,7 +40,7 @@ impl Limiter {
     ///
     /// [`ConfigError::Invalid`] where no annotation of the program has the name, and where several of one name make their keys
     /// of different parts.
-    pub fn site(&self, name: &str) -> Result<LimitedSite<'_>, ConfigError> {
+    pub fn site(&self, name: &str) -> Result<AnnotationLimit<'_>, ConfigError> {
         let all = sites();
         let mut named = all.iter().filter(|site| site.name() == name);
         let Some(first) = named.next() else {
@@ -54,7 +54,7 @@ impl Limiter {
             let expected = format!("one whose key has the same parts everywhere, unlike {first} and {other}");
             return Err(ConfigError::invalid("annotation", name, expected));
         }
-        Ok(LimitedSite {
+        Ok(AnnotationLimit {
             limiter: self,
             site: *first,
         })
@@ -79,7 +79,12 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn redis_key<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Option<String> {
-        let request = Request::new([Ask::new(policy, key).cost(Amount::ZERO)], Mode::Peek, true).ok()?;
+        let request = DecisionRequest::new(
+            [LimitRequest::new(policy, key).cost(Amount::ZERO)],
+            Mode::Peek,
+            true,
+        )
+        .ok()?;
         #[cfg_attr(
             not(feature = "redis"),
             expect(unused_variables, reason = "only Redis names it")
@@ -95,9 +100,9 @@ impl Limiter {
 }
 
 /// The names of a block's methods, where the block's own was given; else where to look.
-fn expected_in_place_of(name: &str, all: &[Site]) -> String {
+fn expected_in_place_of(name: &str, all: &[Annotation]) -> String {
     const MOST: usize = 8;
-    let is_of_block = |site: &&Site| {
+    let is_of_block = |site: &&Annotation| {
         let method = site.name().strip_prefix(name);
         method.is_some_and(|method| method.starts_with("::"))
     };
@@ -114,7 +119,7 @@ fn expected_in_place_of(name: &str, all: &[Site]) -> String {
     format!("the name of a method's limit: {}", methods.join(" or "))
 }
 
-fn is_as(one: &Registered, other: &Registered) -> bool {
+fn is_as(one: &RegisteredAnnotation, other: &RegisteredAnnotation) -> bool {
     let groups = match (&one.group, &other.group) {
         (None, None) => true,
         (Some(one), Some(other)) => one.is_as(other),
@@ -125,12 +130,12 @@ fn is_as(one: &Registered, other: &Registered) -> bool {
 
 /// An annotation's limit, without a key yet. Made by [`Limiter::site`].
 #[derive(Clone, Debug)]
-pub struct LimitedSite<'a> {
+pub struct AnnotationLimit<'a> {
     limiter: &'a Limiter,
-    site: Site,
+    site: Annotation,
 }
 
-impl<'a> LimitedSite<'a> {
+impl<'a> AnnotationLimit<'a> {
     /// The budget whose key has these parts: one for each placeholder of the annotation's `key`, in their order, and then one
     /// for each placeholder of its `group` that its key does not have. Each is escaped as the annotation does it. Of a key
     /// without placeholders there are none: [`shared`](Self::shared) says so.
@@ -141,9 +146,9 @@ impl<'a> LimitedSite<'a> {
     ///
     /// [`ConfigError::Invalid`] with the template for a wrong number of parts; for a key that is an expression, which
     /// [`whole`](Self::whole) takes; for a policy that depends on the arguments of a call, or is not there.
-    pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<Budget<'a>, ConfigError> {
+    pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<KeyLimit<'a>, ConfigError> {
         let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
-        let Registered { name, key, group, .. } = self.site.0;
+        let RegisteredAnnotation { name, key, group, .. } = self.site.0;
         self.budget(place(name, key, group.as_ref(), &parts)?)
     }
 
@@ -152,7 +157,7 @@ impl<'a> LimitedSite<'a> {
     /// # Errors
     ///
     /// As [`key`](Self::key).
-    pub fn shared(&self) -> Result<Budget<'a>, ConfigError> {
+    pub fn shared(&self) -> Result<KeyLimit<'a>, ConfigError> {
         self.key([""; 0])
     }
 
@@ -162,18 +167,18 @@ impl<'a> LimitedSite<'a> {
     /// # Errors
     ///
     /// As [`key`](Self::key), but for the parts.
-    pub fn whole<'k>(&self, key: impl Into<Key<'k>>) -> Result<Budget<'a>, ConfigError> {
+    pub fn whole<'k>(&self, key: impl Into<Key<'k>>) -> Result<KeyLimit<'a>, ConfigError> {
         self.budget(key.into().into_owned())
     }
 
-    fn budget(&self, key: Key<'static>) -> Result<Budget<'a>, ConfigError> {
+    fn budget(&self, key: Key<'static>) -> Result<KeyLimit<'a>, ConfigError> {
         let policy = match self.site.0.policy {
-            SitePolicy::Named => self.limiter.policy(self.site.name(), &key).map_err(|_| {
+            AnnotationPolicy::Named => self.limiter.policy(self.site.name(), &key).map_err(|_| {
                 ConfigError::invalid("annotation", self.site.name(), "one whose policy is configured")
             })?,
-            SitePolicy::Fixed(_) | SitePolicy::Computed => self.site.policy()?,
+            AnnotationPolicy::Fixed(_) | AnnotationPolicy::Computed => self.site.policy()?,
         };
-        Ok(Budget {
+        Ok(KeyLimit {
             limiter: self.limiter,
             policy,
             key,
@@ -183,13 +188,13 @@ impl<'a> LimitedSite<'a> {
 
 /// What one key has under an annotation's policy. Made by [`Limiter::site`].
 #[derive(Clone, Debug)]
-pub struct Budget<'a> {
+pub struct KeyLimit<'a> {
     limiter: &'a Limiter,
     policy: Policy,
     key: Key<'static>,
 }
 
-impl Budget<'_> {
+impl KeyLimit<'_> {
     /// The annotation's policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {

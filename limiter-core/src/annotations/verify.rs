@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::annotations::{Registered, SitePolicy, Written, context};
+use crate::annotations::{AnnotationPolicy, KeyTemplate, RegisteredAnnotation, context};
 use crate::book::PolicyBook;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
@@ -24,7 +24,7 @@ use crate::policy::Policy;
 ///
 /// [`ConfigError::Sites`] with one line for each mistake.
 pub fn verify_sites() -> Result<(), ConfigError> {
-    let sites = || inventory::iter::<Registered>.into_iter().copied();
+    let sites = || inventory::iter::<RegisteredAnnotation>.into_iter().copied();
     let mut mistakes = mistakes(sites());
     let limiter = context::installed();
     if !limiter.as_ref().is_some_and(Limiter::is_standalone_only) {
@@ -40,13 +40,13 @@ pub fn verify_sites() -> Result<(), ConfigError> {
     }
 }
 
-fn mistakes(sites: impl Iterator<Item = Registered>) -> Vec<String> {
-    let mut by_name: BTreeMap<&str, Vec<(Registered, Option<Policy>)>> = BTreeMap::new();
+fn mistakes(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
+    let mut by_name: BTreeMap<&str, Vec<(RegisteredAnnotation, Option<Policy>)>> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for site in sites {
         let policy = match site.policy {
-            SitePolicy::Fixed(policy) => policy(),
-            SitePolicy::Computed | SitePolicy::Named => {
+            AnnotationPolicy::Fixed(policy) => policy(),
+            AnnotationPolicy::Computed | AnnotationPolicy::Named => {
                 by_name.entry(site.name).or_default().push((site, None));
                 continue;
             }
@@ -80,9 +80,10 @@ fn mistakes(sites: impl Iterator<Item = Registered>) -> Vec<String> {
 }
 
 /// The annotations that name a policy which is not in the book, or which they cannot use.
-fn misnamed(sites: impl Iterator<Item = Registered>, book: &PolicyBook) -> Vec<String> {
-    let by_name = |site: &Registered| matches!(site.policy, SitePolicy::Named) && !site.limiter;
-    let mistake = |site: Registered| {
+fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyBook) -> Vec<String> {
+    let by_name =
+        |site: &RegisteredAnnotation| matches!(site.policy, AnnotationPolicy::Named) && !site.limiter;
+    let mistake = |site: RegisteredAnnotation| {
         let Some(entry) = book.get(site.name) else {
             let told = format!(
                 "{}: no policy is called `{}` in the limiter's book, expected {}",
@@ -119,11 +120,12 @@ fn names_of(book: &PolicyBook) -> String {
 }
 
 /// The functions whose limits no cluster could decide at one place. What is held is no part of the decision.
-fn apart(sites: impl Iterator<Item = Registered>) -> Vec<String> {
-    let mut by_function: BTreeMap<(&str, &str, u32), (Registered, BTreeSet<&str>)> = BTreeMap::new();
+fn apart(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
+    let mut by_function: BTreeMap<(&str, &str, u32), (RegisteredAnnotation, BTreeSet<&str>)> =
+        BTreeMap::new();
     for site in sites.filter(|site| !site.held) {
         // What takes limits of different groups is not known of a limiter that is named.
-        if let (Written::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
+        if let (KeyTemplate::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
             // Two functions of one path (in different impls) do not stand in one line.
             let function = (site.function, site.file, site.function_line);
             let (_, keys) = by_function
@@ -133,7 +135,7 @@ fn apart(sites: impl Iterator<Item = Registered>) -> Vec<String> {
         }
     }
     let apart = by_function.into_values().filter(|(_, keys)| keys.len() > 1);
-    let mistake = |(site, keys): (Registered, BTreeSet<&str>)| {
+    let mistake = |(site, keys): (RegisteredAnnotation, BTreeSet<&str>)| {
         let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
         format!(
             "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
@@ -145,7 +147,7 @@ fn apart(sites: impl Iterator<Item = Registered>) -> Vec<String> {
     apart.map(mistake).collect()
 }
 
-fn place(site: &Registered) -> String {
+fn place(site: &RegisteredAnnotation) -> String {
     format!("{} ({}:{})", site.function, site.file, site.line)
 }
 
@@ -165,7 +167,7 @@ mod tests {
         Policy::token_bucket("mail").capacity(0).rate(1).build()
     }
 
-    const SITE: Registered = Registered {
+    const SITE: RegisteredAnnotation = RegisteredAnnotation {
         name: "mail",
         function: "a::send",
         file: "a.rs",
@@ -176,34 +178,34 @@ mod tests {
         held: false,
         key: template("{to}"),
         group: None,
-        policy: SitePolicy::Fixed(five),
+        policy: AnnotationPolicy::Fixed(five),
     };
 
-    const fn template(text: &'static str) -> Written {
-        Written::Template { text, pieces: &[] }
+    const fn template(text: &'static str) -> KeyTemplate {
+        KeyTemplate::Template { text, pieces: &[] }
     }
 
     #[test]
     fn limits_of_one_function_lie_together() {
-        let with = |key| Registered {
+        let with = |key| RegisteredAnnotation {
             name: "other",
             key,
             ..SITE
         };
         let of = |text| with(template(text));
         let placed = [
-            Registered {
+            RegisteredAnnotation {
                 group: Some(template("{to}")),
                 ..of("a")
             },
-            Registered {
+            RegisteredAnnotation {
                 limiter: true,
                 ..of("b")
             },
-            with(Written::Computed),
+            with(KeyTemplate::Computed),
         ];
         assert!(apart([SITE, of("{to}")].into_iter().chain(placed)).is_empty());
-        let elsewhere = Registered {
+        let elsewhere = RegisteredAnnotation {
             function_line: 9,
             ..of("{tenant}")
         };
@@ -221,13 +223,13 @@ mod tests {
         let book = PolicyBook::new()
             .with(five().unwrap())
             .with(Policy::concurrency("export").max(3).build().unwrap());
-        let named = |name, held| Registered {
+        let named = |name, held| RegisteredAnnotation {
             name,
             held,
-            policy: SitePolicy::Named,
+            policy: AnnotationPolicy::Named,
             ..SITE
         };
-        let told = |site: Registered| misnamed([site].into_iter(), &book);
+        let told = |site: RegisteredAnnotation| misnamed([site].into_iter(), &book);
         assert_eq!(told(named("mail", false)), Vec::<String>::new());
         assert_eq!(told(named("export", true)), Vec::<String>::new());
         assert_eq!(
@@ -244,7 +246,7 @@ mod tests {
             told(named("export", false))[0]
                 .contains("expected a policy of a rate, or `#[concurrency_limiter]`")
         );
-        let elsewhere = Registered {
+        let elsewhere = RegisteredAnnotation {
             limiter: true,
             ..named("mial", false)
         };
@@ -258,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_budget_is_shared_by_intention_and_with_one_meaning() {
-        let found = |sites: &[Registered]| mistakes(sites.iter().copied());
-        let other = Registered {
+        let found = |sites: &[RegisteredAnnotation]| mistakes(sites.iter().copied());
+        let other = RegisteredAnnotation {
             function: "b::send",
             file: "b.rs",
             ..SITE
@@ -268,8 +270,8 @@ mod tests {
             found(&[
                 SITE,
                 other,
-                Registered {
-                    policy: SitePolicy::Computed,
+                RegisteredAnnotation {
+                    policy: AnnotationPolicy::Computed,
                     ..other
                 }
             ]),
@@ -278,8 +280,8 @@ mod tests {
         assert!(
             found(&[
                 SITE,
-                Registered {
-                    policy: SitePolicy::Fixed(six),
+                RegisteredAnnotation {
+                    policy: AnnotationPolicy::Fixed(six),
                     ..other
                 }
             ])[0]
@@ -288,7 +290,7 @@ mod tests {
         assert!(
             found(&[
                 SITE,
-                Registered {
+                RegisteredAnnotation {
                     shared: false,
                     ..other
                 }
@@ -296,8 +298,8 @@ mod tests {
                 .contains("has the name of a::send (a.rs:3)")
         );
         assert!(
-            found(&[Registered {
-                policy: SitePolicy::Fixed(none),
+            found(&[RegisteredAnnotation {
+                policy: AnnotationPolicy::Fixed(none),
                 ..SITE
             }])[0]
                 .contains("capacity is `0`")
@@ -305,7 +307,7 @@ mod tests {
         assert!(
             found(&[
                 SITE,
-                Registered {
+                RegisteredAnnotation {
                     name: "other",
                     ..other
                 }

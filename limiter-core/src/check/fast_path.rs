@@ -9,7 +9,7 @@ use crate::limiter::{Backend, Mode};
 #[cfg(feature = "redis")]
 use crate::observe;
 #[cfg(feature = "redis")]
-use crate::support::one_or_many::Few;
+use crate::support::one_or_many::OneOrMany;
 
 /// What a look at a question says, where it lies.
 pub(crate) enum Looked {
@@ -32,7 +32,7 @@ impl Check<'_> {
         if !self.is_plain() {
             return Looked::Unknown;
         }
-        let (Backend::Redis(guard), Few::One(ask), Mode::Charge) =
+        let (Backend::Redis(guard), OneOrMany::One(ask), Mode::Charge) =
             (&self.limiter.inner.backend, &self.asks, self.mode)
         else {
             return Looked::Unknown;

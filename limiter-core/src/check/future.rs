@@ -7,12 +7,12 @@ use std::{fmt, mem};
 use crate::check::fast_path::Looked;
 use crate::check::{Asked, Check};
 use crate::decision::{Decision, Rejection};
-use crate::enforcement::Sorted;
+use crate::enforcement::EnforcementPlan;
 use crate::observe;
 #[cfg(feature = "redis")]
-use crate::request::Request;
+use crate::request::DecisionRequest;
 #[cfg(feature = "redis")]
-pub(crate) use crate::support::one_or_many::Few;
+pub(crate) use crate::support::one_or_many::OneOrMany;
 
 impl<'a> IntoFuture for Check<'a> {
     type Output = Result<Decision, Rejection>;
@@ -67,7 +67,7 @@ impl Deciding<'_> {
             Progress::Unasked if !self.check.is_plain() => {
                 let first = self.check.first_policy();
                 let limiter = self.check.limiter;
-                let decided = Sorted::new(self.check.take()).decide();
+                let decided = EnforcementPlan::new(self.check.take()).decide();
                 self.progress = Progress::Asked(if limiter.is_in_process() {
                     Box::pin(decided)
                 } else {
@@ -95,11 +95,11 @@ impl Deciding<'_> {
                     (
                         Looked::Charge(charge),
                         Check {
-                            asks: Few::One(ask),
+                            asks: OneOrMany::One(ask),
                             mode,
                             ..
                         },
-                    ) => Request::alone(ask, charge, mode),
+                    ) => DecisionRequest::alone(ask, charge, mode),
                     (_, check) => {
                         let request = check.request()?;
                         if let Some(answer) = limiter.decide_now(&request) {

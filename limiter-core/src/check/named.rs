@@ -6,7 +6,7 @@ pub(crate) mod future;
 
 use std::sync::Arc;
 
-use crate::__private::Resolved;
+use crate::__private::ResolvedPolicies;
 use crate::book::{BookEntry, PolicyBook};
 use crate::check::named::call::Question;
 pub use crate::check::named::call::{NamedCall, NamedWait};
@@ -185,10 +185,10 @@ impl Limiter {
     }
 
     /// What a call that names its policy is to be decided by. Where nothing decides it, its answer is counted here.
-    pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+    pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         let resolved = self.resolve(name, key);
         match &resolved {
-            Ok(Resolved::Allowed(_)) => observe::unconfigured(true),
+            Ok(ResolvedPolicies::Allowed(_)) => observe::unconfigured(true),
             Err(Rejection::NotConfigured { .. }) => observe::unconfigured(false),
             _ => {}
         }
@@ -196,11 +196,11 @@ impl Limiter {
     }
 
     /// The same without counting an answer, for what is no call.
-    pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<Resolved, Rejection> {
+    pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         self.open()?;
         match (self.find(name, key), self.inner.names.on_not_configured) {
-            (Some(policy), _) => Ok(Resolved::Policy(policy)),
-            (None, OnNotConfigured::Allow) => Ok(Resolved::Allowed(Decision {
+            (Some(policy), _) => Ok(ResolvedPolicies::Policy(policy)),
+            (None, OnNotConfigured::Allow) => Ok(ResolvedPolicies::Allowed(Decision {
                 ..Decision::unasked(Origin::NotConfigured, self.inner.clock.now())
             })),
             (None, OnNotConfigured::Deny) => Err(not_configured(name)),
@@ -251,8 +251,8 @@ impl<'a> Named<'a> {
     pub async fn reset(&self, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         let key = key.into();
         match self.limiter.resolve(self.name, &key)? {
-            Resolved::Policy(policy) => self.limiter.reset(&policy, key).await,
-            Resolved::Allowed(_) => Ok(()),
+            ResolvedPolicies::Policy(policy) => self.limiter.reset(&policy, key).await,
+            ResolvedPolicies::Allowed(_) => Ok(()),
         }
     }
 

@@ -6,29 +6,29 @@ use std::time::Duration;
 use std::{fmt, mem};
 
 use crate::algorithm::Mode;
-use crate::concurrency::deadline::Wait;
+use crate::concurrency::deadline::AcquireDeadline;
 #[cfg(feature = "redis")]
 use crate::concurrency::distributed::wait_there;
-use crate::concurrency::permit::{Permit, Stand};
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::{Backend, Limiter, shut_down};
 use crate::observe;
 use crate::policy::Policy;
-use crate::request::{Ask, InFlight};
+use crate::request::{ConcurrencyRequest, LimitRequest};
 pub(crate) use crate::units::Amount;
 
 /// Permits of what is in flight, not asked for yet: await it. Made by [`Limiter::enter`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked for until this is awaited"]
-pub struct Enter<'a> {
+pub struct AcquireConcurrency<'a> {
     pub(crate) limiter: &'a Limiter,
-    pub(crate) ask: Ask<'a>,
+    pub(crate) ask: LimitRequest<'a>,
     up_to: Duration,
 }
 
-impl<'a> Enter<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+impl<'a> AcquireConcurrency<'a> {
+    pub(crate) fn new(limiter: &'a Limiter, ask: LimitRequest<'a>) -> Self {
         Self {
             limiter,
             ask,
@@ -57,7 +57,7 @@ impl<'a> Enter<'a> {
     }
 
     /// The answer, where it takes no more than a look at the memory of this process.
-    fn at_once(&self) -> Option<Result<Permit, Rejection>> {
+    fn at_once(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
         // Who waits has to wait for his turn first.
         match &self.limiter.inner.backend {
             Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.ask_here()),
@@ -66,19 +66,19 @@ impl<'a> Enter<'a> {
     }
 
     /// The same for who awaits nothing.
-    pub(crate) fn answered_at_once(&self) -> Option<Result<Permit, Rejection>> {
+    pub(crate) fn answered_at_once(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
         let answer = self.at_once()?;
         observe::entered(self.ask.policy(), &answer);
         Some(answer)
     }
 
-    fn ask_here(&self) -> Result<Permit, Rejection> {
+    fn ask_here(&self) -> Result<ConcurrencyPermit, Rejection> {
         self.limiter.open()?;
-        let asked = InFlight::new(self.ask.clone(), Mode::Charge)?;
+        let asked = ConcurrencyRequest::new(self.ask.clone(), Mode::Charge)?;
         self.limiter.enter_here(&asked)
     }
 
-    fn boxed(self) -> Asked<'a> {
+    fn boxed(self) -> PendingAcquire<'a> {
         let policy = self.ask.policy();
         match (
             self.limiter.is_in_process() && self.up_to.is_zero(),
@@ -91,13 +91,13 @@ impl<'a> Enter<'a> {
         }
     }
 
-    pub(crate) async fn run(self) -> Result<Permit, Rejection> {
+    pub(crate) async fn run(self) -> Result<ConcurrencyPermit, Rejection> {
         let limiter = self.limiter;
         limiter.open()?;
-        let asked = InFlight::new(self.ask, Mode::Charge)?;
+        let asked = ConcurrencyRequest::new(self.ask, Mode::Charge)?;
         if asked.terms().cost == 0 {
             let decision = limiter.peek_in_flight(&asked).await?;
-            return Ok(Permit::new(decision, Stand::Nothing));
+            return Ok(ConcurrencyPermit::new(decision, PermitBacking::Nothing));
         }
         if self.up_to.is_zero() {
             return limiter.enter_once(&asked, asked.request().deadline()).await;
@@ -111,35 +111,36 @@ impl<'a> Enter<'a> {
     }
 }
 
-impl<'a> IntoFuture for Enter<'a> {
-    type Output = Result<Permit, Rejection>;
-    type IntoFuture = Entering<'a>;
+impl<'a> IntoFuture for AcquireConcurrency<'a> {
+    type Output = Result<ConcurrencyPermit, Rejection>;
+    type IntoFuture = ConcurrencyFuture<'a>;
 
-    fn into_future(self) -> Entering<'a> {
-        Entering {
+    fn into_future(self) -> ConcurrencyFuture<'a> {
+        ConcurrencyFuture {
             policy: self.ask.policy(),
-            progress: Progress::Unasked(self),
+            progress: AcquireProgress::Unasked(self),
         }
     }
 }
 
-/// The future of an [`Enter`]. In process, what need not wait is ready at the first poll, without an allocation.
+/// The future of an [`AcquireConcurrency`]. In process, a call that need not wait is ready at the
+/// first poll, without an allocation.
 #[must_use = "futures do nothing unless polled"]
-pub struct Entering<'a> {
+pub struct ConcurrencyFuture<'a> {
     policy: &'a Policy,
-    progress: Progress<'a>,
+    progress: AcquireProgress<'a>,
 }
 
-enum Progress<'a> {
-    Unasked(Enter<'a>),
-    Asked(Asked<'a>),
+enum AcquireProgress<'a> {
+    Unasked(AcquireConcurrency<'a>),
+    Asked(PendingAcquire<'a>),
     Answered,
 }
 
-type Asked<'a> = Pin<Box<dyn Future<Output = Result<Permit, Rejection>> + Send + 'a>>;
+type PendingAcquire<'a> = Pin<Box<dyn Future<Output = Result<ConcurrencyPermit, Rejection>> + Send + 'a>>;
 
-impl Future for Entering<'_> {
-    type Output = Result<Permit, Rejection>;
+impl Future for ConcurrencyFuture<'_> {
+    type Output = Result<ConcurrencyPermit, Rejection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = self.progress.poll(context);
@@ -150,26 +151,26 @@ impl Future for Entering<'_> {
     }
 }
 
-impl Progress<'_> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Permit, Rejection>> {
+impl AcquireProgress<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
         let mut asked = match mem::replace(self, Self::Answered) {
-            Progress::Unasked(enter) => match enter.at_once() {
+            AcquireProgress::Unasked(enter) => match enter.at_once() {
                 Some(answer) => return Poll::Ready(answer),
                 None => enter.boxed(),
             },
-            Progress::Asked(asked) => asked,
-            Progress::Answered => panic!("an enter polled again after it was answered"),
+            AcquireProgress::Asked(asked) => asked,
+            AcquireProgress::Answered => panic!("an enter polled again after it was answered"),
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {
-            *self = Progress::Asked(asked);
+            *self = AcquireProgress::Asked(asked);
         }
         answer
     }
 }
 
-impl fmt::Debug for Entering<'_> {
+impl fmt::Debug for ConcurrencyFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Entering")
     }
@@ -185,22 +186,33 @@ impl Limiter {
             reason = "in process it takes no time"
         )
     )]
-    async fn enter_once(&self, asked: &InFlight<'_>, deadline: Duration) -> Result<Permit, Rejection> {
+    async fn enter_once(
+        &self,
+        asked: &ConcurrencyRequest<'_>,
+        deadline: Duration,
+    ) -> Result<ConcurrencyPermit, Rejection> {
         match &self.inner.backend {
             Backend::Memory(_) => self.enter_here(asked),
             #[cfg(feature = "redis")]
             Backend::Redis(guard) => {
                 // On the heap, so that the futures of those who wait stay small.
                 let (decision, held) = Box::pin(guard.enter(asked, deadline)).await?;
-                permitted(decision, held.map_or(Stand::Nothing, Stand::Leased))
+                permitted(
+                    decision,
+                    held.map_or(PermitBacking::Nothing, PermitBacking::Leased),
+                )
             }
         }
     }
 
     /// Waits for its turn, and then for permits.
-    async fn enter_in_turn(&self, asked: &InFlight<'_>, up_to: Duration) -> Result<Permit, Rejection> {
+    async fn enter_in_turn(
+        &self,
+        asked: &ConcurrencyRequest<'_>,
+        up_to: Duration,
+    ) -> Result<ConcurrencyPermit, Rejection> {
         let clock = &self.inner.clock;
-        let wait = Wait {
+        let wait = AcquireDeadline {
             started: clock.now(),
             up_to,
             clock,
@@ -217,8 +229,8 @@ impl Limiter {
         not(feature = "redis"),
         expect(clippy::unused_async, reason = "in process it takes no time")
     )]
-    pub(crate) async fn reset_in_flight(&self, ask: Ask<'_>) -> Result<(), Rejection> {
-        let asked = InFlight::new(ask, Mode::Peek)?;
+    pub(crate) async fn reset_in_flight(&self, ask: LimitRequest<'_>) -> Result<(), Rejection> {
+        let asked = ConcurrencyRequest::new(ask, Mode::Peek)?;
         match &self.inner.backend {
             Backend::Memory(_) => drop(asked),
             #[cfg(feature = "redis")]
@@ -232,7 +244,7 @@ impl Limiter {
         not(feature = "redis"),
         expect(clippy::unused_async, reason = "in process it takes no time")
     )]
-    pub(crate) async fn peek_in_flight(&self, asked: &InFlight<'_>) -> Result<Decision, Rejection> {
+    pub(crate) async fn peek_in_flight(&self, asked: &ConcurrencyRequest<'_>) -> Result<Decision, Rejection> {
         match &self.inner.backend {
             Backend::Memory(_) => Ok(self.look_here(asked)),
             #[cfg(feature = "redis")]
@@ -241,7 +253,7 @@ impl Limiter {
     }
 }
 
-pub(crate) fn permitted(decision: Decision, stand: Stand) -> Result<Permit, Rejection> {
+pub(crate) fn permitted(decision: Decision, stand: PermitBacking) -> Result<ConcurrencyPermit, Rejection> {
     let allowed = decision.require()?;
-    Ok(Permit::new(allowed.into_decision(), stand))
+    Ok(ConcurrencyPermit::new(allowed.into_decision(), stand))
 }

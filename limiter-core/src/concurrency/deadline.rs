@@ -7,13 +7,13 @@ use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 /// For how long somebody waits, since when.
-pub(crate) struct Wait<'a> {
+pub(crate) struct AcquireDeadline<'a> {
     pub(crate) started: Timestamp,
     pub(crate) up_to: Duration,
     pub(crate) clock: &'a Clock,
 }
 
-impl Wait<'_> {
+impl AcquireDeadline<'_> {
     pub(crate) async fn is_over(&self) {
         self.clock.sleep(self.clock.now(), self.left()).await;
     }

@@ -3,16 +3,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::algorithm::Outcome;
+use crate::algorithm::StepOutcome;
 use crate::concurrency::acquire::permitted;
-use crate::concurrency::deadline::Wait;
-use crate::concurrency::leases::Lease;
-use crate::concurrency::permit::{Permit, Stand};
-use crate::concurrency::table::Held;
+use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::leases::PermitLease;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Origin, Rejection};
-use crate::request::InFlight;
+use crate::request::ConcurrencyRequest;
 use crate::support::jitter::varied;
-use crate::tier::Guard;
+use crate::tier::RedisBackend;
 use crate::units::Timestamp;
 use crate::waiting::LATE_TIMER;
 
@@ -22,10 +22,10 @@ const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::f
 
 /// Waits for permits in Redis. Only who is first asks.
 pub(crate) async fn wait_there(
-    guard: &Guard,
-    asked: &InFlight<'_>,
-    wait: &Wait<'_>,
-) -> Result<Permit, Rejection> {
+    guard: &RedisBackend,
+    asked: &ConcurrencyRequest<'_>,
+    wait: &AcquireDeadline<'_>,
+) -> Result<ConcurrencyPermit, Rejection> {
     let waiter = guard.held().join(asked.limit().identity, asked.terms())?;
     let (mut pause, mut last) = (*PAUSES.start(), None);
     let mut asks = waiter.asks();
@@ -60,35 +60,40 @@ pub(crate) async fn wait_there(
         if let Some(held) = waiter.passed() {
             return permitted(
                 handed_on(asked, &held, last.as_deref(), wait.clock.now()),
-                Stand::Leased(held),
+                PermitBacking::Leased(held),
             );
         }
     }
 }
 
 /// The decision about a call that others of this process come before: for all that it knows, these take what there is.
-fn behind_others(asked: &InFlight<'_>, now: Timestamp) -> Decision {
+fn behind_others(asked: &ConcurrencyRequest<'_>, now: Timestamp) -> Decision {
     let lease = u64::from(asked.terms().lease_ms) * 1_000;
-    let outcome = Outcome {
+    let outcome = StepOutcome {
         fits: false,
         retry_after: lease,
         reset_after: lease,
         expires_after: lease,
-        ..Outcome::default()
+        ..StepOutcome::default()
     };
     asked.request().in_flight_decision(outcome, now, Origin::Lease)
 }
 
 /// The decision about permits that another holder of this process has had before.
-fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, now: Timestamp) -> Decision {
+fn handed_on(
+    asked: &ConcurrencyRequest<'_>,
+    held: &PermitGuard<PermitLease>,
+    last: Option<&Decision>,
+    now: Timestamp,
+) -> Decision {
     let lease = u64::from(held.terms().lease_ms) * 1_000;
-    let outcome = Outcome {
+    let outcome = StepOutcome {
         fits: true,
         remaining: last.map_or(0, Decision::remaining),
         retry_after: 0,
         reset_after: lease,
         expires_after: lease,
-        ..Outcome::default()
+        ..StepOutcome::default()
     };
     let origin = match held.carried() {
         Some(lease) if lease.is_insured() => Origin::LocalFallback,
@@ -100,11 +105,11 @@ fn handed_on(asked: &InFlight<'_>, held: &Held<Lease>, last: Option<&Decision>, 
 /// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store: this replica's
 /// share decides only where the store has none, since the store may have said a moment ago that there is no room.
 async fn ask_in_time(
-    guard: &Guard,
-    asked: &InFlight<'_>,
-    wait: &Wait<'_>,
+    guard: &RedisBackend,
+    asked: &ConcurrencyRequest<'_>,
+    wait: &AcquireDeadline<'_>,
     last: Option<Box<Decision>>,
-) -> Result<Permit, Rejection> {
+) -> Result<ConcurrencyPermit, Rejection> {
     let request = asked.request();
     let patience = wait.clock.real(wait.left().max(LATE_TIMER));
     // What is admitted for a question that was given up goes back in the background.
@@ -113,5 +118,8 @@ async fn ask_in_time(
         return Err(wait.timed_out(last));
     };
     let (decision, held) = answer?;
-    permitted(decision, held.map_or(Stand::Nothing, Stand::Leased))
+    permitted(
+        decision,
+        held.map_or(PermitBacking::Nothing, PermitBacking::Leased),
+    )
 }

@@ -2,26 +2,29 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Outcome, Standing};
-use crate::concurrency::acquire::Enter;
-use crate::concurrency::permit::{Permit, Stand};
-use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::algorithm::{StepOutcome, StepResult};
+use crate::concurrency::acquire::AcquireConcurrency;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Rejection};
 use crate::enforcement::KeyRule;
 use crate::policy::Enforcement;
-pub(crate) use crate::support::one_or_many::Few;
+pub(crate) use crate::support::one_or_many::OneOrMany;
 
-impl Enter<'_> {
+impl AcquireConcurrency<'_> {
     /// Whether a store alone can tell what becomes of it.
     pub(crate) fn is_plain(&self) -> bool {
         self.limiter.enforces() && self.ask.policy().is_plain()
     }
 
-    pub(crate) async fn run_excused(self) -> Result<Permit, Rejection> {
+    pub(crate) async fn run_excused(self) -> Result<ConcurrencyPermit, Rejection> {
         let (limiter, policy) = (self.limiter, self.ask.policy());
         let enforcement = policy.enforcement().max(limiter.enforcement());
         let unasked = |origin| Decision::unasked(origin, limiter.now());
         if enforcement == Enforcement::Off {
-            return Ok(Permit::new(unasked(Origin::Off), Stand::Nothing));
+            return Ok(ConcurrencyPermit::new(
+                unasked(Origin::Off),
+                PermitBacking::Nothing,
+            ));
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         match KeyRule::of(policy, self.ask.key()) {
@@ -29,14 +32,22 @@ impl Enter<'_> {
                 let forbidden = Rejection::Forbidden {
                     policy: policy.name().to_owned(),
                     decision: Box::new(Decision {
-                        limits: Few::One(LimitOutcome::new(policy, Standing::Told(Outcome::default()))),
+                        limits: OneOrMany::One(LimitOutcome::new(
+                            policy,
+                            StepResult::Told(StepOutcome::default()),
+                        )),
                         allowed: false,
                         ..unasked(Origin::KeyList)
                     }),
                 };
                 return in_shadow(is_enforced, forbidden, unasked(Origin::KeyList));
             }
-            KeyRule::Allowed => return Ok(Permit::new(unasked(Origin::KeyList), Stand::Nothing)),
+            KeyRule::Allowed => {
+                return Ok(ConcurrencyPermit::new(
+                    unasked(Origin::KeyList),
+                    PermitBacking::Nothing,
+                ));
+            }
             KeyRule::Unlisted => {}
         }
         let patient = if is_enforced {
@@ -63,10 +74,17 @@ impl Enter<'_> {
 }
 
 /// A rejection; in shadow a permit that stands for nothing, and tells of it.
-fn in_shadow(is_enforced: bool, rejection: Rejection, allowed: Decision) -> Result<Permit, Rejection> {
+fn in_shadow(
+    is_enforced: bool,
+    rejection: Rejection,
+    allowed: Decision,
+) -> Result<ConcurrencyPermit, Rejection> {
     if is_enforced {
         return Err(rejection);
     }
-    let marks = allowed.marks.and(Marks::WOULD_DENY);
-    Ok(Permit::new(Decision { marks, ..allowed }, Stand::Nothing))
+    let marks = allowed.marks.and(DecisionFlags::WOULD_DENY);
+    Ok(ConcurrencyPermit::new(
+        Decision { marks, ..allowed },
+        PermitBacking::Nothing,
+    ))
 }

@@ -13,25 +13,25 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-pub(crate) use crate::concurrency::leases::lease::Lease;
-use crate::concurrency::leases::renewal::Desk;
-use crate::concurrency::redis_store::{Register, Standing};
-use crate::concurrency::table::{Held, Holders, Terms};
+pub(crate) use crate::concurrency::leases::lease::PermitLease;
+use crate::concurrency::leases::renewal::RenewalQueue;
+use crate::concurrency::redis_store::{ConcurrencyStore, Occupancy};
+use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::request::Limit;
+use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// What this process holds.
 #[derive(Debug)]
-pub(crate) struct Holding {
-    register: Register,
+pub(crate) struct PermitLeases {
+    register: ConcurrencyStore,
     clock: Clock,
     /// How many permits of each key, by which this replica goes on alone while Redis is out.
-    held: Arc<Holders<Lease>>,
-    desk: Mutex<Desk>,
+    held: Arc<PermitTable<PermitLease>>,
+    desk: Mutex<RenewalQueue>,
     /// Wakes the keeper: there is something to give back.
     wake: Notify,
     /// Whenever something was given back, or renewed.
@@ -40,27 +40,27 @@ pub(crate) struct Holding {
 
 /// What became of an enter.
 #[derive(Debug)]
-pub(crate) enum Entered {
+pub(crate) enum AcquireOutcome {
     /// It was admitted, and is held.
-    Admitted(Held<Lease>, Standing),
+    Admitted(PermitGuard<PermitLease>, Occupancy),
     /// There was no room.
-    Denied(Standing),
+    Denied(Occupancy),
 }
 
-impl Holding {
-    pub(crate) fn new(register: Register, clock: Clock, max_waiting: usize) -> Arc<Self> {
+impl PermitLeases {
+    pub(crate) fn new(register: ConcurrencyStore, clock: Clock, max_waiting: usize) -> Arc<Self> {
         Arc::new(Self {
             register,
             clock,
             // Whoever holds one has memory for it.
-            held: Holders::new(usize::MAX, max_waiting),
-            desk: Mutex::new(Desk::new()),
+            held: PermitTable::new(usize::MAX, max_waiting),
+            desk: Mutex::new(RenewalQueue::new()),
             wake: Notify::new(),
             settled: Notify::new(),
         })
     }
 
-    pub(crate) fn held(&self) -> &Arc<Holders<Lease>> {
+    pub(crate) fn held(&self) -> &Arc<PermitTable<PermitLease>> {
         &self.held
     }
 
@@ -71,22 +71,22 @@ impl Holding {
     /// What was admitted for a future that is dropped is given back in the background.
     pub(crate) async fn enter(
         self: &Arc<Self>,
-        limit: &Limit<'_>,
-        terms: Terms,
+        limit: &RequestedLimit<'_>,
+        terms: PermitTerms,
         deadline: Duration,
-    ) -> Result<Entered, StoreError> {
+    ) -> Result<AcquireOutcome, StoreError> {
         let key: Arc<str> = self.register.key(limit).into();
         // Gives itself back when it is dropped, whatever Redis has heard of it.
-        let lease = Lease::asked(self, limit.identity, &key, self.register.permit(terms));
+        let lease = PermitLease::asked(self, limit.identity, &key, self.register.permit(terms));
         let asked = self.register.enter(&key, lease.permit(), deadline);
         match within(deadline, asked).await {
             Ok((true, standing)) => {
                 let held = self.count(limit.identity, terms, lease)?;
-                Ok(Entered::Admitted(held, standing))
+                Ok(AcquireOutcome::Admitted(held, standing))
             }
             Ok((false, standing)) => {
                 lease.was_refused();
-                Ok(Entered::Denied(standing))
+                Ok(AcquireOutcome::Denied(standing))
             }
             Err(error) => {
                 if !error.may_have_been_charged() {
@@ -101,37 +101,45 @@ impl Holding {
     /// many are held.
     pub(crate) fn enter_alone(
         self: &Arc<Self>,
-        limit: &Limit<'_>,
-        terms: Terms,
+        limit: &RequestedLimit<'_>,
+        terms: PermitTerms,
         most: u64,
-    ) -> Result<Result<Held<Lease>, u64>, StoreError> {
+    ) -> Result<Result<PermitGuard<PermitLease>, u64>, StoreError> {
         if let Err(held) = self.held.count(limit.identity, terms.cost, most)? {
             return Ok(Err(held));
         }
         let key: Arc<str> = self.register.key(limit).into();
-        let lease = Lease::without_end(self, limit.identity, &key, self.register.permit(terms));
+        let lease = PermitLease::without_end(self, limit.identity, &key, self.register.permit(terms));
         Ok(Ok(self.held.held(limit.identity, terms, lease.keep())))
     }
 
     fn count(
         self: &Arc<Self>,
         identity: Identity,
-        terms: Terms,
-        lease: Lease,
-    ) -> Result<Held<Lease>, StoreError> {
+        terms: PermitTerms,
+        lease: PermitLease,
+    ) -> Result<PermitGuard<PermitLease>, StoreError> {
         // As many as there are may be held here.
         let _ = self.held.count(identity, terms.cost, u64::MAX)?;
         Ok(self.held.held(identity, terms, lease.keep()))
     }
 
     /// How a key stands.
-    pub(crate) async fn peek(&self, limit: &Limit<'_>, deadline: Duration) -> Result<Standing, StoreError> {
+    pub(crate) async fn peek(
+        &self,
+        limit: &RequestedLimit<'_>,
+        deadline: Duration,
+    ) -> Result<Occupancy, StoreError> {
         let key = self.register.key(limit);
         within(deadline, self.register.peek(&key, deadline)).await
     }
 
     /// Forgets what other processes hold. Those that live are counted again when they renew their leases.
-    pub(crate) async fn reset(&self, limit: &Limit<'_>, deadline: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn reset(
+        &self,
+        limit: &RequestedLimit<'_>,
+        deadline: Duration,
+    ) -> Result<(), StoreError> {
         let key = self.register.key(limit);
         within(deadline, self.register.reset(&key, deadline)).await?;
         self.held.tell_first(limit.identity);
@@ -163,7 +171,7 @@ impl Holding {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
+    fn lock(&self) -> MutexGuard<'_, RenewalQueue> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

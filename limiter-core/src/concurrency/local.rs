@@ -1,17 +1,17 @@
 //! Permits that are counted in this process, where that is what limits them.
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, StepOutcome};
 use crate::concurrency::acquire::permitted;
-use crate::concurrency::deadline::Wait;
-use crate::concurrency::permit::{Permit, Stand};
+use crate::concurrency::deadline::AcquireDeadline;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::limiter::Limiter;
-use crate::request::{Ask, InFlight};
+use crate::request::{ConcurrencyRequest, LimitRequest};
 
 impl Limiter {
     /// Asks the store in this process, which needs no time.
-    pub(crate) fn enter_here(&self, asked: &InFlight<'_>) -> Result<Permit, Rejection> {
+    pub(crate) fn enter_here(&self, asked: &ConcurrencyRequest<'_>) -> Result<ConcurrencyPermit, Rejection> {
         let (identity, terms) = (asked.limit().identity, asked.terms());
         let counted = if terms.cost == 0 {
             let held = self.inner.holders.number(identity);
@@ -20,57 +20,61 @@ impl Limiter {
             self.inner.holders.count(identity, terms.cost, terms.max)
         };
         let (stand, held) = match counted {
-            Ok(Ok(held)) if terms.cost == 0 => (Some(Stand::Nothing), held),
+            Ok(Ok(held)) if terms.cost == 0 => (Some(PermitBacking::Nothing), held),
             Ok(Ok(held)) => (
-                Some(Stand::Here(self.inner.holders.held(identity, terms, ()))),
+                Some(PermitBacking::Here(self.inner.holders.held(identity, terms, ()))),
                 held,
             ),
             Ok(Err(held)) => (None, held),
             Err(error) => {
                 let decision = without_store(asked.request(), error, self.inner.clock.now())?;
-                return permitted(decision, Stand::Nothing);
+                return permitted(decision, PermitBacking::Nothing);
             }
         };
         let decision = self.decision_here(asked, stand.is_some(), held);
-        permitted(decision, stand.unwrap_or(Stand::Nothing))
+        permitted(decision, stand.unwrap_or(PermitBacking::Nothing))
     }
 
     /// The decision in this process, with so many permits held after it.
-    fn decision_here(&self, asked: &InFlight<'_>, fits: bool, held: u64) -> Decision {
+    fn decision_here(&self, asked: &ConcurrencyRequest<'_>, fits: bool, held: u64) -> Decision {
         let terms = asked.terms();
         let lease = u64::from(terms.lease_ms) * 1_000;
         let reset_after = if held == 0 { 0 } else { lease };
-        let outcome = Outcome {
+        let outcome = StepOutcome {
             fits,
             remaining: terms.max.saturating_sub(held),
             retry_after: if fits { 0 } else { lease },
             reset_after,
             expires_after: reset_after,
-            ..Outcome::default()
+            ..StepOutcome::default()
         };
         let now = self.inner.clock.now();
         asked.request().in_flight_decision(outcome, now, Origin::Memory)
     }
 
     /// The same, in this process, for a question that was not checked yet.
-    pub(crate) fn peek_here(&self, ask: Ask<'_>) -> Result<Decision, Rejection> {
-        Ok(self.look_here(&InFlight::new(ask, Mode::Peek)?))
+    pub(crate) fn peek_here(&self, ask: LimitRequest<'_>) -> Result<Decision, Rejection> {
+        Ok(self.look_here(&ConcurrencyRequest::new(ask, Mode::Peek)?))
     }
 
-    pub(crate) fn look_here(&self, asked: &InFlight<'_>) -> Decision {
+    pub(crate) fn look_here(&self, asked: &ConcurrencyRequest<'_>) -> Decision {
         let (held, terms) = (self.inner.holders.number(asked.limit().identity), asked.terms());
         let fits = terms.cost == 0 || held.saturating_add(terms.cost) <= terms.max;
         self.decision_here(asked, fits, held)
     }
 
     /// Waits in process.
-    pub(crate) async fn wait_here(&self, asked: &InFlight<'_>, wait: &Wait<'_>) -> Result<Permit, Rejection> {
+    pub(crate) async fn wait_here(
+        &self,
+        asked: &ConcurrencyRequest<'_>,
+        wait: &AcquireDeadline<'_>,
+    ) -> Result<ConcurrencyPermit, Rejection> {
         let (holders, identity) = (&self.inner.holders, asked.limit().identity);
         let waiter = holders.join(identity, asked.terms())?;
         loop {
             if let Some(held) = waiter.passed() {
                 let decision = self.decision_here(asked, true, holders.number(identity));
-                return permitted(decision, Stand::Here(held));
+                return permitted(decision, PermitBacking::Here(held));
             }
             if waiter.asks() {
                 match self.enter_here(&asked.under(waiter.wanted())?) {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::future::pending;
 
 #[cfg(feature = "redis")]
-use crate::concurrency::leases::Lease;
-use crate::concurrency::table::Held;
+use crate::concurrency::leases::PermitLease;
+use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Rejection};
 
 /// Permission to be in flight, until it is dropped. Made by [`Limiter::enter`](crate::Limiter::enter).
@@ -43,31 +43,31 @@ use crate::decision::{Decision, Rejection};
 /// # }).unwrap();
 /// ```
 #[must_use = "it is given back when it is dropped"]
-pub struct Permit {
+pub struct ConcurrencyPermit {
     decision: Decision,
-    stand: Stand,
+    stand: PermitBacking,
 }
 
 /// What a permit stands on.
 #[derive(Debug)]
-pub(crate) enum Stand {
+pub(crate) enum PermitBacking {
     /// A count in this process.
-    Here(#[expect(dead_code, reason = "it is there to be dropped")] Held<()>),
+    Here(#[expect(dead_code, reason = "it is there to be dropped")] PermitGuard<()>),
     /// A lease in Redis, or a share of this replica's while Redis is out.
     #[cfg(feature = "redis")]
-    Leased(Held<Lease>),
+    Leased(PermitGuard<PermitLease>),
     /// Nothing: it costs nothing, or the store is out and the policy allows it.
     Nothing,
 }
 
-impl Permit {
-    pub(crate) fn new(decision: Decision, stand: Stand) -> Self {
+impl ConcurrencyPermit {
+    pub(crate) fn new(decision: Decision, stand: PermitBacking) -> Self {
         Self { decision, stand }
     }
 
     /// One of what nobody limits.
     pub(crate) fn of_nothing(decision: Decision) -> Self {
-        Self::new(decision, Stand::Nothing)
+        Self::new(decision, PermitBacking::Nothing)
     }
 
     /// The decision that admitted it.
@@ -84,7 +84,7 @@ impl Permit {
     pub fn is_held(&self) -> bool {
         match &self.stand {
             #[cfg(feature = "redis")]
-            Stand::Leased(held) => held.carried().is_none_or(Lease::is_held),
+            PermitBacking::Leased(held) => held.carried().is_none_or(PermitLease::is_held),
             _ => true,
         }
     }
@@ -116,7 +116,7 @@ impl Permit {
     /// Cancel safe.
     pub async fn lost(&self) {
         #[cfg(feature = "redis")]
-        if let Stand::Leased(held) = &self.stand
+        if let PermitBacking::Leased(held) = &self.stand
             && let Some(lease) = held.carried()
         {
             return lease.lost().await;
@@ -136,7 +136,7 @@ impl Permit {
     /// Dropped, it goes on in the background.
     pub async fn leave(self) -> Result<(), Rejection> {
         #[cfg(feature = "redis")]
-        if let Stand::Leased(held) = self.stand
+        if let PermitBacking::Leased(held) = self.stand
             && let Some(lease) = held.give_back()
         {
             let deadline = self
@@ -152,7 +152,7 @@ impl Permit {
     }
 }
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for ConcurrencyPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
             .field("decision", &self.decision)
@@ -162,5 +162,5 @@ impl fmt::Debug for Permit {
 
 const _: () = {
     const fn movable<T: Send + Sync + 'static>() {}
-    movable::<Permit>();
+    movable::<ConcurrencyPermit>();
 };

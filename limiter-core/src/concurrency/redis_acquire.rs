@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use crate::algorithm::Outcome;
-use crate::concurrency::leases::{Entered, Lease};
-use crate::concurrency::redis_store::Standing;
-use crate::concurrency::table::{Held, Holders, Terms};
+use crate::algorithm::StepOutcome;
+use crate::concurrency::leases::{AcquireOutcome, PermitLease};
+use crate::concurrency::redis_store::Occupancy;
+use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
 use crate::observe;
 use crate::policy::OnStoreFailure;
-use crate::redis::backend::{Guard, is_outage};
-use crate::request::{InFlight, Request};
+use crate::redis::backend::{RedisBackend, is_outage};
+use crate::request::{ConcurrencyRequest, DecisionRequest};
 use crate::units::micros_ceil;
 
 /// When to ask again while Redis is out. It is back by then, or it is not.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-impl Guard {
+impl RedisBackend {
     /// What is held of limits that this replica has permits of.
-    pub(crate) fn held(&self) -> &std::sync::Arc<Holders<Lease>> {
+    pub(crate) fn held(&self) -> &std::sync::Arc<PermitTable<PermitLease>> {
         self.holding.held()
     }
 
@@ -28,9 +28,9 @@ impl Guard {
     /// policy allows it.
     pub(crate) async fn enter(
         &self,
-        asked: &InFlight<'_>,
+        asked: &ConcurrencyRequest<'_>,
         deadline: Duration,
-    ) -> Result<(Decision, Option<Held<Lease>>), Rejection> {
+    ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
         let (request, limit, terms) = (asked.request(), asked.limit(), asked.terms());
         let insured = request.on_store_failure() == OnStoreFailure::Local;
         let started = Instant::now();
@@ -43,8 +43,10 @@ impl Guard {
                 }
                 self.outage.decided(|| self.clock.now());
                 return Ok(match entered {
-                    Entered::Admitted(held, standing) => (told(request, &standing, terms, true), Some(held)),
-                    Entered::Denied(standing) => (told(request, &standing, terms, false), None),
+                    AcquireOutcome::Admitted(held, standing) => {
+                        (told(request, &standing, terms, true), Some(held))
+                    }
+                    AcquireOutcome::Denied(standing) => (told(request, &standing, terms, false), None),
                 });
             }
             Err(error) => error,
@@ -70,7 +72,7 @@ impl Guard {
             Err(number) => (None, number),
         };
         let lease = u64::from(terms.lease_ms) * 1_000;
-        let outcome = Outcome {
+        let outcome = StepOutcome {
             fits: held.is_some(),
             remaining: share.saturating_sub(number),
             retry_after: if held.is_some() {
@@ -80,7 +82,7 @@ impl Guard {
             },
             reset_after: lease,
             expires_after: lease,
-            ..Outcome::default()
+            ..StepOutcome::default()
         };
         let mut decision = request.in_flight_decision(outcome, self.clock.now(), Origin::LocalFallback);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
@@ -91,7 +93,7 @@ impl Guard {
     /// Says what an enter would be told.
     pub(crate) async fn peek_held(
         &self,
-        asked: &InFlight<'_>,
+        asked: &ConcurrencyRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let (request, limit, terms) = (asked.request(), asked.limit(), asked.terms());
@@ -105,14 +107,14 @@ impl Guard {
     }
 
     /// Forgets who holds permits.
-    pub(crate) async fn reset_held(&self, asked: &InFlight<'_>) -> Result<(), StoreError> {
+    pub(crate) async fn reset_held(&self, asked: &ConcurrencyRequest<'_>) -> Result<(), StoreError> {
         let deadline = asked.request().deadline();
         self.holding.reset(asked.limit(), deadline).await
     }
 }
 
-fn told(request: &Request<'_>, standing: &Standing, terms: Terms, fits: bool) -> Decision {
-    let outcome = Outcome {
+fn told(request: &DecisionRequest<'_>, standing: &Occupancy, terms: PermitTerms, fits: bool) -> Decision {
+    let outcome = StepOutcome {
         fits,
         remaining: terms.max.saturating_sub(standing.held),
         retry_after: if fits { 0 } else { standing.first_ends.max(1) },
@@ -122,7 +124,7 @@ fn told(request: &Request<'_>, standing: &Standing, terms: Terms, fits: bool) ->
             _ => standing.last_ends.max(u64::from(terms.lease_ms) * 1_000),
         },
         expires_after: standing.last_ends,
-        ..Outcome::default()
+        ..StepOutcome::default()
     };
     request.in_flight_decision(outcome, standing.decided_at, Origin::Redis)
 }

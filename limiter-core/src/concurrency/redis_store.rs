@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use bb8_redis::redis::Value;
 
-use crate::concurrency::table::Terms;
+use crate::concurrency::table::PermitTerms;
 use crate::error::StoreError;
 use crate::key::Namespace;
 use crate::redis::Route;
 use crate::redis::script::reply::{Reader, malformed};
 use crate::redis::script::{CONCURRENCY, Call, reply, wire};
 use crate::redis::token_lease::account;
-use crate::request::Limit;
+use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
 pub(crate) use crate::units::Timestamp;
 
@@ -30,7 +30,7 @@ const ALL: [u8; 12] = [0; 12];
 
 /// Asks Redis for permits to be held, on behalf of this process.
 #[derive(Debug)]
-pub(crate) struct Register {
+pub(crate) struct ConcurrencyStore {
     route: Route,
     clock: Clock,
     namespace: Namespace,
@@ -41,14 +41,14 @@ pub(crate) struct Register {
 
 /// A permit, by which Redis knows it. It is chosen before Redis is asked, so that one of which nobody heard can be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Permit {
+pub(crate) struct PermitId {
     pub(crate) number: u64,
-    pub(crate) terms: Terms,
+    pub(crate) terms: PermitTerms,
 }
 
 /// How a key stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Occupancy {
     pub(crate) decided_at: Timestamp,
     /// How much is held.
     pub(crate) held: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Standing {
 
 /// What became of a permit that was to be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewed {
+pub(crate) enum RenewalResult {
     /// Its lease had ended, and others have taken its place.
     Gone,
     /// Its lease goes on.
@@ -68,7 +68,7 @@ pub(crate) enum Renewed {
     Anew,
 }
 
-impl Register {
+impl ConcurrencyStore {
     pub(crate) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
         // Its seeds are random, and differ for each.
         let process = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
@@ -82,14 +82,14 @@ impl Register {
     }
 
     /// The name under which Redis knows a limit.
-    pub(crate) fn key(&self, limit: &Limit<'_>) -> String {
+    pub(crate) fn key(&self, limit: &RequestedLimit<'_>) -> String {
         account::key(limit, &self.namespace)
     }
 
     /// A permit that nobody holds yet.
-    pub(crate) fn permit(&self, terms: Terms) -> Permit {
+    pub(crate) fn permit(&self, terms: PermitTerms) -> PermitId {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        Permit { number, terms }
+        PermitId { number, terms }
     }
 
     /// Asks for a permit: whether it was admitted.
@@ -100,9 +100,9 @@ impl Register {
     pub(crate) async fn enter(
         &self,
         key: &str,
-        permit: Permit,
+        permit: PermitId,
         within: Duration,
-    ) -> Result<(bool, Standing), StoreError> {
+    ) -> Result<(bool, Occupancy), StoreError> {
         let (standing, flags) = self.ask(ENTER, key, &[permit], within).await?;
         Ok((flags.first() == Some(&1), standing))
     }
@@ -111,7 +111,7 @@ impl Register {
     pub(crate) async fn leave(
         &self,
         key: &str,
-        permits: &[Permit],
+        permits: &[PermitId],
         within: Duration,
     ) -> Result<(), StoreError> {
         self.ask(LEAVE, key, permits, within).await.map(|_| ())
@@ -121,21 +121,21 @@ impl Register {
     pub(crate) async fn renew(
         &self,
         key: &str,
-        permits: &[Permit],
+        permits: &[PermitId],
         within: Duration,
-    ) -> Result<Vec<Renewed>, StoreError> {
+    ) -> Result<Vec<RenewalResult>, StoreError> {
         let (_, flags) = self.ask(RENEW, key, permits, within).await?;
         let renewed = flags.iter().map(|flag| match flag {
-            0 => Ok(Renewed::Gone),
-            1 => Ok(Renewed::GoesOn),
-            2 => Ok(Renewed::Anew),
+            0 => Ok(RenewalResult::Gone),
+            1 => Ok(RenewalResult::GoesOn),
+            2 => Ok(RenewalResult::Anew),
             _ => Err(malformed()),
         });
         renewed.collect()
     }
 
     /// How a key stands.
-    pub(crate) async fn peek(&self, key: &str, within: Duration) -> Result<Standing, StoreError> {
+    pub(crate) async fn peek(&self, key: &str, within: Duration) -> Result<Occupancy, StoreError> {
         Ok(self.ask(PEEK, key, &[], within).await?.0)
     }
 
@@ -160,19 +160,19 @@ impl Register {
         &self,
         operation: u8,
         key: &str,
-        permits: &[Permit],
+        permits: &[PermitId],
         within: Duration,
-    ) -> Result<(Standing, Vec<u8>), StoreError> {
+    ) -> Result<(Occupancy, Vec<u8>), StoreError> {
         let plan = self.plan(operation, permits);
         self.run(key, plan, permits.len(), within).await
     }
 
-    fn plan(&self, operation: u8, permits: &[Permit]) -> Vec<u8> {
+    fn plan(&self, operation: u8, permits: &[PermitId]) -> Vec<u8> {
         let mut plan = wire::head(self.clock.injected());
         plan.push(operation);
         plan.extend_from_slice(&self.process);
         plan.extend_from_slice(&saturated(permits.len()).to_le_bytes());
-        for Permit { number, terms } in permits {
+        for PermitId { number, terms } in permits {
             plan.extend_from_slice(&number.to_le_bytes());
             plan.extend_from_slice(&saturated(terms.cost).to_le_bytes());
             plan.extend_from_slice(&u32::try_from(terms.max).unwrap_or(u32::MAX).to_le_bytes());
@@ -188,7 +188,7 @@ impl Register {
         plan: Vec<u8>,
         more: usize,
         within: Duration,
-    ) -> Result<(Standing, Vec<u8>), StoreError> {
+    ) -> Result<(Occupancy, Vec<u8>), StoreError> {
         let call = Call::new(&CONCURRENCY, [key], plan, within);
         let Value::BulkString(bytes) = self.route.run(&call).await? else {
             return Err(malformed());
@@ -207,7 +207,7 @@ fn saturated(count: impl TryInto<u16>) -> u16 {
     count.try_into().unwrap_or(u16::MAX)
 }
 
-fn read(bytes: &[u8], more: usize) -> Result<(Standing, Vec<u8>), StoreError> {
+fn read(bytes: &[u8], more: usize) -> Result<(Occupancy, Vec<u8>), StoreError> {
     let mut reader = Reader(bytes);
     let decided_at = Timestamp::from_micros(reader.moment()?);
     let [found] = reader.array()?;
@@ -219,7 +219,7 @@ fn read(bytes: &[u8], more: usize) -> Result<(Standing, Vec<u8>), StoreError> {
     if reader.0.len() != more {
         return Err(malformed());
     }
-    let standing = Standing {
+    let standing = Occupancy {
         decided_at,
         held,
         first_ends,

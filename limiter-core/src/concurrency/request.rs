@@ -2,26 +2,29 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome, Standing};
-use crate::concurrency::table::{MOST_HELD_AT_ONCE, Terms};
+use crate::algorithm::{Mode, StepOutcome, StepResult};
+use crate::concurrency::table::{MOST_HELD_AT_ONCE, PermitTerms};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, Concurrency};
-use crate::request::ask::Cost;
-use crate::request::{Ask, Limit, Request, identity, never_fits};
+use crate::request::ask::RequestedCost;
+use crate::request::{DecisionRequest, LimitRequest, RequestedLimit, identity, never_fits};
 use crate::units::{Amount, Timestamp};
 
 /// A question for permits of what is in flight.
 #[derive(Clone, Debug)]
-pub(crate) struct InFlight<'a> {
+pub(crate) struct ConcurrencyRequest<'a> {
     /// About one limit.
-    request: Request<'a>,
-    terms: Terms,
+    request: DecisionRequest<'a>,
+    terms: PermitTerms,
 }
 
-impl<'a> InFlight<'a> {
+impl<'a> ConcurrencyRequest<'a> {
     /// Checks what is asked.
-    pub(crate) fn new(Ask { policy, key, cost }: Ask<'a>, mode: Mode) -> Result<Self, Rejection> {
+    pub(crate) fn new(
+        LimitRequest { policy, key, cost }: LimitRequest<'a>,
+        mode: Mode,
+    ) -> Result<Self, Rejection> {
         let Algorithm::Concurrency(Concurrency { max, lease_ms }) = *policy.algorithm() else {
             let expected =
                 "one of concurrency: permits of a rate are taken by `Limiter::check` and `Limiter::acquire`";
@@ -30,8 +33,8 @@ impl<'a> InFlight<'a> {
             )));
         };
         let cost = match cost {
-            Cost::Thousandths(cost) => Amount::from_thousandths(cost),
-            Cost::Other(cost) => (*cost).map_err(|error| error.for_policy(policy.name()))?,
+            RequestedCost::Thousandths(cost) => Amount::from_thousandths(cost),
+            RequestedCost::Other(cost) => (*cost).map_err(|error| error.for_policy(policy.name()))?,
         };
         if cost > policy.quota() {
             return Err(never_fits(policy, cost));
@@ -45,7 +48,7 @@ impl<'a> InFlight<'a> {
         }
         let key = key.bounded();
         let cost = cost.whole();
-        let limit = Limit {
+        let limit = RequestedLimit {
             identity: identity(policy, &key),
             policy,
             cost,
@@ -54,21 +57,21 @@ impl<'a> InFlight<'a> {
         };
         let limits = SmallVec::from_buf([limit]);
         Ok(Self {
-            request: Request { limits, mode },
-            terms: Terms { cost, max, lease_ms },
+            request: DecisionRequest { limits, mode },
+            terms: PermitTerms { cost, max, lease_ms },
         })
     }
 
-    pub(crate) fn request(&self) -> &Request<'a> {
+    pub(crate) fn request(&self) -> &DecisionRequest<'a> {
         &self.request
     }
 
-    pub(crate) fn limit(&self) -> &Limit<'a> {
+    pub(crate) fn limit(&self) -> &RequestedLimit<'a> {
         #[expect(clippy::expect_used, reason = "`new` makes it so, and nothing changes it")]
         self.request.limits.first().expect("a question about one limit")
     }
 
-    pub(crate) fn terms(&self) -> Terms {
+    pub(crate) fn terms(&self) -> PermitTerms {
         self.terms
     }
 
@@ -77,7 +80,7 @@ impl<'a> InFlight<'a> {
     /// # Errors
     ///
     /// [`Rejection::NeverFits`] where they never admit as much.
-    pub(crate) fn under(&self, terms: Terms) -> Result<Self, Rejection> {
+    pub(crate) fn under(&self, terms: PermitTerms) -> Result<Self, Rejection> {
         if terms.cost > terms.max {
             return Err(Rejection::NeverFits {
                 policy: self.limit().policy.clone(),
@@ -92,15 +95,15 @@ impl<'a> InFlight<'a> {
     }
 }
 
-impl Request<'_> {
+impl DecisionRequest<'_> {
     /// The decision about each limit of which only this is to be said.
     pub(crate) fn in_flight_decision(
         &self,
-        outcome: Outcome,
+        outcome: StepOutcome,
         decided_at: Timestamp,
         origin: Origin,
     ) -> Decision {
-        let told = |limit: &Limit<'_>| LimitOutcome::new(limit.policy, Standing::Told(outcome));
+        let told = |limit: &RequestedLimit<'_>| LimitOutcome::new(limit.policy, StepResult::Told(outcome));
         Decision {
             limits: self.limits.iter().map(told).collect(),
             allowed: outcome.fits,

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-pub(crate) use crate::concurrency::table::guard::Held;
-use crate::concurrency::table::waiter::Seat;
-pub(crate) use crate::concurrency::table::waiter::Waiter;
+pub(crate) use crate::concurrency::table::guard::PermitGuard;
+use crate::concurrency::table::waiter::HandOff;
+pub(crate) use crate::concurrency::table::waiter::PermitWaiter;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
-use crate::support::sync::{Brief, BriefGuard};
+use crate::support::sync::{SpinGuard, SpinLock};
 
 const SHARDS: usize = 64;
 
@@ -30,31 +30,31 @@ pub(crate) const MOST_HELD_AT_ONCE: u64 = 1_024;
 
 /// What somebody asks for, or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct PermitTerms {
     pub(crate) cost: u64,
     pub(crate) max: u64,
     pub(crate) lease_ms: u32,
 }
 
-impl Terms {
+impl PermitTerms {
     fn is_under_terms_of(&self, other: &Self) -> bool {
         (self.max, self.lease_ms) == (other.max, other.lease_ms)
     }
 }
 
 /// What travels along with a permit.
-pub(crate) trait Carried: fmt::Debug + Send + Sized + 'static {
+pub(crate) trait PermitPayload: fmt::Debug + Send + Sized + 'static {
     /// Itself for who is first, if a permit that was held under these terms can go on as one under those, with so many others
     /// held here; else itself.
-    fn pass(self, held: &Terms, wanted: &Terms, others: u64) -> Result<Self, Self>;
+    fn pass(self, held: &PermitTerms, wanted: &PermitTerms, others: u64) -> Result<Self, Self>;
 
     /// What there may be for the one after.
     fn another(&self) -> Option<Self>;
 }
 
 /// In process a permit is a number in the count: whoever waits has his if it fits.
-impl Carried for () {
-    fn pass(self, _: &Terms, wanted: &Terms, others: u64) -> Result<(), ()> {
+impl PermitPayload for () {
+    fn pass(self, _: &PermitTerms, wanted: &PermitTerms, others: u64) -> Result<(), ()> {
         if others.saturating_add(wanted.cost) <= wanted.max {
             Ok(())
         } else {
@@ -69,8 +69,8 @@ impl Carried for () {
 
 /// All that is held in this process. A key of which nothing is held, and that nobody waits for, is not there.
 #[derive(Debug)]
-pub(crate) struct Holders<C> {
-    shards: Box<[Brief<HashTable<Entry<C>>>]>,
+pub(crate) struct PermitTable<C> {
+    shards: Box<[SpinLock<HashTable<PermitEntry<C>>>]>,
     keys: AtomicUsize,
     max_keys: usize,
     /// How many wait, for whatever key.
@@ -79,18 +79,18 @@ pub(crate) struct Holders<C> {
 }
 
 #[derive(Debug)]
-struct Entry<C> {
+struct PermitEntry<C> {
     identity: Identity,
     held: u64,
     /// In order of arrival.
-    waiting: VecDeque<Arc<Seat<C>>>,
+    waiting: VecDeque<Arc<HandOff<C>>>,
 }
 
-impl<C: Carried> Holders<C> {
+impl<C: PermitPayload> PermitTable<C> {
     /// Counts so many keys at most, and has so many wait.
     pub(crate) fn new(max_keys: usize, max_waiting: usize) -> Arc<Self> {
         Arc::new(Self {
-            shards: (0..SHARDS).map(|_| Brief::default()).collect(),
+            shards: (0..SHARDS).map(|_| SpinLock::default()).collect(),
             keys: AtomicUsize::new(0),
             max_keys,
             waiting: AtomicUsize::new(0),
@@ -117,8 +117,13 @@ impl<C: Carried> Holders<C> {
     }
 
     /// What was counted already, with what travels along.
-    pub(crate) fn held(self: &Arc<Self>, identity: Identity, terms: Terms, carried: C) -> Held<C> {
-        Held::new(self, identity, terms, carried)
+    pub(crate) fn held(
+        self: &Arc<Self>,
+        identity: Identity,
+        terms: PermitTerms,
+        carried: C,
+    ) -> PermitGuard<C> {
+        PermitGuard::new(self, identity, terms, carried)
     }
 
     /// How many permits of a key are held here.
@@ -128,14 +133,18 @@ impl<C: Carried> Holders<C> {
 
     /// Takes a place behind those who wait. Policies may have changed while they do: then all wait under the terms of who came
     /// last, lest what is not admitted under the old ones holds up everybody.
-    pub(crate) fn join(self: &Arc<Self>, identity: Identity, wanted: Terms) -> Result<Waiter<C>, StoreError> {
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        identity: Identity,
+        wanted: PermitTerms,
+    ) -> Result<PermitWaiter<C>, StoreError> {
         let room = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
         self.waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
             .map_err(|_| overloaded(self.max_waiting))?;
-        let seat = Arc::new(Seat::new(wanted));
+        let seat = Arc::new(HandOff::new(wanted));
         // Leaves the seat, whether or not it was taken.
-        let waiter = Waiter::new(self, identity, &seat);
+        let waiter = PermitWaiter::new(self, identity, &seat);
         let mut shard = self.lock(identity);
         let queue = &mut self.entry(&mut shard, identity)?.waiting;
         // All wait under the same.
@@ -164,7 +173,7 @@ impl<C: Carried> Holders<C> {
     }
 
     /// What travels along comes back where nobody takes it; whatever it does as it goes, it does without the lock.
-    fn give_back(&self, identity: Identity, terms: &Terms, carried: C) -> Option<C> {
+    fn give_back(&self, identity: Identity, terms: &PermitTerms, carried: C) -> Option<C> {
         let mut shard = self.lock(identity);
         let Some(entry) = find(&mut shard, identity) else {
             return Some(carried);
@@ -196,7 +205,7 @@ impl<C: Carried> Holders<C> {
         rest
     }
 
-    fn leave_seat(&self, identity: Identity, seat: &Arc<Seat<C>>) {
+    fn leave_seat(&self, identity: Identity, seat: &Arc<HandOff<C>>) {
         let mut shard = self.lock(identity);
         if let Some(entry) = find(&mut shard, identity)
             && let Some(place) = entry.waiting.iter().position(|other| Arc::ptr_eq(other, seat))
@@ -216,10 +225,10 @@ impl<C: Carried> Holders<C> {
     /// The entry of a key, made if there may be one more.
     fn entry<'a>(
         &self,
-        shard: &'a mut BriefGuard<'_, HashTable<Entry<C>>>,
+        shard: &'a mut SpinGuard<'_, HashTable<PermitEntry<C>>>,
         identity: Identity,
-    ) -> Result<&'a mut Entry<C>, StoreError> {
-        let hash = |entry: &Entry<C>| entry.identity.hash();
+    ) -> Result<&'a mut PermitEntry<C>, StoreError> {
+        let hash = |entry: &PermitEntry<C>| entry.identity.hash();
         match shard.entry(identity.hash(), |entry| entry.identity == identity, hash) {
             hashbrown::hash_table::Entry::Occupied(entry) => Ok(entry.into_mut()),
             hashbrown::hash_table::Entry::Vacant(place) => {
@@ -227,7 +236,7 @@ impl<C: Carried> Holders<C> {
                 self.keys
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
                     .map_err(|_| full())?;
-                let entry = Entry {
+                let entry = PermitEntry {
                     identity,
                     held: 0,
                     waiting: VecDeque::new(),
@@ -237,16 +246,17 @@ impl<C: Carried> Holders<C> {
         }
     }
 
-    fn remove_if_idle(&self, shard: &mut BriefGuard<'_, HashTable<Entry<C>>>, identity: Identity) {
-        let idle =
-            |entry: &Entry<C>| entry.identity == identity && entry.held == 0 && entry.waiting.is_empty();
+    fn remove_if_idle(&self, shard: &mut SpinGuard<'_, HashTable<PermitEntry<C>>>, identity: Identity) {
+        let idle = |entry: &PermitEntry<C>| {
+            entry.identity == identity && entry.held == 0 && entry.waiting.is_empty()
+        };
         if let Ok(entry) = shard.find_entry(identity.hash(), idle) {
             entry.remove();
             self.keys.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn lock(&self, identity: Identity) -> BriefGuard<'_, HashTable<Entry<C>>> {
+    fn lock(&self, identity: Identity) -> SpinGuard<'_, HashTable<PermitEntry<C>>> {
         #[expect(clippy::indexing_slicing, reason = "there are so many shards")]
         self.shards[identity.shard(SHARDS)].lock()
     }
@@ -260,9 +270,9 @@ impl<C: Carried> Holders<C> {
 }
 
 fn find<'a, C>(
-    shard: &'a mut BriefGuard<'_, HashTable<Entry<C>>>,
+    shard: &'a mut SpinGuard<'_, HashTable<PermitEntry<C>>>,
     identity: Identity,
-) -> Option<&'a mut Entry<C>> {
+) -> Option<&'a mut PermitEntry<C>> {
     shard.find_mut(identity.hash(), |entry| entry.identity == identity)
 }
 

@@ -3,40 +3,40 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::algorithm::{Outcome, Standing};
-use crate::policy::{Lent, Policy};
+use crate::algorithm::{StepOutcome, StepResult};
+use crate::policy::{CachedPolicy, Policy};
 use crate::units::Amount;
 
 /// One limit's part in a [`Decision`](crate::Decision).
 #[derive(Clone)]
 pub struct LimitOutcome {
-    policy: Lent,
+    policy: CachedPolicy,
     /// Most callers look at nothing of it, so it is computed when they do.
-    standing: Standing,
+    standing: StepResult,
 }
 
 impl LimitOutcome {
     #[inline]
-    pub(crate) fn new(policy: &Policy, standing: Standing) -> Self {
+    pub(crate) fn new(policy: &Policy, standing: StepResult) -> Self {
         Self {
-            policy: Lent::of(policy),
+            policy: CachedPolicy::of(policy),
             standing,
         }
     }
 
     /// The same, for which nobody waits.
     pub(crate) fn without_delay(self) -> Self {
-        let outcome = Outcome {
+        let outcome = StepOutcome {
             delay: 0,
             ..self.outcome()
         };
         Self {
-            standing: Standing::Told(outcome),
+            standing: StepResult::Told(outcome),
             ..self
         }
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> StepOutcome {
         self.standing.outcome(self.policy.algorithm())
     }
 

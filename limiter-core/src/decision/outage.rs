@@ -1,16 +1,16 @@
 //! The answer when the store has none and nothing decides in its place.
 
-use crate::decision::{Decision, Marks, Origin, Parts, Rejection};
+use crate::decision::{Decision, DecisionFlags, Origin, Participations, Rejection};
 use crate::error::StoreError;
 use crate::observe;
 use crate::policy::OnStoreFailure;
-use crate::request::Request;
-use crate::support::one_or_many::Few;
+use crate::request::DecisionRequest;
+use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
 /// The answer that the policies want. Without an insurance `Local` is an error.
 pub(crate) fn without_store(
-    request: &Request<'_>,
+    request: &DecisionRequest<'_>,
     error: StoreError,
     now: Timestamp,
 ) -> Result<Decision, Rejection> {
@@ -30,11 +30,11 @@ pub(crate) fn without_store(
     };
     Ok(Decision {
         allowed,
-        limits: Few::default(),
+        limits: OneOrMany::default(),
         decided_at: now,
         origin,
         store_error: Some(Box::new(error)),
-        marks: Marks::default(),
-        parts: Parts::default(),
+        marks: DecisionFlags::default(),
+        parts: Participations::default(),
     })
 }

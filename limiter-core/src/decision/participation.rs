@@ -4,7 +4,7 @@ use crate::decision::Decision;
 
 /// How a limit of a call takes part in its decision, where it does not as all the others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Participation {
     /// It was decided by whom the decision names, and charged if the call was allowed.
     AsDecided,
     /// It stands in the decision and was not charged, or not where the others were: it is in shadow.
@@ -16,29 +16,29 @@ pub(crate) enum Part {
 /// The parts of a call's limits, by the numbers under which they were asked for; nearly always they are alike. Of more limits than
 /// can be decided as one, which a call has only where some are not enforced, the rest counts as absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parts {
+pub(crate) struct Participations {
     apart: u16,
     absent: u16,
 }
 
-impl Parts {
-    pub(crate) fn of(self, number: usize) -> Part {
+impl Participations {
+    pub(crate) fn of(self, number: usize) -> Participation {
         match bit(number) {
-            None => Part::Absent,
-            Some(bit) if self.absent & bit != 0 => Part::Absent,
-            Some(bit) if self.apart & bit != 0 => Part::Apart,
-            Some(_) => Part::AsDecided,
+            None => Participation::Absent,
+            Some(bit) if self.absent & bit != 0 => Participation::Absent,
+            Some(bit) if self.apart & bit != 0 => Participation::Apart,
+            Some(_) => Participation::AsDecided,
         }
     }
 
-    pub(crate) fn set(&mut self, number: usize, part: Part) {
+    pub(crate) fn set(&mut self, number: usize, part: Participation) {
         let Some(bit) = bit(number) else { return };
         self.apart &= !bit;
         self.absent &= !bit;
         match part {
-            Part::AsDecided => {}
-            Part::Apart => self.apart |= bit,
-            Part::Absent => self.absent |= bit,
+            Participation::AsDecided => {}
+            Participation::Apart => self.apart |= bit,
+            Participation::Absent => self.absent |= bit,
         }
     }
 }
@@ -50,7 +50,7 @@ fn bit(number: usize) -> Option<u16> {
 impl Decision {
     /// Where the limit that was asked for under this number stands among the [limits](Self::limits), if it does.
     pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
-        let stands = |number: usize| self.parts.of(number) != Part::Absent;
+        let stands = |number: usize| self.parts.of(number) != Participation::Absent;
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())
     }
 }
@@ -61,20 +61,20 @@ mod tests {
 
     #[test]
     fn each_limit_has_a_part_of_its_own() {
-        let mut parts = Parts::default();
+        let mut parts = Participations::default();
         for (number, part) in [
-            (0, Part::Apart),
-            (3, Part::Absent),
-            (15, Part::Apart),
-            (16, Part::Apart),
+            (0, Participation::Apart),
+            (3, Participation::Absent),
+            (15, Participation::Apart),
+            (16, Participation::Apart),
         ] {
             parts.set(number, part);
         }
-        parts.set(15, Part::Absent);
+        parts.set(15, Participation::Absent);
         let expected = |number| match number {
-            0 => Part::Apart,
-            3 | 15.. => Part::Absent,
-            _ => Part::AsDecided,
+            0 => Participation::Apart,
+            3 | 15.. => Participation::Absent,
+            _ => Participation::AsDecided,
         };
         for number in 0..40 {
             assert_eq!(parts.of(number), expected(number), "{number}");

@@ -2,12 +2,12 @@
 
 use std::pin::Pin;
 
-use crate::decision::{Allowed, Decision, Marks, Origin, Rejection};
+use crate::decision::{Allowed, Decision, DecisionFlags, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::{Acquire, Check, Limiter};
 use crate::policy::{OnDenial, Policy};
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::units::Amount;
 
 /// A call to be admitted, not yet asked for: await it. Made by [`Limiter::admit`] and [`Limiter::admit_all`].
@@ -61,7 +61,10 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`admit`](Self::admit).
-    pub fn admit_all<'a, A: Into<Ask<'a>>>(&'a self, asks: impl IntoIterator<Item = A>) -> Admit<'a> {
+    pub fn admit_all<'a, A: Into<LimitRequest<'a>>>(
+        &'a self,
+        asks: impl IntoIterator<Item = A>,
+    ) -> Admit<'a> {
         Admit(self.check_all(asks))
     }
 }
@@ -102,7 +105,7 @@ impl Allowed {
         let mut decision = self.into_decision();
         if decision.is_degraded() {
             decision.allowed = false;
-            decision.marks = decision.marks.without(Marks::DEGRADED);
+            decision.marks = decision.marks.without(DecisionFlags::DEGRADED);
         }
         decision.require()
     }
@@ -114,7 +117,7 @@ impl Decision {
         let denied_by_limits = !matches!(self.origin, Origin::KeyList | Origin::FailedClosed);
         if !self.allowed && denied_by_limits && !self.is_blocked() {
             self.allowed = true;
-            self.marks = self.marks.and(Marks::DEGRADED);
+            self.marks = self.marks.and(DecisionFlags::DEGRADED);
         }
         self.require()
     }

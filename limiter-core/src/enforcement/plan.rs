@@ -3,28 +3,30 @@
 
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Mode, Outcome, Standing};
-use crate::decision::{Allowed, Decision, LimitOutcome, Marks, Origin, Part, Parts, Rejection};
+use crate::algorithm::{Mode, StepOutcome, StepResult};
+use crate::decision::{
+    Allowed, Decision, DecisionFlags, LimitOutcome, Origin, Participation, Participations, Rejection,
+};
 use crate::enforcement::KeyRule;
 use crate::error::StoreError;
-use crate::limiter::{Check, Limiter, Stay};
+use crate::limiter::{Check, Limiter, WaitBudget};
 use crate::observe;
 use crate::policy::{Enforcement, Policy};
-use crate::request::{Ask, Request};
-use crate::settlement::{Held, Reservation};
-pub(crate) use crate::support::one_or_many::Few;
+use crate::request::{DecisionRequest, LimitRequest};
+use crate::settlement::{PendingGrant, Reservation};
+pub(crate) use crate::support::one_or_many::OneOrMany;
 
 /// A call's limits, by what becomes of them.
 #[derive(Debug)]
-pub(crate) struct Sorted<'a> {
+pub(crate) struct EnforcementPlan<'a> {
     limiter: &'a Limiter,
     mode: Mode,
     /// How many limits there are.
     asked: usize,
     /// Decided as one, and obeyed.
-    enforced: Group<'a>,
+    enforced: Subset<'a>,
     /// Decided as one after these, if they allow the call, and told.
-    shadow: Group<'a>,
+    shadow: Subset<'a>,
     /// Whether any limit is enforced, also by a list.
     enforces: bool,
     /// The first policy that denies its key by a list …
@@ -39,20 +41,20 @@ pub(crate) struct Sorted<'a> {
 
 /// Limits that are decided together, and the numbers under which they were asked for.
 #[derive(Debug, Default)]
-struct Group<'a> {
-    asks: Vec<Ask<'a>>,
+struct Subset<'a> {
+    asks: Vec<LimitRequest<'a>>,
     places: Vec<usize>,
 }
 
-impl<'a> Sorted<'a> {
+impl<'a> EnforcementPlan<'a> {
     pub(crate) fn new(check: Check<'a>) -> Self {
         let (limiter, asks, mode) = check.into_parts();
         let mut sorted = Self {
             limiter,
             mode,
             asked: asks.len(),
-            enforced: Group::default(),
-            shadow: Group::default(),
+            enforced: Subset::default(),
+            shadow: Subset::default(),
             enforces: false,
             forbidden: None,
             would_forbid: false,
@@ -66,7 +68,7 @@ impl<'a> Sorted<'a> {
         sorted
     }
 
-    fn add(&mut self, place: usize, ask: Ask<'a>, whole: Enforcement) {
+    fn add(&mut self, place: usize, ask: LimitRequest<'a>, whole: Enforcement) {
         let policy = ask.policy();
         let enforcement = policy.enforcement().max(whole);
         if enforcement == Enforcement::Off {
@@ -116,7 +118,7 @@ impl<'a> Sorted<'a> {
     /// # Cancel safety
     ///
     /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
-    pub(crate) async fn acquire(mut self, stay: Stay<'_>) -> Result<Allowed, Rejection> {
+    pub(crate) async fn acquire(mut self, stay: WaitBudget<'_>) -> Result<Allowed, Rejection> {
         let (policies, mode) = (self.policies(), self.mode);
         let excused = std::mem::take(&mut self.excused);
         let in_shadow = self.shadow.asks.len();
@@ -133,7 +135,7 @@ impl<'a> Sorted<'a> {
     /// Of all that is asked, or, where nothing is, the one that forbids it.
     fn policies(&self) -> Vec<&'a Policy> {
         let asked = self.shadow.asks.iter().chain(&self.enforced.asks);
-        asked.map(Ask::policy).chain(self.forbidden).collect()
+        asked.map(LimitRequest::policy).chain(self.forbidden).collect()
     }
 
     async fn decide_all(mut self) -> Result<Decision, Rejection> {
@@ -157,7 +159,7 @@ impl<'a> Sorted<'a> {
         Ok(self.both(enforced, shadow))
     }
 
-    async fn acquire_all(mut self, stay: Stay<'_>) -> Result<Allowed, Rejection> {
+    async fn acquire_all(mut self, stay: WaitBudget<'_>) -> Result<Allowed, Rejection> {
         if let Some(decided) = self.at_once()? {
             return decided.require();
         }
@@ -173,7 +175,7 @@ impl<'a> Sorted<'a> {
             true => deadline(&asks).saturating_sub(started.elapsed()),
             false => limiter.patience(asks_until, stay.up_to),
         };
-        let mut request = Request::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
+        let mut request = DecisionRequest::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
         request.add_blocks();
         let mut answer = limiter.wait_uncounted(&request, stay).await;
         if let Err(
@@ -188,7 +190,7 @@ impl<'a> Sorted<'a> {
         }
         // Whoever shuts the limiter down waits for what is given back, too.
         let _open = limiter.inner.closing.subscribe();
-        let mut grant = Held::new(Reservation::of_request(limiter, &request, answer?));
+        let mut grant = PendingGrant::new(Reservation::of_request(limiter, &request, answer?));
         let shadow = self.ask_shadow(left()).await;
         // It is taken here alone.
         let enforced = grant.take().map(Allowed::into_decision);
@@ -202,9 +204,9 @@ impl<'a> Sorted<'a> {
             self.limiter.open()?;
         }
         if let Some(policy) = self.forbidden {
-            let denies = Standing::Told(Outcome::default());
+            let denies = StepResult::Told(StepOutcome::default());
             return Ok(Some(Decision {
-                limits: Few::One(LimitOutcome::new(policy, denies)),
+                limits: OneOrMany::One(LimitOutcome::new(policy, denies)),
                 allowed: false,
                 ..Decision::unasked(Origin::KeyList, now())
             }));
@@ -241,25 +243,25 @@ impl<'a> Sorted<'a> {
     }
 
     /// Of which limits it was charged what the decision of both says.
-    fn parts(&self, enforced: Option<&Decision>, shadow: Option<&Decision>) -> Parts {
-        let mut parts = Parts::default();
+    fn parts(&self, enforced: Option<&Decision>, shadow: Option<&Decision>) -> Participations {
+        let mut parts = Participations::default();
         for place in 0..self.asked {
-            parts.set(place, Part::Absent);
+            parts.set(place, Participation::Absent);
         }
-        let mut set = |part: &Group<'_>, what| part.places.iter().for_each(|place| parts.set(*place, what));
+        let mut set = |part: &Subset<'_>, what| part.places.iter().for_each(|place| parts.set(*place, what));
         if enforced.is_some() {
-            set(&self.enforced, Part::AsDecided);
+            set(&self.enforced, Participation::AsDecided);
         }
         if let Some(shadow) = shadow {
             let is_alike = enforced.is_none_or(|enforced| enforced.origin.charges_as(shadow.origin));
             set(
                 &self.shadow,
                 match () {
-                    () if shadow.would_deny() && shadow.limits.is_empty() => Part::Absent,
-                    () if shadow.would_deny() => Part::Apart,
-                    () if is_alike => Part::AsDecided,
-                    () if shadow.limits.is_empty() => Part::Absent,
-                    () => Part::Apart,
+                    () if shadow.would_deny() && shadow.limits.is_empty() => Participation::Absent,
+                    () if shadow.would_deny() => Participation::Apart,
+                    () if is_alike => Participation::AsDecided,
+                    () if shadow.limits.is_empty() => Participation::Absent,
+                    () => Participation::Apart,
                 },
             );
         }
@@ -267,7 +269,7 @@ impl<'a> Sorted<'a> {
     }
 
     /// What those in shadow say; whatever it is, the call goes on.
-    async fn in_shadow(&self, asks: Vec<Ask<'a>>, patience: Duration) -> Decision {
+    async fn in_shadow(&self, asks: Vec<LimitRequest<'a>>, patience: Duration) -> Decision {
         let answer = match self.limiter.open() {
             Ok(()) => self.limiter.decide_blocked(asks, self.mode, patience).await,
             Err(closed) => Err(closed.into()),
@@ -288,7 +290,7 @@ impl<'a> Sorted<'a> {
         });
         if !decision.allowed {
             decision.allowed = true;
-            decision.marks = decision.marks.and(Marks::WOULD_DENY);
+            decision.marks = decision.marks.and(DecisionFlags::WOULD_DENY);
         }
         // Nobody waits for it.
         if !decision.delay().is_zero() {
@@ -300,7 +302,7 @@ impl<'a> Sorted<'a> {
 
     /// One decision of both, with the limits in the order in which they were asked for.
     fn merge(&self, enforced: Decision, shadow: Decision) -> Decision {
-        let of = |part: &Group<'_>, limits: Few<LimitOutcome>| {
+        let of = |part: &Subset<'_>, limits: OneOrMany<LimitOutcome>| {
             part.places.clone().into_iter().zip(limits).collect::<Vec<_>>()
         };
         let mut limits = of(&self.enforced, enforced.limits);
@@ -316,14 +318,14 @@ impl<'a> Sorted<'a> {
 
     fn mark(&self, mut decision: Decision) -> Decision {
         if self.would_forbid {
-            decision.marks = decision.marks.and(Marks::WOULD_DENY);
+            decision.marks = decision.marks.and(DecisionFlags::WOULD_DENY);
         }
         decision
     }
 }
 
 /// What a question about these takes at most.
-fn deadline(asks: &[Ask<'_>]) -> Duration {
+fn deadline(asks: &[LimitRequest<'_>]) -> Duration {
     let deadlines = asks.iter().map(|ask| ask.policy().deadline());
     deadlines.min().unwrap_or(Policy::DEFAULT_DEADLINE)
 }
@@ -339,7 +341,7 @@ fn count_excused(mode: Mode, excused: &[(&Policy, Origin, bool)]) {
 
 impl Limiter {
     /// Whether a call is charged anything where it is allowed.
-    pub(crate) fn charges(&self, ask: &Ask<'_>) -> bool {
+    pub(crate) fn charges(&self, ask: &LimitRequest<'_>) -> bool {
         let policy = ask.policy();
         policy.enforcement().max(self.enforcement()) != Enforcement::Off
             && KeyRule::of(policy, ask.key()) == KeyRule::Unlisted
@@ -348,11 +350,11 @@ impl Limiter {
     /// The store's decision on these limits and on the blocks of their keys, waited for so long at most, and for their deadline.
     async fn decide_blocked(
         &self,
-        asks: impl IntoIterator<Item = Ask<'_>>,
+        asks: impl IntoIterator<Item = LimitRequest<'_>>,
         mode: Mode,
         patience: Duration,
     ) -> Result<Decision, Rejection> {
-        let mut request = Request::new(asks, mode, self.inner.any_groups)?;
+        let mut request = DecisionRequest::new(asks, mode, self.inner.any_groups)?;
         request.add_blocks();
         match self.decide_now(&request) {
             Some(answer) => answer,
@@ -361,7 +363,11 @@ impl Limiter {
     }
 
     /// The same, after which a denial counts.
-    async fn decide_and_punish(&self, asks: Vec<Ask<'_>>, mode: Mode) -> Result<Decision, Rejection> {
+    async fn decide_and_punish(
+        &self,
+        asks: Vec<LimitRequest<'_>>,
+        mode: Mode,
+    ) -> Result<Decision, Rejection> {
         let punishes = mode == Mode::Charge && asks.iter().any(|ask| ask.policy().punishing().is_some());
         if !punishes {
             return self.decide_blocked(asks, mode, Duration::MAX).await;

@@ -7,7 +7,7 @@ use crate::policy::Enforcement;
 
 /// The limiter's own setting, to which each call looks.
 #[derive(Debug, Default)]
-pub(crate) struct Current(AtomicU8);
+pub(crate) struct EnforcementSwitch(AtomicU8);
 
 impl Limiter {
     /// Sets, for this limiter and its clones, whether decisions are obeyed: of what this says and what a policy does the looser

@@ -2,18 +2,18 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Change, Mode, Scaling, State, scale};
+use crate::algorithm::{Change, Mode, ScaleChange, StepState, scale};
 use crate::error::StoreError;
-use crate::memory::{MemoryStore, Moment};
+use crate::memory::{MemoryStore, MonotonicStamp};
 use crate::policy::Algorithm;
-use crate::request::{Limit, Request, Verdict};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 pub(crate) use crate::units::Timestamp;
 
 impl MemoryStore {
     /// Decides by the policies that are in force, on states that are converted where they lie. The moment at which that is
     /// looked up is not after that of the decision, so none is decided by the new numbers before its time.
     #[cold]
-    pub(crate) fn decide_inheriting(&self, request: &Request<'_>) -> Result<Verdict, StoreError> {
+    pub(crate) fn decide_inheriting(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         let now = self.clock.now();
         let own: SmallVec<[Algorithm; 2]> = request.limits.iter().map(|limit| in_force(limit, now)).collect();
         self.decide_as(request, request.mode, &own, |number, state, moment| {
@@ -25,7 +25,11 @@ impl MemoryStore {
 
     /// Gives back or charges likewise.
     #[cold]
-    pub(crate) fn change_inheriting(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+    pub(crate) fn change_inheriting(
+        &self,
+        limit: &RequestedLimit<'_>,
+        change: Change,
+    ) -> Result<Verdict, StoreError> {
         let algorithm = in_force(limit, self.clock.now());
         self.convert_now(limit, &algorithm)?;
         self.change_as(limit, &algorithm, change)
@@ -35,7 +39,7 @@ impl MemoryStore {
     #[cold]
     pub(crate) fn change_in_proportion(
         &self,
-        limit: &Limit<'_>,
+        limit: &RequestedLimit<'_>,
         change: Change,
     ) -> Result<Verdict, StoreError> {
         let algorithm = in_force(limit, self.clock.now());
@@ -49,14 +53,14 @@ impl MemoryStore {
     }
 
     /// Before a change of what was used: what happens between the two finds the limit converted.
-    fn convert_now(&self, limit: &Limit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
-        let begin = |state: &mut State, moment| convert(limit, state, moment);
+    fn convert_now(&self, limit: &RequestedLimit<'_>, algorithm: &Algorithm) -> Result<(), StoreError> {
+        let begin = |state: &mut StepState, moment| convert(limit, state, moment);
         self.or_make_room(&[], || self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
         Ok(())
     }
 }
 
-fn in_force(limit: &Limit<'_>, now: Timestamp) -> Algorithm {
+fn in_force(limit: &RequestedLimit<'_>, now: Timestamp) -> Algorithm {
     let before = limit
         .policy
         .pending(now)
@@ -64,16 +68,16 @@ fn in_force(limit: &Limit<'_>, now: Timestamp) -> Algorithm {
     *before.unwrap_or(limit.policy).algorithm()
 }
 
-fn convert(limit: &Limit<'_>, state: &mut State, moment: Moment) {
+fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: MonotonicStamp) {
     if let Some(scaled) = limit.policy.pending(moment.decided_at) {
         let scaling = scaled.scaling(limit.policy);
         scale(&scaling.in_time_of(moment), state, moment.own);
     }
 }
 
-impl Scaling<'_> {
+impl ScaleChange<'_> {
     /// The same in the time in which the state is kept.
-    fn in_time_of(self, moment: Moment) -> Self {
+    fn in_time_of(self, moment: MonotonicStamp) -> Self {
         let decided_at = moment.decided_at.as_micros();
         let at = match self.at.checked_sub(decided_at) {
             Some(ahead) => moment.own.saturating_add(ahead),

@@ -9,9 +9,9 @@ use crate::algorithm::{Change, scale};
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::policy::{Policy, Scaled};
-use crate::redis::backend::Guard;
-use crate::request::{Limit, Request};
+use crate::policy::{Policy, PreviousPolicy};
+use crate::redis::backend::RedisBackend;
+use crate::request::{DecisionRequest, RequestedLimit};
 use crate::support::deadline::within;
 use crate::support::sync::Mutex;
 pub(crate) use crate::units::Timestamp;
@@ -23,11 +23,11 @@ const MOST_TRIES: usize = 4;
 
 /// Which limits need not be looked at: what is stored of them was stored since a change of this moment, or will be.
 #[derive(Debug, Default)]
-pub(crate) struct Converted {
+pub(crate) struct ConvertedLimits {
     known: Mutex<HashSet<(Identity, Timestamp)>>,
 }
 
-impl Converted {
+impl ConvertedLimits {
     fn contains(&self, limit: (Identity, Timestamp)) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.contains(&limit)
@@ -42,12 +42,12 @@ impl Converted {
     }
 }
 
-impl Guard {
+impl RedisBackend {
     /// As [`decide`](Self::decide), by the policies that are in force. Nothing is charged of what could not be converted.
     #[cold]
     pub(crate) async fn decide_inheriting(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let started = Instant::now();
@@ -64,7 +64,7 @@ impl Guard {
     /// As [`change`](Self::change), told in the numbers of the policy before a change in proportion.
     pub(crate) async fn change_in_proportion(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         change: Change,
     ) -> Result<(), StoreError> {
         if let Some(before) = within(request.deadline(), self.inherit(request)).await? {
@@ -79,7 +79,10 @@ impl Guard {
 
     /// Has every limit of a request converted that is not known to be. Of those whose change is yet to come, the request by the
     /// policies until then.
-    pub(crate) async fn inherit<'a>(&self, request: &Request<'a>) -> Result<Option<Request<'a>>, StoreError> {
+    pub(crate) async fn inherit<'a>(
+        &self,
+        request: &DecisionRequest<'a>,
+    ) -> Result<Option<DecisionRequest<'a>>, StoreError> {
         let mut in_force = None;
         for (number, limit) in request.limits.iter().enumerate() {
             let policy: &'a Policy = limit.policy;
@@ -104,7 +107,7 @@ impl Guard {
     }
 
     /// Converts a limit, or finds that there is nothing to convert. `false` before the change, by the server's clock.
-    async fn convert(&self, limit: &Limit<'_>, scaled: &Scaled) -> Result<bool, StoreError> {
+    async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
         let scaling = scaled.scaling(limit.policy);
         for _ in 0..MOST_TRIES {
             let found = self.store.look(limit).await?;

@@ -3,15 +3,19 @@
 use smallvec::smallvec;
 
 use crate::algorithm;
-use crate::algorithm::{Change, State};
+use crate::algorithm::{Change, StepState};
 use crate::error::StoreError;
-use crate::memory::{MemoryStore, NoRoom};
+use crate::memory::{CapacityExceeded, MemoryStore};
 use crate::policy::Algorithm;
-use crate::request::{Limit, Verdict};
+use crate::request::{RequestedLimit, Verdict};
 
 impl MemoryStore {
     /// Gives back or charges at once, without a future.
-    pub(crate) fn change_now(&self, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+    pub(crate) fn change_now(
+        &self,
+        limit: &RequestedLimit<'_>,
+        change: Change,
+    ) -> Result<Verdict, StoreError> {
         if limit.policy.is_scaled() {
             return self.change_inheriting(limit, change);
         }
@@ -21,7 +25,7 @@ impl MemoryStore {
     /// The same, by another algorithm than the policy's.
     pub(crate) fn change_as(
         &self,
-        limit: &Limit<'_>,
+        limit: &RequestedLimit<'_>,
         algorithm: &Algorithm,
         change: Change,
     ) -> Result<Verdict, StoreError> {
@@ -30,16 +34,16 @@ impl MemoryStore {
 
     fn change_one(
         &self,
-        limit: &Limit<'_>,
+        limit: &RequestedLimit<'_>,
         algorithm: &Algorithm,
         change: Change,
-    ) -> Result<Verdict, NoRoom> {
+    ) -> Result<Verdict, CapacityExceeded> {
         let before = self.clock.reading();
         let mut table = self.lock(limit.identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
         table.decided_at = decided_at;
         let now = decided_at.as_micros();
-        let mut absent = State::Absent;
+        let mut absent = StepState::Absent;
         let (state, is_new) = match table.find(limit.identity) {
             Some(state) => (state, false),
             None => (&mut absent, true),
@@ -47,8 +51,8 @@ impl MemoryStore {
         let own = self.moment_of(algorithm, decided_at).own;
         let outcome = algorithm::change(algorithm, state, limit.cost, change, own);
         // Nothing is given back to what is not there.
-        if is_new && !matches!(absent, State::Absent) {
-            self.reserve(1).ok_or(NoRoom { now, needed: 1 })?;
+        if is_new && !matches!(absent, StepState::Absent) {
+            self.reserve(1).ok_or(CapacityExceeded { now, needed: 1 })?;
             table.insert(limit.identity, absent);
         }
         let outcomes = smallvec![outcome];

@@ -10,9 +10,9 @@
 //! Tests: `evict/tests.rs`.
 
 use crate::identity::Identity;
-use crate::memory::{MemoryStore, NoRoom, SHARDS};
-use crate::request::Limit;
-use crate::support::clock::Seldom;
+use crate::memory::{CapacityExceeded, MemoryStore, SHARDS};
+use crate::request::RequestedLimit;
+use crate::support::clock::LogThrottle;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
 
@@ -25,13 +25,18 @@ const MOST_ATTEMPTS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     count: AtomicU64,
-    logged: Seldom,
+    logged: LogThrottle,
 }
 
 impl MemoryStore {
     /// Evicts as many keys as are missing. `false` if the store does not evict, or has no key that it may evict.
     #[cold]
-    pub(super) fn evict(&self, no_room: &NoRoom, attempts: usize, kept: &[Limit<'_>]) -> bool {
+    pub(super) fn evict(
+        &self,
+        no_room: &CapacityExceeded,
+        attempts: usize,
+        kept: &[RequestedLimit<'_>],
+    ) -> bool {
         if !self.evicts || attempts >= MOST_ATTEMPTS || no_room.needed > self.max_keys {
             return false;
         }
@@ -58,7 +63,7 @@ impl MemoryStore {
     }
 
     /// The key whose state equals absence first, of a sample that starts in a random shard.
-    fn closest_to_idle(&self, now: u64, calendar: u64, kept: &[Limit<'_>]) -> Option<Identity> {
+    fn closest_to_idle(&self, now: u64, calendar: u64, kept: &[RequestedLimit<'_>]) -> Option<Identity> {
         let mut numbers = Random(self.evicted.count.fetch_add(1, Ordering::Relaxed));
         let start = numbers.below(SHARDS);
         let mut closest: Option<(u64, Identity)> = None;

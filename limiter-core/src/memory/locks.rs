@@ -3,17 +3,17 @@
 use smallvec::SmallVec;
 
 use crate::identity::Identity;
-use crate::memory::table::Table;
+use crate::memory::table::StateTable;
 use crate::memory::{MemoryStore, SHARDS};
-use crate::request::Limit;
+use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
-use crate::support::sync::BriefGuard;
+use crate::support::sync::SpinGuard;
 use crate::units::Timestamp;
 
 impl MemoryStore {
     /// Locks the shards of these limits, always in ascending order, so that no two calls wait for each other.
-    pub(crate) fn lock_all(&self, limits: &[Limit<'_>]) -> Locks<'_> {
-        let shard = |limit: &Limit<'_>| limit.identity.shard(SHARDS);
+    pub(crate) fn lock_all(&self, limits: &[RequestedLimit<'_>]) -> Locks<'_> {
+        let shard = |limit: &RequestedLimit<'_>| limit.identity.shard(SHARDS);
         let mut numbers: SmallVec<[usize; 2]> = limits.iter().map(shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -27,7 +27,7 @@ impl MemoryStore {
 }
 
 /// The locked shards of one decision.
-pub(crate) struct Locks<'a>(SmallVec<[(usize, BriefGuard<'a, Table>); 2]>);
+pub(crate) struct Locks<'a>(SmallVec<[(usize, SpinGuard<'a, StateTable>); 2]>);
 
 impl Locks<'_> {
     /// The moment of a decision on all of them.
@@ -40,7 +40,7 @@ impl Locks<'_> {
         decided_at
     }
 
-    pub(crate) fn table(&mut self, identity: Identity) -> &mut Table {
+    pub(crate) fn table(&mut self, identity: Identity) -> &mut StateTable {
         let shard = identity.shard(SHARDS);
         #[expect(
             clippy::expect_used,

@@ -8,7 +8,7 @@ use shuttle::{check_random, thread};
 
 use crate::memory::*;
 use crate::policy::Policy;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::support::clock::ManualClock;
 
 fn bucket(name: &str, capacity: u64) -> Policy {
@@ -29,12 +29,15 @@ fn two_limits_in_any_order() {
             let (store, admitted, clock) = (Arc::clone(&store), Arc::clone(&admitted), clock.clone());
             thread::spawn(move || {
                 let policies = [bucket("small", 3), bucket("large", 5), bucket("other", 1)];
-                let mut asks = [Ask::new(&policies[0], "k"), Ask::new(&policies[1], "k")];
+                let mut asks = [
+                    LimitRequest::new(&policies[0], "k"),
+                    LimitRequest::new(&policies[1], "k"),
+                ];
                 if number % 2 == 1 {
                     asks.reverse();
                 }
                 for _ in 0..2 {
-                    let request = Request::new(asks.clone(), Mode::Charge, false).unwrap();
+                    let request = DecisionRequest::new(asks.clone(), Mode::Charge, false).unwrap();
                     let verdict = store.decide_now(&request).unwrap();
                     let fits = verdict.outcomes.iter().all(|outcome| outcome.fits);
                     admitted.fetch_add(u64::from(fits), Ordering::SeqCst);
@@ -42,7 +45,9 @@ fn two_limits_in_any_order() {
                 if number == 0 {
                     // The sweep's turn, without a token more: less than the time that one takes.
                     clock.advance(Duration::from_millis(20));
-                    let other = Request::new([Ask::new(&policies[2], "k")], Mode::Charge, false).unwrap();
+                    let other =
+                        DecisionRequest::new([LimitRequest::new(&policies[2], "k")], Mode::Charge, false)
+                            .unwrap();
                     store.decide_now(&other).unwrap();
                 }
             })
@@ -51,7 +56,7 @@ fn two_limits_in_any_order() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(admitted.load(Ordering::SeqCst), 3, "six calls for three tokens");
     let large = bucket("large", 5);
-    let left = Request::new([Ask::new(&large, "k")], Mode::Peek, false).unwrap();
+    let left = DecisionRequest::new([LimitRequest::new(&large, "k")], Mode::Peek, false).unwrap();
     let left = store.decide_now(&left).unwrap().outcomes[0].remaining;
     assert!(
         (2_000..=2_020).contains(&left),

@@ -5,14 +5,14 @@
 
 use hashbrown::HashTable;
 
-use crate::algorithm::State;
+use crate::algorithm::StepState;
 use crate::identity::Identity;
 use crate::units::Timestamp;
 
 /// States by identity.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    entries: Vec<Entry>,
+pub(crate) struct StateTable {
+    entries: Vec<StateEntry>,
     /// Where in `entries`, by identity.
     index: HashTable<u32>,
     /// How many entries the sweep has still to look at in this round, from the first on.
@@ -23,14 +23,14 @@ pub(crate) struct Table {
 
 /// 64 bytes.
 #[derive(Debug)]
-struct Entry {
+struct StateEntry {
     identity: Identity,
-    state: State,
+    state: StepState,
 }
 
 /// How far a sweep has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Swept {
+pub(crate) struct SweepProgress {
     /// How many entries it looked at.
     pub(crate) seen: usize,
     /// How many it let go of.
@@ -39,20 +39,20 @@ pub(crate) struct Swept {
     pub(crate) ended: bool,
 }
 
-impl Table {
+impl StateTable {
     /// The state of an identity, where it has an entry.
-    pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut State> {
+    pub(crate) fn find(&mut self, identity: Identity) -> Option<&mut StepState> {
         let at = *self.index.find(identity.hash(), is_at(&self.entries, identity))?;
         self.entries.get_mut(index(at)).map(|entry| &mut entry.state)
     }
 
     /// Stores the state of an identity that has no entry.
-    pub(crate) fn insert(&mut self, identity: Identity, state: State) {
+    pub(crate) fn insert(&mut self, identity: Identity, state: StepState) {
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact((self.entries.len() / 8).max(4));
         }
         let at = number(self.entries.len());
-        self.entries.push(Entry { identity, state });
+        self.entries.push(StateEntry { identity, state });
         let entries = &self.entries;
         self.index
             .insert_unique(identity.hash(), at, |at| hash(entries, *at));
@@ -76,7 +76,7 @@ impl Table {
         &self,
         most: usize,
         mut random: impl FnMut(usize) -> usize,
-        mut show: impl FnMut(Identity, &State),
+        mut show: impl FnMut(Identity, &StepState),
     ) -> usize {
         let (len, shown) = (self.entries.len(), self.entries.len().min(most));
         for number in 0..shown {
@@ -90,7 +90,7 @@ impl Table {
 
     /// Looks at no more than so many entries, and lets go of those that are spent now, by the clock or by the calendar; after a
     /// whole round also of room that is not needed any more.
-    pub(crate) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> Swept {
+    pub(crate) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> SweepProgress {
         if self.unswept == 0 {
             self.unswept = self.entries.len();
         }
@@ -112,7 +112,7 @@ impl Table {
         if ended {
             self.shrink();
         }
-        Swept {
+        SweepProgress {
             seen: from - self.unswept,
             gone,
             ended,
@@ -123,7 +123,7 @@ impl Table {
         if at >= self.entries.len() {
             return;
         }
-        let Entry { identity, .. } = self.entries.swap_remove(at);
+        let StateEntry { identity, .. } = self.entries.swap_remove(at);
         let slot = self.index.find_entry(identity.hash(), |&slot| slot == number(at));
         if let Ok(slot) = slot {
             slot.remove();
@@ -153,7 +153,7 @@ impl Table {
     }
 }
 
-fn is_at(entries: &[Entry], identity: Identity) -> impl Fn(&u32) -> bool {
+fn is_at(entries: &[StateEntry], identity: Identity) -> impl Fn(&u32) -> bool {
     move |at| {
         entries
             .get(index(*at))
@@ -161,7 +161,7 @@ fn is_at(entries: &[Entry], identity: Identity) -> impl Fn(&u32) -> bool {
     }
 }
 
-fn hash(entries: &[Entry], at: u32) -> u64 {
+fn hash(entries: &[StateEntry], at: u32) -> u64 {
     entries.get(index(at)).map_or(0, |entry| entry.identity.hash())
 }
 
@@ -191,15 +191,15 @@ mod tests {
         let policy = Policy::token_bucket("p").capacity(9).rate(1).build();
         let policy = policy.expect("valid");
         let charged = |cost: u64| {
-            let mut state = State::Absent;
+            let mut state = StepState::Absent;
             step(policy.algorithm(), &mut state, cost * 1_000, 1, Mode::Charge);
             state
         };
-        let left = |state: &mut State| step(policy.algorithm(), state, 0, 1, Mode::Peek).remaining;
+        let left = |state: &mut StepState| step(policy.algorithm(), state, 0, 1, Mode::Peek).remaining;
         let prefix = Prefix::new("tb", "p");
         let identity = |key: u64| prefix.identity(None, &key.to_string());
 
-        let (mut table, mut model) = (Table::default(), BTreeMap::new());
+        let (mut table, mut model) = (StateTable::default(), BTreeMap::new());
         let mut random = fastrand::Rng::with_seed(11);
         for now in 0..20_000 {
             let (key, cost) = (random.u64(..300), random.u64(1..9));
@@ -232,6 +232,6 @@ mod tests {
 
     #[test]
     fn an_entry_takes_one_cache_line() {
-        assert_eq!(size_of::<Entry>(), 64);
+        assert_eq!(size_of::<StateEntry>(), 64);
     }
 }

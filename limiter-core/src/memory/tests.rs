@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::memory::*;
 use crate::policy::Policy;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::support::clock::ManualClock;
 
-fn ask<'a>(policy: &'a Policy, key: &'a str) -> Request<'a> {
-    Request::new([Ask::new(policy, key)], Mode::Charge, false).expect("a valid request")
+fn ask<'a>(policy: &'a Policy, key: &'a str) -> DecisionRequest<'a> {
+    DecisionRequest::new([LimitRequest::new(policy, key)], Mode::Charge, false).expect("a valid request")
 }
 
 #[test]
@@ -80,7 +80,13 @@ fn several_limits_find_room_for_all_of_them_or_store_nothing() {
         let policy = Policy::token_bucket(name).capacity(1).rate(1);
         policy.build().expect("valid")
     });
-    let both = |key| Request::new([Ask::new(&one, key), Ask::new(&other, key)], Mode::Charge, false);
+    let both = |key| {
+        DecisionRequest::new(
+            [LimitRequest::new(&one, key), LimitRequest::new(&other, key)],
+            Mode::Charge,
+            false,
+        )
+    };
     let both = |key| store.decide_now(&both(key).expect("a valid request"));
     assert!(both("ann").is_ok());
     assert!(
@@ -109,9 +115,9 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
         .expect("valid");
     for alone in [true, false] {
         let asks = || {
-            let [day, bucket] = [&day, &bucket].map(|policy| Ask::new(policy, "k"));
+            let [day, bucket] = [&day, &bucket].map(|policy| LimitRequest::new(policy, "k"));
             let asks = if alone { vec![day] } else { vec![bucket, day] };
-            Request::new(asks, Mode::Charge, false).expect("a valid request")
+            DecisionRequest::new(asks, Mode::Charge, false).expect("a valid request")
         };
         // At noon.
         let noon = Timestamp::from_micros(24 * HOUR * 20_000 + 12 * HOUR);

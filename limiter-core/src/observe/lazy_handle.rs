@@ -9,9 +9,9 @@ use metrics::{NoopRecorder, Recorder};
 
 /// A handle, once there is a recorder.
 #[derive(Debug)]
-pub(super) struct Late<H>(OnceLock<H>);
+pub(super) struct LazyHandle<H>(OnceLock<H>);
 
-impl<H> Late<H> {
+impl<H> LazyHandle<H> {
     pub(super) const fn new() -> Self {
         Self(OnceLock::new())
     }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_before_there_is_a_recorder() {
-        let late = Late::new();
+        let late = LazyHandle::new();
         assert!(late.get(|_| unreachable!("there is no recorder")).is_none());
         // It has a size, as every recorder that is not the placeholder.
         let recorder = Arc::new(NoopRecorder);

@@ -3,7 +3,7 @@
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
-use crate::limiter::Permit;
+use crate::limiter::ConcurrencyPermit;
 use crate::policy::Policy;
 
 #[inline]
@@ -19,7 +19,7 @@ pub(crate) fn answered<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Res
 pub(crate) fn waited<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Allowed, Rejection>) {}
 
 #[inline]
-pub(crate) fn entered(_: &Policy, _: &Result<Permit, Rejection>) {}
+pub(crate) fn entered(_: &Policy, _: &Result<ConcurrencyPermit, Rejection>) {}
 
 #[inline]
 pub(crate) fn excused(_: &Policy, _: Origin, _: bool) {}
@@ -31,9 +31,9 @@ pub(crate) fn unconfigured(_: bool) {}
 pub(crate) fn store_failed(_: StoreErrorKind) {}
 
 #[derive(Debug)]
-pub(crate) struct Waiting;
+pub(crate) struct WaitingGauge;
 
-impl Waiting {
+impl WaitingGauge {
     #[inline]
     pub(crate) fn begin() -> Self {
         Self
@@ -58,7 +58,7 @@ pub(crate) fn book_refused(_: &'static str) {}
 pub(crate) fn book_revision(_: u64) {}
 
 #[cfg(feature = "redis")]
-pub(crate) use remote::{Breaker, BreakerState, asked, batch, replicas};
+pub(crate) use remote::{BreakerGauge, BreakerState, asked, batch, replicas};
 
 #[cfg(feature = "redis")]
 mod remote {
@@ -84,9 +84,9 @@ mod remote {
     }
 
     #[derive(Debug)]
-    pub(crate) struct Breaker;
+    pub(crate) struct BreakerGauge;
 
-    impl Breaker {
+    impl BreakerGauge {
         #[inline]
         pub(crate) fn new(_: &impl fmt::Display) -> Self {
             Self

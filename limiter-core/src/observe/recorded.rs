@@ -11,8 +11,8 @@ use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
-use crate::limiter::Permit;
-use crate::observe::lazy_handle::Late;
+use crate::limiter::ConcurrencyPermit;
+use crate::observe::lazy_handle::LazyHandle;
 use crate::observe::names;
 use crate::observe::names::{describe_counter, describe_gauge};
 use crate::policy::Policy;
@@ -21,7 +21,7 @@ const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, S
 
 /// What a policy answered to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum MetricOutcome {
     /// It had room, and was charged unless nobody decided.
     Allowed,
     /// It had no room.
@@ -40,7 +40,7 @@ pub(crate) enum Outcome {
     Error,
 }
 
-impl Outcome {
+impl MetricOutcome {
     const LABELS: [&'static str; 8] = [
         "allowed",
         "denied",
@@ -88,16 +88,18 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
 
 /// The counters of one policy. They are made when they are first needed, since most are not.
 #[derive(Default)]
-pub(crate) struct Counters([OnceLock<Box<[Late<Counter>; Outcome::LABELS.len()]>>; ORIGINS]);
+pub(crate) struct PolicyCounters(
+    [OnceLock<Box<[LazyHandle<Counter>; MetricOutcome::LABELS.len()]>>; ORIGINS],
+);
 
 /// A policy that is made of another one counts by handles of its own, of the same counters.
-impl Clone for Counters {
+impl Clone for PolicyCounters {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl fmt::Debug for Counters {
+impl fmt::Debug for PolicyCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Counters")
     }
@@ -105,10 +107,11 @@ impl fmt::Debug for Counters {
 
 /// Counts what one limit of a decision answered.
 #[inline]
-fn count(policy: &Policy, outcome: Outcome, origin: Option<Origin>) {
+fn count(policy: &Policy, outcome: MetricOutcome, origin: Option<Origin>) {
     let (place, _) = origin_label(origin);
     let counters = policy.counters().0.get(place);
-    let of_origin = counters.map(|counters| counters.get_or_init(|| Box::new([const { Late::new() }; _])));
+    let of_origin =
+        counters.map(|counters| counters.get_or_init(|| Box::new([const { LazyHandle::new() }; _])));
     let counter = of_origin.and_then(|counters| counters.get(outcome as usize));
     let counter =
         counter.and_then(|late| late.get(|recorder| counter_of(policy.name(), outcome, origin, recorder)));
@@ -118,7 +121,12 @@ fn count(policy: &Policy, outcome: Outcome, origin: Option<Origin>) {
 }
 
 #[cold]
-fn counter_of(policy: &str, outcome: Outcome, origin: Option<Origin>, recorder: &dyn Recorder) -> Counter {
+fn counter_of(
+    policy: &str,
+    outcome: MetricOutcome,
+    origin: Option<Origin>,
+    recorder: &dyn Recorder,
+) -> Counter {
     describe_counter(recorder, names::DECISIONS);
     let labels = vec![
         Label::new("policy", policy.to_owned()),
@@ -133,9 +141,9 @@ fn counter_of(policy: &str, outcome: Outcome, origin: Option<Origin>, recorder: 
 pub(crate) fn decided(policy: &Policy, mode: Mode, allowed: bool, origin: Origin) {
     if mode == Mode::Charge {
         let outcome = if allowed {
-            Outcome::Allowed
+            MetricOutcome::Allowed
         } else {
-            Outcome::Denied
+            MetricOutcome::Denied
         };
         count(policy, outcome, Some(origin));
     }
@@ -173,7 +181,7 @@ pub(crate) fn waited<'a>(
 }
 
 /// Counts what an enter came to.
-pub(crate) fn entered(policy: &Policy, answer: &Result<Permit, Rejection>) {
+pub(crate) fn entered(policy: &Policy, answer: &Result<ConcurrencyPermit, Rejection>) {
     match answer {
         Ok(permit) => decision_of(iter::once(policy), Mode::Charge, permit.decision()),
         Err(Rejection::Limited(decision)) => decision_of(iter::once(policy), Mode::Charge, decision),
@@ -184,9 +192,9 @@ pub(crate) fn entered(policy: &Policy, answer: &Result<Permit, Rejection>) {
 /// Counts, of a call that was allowed, a policy that had no part in its decision: one that is off, or whose list names the key.
 pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
     let outcome = if would_deny {
-        Outcome::ShadowDenied
+        MetricOutcome::ShadowDenied
     } else {
-        Outcome::Allowed
+        MetricOutcome::Allowed
     };
     count(policy, outcome, Some(origin));
 }
@@ -194,11 +202,11 @@ pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
 /// Counts a call for which nothing is configured, under no policy's name: whoever computes one from its input would make a
 /// series of each.
 pub(crate) fn unconfigured(is_allowed: bool) {
-    static COUNTERS: [Late<Counter>; 2] = [const { Late::new() }; _];
+    static COUNTERS: [LazyHandle<Counter>; 2] = [const { LazyHandle::new() }; _];
     let outcome = if is_allowed {
-        Outcome::Allowed
+        MetricOutcome::Allowed
     } else {
-        Outcome::Error
+        MetricOutcome::Error
     };
     let origin = Some(Origin::NotConfigured);
     let late = COUNTERS.get(usize::from(is_allowed));
@@ -215,11 +223,11 @@ fn decision_of<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, decis
     }
     let origin = Some(decision.origin());
     let outcome = |has_room| match (has_room, decision.is_allowed()) {
-        (true, true) => Outcome::Allowed,
-        (true, false) => Outcome::Spared,
-        (false, true) => Outcome::ShadowDenied,
-        (false, false) if decision.is_blocked() => Outcome::Blocked,
-        (false, false) => Outcome::Denied,
+        (true, true) => MetricOutcome::Allowed,
+        (true, false) => MetricOutcome::Spared,
+        (false, true) => MetricOutcome::ShadowDenied,
+        (false, false) if decision.is_blocked() => MetricOutcome::Blocked,
+        (false, false) => MetricOutcome::Denied,
     };
     for limit in decision.limits() {
         count(limit.policy(), outcome(limit.is_allowed()), origin);
@@ -236,12 +244,14 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         return;
     }
     let outcome = match rejection {
-        Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => Outcome::Denied,
-        Rejection::TimedOut { .. } => Outcome::TimedOut,
-        Rejection::NeverFits { .. } | Rejection::Config(_) => Outcome::Invalid,
+        Rejection::Limited(_) | Rejection::Paused { .. } | Rejection::Forbidden { .. } => {
+            MetricOutcome::Denied
+        }
+        Rejection::TimedOut { .. } => MetricOutcome::TimedOut,
+        Rejection::NeverFits { .. } | Rejection::Config(_) => MetricOutcome::Invalid,
         // As where nobody waits for what the policy answers.
-        Rejection::Unavailable(_) if rejection.decision().is_some() => Outcome::Denied,
-        Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => Outcome::Error,
+        Rejection::Unavailable(_) if rejection.decision().is_some() => MetricOutcome::Denied,
+        Rejection::NotConfigured { .. } | Rejection::Unavailable(_) => MetricOutcome::Error,
     };
     let origin = rejection.decision().map(Decision::origin);
     // Of several policies one forbids, and the others were not asked.
@@ -257,7 +267,7 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
 /// Counts a question to which the store gave no answer.
 #[cold]
 pub(crate) fn store_failed(kind: StoreErrorKind) {
-    static COUNTERS: [Late<Counter>; 11] = [const { Late::new() }; _];
+    static COUNTERS: [LazyHandle<Counter>; 11] = [const { LazyHandle::new() }; _];
     let (place, label) = match kind {
         StoreErrorKind::Timeout => (0, "timeout"),
         StoreErrorKind::Connection => (1, "connection"),
@@ -286,7 +296,7 @@ pub(crate) fn store_failed(kind: StoreErrorKind) {
 /// Counts a call that asked for a policy that is not there, or is not for its app. Without the name: whoever computes one from
 /// its input would make a series of each.
 pub(crate) fn not_configured() {
-    static COUNTER: Late<Counter> = Late::new();
+    static COUNTER: LazyHandle<Counter> = LazyHandle::new();
     let counter = COUNTER.get(|recorder| {
         describe_counter(recorder, names::NOT_CONFIGURED);
         recorder.register_counter(&Key::from_static_name(names::NOT_CONFIGURED), &METADATA)
@@ -298,7 +308,7 @@ pub(crate) fn not_configured() {
 
 /// Counts a request that says it was forwarded, and is limited by the peer's address.
 pub(crate) fn forwarded_unread() {
-    static COUNTER: Late<Counter> = Late::new();
+    static COUNTER: LazyHandle<Counter> = LazyHandle::new();
     let counter = COUNTER.get(|recorder| {
         describe_counter(recorder, names::FORWARDED_UNREAD);
         recorder.register_counter(&Key::from_static_name(names::FORWARDED_UNREAD), &METADATA)
@@ -311,7 +321,7 @@ pub(crate) fn forwarded_unread() {
 /// Counts a request that was shed, by the number of its class, the lowest first.
 pub(crate) fn shed(class: usize) {
     const CLASSES: [&str; 4] = ["sheddable", "normal", "high", "critical"];
-    static COUNTERS: [Late<Counter>; CLASSES.len()] = [const { Late::new() }; _];
+    static COUNTERS: [LazyHandle<Counter>; CLASSES.len()] = [const { LazyHandle::new() }; _];
     let (Some(late), Some(label)) = (COUNTERS.get(class), CLASSES.get(class)) else {
         return;
     };
@@ -328,11 +338,11 @@ pub(crate) fn shed(class: usize) {
 /// A call that waits, for as long as this is held.
 #[derive(Debug)]
 #[must_use = "the call waits for as long as this is held"]
-pub(crate) struct Waiting(Option<Gauge>);
+pub(crate) struct WaitingGauge(Option<Gauge>);
 
-impl Waiting {
+impl WaitingGauge {
     pub(crate) fn begin() -> Self {
-        static WAITING: Late<Gauge> = Late::new();
+        static WAITING: LazyHandle<Gauge> = LazyHandle::new();
         let gauge = WAITING.get(|recorder| gauge(recorder, names::WAITING)).cloned();
         if let Some(gauge) = &gauge {
             gauge.increment(1.0);
@@ -342,7 +352,7 @@ impl Waiting {
 }
 
 /// By the handle with which it began, lest more end than have begun.
-impl Drop for Waiting {
+impl Drop for WaitingGauge {
     fn drop(&mut self) {
         if let Some(gauge) = &self.0 {
             gauge.decrement(1.0);
@@ -353,8 +363,8 @@ impl Drop for Waiting {
 /// Counts a look at a book that is refused. As long as it is, so that its rate tells.
 #[cfg(feature = "registry")]
 pub(crate) fn book_refused(source: &'static str) {
-    static FILE: Late<Counter> = Late::new();
-    static REDIS: Late<Counter> = Late::new();
+    static FILE: LazyHandle<Counter> = LazyHandle::new();
+    static REDIS: LazyHandle<Counter> = LazyHandle::new();
     let counter = if source == "file" { &FILE } else { &REDIS };
     let counter = counter.get(|recorder| {
         describe_counter(recorder, names::REGISTRY_REFUSED);
@@ -369,7 +379,7 @@ pub(crate) fn book_refused(source: &'static str) {
 /// Says which revision of the policy book is in use. To be said again now and then: there may not have been a recorder.
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub(crate) fn book_revision(revision: u64) {
-    static REVISION: Late<Gauge> = Late::new();
+    static REVISION: LazyHandle<Gauge> = LazyHandle::new();
     if let Some(gauge) = REVISION.get(|recorder| gauge(recorder, names::REGISTRY_REVISION)) {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a double; exact below 2^53")]
         gauge.set(revision as f64);
@@ -382,7 +392,7 @@ fn gauge(recorder: &dyn Recorder, name: &'static str) -> Gauge {
 }
 
 #[cfg(feature = "redis")]
-pub(crate) use crate::observe::recorded::remote::{Breaker, BreakerState, asked, batch, replicas};
+pub(crate) use crate::observe::recorded::remote::{BreakerGauge, BreakerState, asked, batch, replicas};
 
 #[cfg(feature = "redis")]
 mod remote;

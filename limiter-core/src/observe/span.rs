@@ -6,11 +6,11 @@ use tracing::field::{Empty, debug};
 use tracing::{Instrument, Span};
 
 use crate::decision::{Allowed, Decision, Rejection};
-use crate::limiter::{Permit, Reservation};
+use crate::limiter::{ConcurrencyPermit, Reservation};
 use crate::policy::Policy;
 
 /// The answer to a call, on the heap.
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
+type BoxedDecision<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
 /// Functions that poll an answer within a span of its own. Where nobody listens it costs a look, and no room in the future.
 macro_rules! spans {
@@ -20,7 +20,7 @@ macro_rules! spans {
         pub(crate) fn $function<'a>(
             policy: Option<&Policy>,
             answer: impl Future<Output = Result<$answer, Rejection>> + Send + 'a,
-        ) -> Boxed<'a, $answer> {
+        ) -> BoxedDecision<'a, $answer> {
             let policy = policy.map(Policy::name);
             let span = tracing::debug_span!($name, policy, outcome = Empty, origin = Empty);
             if span.is_disabled() {
@@ -40,14 +40,14 @@ spans! {
     /// A reservation for which Redis is asked, or which waits.
     reserving(Reservation) = "limiter.reserve";
     /// Permits of what is in flight for which Redis is asked, or which are waited for.
-    entering(Permit) = "limiter.enter";
+    entering(ConcurrencyPermit) = "limiter.enter";
 }
 
 /// Polls within the span, and notes in it what came of it.
 fn told<'a, T: AsDecision + 'a>(
     span: Span,
     answer: impl Future<Output = Result<T, Rejection>> + Send + 'a,
-) -> Boxed<'a, T> {
+) -> BoxedDecision<'a, T> {
     let notes = span.clone();
     let answered = async move {
         let answer = answer.await;
@@ -98,7 +98,7 @@ impl AsDecision for Reservation {
     }
 }
 
-impl AsDecision for Permit {
+impl AsDecision for ConcurrencyPermit {
     fn as_decision(&self) -> &Decision {
         self.decision()
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 use std::time::Instant;
 
-use crate::algorithm::{Mode, Standing};
-use crate::decision::{Decision, LimitOutcome, Marks, Origin, Rejection};
+use crate::algorithm::{Mode, StepResult};
+use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::limiter::{Backend, Limiter};
-use crate::policy::{Policy, Punishing};
-use crate::request::{Ask, Request};
+use crate::policy::{PenaltyLimits, Policy};
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::store::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::tier::{DatedDenials, DeniedLimit, PenaltyAction, PenaltyState, REPORT_WITHIN};
@@ -37,7 +37,7 @@ impl Limiter {
         let Some(punishing) = policy.punishing() else {
             return Ok(None);
         };
-        let request = Request::of_block(punishing, key.into());
+        let request = DecisionRequest::of_block(punishing, key.into());
         let decision = match self.decide_now(&request) {
             Some(answer) => answer?,
             None => self.decide(&request, request.deadline()).await?,
@@ -60,7 +60,13 @@ impl Limiter {
         not(feature = "redis"),
         expect(unused_variables, reason = "a store in this process answers at once")
     )]
-    pub(crate) async fn punish(&self, asks: &[Ask<'_>], mode: Mode, denied: &mut Decision, left: Duration) {
+    pub(crate) async fn punish(
+        &self,
+        asks: &[LimitRequest<'_>],
+        mode: Mode,
+        denied: &mut Decision,
+        left: Duration,
+    ) {
         let by_store = matches!(denied.origin, Origin::Memory | Origin::Redis | Origin::DenyCache);
         if mode != Mode::Charge || !by_store || denied.is_blocked() {
             return;
@@ -87,22 +93,22 @@ impl Limiter {
             };
             if let Some(micros) = blocked {
                 let blocked = outcome.outcome().blocked_for(micros);
-                *outcome = LimitOutcome::new(ask.policy(), Standing::Told(blocked));
-                denied.marks = denied.marks.and(Marks::BLOCKED);
+                *outcome = LimitOutcome::new(ask.policy(), StepResult::Told(blocked));
+                denied.marks = denied.marks.and(DecisionFlags::BLOCKED);
             }
         }
     }
 }
 
 /// Counts a denial in this process: for how many microseconds the key is blocked, if it is now.
-fn count_now(store: &MemoryStore, punishing: &Punishing, ask: &Ask<'_>) -> Option<u64> {
+fn count_now(store: &MemoryStore, punishing: &PenaltyLimits, ask: &LimitRequest<'_>) -> Option<u64> {
     let key = Key::from(ask.key()).bounded();
-    let counting = Request::counting(punishing, &key, 1);
+    let counting = DecisionRequest::counting(punishing, &key, 1);
     let counted = store.decide_now(&counting).and_then(|counted| {
         if counted.denials_left() > 0 {
             return Ok(None);
         }
-        let blocked = store.decide_now(&Request::blocking(punishing, &key))?;
+        let blocked = store.decide_now(&DecisionRequest::blocking(punishing, &key))?;
         counting.limits.iter().for_each(|count| store.forget(count));
         Ok(Some(blocked.blocked_for()))
     });
@@ -123,15 +129,20 @@ mod redis {
 
     use crate::identity::Identity;
     use crate::penalty::apply::{
-        Ask, Backend, DatedDenials, DeniedLimit, Key, Limiter, PenaltyAction, PenaltyState, REPORT_WITHIN,
-        log_uncounted,
+        Backend, DatedDenials, DeniedLimit, Key, LimitRequest, Limiter, PenaltyAction, PenaltyState,
+        REPORT_WITHIN, log_uncounted,
     };
-    use crate::tier::Guard;
+    use crate::tier::RedisBackend;
 
     impl Limiter {
         /// Records a denial, to be reported with others. Returns for how many microseconds the key is blocked, if it is now. A
         /// report goes on if the caller, which waits for `left` at most, does not wait for it any more.
-        pub(crate) async fn count(&self, guard: &Guard, ask: &Ask<'_>, left: Duration) -> Option<u64> {
+        pub(crate) async fn count(
+            &self,
+            guard: &RedisBackend,
+            ask: &LimitRequest<'_>,
+            left: Duration,
+        ) -> Option<u64> {
             // A limit without an identity was not decided.
             let (identity, _) = ask.charge().ok()?;
             let policy = ask.policy();
@@ -158,7 +169,7 @@ mod redis {
         }
 
         /// Reports all denials that are not reported yet.
-        pub(crate) async fn report_all_denials(&self, guard: &Guard) {
+        pub(crate) async fn report_all_denials(&self, guard: &RedisBackend) {
             for identity in guard.denial_counts().unreported() {
                 self.report_of(guard, identity).await;
             }
@@ -182,7 +193,7 @@ mod redis {
             });
         }
 
-        async fn report_of(&self, guard: &Guard, identity: Identity) {
+        async fn report_of(&self, guard: &RedisBackend, identity: Identity) {
             let now = self.inner.clock.now();
             if let Some((denied, denials)) = guard.denial_counts().take(identity, now) {
                 self.report(&denied, denials).await;

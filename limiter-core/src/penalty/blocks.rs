@@ -3,23 +3,23 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::{Mode, Outcome};
-use crate::decision::Marks;
+use crate::algorithm::{Mode, StepOutcome};
+use crate::decision::DecisionFlags;
 use crate::key::Key;
-use crate::policy::{Policy, Punishing};
-use crate::request::{Limit, Request, Verdict, identity};
+use crate::policy::{PenaltyLimits, Policy};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict, identity};
 
 /// What a block costs: all that the funnel holds.
 const WHOLE: u64 = 1_000;
 
-impl<'a> Request<'a> {
+impl<'a> DecisionRequest<'a> {
     /// Asks as well whether the keys are blocked by the penalties of their policies. A cost of nothing is allowed even then.
     pub(crate) fn add_blocks(&mut self) {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0)
                 && let Some(punishing) = limit.policy.punishing()
             {
-                let block = Limit {
+                let block = RequestedLimit {
                     blocks: Some(number),
                     ..beside(&punishing.block, limit.key.clone(), WHOLE)
                 };
@@ -43,19 +43,19 @@ impl<'a> Request<'a> {
     }
 
     /// Asks whether a key is blocked, and of nothing else.
-    pub(crate) fn of_block(punishing: &'a Punishing, key: Key<'a>) -> Self {
+    pub(crate) fn of_block(punishing: &'a PenaltyLimits, key: Key<'a>) -> Self {
         alone(beside(&punishing.block, key.bounded(), WHOLE), Mode::Peek)
     }
 
     /// Counts so many denials of a key.
-    pub(crate) fn counting(punishing: &'a Punishing, key: &'a Key<'_>, denials: u64) -> Self {
+    pub(crate) fn counting(punishing: &'a PenaltyLimits, key: &'a Key<'_>, denials: u64) -> Self {
         let most = u64::from(punishing.penalty.denials());
         let count = beside(&punishing.counter, Key::from(key), denials.min(most));
         alone(count, Mode::Charge)
     }
 
     /// Blocks a key.
-    pub(crate) fn blocking(punishing: &'a Punishing, key: &'a Key<'_>) -> Self {
+    pub(crate) fn blocking(punishing: &'a PenaltyLimits, key: &'a Key<'_>) -> Self {
         alone(beside(&punishing.block, Key::from(key), WHOLE), Mode::Charge)
     }
 }
@@ -82,7 +82,7 @@ impl Verdict {
     }
 }
 
-impl Outcome {
+impl StepOutcome {
     /// The same where the key is blocked for so many microseconds.
     pub(crate) fn blocked_for(self, micros: u64) -> Self {
         Self {
@@ -100,18 +100,21 @@ impl Outcome {
 }
 
 /// Has the outcomes of blocks be those of the limits that they block, and says whether there is one.
-pub(crate) fn fold(limits: &[Limit<'_>], outcomes: &mut SmallVec<[Outcome; 1]>) -> Marks {
+pub(crate) fn fold(
+    limits: &[RequestedLimit<'_>],
+    outcomes: &mut SmallVec<[StepOutcome; 1]>,
+) -> DecisionFlags {
     let Some(asked) = limits.iter().position(|limit| limit.blocks.is_some()) else {
-        return Marks::default();
+        return DecisionFlags::default();
     };
-    let mut marks = Marks::default();
+    let mut marks = DecisionFlags::default();
     for (limit, block) in limits.iter().zip(outcomes.clone()) {
         if let Some(number) = limit.blocks
             && !block.fits
             && let Some(outcome) = outcomes.get_mut(number)
         {
             *outcome = outcome.blocked_for(block.retry_after);
-            marks = Marks::BLOCKED;
+            marks = DecisionFlags::BLOCKED;
         }
     }
     // The blocks come last.
@@ -119,14 +122,14 @@ pub(crate) fn fold(limits: &[Limit<'_>], outcomes: &mut SmallVec<[Outcome; 1]>) 
     marks
 }
 
-fn alone(limit: Limit<'_>, mode: Mode) -> Request<'_> {
+fn alone(limit: RequestedLimit<'_>, mode: Mode) -> DecisionRequest<'_> {
     let limits = smallvec![limit];
-    Request { limits, mode }
+    DecisionRequest { limits, mode }
 }
 
 /// A limit that a penalty keeps under a key that is bounded.
-fn beside<'a>(policy: &'a Policy, key: Key<'a>, cost: u64) -> Limit<'a> {
-    Limit {
+fn beside<'a>(policy: &'a Policy, key: Key<'a>, cost: u64) -> RequestedLimit<'a> {
+    RequestedLimit {
         identity: identity(policy, &key),
         policy,
         key,

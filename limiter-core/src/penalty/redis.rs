@@ -5,8 +5,8 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::penalty::denial_counts::{DatedDenials, DenialCounts, DeniedLimit};
 use crate::policy::OnStoreFailure;
-use crate::redis::backend::Guard;
-use crate::request::{Ask, Request};
+use crate::redis::backend::RedisBackend;
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::store::Store;
 use crate::support::deadline::within;
 use crate::units::Amount;
@@ -20,7 +20,7 @@ pub(crate) enum PenaltyState {
     DenialsLeft(u64),
 }
 
-impl Guard {
+impl RedisBackend {
     /// The denials that Redis has not received.
     pub(crate) fn denial_counts(&self) -> &DenialCounts {
         &self.denial_counts
@@ -39,17 +39,17 @@ impl Guard {
         let Some(punishing) = policy.punishing() else {
             return Ok(PenaltyState::DenialsLeft(u64::MAX));
         };
-        let counting = Request::counting(punishing, key, 0);
+        let counting = DecisionRequest::counting(punishing, key, 0);
         let counted = self.store.count_denials(&counting, denials);
         let left = within(policy.deadline(), counted).await?;
         if left > 0 {
             return Ok(PenaltyState::DenialsLeft(left));
         }
         // A denial from before the block has too short a retry time.
-        let ask = Ask::new(policy, Key::from(key)).cost(Amount::ZERO);
-        let denied = Request::new([ask], Mode::Peek, true).ok();
+        let ask = LimitRequest::new(policy, Key::from(key)).cost(Amount::ZERO);
+        let denied = DecisionRequest::new([ask], Mode::Peek, true).ok();
         let _forgetting = denied.as_ref().map(|denied| self.denials.forget(denied));
-        let blocking = Request::blocking(punishing, key);
+        let blocking = DecisionRequest::blocking(punishing, key);
         let blocked = within(policy.deadline(), self.store.decide(&blocking)).await?;
         if policy.on_store_failure() == OnStoreFailure::Local {
             self.fallback.on_verdict(&blocking, &blocked, self.clock.now());

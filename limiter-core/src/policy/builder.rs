@@ -12,10 +12,10 @@ use std::time::Duration;
 use crate::error::{ConfigError, POLICY_NAME};
 use crate::identity::Prefix;
 use crate::key::escape_part;
-pub use crate::policy::builder::levels::LevelShape;
+pub use crate::policy::builder::levels::LevelParams;
 pub use crate::policy::builder::window::Window;
-pub use crate::policy::builder::windows::{CounterWindowShape, FixedWindowShape, SlidingWindowShape};
-use crate::policy::options::ExtraSettings;
+pub use crate::policy::builder::windows::{CounterWindowParams, FixedWindowParams, SlidingWindowParams};
+use crate::policy::options::RareSettings;
 use crate::policy::{Algorithm, Funnel, Inner, OnDenial, OnStoreFailure, Policy};
 
 const MAX_NAME_BYTES: usize = 256;
@@ -33,7 +33,7 @@ pub struct PolicyBuilder<S> {
     on_store_failure: OnStoreFailure,
     deadline: Duration,
     pub(super) lease: Option<Duration>,
-    extras: ExtraSettings,
+    extras: RareSettings,
     mistake: Option<ConfigError>,
 }
 
@@ -46,7 +46,7 @@ impl<S> PolicyBuilder<S> {
             on_store_failure: OnStoreFailure::default(),
             deadline: Policy::DEFAULT_DEADLINE,
             lease: None,
-            extras: ExtraSettings::default(),
+            extras: RareSettings::default(),
             mistake: None,
         }
     }
@@ -181,7 +181,7 @@ impl<S> PolicyBuilder<S> {
             code: algorithm.code().into(),
             scaled: None,
             #[cfg(feature = "metrics")]
-            counters: crate::observe::Counters::default(),
+            counters: crate::observe::PolicyCounters::default(),
             told: crate::policy::Written::default(),
             extras: None,
         };

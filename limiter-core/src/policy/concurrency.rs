@@ -33,7 +33,7 @@ impl Concurrency {
 
 /// What a limit on what is in flight needs: how much may be.
 #[derive(Clone, Debug, Default)]
-pub struct ConcurrencyShape {
+pub struct ConcurrencyParams {
     max: Option<Amount>,
 }
 
@@ -59,8 +59,8 @@ impl Policy {
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
-    pub fn concurrency(name: impl Into<String>) -> PolicyBuilder<ConcurrencyShape> {
-        PolicyBuilder::new(name.into(), ConcurrencyShape::default())
+    pub fn concurrency(name: impl Into<String>) -> PolicyBuilder<ConcurrencyParams> {
+        PolicyBuilder::new(name.into(), ConcurrencyParams::default())
     }
 
     /// Whether it limits what is in flight.
@@ -69,7 +69,7 @@ impl Policy {
     }
 }
 
-impl PolicyBuilder<ConcurrencyShape> {
+impl PolicyBuilder<ConcurrencyParams> {
     /// How many permits are held at once at most, a whole number from 1 to 1,048,576. Required.
     pub fn max(mut self, max: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.shape.max = self.parse(max);
@@ -83,7 +83,7 @@ impl PolicyBuilder<ConcurrencyShape> {
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(mut self) -> Result<Policy, ConfigError> {
         let lease = *self.lease.get_or_insert(Policy::DEFAULT_LEASE);
-        self.finish(|ConcurrencyShape { max }| {
+        self.finish(|ConcurrencyParams { max }| {
             let max = max.ok_or(ConfigError::Missing { what: "max" })?;
             if !max.is_whole() || max.is_zero() || max > Amount::from(MAX_IN_FLIGHT) {
                 let expected = format!("whole permits from 1 to {MAX_IN_FLIGHT}");

@@ -1,13 +1,13 @@
 //! The kinds of policies, each with the promise that it makes.
 
 use crate::policy::{
-    Algorithm, CounterWindowShape, FixedWindowShape, Funnel, LevelShape, Policy, PolicyBuilder,
-    SlidingWindowShape, TokenBucket,
+    Algorithm, CounterWindowParams, FixedWindowParams, Funnel, LevelParams, Policy, PolicyBuilder,
+    SlidingWindowParams, TokenBucket,
 };
 
 impl Policy {
     /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity + rate·T.
-    pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
+    pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })
         })
@@ -16,7 +16,7 @@ impl Policy {
     /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
     /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
     /// [Paced](PolicyBuilder::paced), it tells each call how long to wait, so that calls leave evenly.
-    pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelShape> {
+    pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
             Algorithm::Funnel(Funnel {
                 capacity,
@@ -27,7 +27,7 @@ impl Policy {
     }
 
     /// An exact sliding window: never more than `limit` permits in any window.
-    pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowShape> {
+    pub fn sliding_window(name: impl Into<String>) -> PolicyBuilder<SlidingWindowParams> {
         PolicyBuilder::sliding_window(name.into())
     }
 
@@ -62,7 +62,7 @@ impl Policy {
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
-    pub fn counter_window(name: impl Into<String>) -> PolicyBuilder<CounterWindowShape> {
+    pub fn counter_window(name: impl Into<String>) -> PolicyBuilder<CounterWindowParams> {
         PolicyBuilder::counter_window(name.into())
     }
 
@@ -100,7 +100,7 @@ impl Policy {
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
-    pub fn fixed_window(name: impl Into<String>) -> PolicyBuilder<FixedWindowShape> {
+    pub fn fixed_window(name: impl Into<String>) -> PolicyBuilder<FixedWindowParams> {
         PolicyBuilder::fixed_window(name.into())
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::algorithm::Scaling;
+use crate::algorithm::ScaleChange;
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::policy::{Algorithm, Inner, Policy};
@@ -32,7 +32,7 @@ pub enum Inheritance {
 
 /// Another policy that this one was until a moment, in proportion to which it goes on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Scaled {
+pub(crate) struct PreviousPolicy {
     /// All but its numbers is as in the policy that it has become.
     pub(crate) before: Policy,
     pub(crate) at: Timestamp,
@@ -40,15 +40,15 @@ pub(crate) struct Scaled {
     until: Timestamp,
 }
 
-impl Scaled {
+impl PreviousPolicy {
     /// The policy before the change, until it.
     pub(crate) fn in_force_at(&self, now: Timestamp) -> Option<&Policy> {
         (now < self.at).then_some(&self.before)
     }
 
     /// The change of the numbers, to those of the policy that this one has become.
-    pub(crate) fn scaling<'a>(&'a self, after: &'a Policy) -> Scaling<'a> {
-        Scaling {
+    pub(crate) fn scaling<'a>(&'a self, after: &'a Policy) -> ScaleChange<'a> {
+        ScaleChange {
             before: self.before.algorithm(),
             after: after.algorithm(),
             at: self.at.as_micros(),
@@ -119,7 +119,7 @@ impl Policy {
         let scaled = self.0.scaled.clone();
         let policy = self.with_generation(generation);
         let Some(scaled) = scaled else { return policy };
-        let scaled = Scaled {
+        let scaled = PreviousPolicy {
             before: scaled.before.clone().with_generation(generation),
             ..*scaled
         };
@@ -182,7 +182,7 @@ impl Policy {
         }
         // A window counts for two of its lengths at most, a level until it is whole; twice that for debts.
         let longest = (self.window().saturating_add(before.window())).saturating_mul(2);
-        let scaled = Scaled {
+        let scaled = PreviousPolicy {
             before: self.with_numbers_of(before),
             at,
             until: at.after(longest),
@@ -207,12 +207,12 @@ impl Policy {
     }
 
     /// What it was before, however long ago.
-    pub(crate) fn scaled(&self) -> Option<&Scaled> {
+    pub(crate) fn scaled(&self) -> Option<&PreviousPolicy> {
         self.0.scaled.as_deref()
     }
 
     /// What it was before, as long as limits may be found that were used then.
-    pub(crate) fn pending(&self, now: Timestamp) -> Option<&Scaled> {
+    pub(crate) fn pending(&self, now: Timestamp) -> Option<&PreviousPolicy> {
         self.0.scaled.as_deref().filter(|scaled| scaled.is_pending(now))
     }
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::policy::key_list::ReportedPrefixes;
-use crate::policy::penalty::Punishing;
+use crate::policy::penalty::PenaltyLimits;
 use crate::policy::{Enforcement, Inner, KeyList, OnDenial, Penalty};
 
 /// What a builder is told of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ExtraSettings {
+pub(super) struct RareSettings {
     pub(super) enforcement: Enforcement,
     pub(super) on_denial: OnDenial,
     pub(super) penalty: Option<Penalty>,
@@ -19,21 +19,21 @@ pub(super) struct ExtraSettings {
 
 /// The same, with what follows from it.
 #[derive(Clone)]
-pub(super) struct Extras {
-    pub(super) settings: ExtraSettings,
-    pub(super) punishing: Option<Punishing>,
+pub(super) struct RareOptions {
+    pub(super) settings: RareSettings,
+    pub(super) punishing: Option<PenaltyLimits>,
     /// Quotas of single keys share it with their policy.
     pub(super) reported: Arc<ReportedPrefixes>,
 }
 
-impl ExtraSettings {
+impl RareSettings {
     /// Nothing, where all is as it is with most policies.
-    pub(super) fn build(self, of: &Inner) -> Option<Box<Extras>> {
+    pub(super) fn build(self, of: &Inner) -> Option<Box<RareOptions>> {
         if self == Self::default() {
             return None;
         }
-        let punishing = self.penalty.map(|penalty| Punishing::new(penalty, of));
-        Some(Box::new(Extras {
+        let punishing = self.penalty.map(|penalty| PenaltyLimits::new(penalty, of));
+        Some(Box::new(RareOptions {
             settings: self,
             punishing,
             reported: Arc::default(),
@@ -42,13 +42,13 @@ impl ExtraSettings {
 }
 
 /// What follows from the settings is equal where they are.
-impl PartialEq for Extras {
+impl PartialEq for RareOptions {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings
     }
 }
 
-impl fmt::Debug for Extras {
+impl fmt::Debug for RareOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.fmt(f)
     }

@@ -63,7 +63,7 @@ pub struct Penalty {
 /// After how many denials a key is blocked; not yet for how long. Made by [`Penalty::after`].
 #[derive(Clone, Debug)]
 #[must_use = "a penalty exists once `block_for` has said for how long"]
-pub struct PenaltyAfter {
+pub struct PenaltyBuilder {
     denials: u32,
     within: Result<Duration, ConfigError>,
 }
@@ -73,12 +73,12 @@ impl Penalty {
     const MAX_DENIALS: u32 = 10_000;
 
     /// After `denials` (1 to 10,000) within any time `within`: a [`Duration`], or text such as `"1m"`.
-    pub fn after(denials: u32, within: impl TryInto<Window, Error: Into<ConfigError>>) -> PenaltyAfter {
+    pub fn after(denials: u32, within: impl TryInto<Window, Error: Into<ConfigError>>) -> PenaltyBuilder {
         let within = within
             .try_into()
             .map_err(Into::into)
             .and_then(|window: Window| window.span("window of a penalty"));
-        PenaltyAfter { denials, within }
+        PenaltyBuilder { denials, within }
     }
 
     /// After how many denials a key is blocked.
@@ -100,7 +100,7 @@ impl Penalty {
     }
 }
 
-impl PenaltyAfter {
+impl PenaltyBuilder {
     /// For so long: a [`Duration`], or text such as `"15m"`.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl PenaltyAfter {
     }
 }
 
-/// So that a builder takes what [`PenaltyAfter::block_for`] returns.
+/// So that a builder takes what [`PenaltyBuilder::block_for`] returns.
 impl TryFrom<Result<Self, ConfigError>> for Penalty {
     type Error = ConfigError;
 
@@ -180,7 +180,7 @@ impl FromStr for Penalty {
 
 /// The two limits that a penalty keeps beside that of its policy, under the same key.
 #[derive(Clone)]
-pub(crate) struct Punishing {
+pub(crate) struct PenaltyLimits {
     pub(crate) penalty: Penalty,
     /// Denials within a time: each of them a permit of a window, and the last one blocks.
     pub(crate) counter: Policy,
@@ -188,7 +188,7 @@ pub(crate) struct Punishing {
     pub(crate) block: Policy,
 }
 
-impl Punishing {
+impl PenaltyLimits {
     pub(super) fn new(penalty: Penalty, of: &Inner) -> Self {
         // No escaped name contains a bar, and no algorithm is called like this: nobody can name a policy that is stored there.
         let beside = |what: &'static str, algorithm: Algorithm| {
@@ -213,7 +213,7 @@ impl Punishing {
                 lease: None,
                 extras: None,
                 #[cfg(feature = "metrics")]
-                counters: crate::observe::Counters::default(),
+                counters: crate::observe::PolicyCounters::default(),
                 told: crate::policy::Written::default(),
             }))
         };

@@ -19,12 +19,12 @@ thread_local! {
 }
 
 /// A handle of a policy, out of the purse of the thread that took it, into the purse of the thread that drops it.
-pub(crate) struct Lent(
+pub(crate) struct CachedPolicy(
     /// `None` only in `drop`.
     Option<Policy>,
 );
 
-impl Lent {
+impl CachedPolicy {
     /// A handle of a policy.
     #[inline]
     pub(crate) fn of(policy: &Policy) -> Self {
@@ -42,7 +42,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for CachedPolicy {
     #[inline]
     fn drop(&mut self) {
         let Some(policy) = self.0.take() else { return };
@@ -62,7 +62,7 @@ fn place<'a>(purse: &'a [Cell<Option<Policy>>; PLACES], policy: &Policy) -> Opti
     purse.get((Arc::as_ptr(&policy.0).addr() >> 6) % PLACES)
 }
 
-impl Deref for Lent {
+impl Deref for CachedPolicy {
     type Target = Policy;
 
     #[inline]
@@ -72,13 +72,13 @@ impl Deref for Lent {
     }
 }
 
-impl Clone for Lent {
+impl Clone for CachedPolicy {
     fn clone(&self) -> Self {
         Self::of(self)
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for CachedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn a_thread_that_decides_again_and_again_counts_nothing() {
         let policy = policy();
-        drop(Lent::of(&policy));
+        drop(CachedPolicy::of(&policy));
         assert_eq!(handles(&policy), 2, "one is at hand");
         for _ in 0..3 {
-            let lent = Lent::of(&policy);
+            let lent = CachedPolicy::of(&policy);
             assert_eq!((handles(&policy), &*lent), (2, &policy));
         }
     }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn handles_that_are_out_together_are_counted_and_one_of_them_is_kept() {
         let policy = policy();
-        let lent: Vec<Lent> = (0..5).map(|_| Lent::of(&policy)).collect();
+        let lent: Vec<CachedPolicy> = (0..5).map(|_| CachedPolicy::of(&policy)).collect();
         assert_eq!(handles(&policy), 6);
         drop(lent);
         assert_eq!(handles(&policy), 2);
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_handle_dropped_by_another_thread_ends_with_that_thread() {
         let policy = policy();
-        let lent = Lent::of(&policy);
+        let lent = CachedPolicy::of(&policy);
         thread::spawn(move || drop(lent)).join().expect("dropped");
         assert_eq!(handles(&policy), 1);
     }
@@ -130,20 +130,20 @@ mod tests {
     #[test]
     fn a_handle_dropped_while_its_thread_ends_is_let_go() {
         thread_local! {
-            static LAST: Cell<Option<Lent>> = const { Cell::new(None) };
+            static LAST: Cell<Option<CachedPolicy>> = const { Cell::new(None) };
         }
         let policy = policy();
         let of_thread = policy.clone();
         let ended = thread::spawn(move || {
             // Ends before the purse, or after it: in the order in which they were first used, or the other way round.
-            drop(Lent::of(&of_thread));
-            LAST.set(Some(Lent::of(&of_thread)));
+            drop(CachedPolicy::of(&of_thread));
+            LAST.set(Some(CachedPolicy::of(&of_thread)));
         });
         ended.join().expect("ended");
         let of_thread = policy.clone();
         let ended = thread::spawn(move || {
             LAST.set(None);
-            LAST.set(Some(Lent::of(&of_thread)));
+            LAST.set(Some(CachedPolicy::of(&of_thread)));
         });
         ended.join().expect("ended");
         assert_eq!(handles(&policy), 1);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_thread_keeps_a_few_policies_however_many_it_decides() {
         let policies: Vec<Policy> = (0..100).map(|_| policy()).collect();
-        policies.iter().for_each(|policy| drop(Lent::of(policy)));
+        policies.iter().for_each(|policy| drop(CachedPolicy::of(policy)));
         let kept = policies.iter().filter(|policy| handles(policy) == 2).count();
         assert!((1..=PLACES).contains(&kept), "{kept}");
     }

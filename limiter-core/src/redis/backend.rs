@@ -7,46 +7,46 @@ mod run;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Change, Standing};
-use crate::concurrency::leases::Holding;
+use crate::algorithm::{Change, StepResult};
+use crate::concurrency::leases::PermitLeases;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
-use crate::inheritance::redis::Converted;
+use crate::inheritance::redis::ConvertedLimits;
 use crate::observe;
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisStore;
-use crate::redis::deny_cache::{Charge, DenyCache};
+use crate::redis::deny_cache::{DenyCache, LimitCost};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::Outage;
 use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
-use crate::request::{Ask, Limit, Request};
+use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 use crate::store::Store;
-use crate::support::clock::{Clock, Seldom};
+use crate::support::clock::{Clock, LogThrottle};
 use crate::support::deadline::{within, within_pinned};
 pub(crate) use crate::tier::pending_refunds::PendingRefunds;
 
 /// Redis, and what is answered when it has no answer.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct RedisBackend {
     pub(crate) store: RedisStore,
     pub(crate) denials: DenyCache,
     refunds: PendingRefunds,
     leases: Leases,
     pub(crate) fallback: LocalFallback,
-    pub(crate) holding: std::sync::Arc<Holding>,
+    pub(crate) holding: std::sync::Arc<PermitLeases>,
     pub(crate) replicas: Replicas,
     pub(crate) clock: Clock,
-    pub(crate) converted: Converted,
-    told_full: Seldom,
+    pub(crate) converted: ConvertedLimits,
+    told_full: LogThrottle,
     pub(crate) denial_counts: DenialCounts,
     pub(crate) outage: Outage,
 }
 
-impl Guard {
+impl RedisBackend {
     /// Denials are kept for so long at most, so many keys for when Redis is out, and so many wait to be in flight.
     pub(crate) fn new(
         store: RedisStore,
@@ -57,22 +57,22 @@ impl Guard {
     ) -> Self {
         Self {
             leases: Leases::new(store.lender(), clock.clone()),
-            holding: Holding::new(store.register(), clock.clone(), max_waiting),
+            holding: PermitLeases::new(store.register(), clock.clone(), max_waiting),
             store,
             denials: DenyCache::new(clock.clone(), keep_denials),
             refunds: PendingRefunds::default(),
             fallback: LocalFallback::new(clock.clone(), max_keys),
             replicas,
             clock,
-            converted: Converted::default(),
-            told_full: Seldom::default(),
+            converted: ConvertedLimits::default(),
+            told_full: LogThrottle::default(),
             denial_counts: DenialCounts::default(),
             outage: Outage::default(),
         }
     }
 
     /// The answer to a request that what is borrowed covers, or the denial that Redis would answer, if that is known.
-    pub(crate) fn decide_now(&self, request: &Request<'_>) -> Option<Decision> {
+    pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
         if let Some(decision) = self.leases.decide(request) {
             return Some(decision);
         }
@@ -83,20 +83,20 @@ impl Guard {
 
     /// The denial that Redis would answer to a charge of one limit of which nothing is borrowed, if that is known.
     #[inline]
-    pub(crate) fn deny_now(&self, ask: &Ask<'_>, identity: Identity, cost: u64) -> Option<Decision> {
+    pub(crate) fn deny_now(&self, ask: &LimitRequest<'_>, identity: Identity, cost: u64) -> Option<Decision> {
         let algorithm = ask.policy().algorithm();
-        let (decided_at, outcome) = self.denials.answer_one(Charge {
+        let (decided_at, outcome) = self.denials.answer_one(LimitCost {
             identity,
             algorithm,
             cost,
         })?;
-        Some(ask.decision(decided_at, Standing::Told(outcome), Origin::DenyCache))
+        Some(ask.decision(decided_at, StepResult::Told(outcome), Origin::DenyCache))
     }
 
     /// The answer of Redis to a request that cannot be decided at once, within the deadline.
     pub(crate) async fn decide(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         if request.is_scaled() {
@@ -108,7 +108,7 @@ impl Guard {
 
     pub(crate) async fn decide_as_asked(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let limits = request.limits.iter().map(|limit| limit.identity);
@@ -119,7 +119,11 @@ impl Guard {
         }
     }
 
-    async fn decide_once(&self, request: &Request<'_>, deadline: Duration) -> Result<Decision, Rejection> {
+    async fn decide_once(
+        &self,
+        request: &DecisionRequest<'_>,
+        deadline: Duration,
+    ) -> Result<Decision, Rejection> {
         let insured = request.on_store_failure() == OnStoreFailure::Local;
         // The clock is read once before Redis is asked, and once after.
         let started = Instant::now();
@@ -153,7 +157,7 @@ impl Guard {
     /// The answer to a request to which Redis, asked since `started`, gave none.
     pub(crate) fn decide_without(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         error: StoreError,
         started: Instant,
     ) -> Result<Decision, Rejection> {
@@ -183,7 +187,11 @@ impl Guard {
     }
 
     /// Gives back what was used, or charges it whatever is left.
-    pub(crate) async fn change(&self, request: &Request<'_>, change: Change) -> Result<(), StoreError> {
+    pub(crate) async fn change(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
         let in_force = match request.is_scaled() {
             true => Box::pin(within(request.deadline(), self.inherit(request))).await?,
             false => None,
@@ -194,7 +202,7 @@ impl Guard {
 
     pub(crate) async fn change_as_asked(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         change: Change,
     ) -> Result<(), StoreError> {
         let [limit] = &*request.limits else {
@@ -210,7 +218,7 @@ impl Guard {
         if rest == 0 {
             return Ok(());
         }
-        let limit = Limit {
+        let limit = RequestedLimit {
             cost: rest,
             ..limit.clone()
         };
@@ -223,12 +231,16 @@ impl Guard {
     }
 
     /// Refunds a charge of the local fallback, or charges the share unconditionally. A refund does not fail.
-    pub(crate) fn change_share(&self, request: &Request<'_>, change: Change) -> Result<(), StoreError> {
+    pub(crate) fn change_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: Change,
+    ) -> Result<(), StoreError> {
         self.fallback.change(request, change, self.replicas.count())
     }
 
     /// Forgets what was used.
-    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+    pub(crate) async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
         // However it ends: Redis may have forgotten without saying so.
         let _forgetting = self.denials.forget(request);
         // Before, lest it be spent; and again, since more may have been lent in the meantime.

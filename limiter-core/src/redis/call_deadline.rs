@@ -7,12 +7,12 @@ const FOR_EVER: Duration = Duration::from_secs(86_400);
 
 /// The time that a caller has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+pub(crate) struct CallDeadline {
     started: Instant,
     deadline: Duration,
 }
 
-impl Wait {
+impl CallDeadline {
     /// It begins now.
     pub(crate) fn of(deadline: Duration) -> Self {
         Self::since(Instant::now(), deadline)
@@ -49,7 +49,7 @@ impl Wait {
         answer: Pin<&mut impl Future<Output = T>>,
         overdue: impl FnOnce(),
     ) -> T {
-        let mut watch = Watch {
+        let mut watch = DeadlineObserver {
             wait: self,
             overdue: Some(overdue),
         };
@@ -65,12 +65,12 @@ impl Wait {
     }
 }
 
-struct Watch<'a, F: FnOnce()> {
-    wait: &'a Wait,
+struct DeadlineObserver<'a, F: FnOnce()> {
+    wait: &'a CallDeadline,
     overdue: Option<F>,
 }
 
-impl<F: FnOnce()> Drop for Watch<'_, F> {
+impl<F: FnOnce()> Drop for DeadlineObserver<'_, F> {
     fn drop(&mut self) {
         if let Some(overdue) = self.overdue.take()
             && self.wait.is_overdue()
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_who_waited_in_vain_until_his_time_was_up_is_overdue() {
-        let wait = Wait::of(Duration::from_millis(20));
+        let wait = CallDeadline::of(Duration::from_millis(20));
         let mut overdue = 0;
         let mut never = pin!(pending::<()>());
         let cancelled = wait.for_answer(never.as_mut(), || overdue += 1);

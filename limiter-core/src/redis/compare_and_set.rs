@@ -2,15 +2,15 @@
 
 use bb8_redis::redis::Value;
 
-use crate::algorithm::{Borrowing, Kept, Report, State, StoredLevel, StoredLoans};
+use crate::algorithm::{LeaseRequest, StepState, StoredLevel, StoredLoans, StoredState, UsageReport};
 use crate::error::StoreError;
 use crate::policy::Algorithm;
 use crate::redis::RedisStore;
-use crate::redis::script::reply::Told;
+use crate::redis::script::reply::LimitReply;
 use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::account;
-use crate::redis::token_lease::account::Reply;
-use crate::request::Limit;
+use crate::redis::token_lease::account::AccountReply;
+use crate::request::RequestedLimit;
 
 const REPLACE: u8 = 3;
 /// See `lua/prelude.lua`.
@@ -18,10 +18,10 @@ const LAYOUT: u8 = 1;
 
 /// A value as it was found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct RawState {
     /// By the server's clock, in microseconds.
     pub(crate) now: u64,
-    pub(crate) state: State,
+    pub(crate) state: StepState,
     value: Vec<u8>,
     is_replaced: bool,
 }
@@ -32,7 +32,7 @@ impl RedisStore {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn look(&self, limit: &Limit<'_>) -> Result<Found, StoreError> {
+    pub(crate) async fn look(&self, limit: &RequestedLimit<'_>) -> Result<RawState, StoreError> {
         self.replace_value(limit, None).await
     }
 
@@ -43,9 +43,9 @@ impl RedisStore {
     /// Dropping the future leaves it open whether it is there.
     pub(crate) async fn replace(
         &self,
-        limit: &Limit<'_>,
-        found: &Found,
-        state: &State,
+        limit: &RequestedLimit<'_>,
+        found: &RawState,
+        state: &StepState,
     ) -> Result<bool, StoreError> {
         let replaced = self.replace_value(limit, Some((&found.value, state))).await;
         replaced.map(|found| found.is_replaced)
@@ -53,19 +53,19 @@ impl RedisStore {
 
     async fn replace_value(
         &self,
-        limit: &Limit<'_>,
-        values: Option<(&[u8], &State)>,
-    ) -> Result<Found, StoreError> {
+        limit: &RequestedLimit<'_>,
+        values: Option<(&[u8], &StepState)>,
+    ) -> Result<RawState, StoreError> {
         let algorithm = limit.policy.algorithm();
         let (read, new, ends) = match values {
             Some((read, state)) => (read, value_of(algorithm, state), state.ends()),
             None => (&[][..], Vec::new(), 0),
         };
-        let ask = Borrowing {
+        let ask = LeaseRequest {
             cost: ends,
             want: read.len() as u64,
             epoch: 0,
-            report: Report {
+            report: UsageReport {
                 epoch: 0,
                 spent: new.len() as u64,
                 returned: u64::from(values.is_some()),
@@ -80,15 +80,15 @@ impl RedisStore {
     }
 }
 
-fn found(reply: &Value, algorithm: &Algorithm) -> Result<Found, StoreError> {
-    let Reply { now, lent, piece } = Reply::read(reply)?;
+fn found(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreError> {
+    let AccountReply { now, lent, piece } = AccountReply::read(reply)?;
     let value = piece.0.to_vec();
     // The script that replaces does not know what a value means.
     let is_ours = value.is_empty() || value.starts_with(&[LAYOUT, wire::parameters(algorithm).0]);
-    let Some(Told::Stored(state)) = Told::read(piece, algorithm).ok().filter(|_| is_ours) else {
+    let Some(LimitReply::Stored(state)) = LimitReply::read(piece, algorithm).ok().filter(|_| is_ours) else {
         return Err(reply::unreadable_as(reply::UNKNOWN_LAYOUT)?);
     };
-    Ok(Found {
+    Ok(RawState {
         now,
         state,
         value,
@@ -98,7 +98,7 @@ fn found(reply: &Value, algorithm: &Algorithm) -> Result<Found, StoreError> {
 
 /// A state as it is stored; nothing of one that is absent. The layouts are told in `lua/level.lua`, `lua/lent.lua` and
 /// `lua/counted.lua`.
-fn value_of(algorithm: &Algorithm, state: &State) -> Vec<u8> {
+fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
     let Some(kept) = state.kept() else {
         return Vec::new();
     };
@@ -113,8 +113,8 @@ fn value_of(algorithm: &Algorithm, state: &State) -> Vec<u8> {
         put(&[level.parts, amount, level.remainder, level.at, level.keep_until]);
     };
     match kept {
-        Kept::Level(level) => put_level(&mut put, &level),
-        Kept::Lent(level, loans) => {
+        StoredState::Level(level) => put_level(&mut put, &level),
+        StoredState::Lent(level, loans) => {
             let StoredLoans {
                 current,
                 previous,
@@ -127,8 +127,8 @@ fn value_of(algorithm: &Algorithm, state: &State) -> Vec<u8> {
             value.extend_from_slice(&epoch.to_le_bytes());
             value.extend_from_slice(&number.to_le_bytes());
         }
-        Kept::Counters(numbers) => put(&numbers),
-        Kept::Count(numbers) => put(&numbers),
+        StoredState::Counters(numbers) => put(&numbers),
+        StoredState::Count(numbers) => put(&numbers),
     }
     value
 }

@@ -1,12 +1,12 @@
 //! Denials of a penalty, which are charged to a window at the moments at which they occurred; see `lua/account.lua`.
 
-use crate::algorithm::{Borrowing, Mode};
+use crate::algorithm::{LeaseRequest, Mode};
 use crate::error::StoreError;
 use crate::penalty::denial_counts::DatedDenials;
 use crate::redis::RedisStore;
-use crate::redis::script::reply::Told;
-use crate::redis::token_lease::account::{self, Reply};
-use crate::request::Request;
+use crate::redis::script::reply::LimitReply;
+use crate::redis::token_lease::account::{self, AccountReply};
+use crate::request::DecisionRequest;
 use crate::units::micros_ceil;
 
 const CHARGE_DATED: u8 = 4;
@@ -20,16 +20,16 @@ impl RedisStore {
     /// Dropping the future leaves it open whether they are counted.
     pub(crate) async fn count_denials(
         &self,
-        counting: &Request<'_>,
+        counting: &DecisionRequest<'_>,
         denials: &[DatedDenials],
     ) -> Result<u64, StoreError> {
         let [limit] = &*counting.limits else {
             return Ok(u64::MAX);
         };
         let (algorithm, now) = (limit.policy.algorithm(), self.clock.now());
-        let ask = Borrowing {
+        let ask = LeaseRequest {
             want: denials.len() as u64,
-            ..Borrowing::default()
+            ..LeaseRequest::default()
         };
         let mut plan = account::plan(CHARGE_DATED, algorithm, &ask, self.clock.injected());
         for denials in denials {
@@ -41,8 +41,9 @@ impl RedisStore {
         let key = account::key(limit, &self.namespace);
         let call = account::call(key, plan, limit.policy.deadline());
         let reply = self.route.run(&call).await?;
-        let reply = Reply::read(&reply)?;
-        let outcome = Told::read(reply.piece, algorithm)?.outcome(algorithm, 0, 0, reply.now, Mode::Peek);
+        let reply = AccountReply::read(&reply)?;
+        let outcome =
+            LimitReply::read(reply.piece, algorithm)?.outcome(algorithm, 0, 0, reply.now, Mode::Peek);
         Ok(if reply.lent == 1 { 0 } else { outcome.remaining })
     }
 }
@@ -97,7 +98,7 @@ mod tests {
                 .build()
                 .unwrap();
             let key = Key::from("k");
-            let counting = Request::counting(policy.punishing().unwrap(), &key, 0);
+            let counting = DecisionRequest::counting(policy.punishing().unwrap(), &key, 0);
             let mut model = Model::default();
             for step in 0..60 {
                 clock.advance(Duration::from_micros(random.u64(..2_400_000 / number as u64)));

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, StepOutcome};
 use crate::identity::Identity;
 use crate::policy::Algorithm;
-use crate::redis::deny_cache::denial::{Answer, Denial, Submitted, denied_for};
-use crate::redis::deny_cache::shard::Shard;
-use crate::request::{Request, Verdict};
+use crate::redis::deny_cache::denial::{Denial, DenialAnswer, StartedAt, denied_for};
+use crate::redis::deny_cache::shard::DenialShard;
+use crate::request::{DecisionRequest, Verdict};
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::{Timestamp, micros_ceil};
@@ -41,7 +41,7 @@ const MAX_LIMITS: usize = 65_536;
 #[derive(Debug)]
 pub(crate) struct DenyCache {
     /// None when nothing is to be kept.
-    shards: Box<[Shard]>,
+    shards: Box<[DenialShard]>,
     /// How often the limits of a part of all identities were forgotten, in [`FORGOTTEN`]s, and how many are about to be. A
     /// denial counts only as long as none of its limits was, which holds as well for one that is still on its way, or is
     /// about several limits. That others share the number costs them a question.
@@ -52,7 +52,7 @@ pub(crate) struct DenyCache {
 
 /// A question on its way to the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Submission {
+pub(crate) struct InFlightToken {
     started: Instant,
     /// The moment of a test's clock, in microseconds. The system's is told when there is a denial to keep: it goes on with
     /// the monotonic clock, so that it need not be read for what is allowed.
@@ -60,7 +60,7 @@ pub(crate) struct Submission {
     generation: u64,
 }
 
-impl Submission {
+impl InFlightToken {
     /// When the question was submitted, in microseconds of this process's clock, or a moment earlier.
     fn at(&self, clock: &Clock) -> u64 {
         self.injected.unwrap_or_else(|| {
@@ -76,7 +76,7 @@ impl DenyCache {
         let shards = if cap.is_zero() { 0 } else { SHARDS };
         Self {
             shards: (0..shards)
-                .map(|_| Shard::new(MAX_LIMITS / (2 * SHARDS)))
+                .map(|_| DenialShard::new(MAX_LIMITS / (2 * SHARDS)))
                 .collect(),
             generations: (0..GENERATIONS).map(|_| AtomicU64::new(0)).collect(),
             cap_micros: micros_ceil(cap),
@@ -85,7 +85,7 @@ impl DenyCache {
     }
 
     /// The denial that the store would answer, if that is known.
-    pub(crate) fn answer(&self, request: &Request<'_>) -> Option<Verdict> {
+    pub(crate) fn answer(&self, request: &DecisionRequest<'_>) -> Option<Verdict> {
         if request.mode != Mode::Charge {
             return None;
         }
@@ -96,8 +96,8 @@ impl DenyCache {
 
     /// The same for one limit that is to be charged: nothing is collected for it.
     #[inline]
-    pub(crate) fn answer_one(&self, charge: Charge<'_>) -> Option<(Timestamp, Outcome)> {
-        let mut told = Outcome::default();
+    pub(crate) fn answer_one(&self, charge: LimitCost<'_>) -> Option<(Timestamp, StepOutcome)> {
+        let mut told = StepOutcome::default();
         let decided_at = self.look(iter::once(charge), |outcome| told = outcome)?;
         Some((decided_at, told))
     }
@@ -107,8 +107,8 @@ impl DenyCache {
     #[inline]
     fn look<'a>(
         &self,
-        charges: impl Iterator<Item = Charge<'a>> + Clone,
-        told: impl FnMut(Outcome),
+        charges: impl Iterator<Item = LimitCost<'a>> + Clone,
+        told: impl FnMut(StepOutcome),
     ) -> Option<Timestamp> {
         let shard = self.shard(charges.clone()).filter(|shard| !shard.is_empty())?;
         // What costs nothing is always allowed.
@@ -120,9 +120,9 @@ impl DenyCache {
         let generation = self.generation(charges.clone())?;
         let answer = |denial: &Denial| denial.answer(charges.clone(), generation, now, told);
         match shard.find(hash, charges.clone(), answer)? {
-            Answer::Denied(decided_at) => Some(decided_at),
-            Answer::Unknown => None,
-            Answer::Superseded => {
+            DenialAnswer::Denied(decided_at) => Some(decided_at),
+            DenialAnswer::Unknown => None,
+            DenialAnswer::Superseded => {
                 shard.remove(hash, charges);
                 None
             }
@@ -130,10 +130,14 @@ impl DenyCache {
     }
 
     /// To be called before the store is asked: what its answer counts from, if a denial is to be kept.
-    pub(crate) fn submission(&self, request: &Request<'_>, started: Instant) -> Option<Submission> {
+    pub(crate) fn submission(
+        &self,
+        request: &DecisionRequest<'_>,
+        started: Instant,
+    ) -> Option<InFlightToken> {
         self.shard(charges(request))
             .filter(|_| request.mode == Mode::Charge)?;
-        Some(Submission {
+        Some(InFlightToken {
             generation: self.generation(charges(request))?,
             started,
             injected: self.clock.injected().map(Timestamp::as_micros),
@@ -141,7 +145,12 @@ impl DenyCache {
     }
 
     /// Keeps the store's answer if it is a denial.
-    pub(crate) fn heard(&self, request: &Request<'_>, verdict: &Verdict, submission: Option<Submission>) {
+    pub(crate) fn heard(
+        &self,
+        request: &DecisionRequest<'_>,
+        verdict: &Verdict,
+        submission: Option<InFlightToken>,
+    ) {
         let Some(shard) = self.shard(charges(request)) else {
             return;
         };
@@ -150,7 +159,7 @@ impl DenyCache {
             .filter(|submission| self.generation(charges(request)) == Some(submission.generation))
             .and_then(|submission| {
                 let retry_after = denied_for(verdict)?;
-                let submitted = Submitted {
+                let submitted = StartedAt {
                     at: submission.at(&self.clock),
                     generation: submission.generation,
                 };
@@ -170,8 +179,8 @@ impl DenyCache {
 
     /// To be held while permits are given back to each limit of the request. From now on nothing is known of them; what is on
     /// its way when it is dropped is not learned either.
-    pub(crate) fn forget<'a, 'r>(&'a self, request: &'a Request<'r>) -> Forgetting<'a, 'r> {
-        let forgetting = Forgetting { cache: self, request };
+    pub(crate) fn forget<'a, 'r>(&'a self, request: &'a DecisionRequest<'r>) -> Invalidation<'a, 'r> {
+        let forgetting = Invalidation { cache: self, request };
         forgetting.add(1);
         forgetting
     }
@@ -194,7 +203,7 @@ impl DenyCache {
     }
 
     /// Grows with each limit of the request that is forgotten; none while one is.
-    fn generation<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> Option<u64> {
+    fn generation<'a>(&self, charges: impl Iterator<Item = LimitCost<'a>>) -> Option<u64> {
         let each = charges.filter_map(|charge| self.generation_of(charge.identity));
         let sum = each.fold(0_u64, |sum, generation| {
             sum.wrapping_add(generation.load(Ordering::Acquire))
@@ -206,22 +215,22 @@ impl DenyCache {
         self.generations.get(identity.shard(GENERATIONS))
     }
 
-    fn shard<'a>(&self, mut charges: impl Iterator<Item = Charge<'a>>) -> Option<&Shard> {
+    fn shard<'a>(&self, mut charges: impl Iterator<Item = LimitCost<'a>>) -> Option<&DenialShard> {
         self.shards.get(charges.next()?.identity.shard(SHARDS))
     }
 }
 
 /// What one limit of a question is to be charged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge<'a> {
+pub(crate) struct LimitCost<'a> {
     pub(crate) identity: Identity,
     pub(crate) algorithm: &'a Algorithm,
     /// In the algorithm's own unit.
     pub(crate) cost: u64,
 }
 
-fn charges<'a>(request: &'a Request<'_>) -> impl Iterator<Item = Charge<'a>> + Clone {
-    request.limits.iter().map(|limit| Charge {
+fn charges<'a>(request: &'a DecisionRequest<'_>) -> impl Iterator<Item = LimitCost<'a>> + Clone {
+    request.limits.iter().map(|limit| LimitCost {
         identity: limit.identity,
         algorithm: limit.policy.algorithm(),
         cost: limit.cost,
@@ -231,26 +240,26 @@ fn charges<'a>(request: &'a Request<'_>) -> impl Iterator<Item = Charge<'a>> + C
 /// Limits to which permits are given back.
 #[derive(Debug)]
 #[must_use = "they are forgotten for as long as it is held"]
-pub(crate) struct Forgetting<'a, 'r> {
+pub(crate) struct Invalidation<'a, 'r> {
     cache: &'a DenyCache,
-    request: &'a Request<'r>,
+    request: &'a DecisionRequest<'r>,
 }
 
-impl Forgetting<'_, '_> {
+impl Invalidation<'_, '_> {
     fn add(&self, number: u64) {
         let limits = self.request.limits.iter().map(|limit| limit.identity);
         self.cache.add(limits, number);
     }
 }
 
-impl Drop for Forgetting<'_, '_> {
+impl Drop for Invalidation<'_, '_> {
     fn drop(&mut self) {
         self.add(FORGOTTEN - 1);
     }
 }
 
 /// Where to look for it: the table compares the limits themselves.
-fn hash<'a>(charges: impl Iterator<Item = Charge<'a>>) -> u64 {
+fn hash<'a>(charges: impl Iterator<Item = LimitCost<'a>>) -> u64 {
     charges.fold(0, |list, charge| list.rotate_left(1) ^ charge.identity.hash())
 }
 

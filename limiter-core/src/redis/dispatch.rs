@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::redis::call_deadline::Wait;
-pub(crate) use crate::redis::dispatch::queue::Part;
-use crate::redis::dispatch::queue::{Answer, Caller, Entry, Queue};
-pub(crate) use crate::redis::dispatch::run::EnteredRun;
-use crate::redis::script::input::Drafted;
+use crate::redis::call_deadline::CallDeadline;
+pub(crate) use crate::redis::dispatch::queue::BatchPart;
+use crate::redis::dispatch::queue::{BatchReply, Caller, Queue, QueuedCall};
+pub(crate) use crate::redis::dispatch::run::QueuedRun;
+use crate::redis::script::input::LazyInput;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
@@ -48,23 +48,23 @@ const LATE_AFTER: Duration = Duration::from_millis(25);
 const FIRST_LATE_AFTER: Duration = Duration::from_millis(100);
 
 /// The calls of one runtime to one node.
-pub(crate) struct Lane {
-    state: Mutex<State>,
+pub(crate) struct BatchQueue {
+    state: Mutex<QueueState>,
     /// Whether the last who came asked the same as somebody before. Then the next may do so, too, and need not make his
     /// question; else it is made before the lock is taken, for which others may wait.
     gathers: AtomicBool,
-    start: Box<dyn Fn(Start) + Send + Sync>,
+    start: Box<dyn Fn(BatchStart) + Send + Sync>,
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueState {
     queue: Queue,
     /// Slots that are taken.
     taken: u32,
     /// Whether somebody is about to take a batch out of the queue.
     starting: bool,
     /// The lone call that holds one of them.
-    alone: Option<Alone>,
+    alone: Option<SoloCall>,
     /// How many calls have left alone.
     left_alone: u64,
     /// The shortest round trip.
@@ -74,38 +74,38 @@ struct State {
 /// A call that left by itself. Nobody has a timer for it, and its caller may not even look at it, so that those who come
 /// after it see to it that it keeps no slot for long.
 #[derive(Clone, Copy, Debug)]
-struct Alone {
+struct SoloCall {
     number: u64,
     late_at: Instant,
 }
 
 /// How a call goes on.
-pub(crate) enum Entered {
+pub(crate) enum Admission {
     /// It is alone, and leaves by itself.
-    Alone(Slot),
+    Alone(InFlightBatch),
     /// It is answered by others. An answer that never comes is an error: whoever was to give it is gone.
-    Waits(oneshot::Receiver<Answer>),
+    Waits(oneshot::Receiver<BatchReply>),
 }
 
 /// The right to take the next batch. Where it ends unused, its runtime has ended, and nobody else will come: then those who
 /// wait are told so.
 #[must_use = "those who wait fail when this is dropped"]
-pub(crate) struct Start(Option<Arc<Lane>>);
+pub(crate) struct BatchStart(Option<Arc<BatchQueue>>);
 
 /// A batch, or a lone call, on its way. It makes room for the next as it ends, however it ends.
 #[must_use = "the next batch starts when this is dropped"]
-pub(crate) struct Slot {
-    lane: Arc<Lane>,
+pub(crate) struct InFlightBatch {
+    lane: Arc<BatchQueue>,
     began: Instant,
     is_held: bool,
     /// The number of the lone call that it is.
     alone: Option<u64>,
 }
 
-impl Lane {
+impl BatchQueue {
     /// `start` has a task take the batch; it may drop the right where there is no runtime to run it.
-    pub(crate) fn new(start: impl Fn(Start) + Send + Sync + 'static) -> Arc<Self> {
-        let state = State {
+    pub(crate) fn new(start: impl Fn(BatchStart) + Send + Sync + 'static) -> Arc<Self> {
+        let state = QueueState {
             queue: Queue::default(),
             taken: 0,
             starting: false,
@@ -121,7 +121,12 @@ impl Lane {
     }
 
     /// Lets a call go by itself if nobody is on the way, else has it wait with the others.
-    pub(crate) fn enter(self: &Arc<Self>, part: Part, question: &impl Drafted, wait: Wait) -> Entered {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        part: BatchPart,
+        question: &impl LazyInput,
+        wait: CallDeadline,
+    ) -> Admission {
         let (caller, told) = Caller::new(wait);
         let gathers = self.gathers.load(Ordering::Relaxed);
         if !gathers {
@@ -129,14 +134,14 @@ impl Lane {
         }
         let mut state = self.lock();
         if state.taken == 0 && !state.starting && state.queue.is_empty() {
-            return Entered::Alone(state.leave_alone(self));
+            return Admission::Alone(state.leave_alone(self));
         }
         let joined = state.queue.push(part, question, caller);
         if joined != gathers {
             self.gathers.store(joined, Ordering::Relaxed);
         }
         self.go_on(state);
-        Entered::Waits(told)
+        Admission::Waits(told)
     }
 
     /// Another connection may be longer.
@@ -145,22 +150,22 @@ impl Lane {
     }
 
     /// Has the next batch started if it is due.
-    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState>) {
         state.let_go_alone();
         if !state.is_due() {
             return;
         }
         state.starting = true;
         drop(state);
-        (self.start)(Start(Some(Arc::clone(self))));
+        (self.start)(BatchStart(Some(Arc::clone(self))));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueueState {
     fn is_due(&self) -> bool {
         !self.starting && !self.queue.is_empty() && self.has_room()
     }
@@ -170,11 +175,11 @@ impl State {
     }
 
     /// The slot of a call that finds nobody on the way.
-    fn leave_alone(&mut self, lane: &Arc<Lane>) -> Slot {
-        let mut slot = Slot::new(lane);
+    fn leave_alone(&mut self, lane: &Arc<BatchQueue>) -> InFlightBatch {
+        let mut slot = InFlightBatch::new(lane);
         self.taken = 1;
         self.left_alone += 1;
-        self.alone = Some(Alone {
+        self.alone = Some(SoloCall {
             number: self.left_alone,
             late_at: slot.began + self.patience(),
         });
@@ -212,21 +217,21 @@ impl State {
     }
 }
 
-impl Start {
+impl BatchStart {
     /// Takes what may leave together.
-    fn take(mut self) -> Option<(Vec<Entry>, Slot)> {
+    fn take(mut self) -> Option<(Vec<QueuedCall>, InFlightBatch)> {
         let lane = self.0.take()?;
         let mut state = lane.lock();
         state.starting = false;
         state.taken += 1;
         let entries = state.queue.take();
-        let slot = Slot::new(&lane);
+        let slot = InFlightBatch::new(&lane);
         lane.go_on(state);
         Some((entries, slot))
     }
 }
 
-impl Drop for Start {
+impl Drop for BatchStart {
     fn drop(&mut self) {
         let Some(lane) = self.0.take() else { return };
         let mut state = lane.lock();
@@ -238,8 +243,8 @@ impl Drop for Start {
     }
 }
 
-impl Slot {
-    fn new(lane: &Arc<Lane>) -> Self {
+impl InFlightBatch {
+    fn new(lane: &Arc<BatchQueue>) -> Self {
         Self {
             lane: Arc::clone(lane),
             began: Instant::now(),
@@ -278,13 +283,13 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for InFlightBatch {
     fn drop(&mut self) {
         self.release();
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for BatchQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
             .field("state", &self.state)

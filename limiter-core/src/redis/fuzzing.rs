@@ -9,16 +9,16 @@ use crate::key::Namespace;
 use crate::redis::script::input::{Operation, Question};
 use crate::redis::script::reply;
 use crate::redis::topology::slots;
-use crate::request::{Request, Verdict};
+use crate::request::{DecisionRequest, Verdict};
 
 type Owner = Option<(String, u16)>;
 
 pub(crate) fn verdicts(
     answer: &Value,
-    requests: &[(Request<'_>, usize)],
+    requests: &[(DecisionRequest<'_>, usize)],
 ) -> Result<Vec<Vec<Result<Verdict, StoreError>>>, StoreError> {
     let namespace = Namespace::new("", "fuzz");
-    let question = |(request, times): &(Request<'_>, usize)| {
+    let question = |(request, times): &(DecisionRequest<'_>, usize)| {
         (Question::new(request, Operation::Check, &namespace), *times)
     };
     let questions: Vec<_> = requests.iter().map(question).collect();

@@ -13,7 +13,7 @@ use crate::units::micros_ceil;
 
 /// One replica among the others that have the same namespace.
 #[derive(Debug)]
-pub(crate) struct Heart {
+pub(crate) struct Heartbeat {
     route: Route,
     clock: Clock,
     /// The key of the register.
@@ -22,7 +22,7 @@ pub(crate) struct Heart {
     id: [u8; 8],
 }
 
-impl Heart {
+impl Heartbeat {
     /// How long a beat may take. Nobody waits for it.
     pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 

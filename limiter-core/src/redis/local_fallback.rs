@@ -9,12 +9,12 @@ mod replica_share;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Change, Mode, Outcome};
+use crate::algorithm::{Change, Mode, StepOutcome};
 use crate::error::StoreError;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
 use crate::redis::local_fallback::replica_share::{ReplicaShare, comes_in, still_counts};
-use crate::request::{Limit, Request, Verdict};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::store::MemoryStore;
 use crate::support::clock::Clock;
 use crate::units::{Timestamp, micros_ceil};
@@ -38,7 +38,7 @@ impl LocalFallback {
     }
 
     /// Remembers what the store has left.
-    pub(crate) fn on_verdict(&self, request: &Request<'_>, verdict: &Verdict, now: Timestamp) {
+    pub(crate) fn on_verdict(&self, request: &DecisionRequest<'_>, verdict: &Verdict, now: Timestamp) {
         let now = now.as_micros();
         for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
             let left = LastRemaining {
@@ -53,7 +53,7 @@ impl LocalFallback {
     }
 
     /// Forgets what was used and what was heard.
-    pub(crate) fn forget(&self, request: &Request<'_>) {
+    pub(crate) fn forget(&self, request: &DecisionRequest<'_>) {
         for limit in &request.limits {
             self.last_known.forget(limit.identity.hash());
             self.store.forget(limit);
@@ -61,7 +61,7 @@ impl LocalFallback {
     }
 
     /// Decides by the share of one of so many replicas. A cost above the share is denied.
-    pub(crate) fn decide(&self, request: &Request<'_>, replicas: u32) -> Result<Verdict, StoreError> {
+    pub(crate) fn decide(&self, request: &DecisionRequest<'_>, replicas: u32) -> Result<Verdict, StoreError> {
         let now = self.clock.now().as_micros();
         let shares: SmallVec<[ReplicaShare; 2]> = request
             .limits
@@ -93,7 +93,7 @@ impl LocalFallback {
     /// does not fail.
     pub(crate) fn change(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         change: Change,
         replicas: u32,
     ) -> Result<(), StoreError> {
@@ -104,7 +104,7 @@ impl LocalFallback {
         Ok(())
     }
 
-    fn share(&self, limit: &Limit<'_>, replicas: u32, now: u64) -> ReplicaShare {
+    fn share(&self, limit: &RequestedLimit<'_>, replicas: u32, now: u64) -> ReplicaShare {
         // A key is blocked or not: of that there are no shares.
         let replicas = if limit.blocks.is_some() { 1 } else { replicas };
         let whole = limit.policy.algorithm().share(replicas);
@@ -139,7 +139,7 @@ impl LocalFallback {
 
 /// What a limit owes beyond its quota: nothing is said of that but when all has come back. What is lent comes back later than at
 /// the rate, so that nothing is taken for a debt that may be a loan.
-fn owed(limit: &Limit<'_>, outcome: &Outcome) -> u64 {
+fn owed(limit: &RequestedLimit<'_>, outcome: &StepOutcome) -> u64 {
     if outcome.remaining > 0 {
         return 0;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::policy::OnStoreFailure;
 use crate::redis::backend::is_outage;
-use crate::request::Request;
+use crate::request::DecisionRequest;
 use crate::units::{Timestamp, micros_ceil};
 
 /// After so long without a decision that was made without Redis, it is said to decide again.
@@ -31,7 +31,7 @@ impl Outage {
     }
 
     /// The request is answered as its policies say.
-    pub(crate) fn answers(&self, request: &Request<'_>, error: &StoreError, now: Timestamp) {
+    pub(crate) fn answers(&self, request: &DecisionRequest<'_>, error: &StoreError, now: Timestamp) {
         let answer = request.on_store_failure();
         if is_outage(error.kind()) && self.is_new(answer, now) {
             let policy = request.policies().next().map(|policy| policy.name());

@@ -7,13 +7,13 @@ use crate::algorithm::{Change, Mode};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::key::{Key, Namespace};
 use crate::policy::Policy;
-use crate::redis::call_deadline::Wait;
-use crate::redis::dispatch::operation::Decision;
-use crate::redis::script::input::{Operation, Question};
+use crate::redis::call_deadline::CallDeadline;
+use crate::redis::dispatch::operation::DecideOperation;
+use crate::redis::script::input::{Operation, ScriptInput};
 use crate::redis::script::wire;
 use crate::redis::token_lease::account;
 use crate::redis::{READY_WITHIN, Route};
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::Clock;
 
 /// So many permits that no ring of them is read whole.
@@ -51,11 +51,14 @@ impl Trial<'_> {
     /// Takes one decision on two limits, as many permits as they have.
     async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
         let request = all_of(policies)?;
-        let mut question = Question::new(&request, operation, self.namespace);
+        let mut question = ScriptInput::new(&request, operation, self.namespace);
         let [level, window, _] = self.namespace.trial_keys();
         question.keys = [level, window].into_iter().collect();
-        let (question, wait) = (Arc::new(question), Wait::of(READY_WITHIN));
-        self.route.run(&Decision { question, wait }).await.map(|_| ())
+        let (question, wait) = (Arc::new(question), CallDeadline::of(READY_WITHIN));
+        self.route
+            .run(&DecideOperation { question, wait })
+            .await
+            .map(|_| ())
     }
 
     /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is ever both a level's and a
@@ -64,8 +67,8 @@ impl Trial<'_> {
         let [level, _, other] = self.namespace.trial_keys();
         let mut questions = Vec::new();
         for key in [level, other] {
-            let request = request([Ask::new(policy, key.as_str())])?;
-            let mut question = Question::new(&request, operation, self.namespace);
+            let request = request([LimitRequest::new(policy, key.as_str())])?;
+            let mut question = ScriptInput::new(&request, operation, self.namespace);
             question.keys = std::iter::once(key.clone()).collect();
             questions.push(question);
         }
@@ -84,12 +87,12 @@ impl Trial<'_> {
     }
 }
 
-fn all_of(policies: [&Policy; 2]) -> Result<Request<'_>, StoreError> {
-    request(policies.map(|policy| Ask::new(policy, Key::shared()).cost(policy.quota())))
+fn all_of(policies: [&Policy; 2]) -> Result<DecisionRequest<'_>, StoreError> {
+    request(policies.map(|policy| LimitRequest::new(policy, Key::shared()).cost(policy.quota())))
 }
 
-fn request<'a>(asks: impl IntoIterator<Item = Ask<'a>>) -> Result<Request<'a>, StoreError> {
-    let request = Request::new(asks, Mode::Charge, true);
+fn request<'a>(asks: impl IntoIterator<Item = LimitRequest<'a>>) -> Result<DecisionRequest<'a>, StoreError> {
+    let request = DecisionRequest::new(asks, Mode::Charge, true);
     request.map_err(|rejection| invalid(&rejection.diagnostic().to_string()))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::redis::Heart;
+use crate::redis::Heartbeat;
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
 use crate::support::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,16 +31,16 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Replicas {
     by_hand: Option<NonZeroU32>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedReplicas>,
     /// Whether this replica has left. The task says goodbye then, and when this is dropped.
     left: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    heart: Heart,
+struct SharedReplicas {
+    heart: Heartbeat,
     clock: Clock,
-    counted: Mutex<Counted>,
+    counted: Mutex<ReplicaCount>,
     /// By when, in microseconds, the task that counts should have shown itself.
     due: AtomicU64,
     /// Which of the tasks counts: the last one that was started.
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct ReplicaCount {
     count: u32,
     /// When so many, or more, were last heard.
     confirmed: Timestamp,
@@ -57,10 +57,10 @@ struct Counted {
 }
 
 impl Replicas {
-    pub(crate) fn new(by_hand: Option<NonZeroU32>, heart: Heart, clock: Clock) -> Self {
+    pub(crate) fn new(by_hand: Option<NonZeroU32>, heart: Heartbeat, clock: Clock) -> Self {
         Self {
             by_hand,
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedReplicas {
                 heart,
                 clock,
                 counted: Mutex::default(),
@@ -109,7 +109,7 @@ impl Replicas {
     }
 }
 
-async fn count_until_left(shared: Arc<Shared>, task: u32, mut left: watch::Receiver<bool>) {
+async fn count_until_left(shared: Arc<SharedReplicas>, task: u32, mut left: watch::Receiver<bool>) {
     let mut pause = FIRST_PAUSE;
     while shared.task.load(Ordering::Relaxed) == task {
         let now = shared.clock.now();
@@ -128,7 +128,7 @@ async fn count_until_left(shared: Arc<Shared>, task: u32, mut left: watch::Recei
             biased;
             () = leaving => {
                 // Who is not heard any more leaves by itself, only later.
-                let _ = within(Heart::PATIENCE, shared.heart.beat(Duration::ZERO)).await;
+                let _ = within(Heartbeat::PATIENCE, shared.heart.beat(Duration::ZERO)).await;
                 return;
             }
             () = shared.clock.sleep(now, pause) => {}
@@ -136,10 +136,10 @@ async fn count_until_left(shared: Arc<Shared>, task: u32, mut left: watch::Recei
     }
 }
 
-impl Shared {
+impl SharedReplicas {
     /// Tells the others that this one is there, and hears how many there are: whether that has changed.
     async fn count(&self) -> Result<bool, StoreError> {
-        let heard = within(Heart::PATIENCE, self.heart.beat(LIFE)).await;
+        let heard = within(Heartbeat::PATIENCE, self.heart.beat(LIFE)).await;
         let now = self.clock.now();
         let mut counted = self.lock();
         match heard {
@@ -164,7 +164,7 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counted> {
+    fn lock(&self) -> MutexGuard<'_, ReplicaCount> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

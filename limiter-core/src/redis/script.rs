@@ -11,7 +11,7 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use sha1::{Digest, Sha1};
 
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 
 /// The digits of a number of keys.
 const LONGEST_COUNT: usize = 20;
@@ -111,7 +111,7 @@ pub(crate) struct Call<'a> {
     script: &'static Script,
     keys: Vec<Cow<'a, str>>,
     plan: Vec<u8>,
-    wait: Wait,
+    wait: CallDeadline,
 }
 
 impl<'a> Call<'a> {
@@ -125,12 +125,12 @@ impl<'a> Call<'a> {
             script,
             keys: keys.into_iter().map(Into::into).collect(),
             plan,
-            wait: Wait::of(deadline),
+            wait: CallDeadline::of(deadline),
         }
     }
 
     /// On behalf of somebody who has waited before the call was made.
-    pub(crate) fn for_one_who_waits(self, wait: Wait) -> Self {
+    pub(crate) fn for_one_who_waits(self, wait: CallDeadline) -> Self {
         Self { wait, ..self }
     }
 
@@ -150,7 +150,7 @@ impl<'a> Call<'a> {
     }
 
     /// How long the caller waits.
-    pub(crate) fn wait(&self) -> &Wait {
+    pub(crate) fn wait(&self) -> &CallDeadline {
         &self.wait
     }
 

@@ -17,36 +17,36 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::algorithm::{Mode, Outcome, missing_until, next_permit};
+use crate::algorithm::{Mode, StepOutcome, missing_until, next_permit};
 use crate::decision::{Decision, Origin};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
-use crate::redis::Lender;
-use crate::redis::token_lease::lender::Lends;
-use crate::redis::token_lease::table::{Entry, Errand, Wallets, find, remove};
-use crate::request::{Limit, Request, Verdict};
+use crate::redis::RedisTokenLender;
+use crate::redis::token_lease::lender::TokenLender;
+use crate::redis::token_lease::table::{LeaseEntry, LeaseTable, RefillRequest, find, remove};
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::Ordering;
 use crate::units::Timestamp;
 
 /// What this process has borrowed.
 #[derive(Debug)]
-pub(crate) struct Leases<L = Lender> {
-    wallets: Arc<Wallets<L>>,
+pub(crate) struct Leases<L = RedisTokenLender> {
+    wallets: Arc<LeaseTable<L>>,
     /// Whether all is to be given back. The task does it then, and when this is dropped.
     closing: watch::Sender<bool>,
 }
 
-impl<L: Lends> Leases<L> {
+impl<L: TokenLender> Leases<L> {
     pub(crate) fn new(lender: L, clock: Clock) -> Self {
         Self {
-            wallets: Arc::new(Wallets::new(lender, clock)),
+            wallets: Arc::new(LeaseTable::new(lender, clock)),
             closing: watch::Sender::new(false),
         }
     }
 
     /// The answer to a call that a wallet covers.
-    pub(crate) fn decide(&self, request: &Request<'_>) -> Option<Decision> {
+    pub(crate) fn decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
         let limit = leased(request)?;
         let now = self.wallets.clock.now();
         let (spent, errand) = {
@@ -73,7 +73,7 @@ impl<L: Lends> Leases<L> {
     /// Has the store decide a call, and lend something beside it, if it is this call's turn to ask.
     pub(crate) fn ask(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
     ) -> Option<impl Future<Output = Result<Verdict, StoreError>> + Send + use<L>> {
         let limit = leased(request)?;
         let now = self.wallets.clock.now();
@@ -115,7 +115,7 @@ impl<L: Lends> Leases<L> {
     }
 
     /// What is borrowed of the limit of a request, and not spent.
-    pub(crate) fn held(&self, request: &Request<'_>) -> u64 {
+    pub(crate) fn held(&self, request: &DecisionRequest<'_>) -> u64 {
         let Some(limit) = leasable(request) else { return 0 };
         let now = self.wallets.clock.now().as_micros();
         let mut shard = self.wallets.shard(limit.identity);
@@ -125,7 +125,7 @@ impl<L: Lends> Leases<L> {
 
     /// Adds what is held here to what the store says is left: no more than was `held_before`, since what was borrowed in the
     /// meantime the store may have counted as left.
-    pub(crate) fn complete(&self, request: &Request<'_>, verdict: &mut Verdict, held_before: u64) {
+    pub(crate) fn complete(&self, request: &DecisionRequest<'_>, verdict: &mut Verdict, held_before: u64) {
         let Some(limit) = leasable(request) else { return };
         let held = self.held(request).min(held_before);
         if let [outcome] = &mut *verdict.outcomes {
@@ -138,7 +138,7 @@ impl<L: Lends> Leases<L> {
 
     /// Gives a wallet back what was spent of it and the store does not know of, but nothing that has come back by itself: how
     /// much is left for the store to give back. `whole_at`, as of a [`Change`](crate::algorithm::Change), is by its clock.
-    pub(crate) fn refund(&self, limit: &Limit<'_>, whole_at: u64) -> u64 {
+    pub(crate) fn refund(&self, limit: &RequestedLimit<'_>, whole_at: u64) -> u64 {
         if limit.policy.lease().is_none() {
             return limit.cost;
         }
@@ -161,7 +161,7 @@ impl<L: Lends> Leases<L> {
     }
 
     /// Spends what a wallet has of a charge that has to be made: how much that was.
-    pub(crate) fn charge(&self, limit: &Limit<'_>) -> u64 {
+    pub(crate) fn charge(&self, limit: &RequestedLimit<'_>) -> u64 {
         if limit.policy.lease().is_none() {
             return 0;
         }
@@ -175,7 +175,7 @@ impl<L: Lends> Leases<L> {
     }
 
     /// Forgets what was borrowed under the limits of a request.
-    pub(crate) fn forget(&self, request: &Request<'_>) {
+    pub(crate) fn forget(&self, request: &DecisionRequest<'_>) {
         for limit in &request.limits {
             drop(remove(&mut self.wallets.shard(limit.identity), limit.identity));
         }
@@ -188,7 +188,7 @@ impl<L: Lends> Leases<L> {
         self.closing.closed().await;
     }
 
-    fn give_back(&self, mut entry: Entry, now: Timestamp) {
+    fn give_back(&self, mut entry: LeaseEntry, now: Timestamp) {
         let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
         tokio::spawn(async move {
             wallets.return_all(&entry.account, &mut entry.wallet, now).await;
@@ -197,7 +197,7 @@ impl<L: Lends> Leases<L> {
     }
 
     /// Sends a question on its way, which the caller need not wait for.
-    fn run(&self, errand: Errand) -> tokio::task::JoinHandle<Result<Verdict, StoreError>> {
+    fn run(&self, errand: RefillRequest) -> tokio::task::JoinHandle<Result<Verdict, StoreError>> {
         let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
         crate::redis::token_lease::housekeeper::keep_looking(&wallets, &self.closing);
         tokio::spawn(async move {
@@ -210,7 +210,7 @@ impl<L: Lends> Leases<L> {
 }
 
 /// How a limit stands, of which so much remains.
-fn standing(limit: &Limit<'_>, remaining: u64) -> Outcome {
+fn standing(limit: &RequestedLimit<'_>, remaining: u64) -> StepOutcome {
     let algorithm = limit.policy.algorithm();
     let remaining = remaining.min(algorithm.quota());
     let quota = algorithm.quota();
@@ -227,19 +227,19 @@ fn standing(limit: &Limit<'_>, remaining: u64) -> Outcome {
         }
         _ => (0, 0),
     };
-    Outcome {
+    StepOutcome {
         fits: true,
         remaining,
         retry_after: 0,
         reset_after,
         next_after,
         expires_after: reset_after,
-        ..Outcome::default()
+        ..StepOutcome::default()
     }
 }
 
 /// The only limit of a request, if its permits may be borrowed.
-fn leasable<'a, 'b>(request: &'a Request<'b>) -> Option<&'a Limit<'b>> {
+fn leasable<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
     match &*request.limits {
         [limit] if limit.policy.lease().is_some() => Some(limit),
         _ => None,
@@ -247,6 +247,6 @@ fn leasable<'a, 'b>(request: &'a Request<'b>) -> Option<&'a Limit<'b>> {
 }
 
 /// The same for a call that charges.
-fn leased<'a, 'b>(request: &'a Request<'b>) -> Option<&'a Limit<'b>> {
+fn leased<'a, 'b>(request: &'a DecisionRequest<'b>) -> Option<&'a RequestedLimit<'b>> {
     leasable(request).filter(|limit| limit.cost > 0 && request.mode == Mode::Charge)
 }

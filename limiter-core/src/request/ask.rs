@@ -1,43 +1,43 @@
 //! What people ask for: one limit of a decision.
 
-use crate::algorithm::Standing;
-use crate::decision::{Decision, LimitOutcome, Marks, Origin, Parts, Rejection};
+use crate::algorithm::StepResult;
+use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participations, Rejection};
 use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::request::{identity, units};
-use crate::support::one_or_many::Few;
+use crate::support::one_or_many::OneOrMany;
 use crate::units::{Amount, Timestamp};
 
 /// One limit of a decision: a policy, whose permits, and how many.
 ///
 /// ```
-/// use limiter_core::{Ask, Policy};
+/// use limiter_core::{LimitRequest, Policy};
 ///
 /// let daily = Policy::sliding_window("daily").limit(1000).window("1d").build()?;
-/// let ask = Ask::new(&daily, "user:7").cost(3);
+/// let ask = LimitRequest::new(&daily, "user:7").cost(3);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Ask<'a> {
+pub struct LimitRequest<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) key: Key<'a>,
-    pub(crate) cost: Cost,
+    pub(crate) cost: RequestedCost,
 }
 
 /// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask larger.
 #[derive(Clone, Debug)]
-pub(crate) enum Cost {
+pub(crate) enum RequestedCost {
     Thousandths(u64),
     Other(Box<Result<Amount, ConfigError>>),
 }
 
-impl Cost {
+impl RequestedCost {
     const ONE: Self = Self::Thousandths(1_000);
 }
 
-impl From<Result<Amount, ConfigError>> for Cost {
+impl From<Result<Amount, ConfigError>> for RequestedCost {
     #[inline]
     fn from(cost: Result<Amount, ConfigError>) -> Self {
         let thousandths = cost.as_ref().map(|cost| u64::try_from(cost.as_thousandths()));
@@ -48,14 +48,14 @@ impl From<Result<Amount, ConfigError>> for Cost {
     }
 }
 
-impl<'a> Ask<'a> {
+impl<'a> LimitRequest<'a> {
     /// Asks for one permit of `policy` for `key`.
     #[inline]
     pub fn new(policy: &'a Policy, key: impl Into<Key<'a>>) -> Self {
         Self {
             policy,
             key: key.into(),
-            cost: Cost::ONE,
+            cost: RequestedCost::ONE,
         }
     }
 
@@ -87,15 +87,15 @@ impl<'a> Ask<'a> {
 
     /// The decision that this limit's standing alone means.
     #[inline]
-    pub(crate) fn decision(&self, decided_at: Timestamp, standing: Standing, origin: Origin) -> Decision {
+    pub(crate) fn decision(&self, decided_at: Timestamp, standing: StepResult, origin: Origin) -> Decision {
         Decision {
-            limits: Few::One(LimitOutcome::new(self.policy, standing)),
+            limits: OneOrMany::One(LimitOutcome::new(self.policy, standing)),
             decided_at,
             store_error: None,
             allowed: standing.fits(),
             origin,
-            marks: Marks::default(),
-            parts: Parts::default(),
+            marks: DecisionFlags::default(),
+            parts: Participations::default(),
         }
     }
 
@@ -110,15 +110,15 @@ impl<'a> Ask<'a> {
     /// At most the quota, of which more cannot have been used.
     pub(crate) fn bounded(mut self) -> Self {
         let asked = match self.cost {
-            Cost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),
-            Cost::Other(asked) => *asked,
+            RequestedCost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),
+            RequestedCost::Other(asked) => *asked,
         };
         self.cost = asked.map(|cost| cost.min(self.policy.quota())).into();
         self
     }
 }
 
-impl<'a, K: Into<Key<'a>>> From<(&'a Policy, K)> for Ask<'a> {
+impl<'a, K: Into<Key<'a>>> From<(&'a Policy, K)> for LimitRequest<'a> {
     fn from((policy, key): (&'a Policy, K)) -> Self {
         Self::new(policy, key)
     }

@@ -7,16 +7,16 @@ use crate::decision::Rejection;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::Policy;
-use crate::request::{Limit, Request};
+use crate::request::{DecisionRequest, RequestedLimit};
 
 /// The limits of a request, with nothing borrowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    limits: SmallVec<[WantedLimit; 1]>,
+pub(crate) struct OwnedRequest {
+    limits: SmallVec<[OwnedLimit; 1]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct WantedLimit {
+struct OwnedLimit {
     identity: Identity,
     policy: Policy,
     key: Key<'static>,
@@ -26,9 +26,9 @@ struct WantedLimit {
     blocks: Option<usize>,
 }
 
-impl Wanted {
-    pub(crate) fn of(request: &Request<'_>) -> Self {
-        let owned = |limit: &Limit<'_>| WantedLimit {
+impl OwnedRequest {
+    pub(crate) fn of(request: &DecisionRequest<'_>) -> Self {
+        let owned = |limit: &RequestedLimit<'_>| OwnedLimit {
             identity: limit.identity,
             policy: limit.policy.clone(),
             key: limit.key.clone().into_owned(),
@@ -41,9 +41,9 @@ impl Wanted {
     }
 
     /// The request for it.
-    pub(crate) fn request(&self, mode: Mode) -> Request<'_> {
+    pub(crate) fn request(&self, mode: Mode) -> DecisionRequest<'_> {
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
-        Request {
+        DecisionRequest {
             limits: limits.collect(),
             mode,
         }
@@ -58,7 +58,7 @@ impl Wanted {
 
     /// Whether it is as much of the same limits, by whichever policies.
     pub(crate) fn is_as_much_as(&self, other: &Self) -> bool {
-        fn charges(wanted: &Wanted) -> impl Iterator<Item = (Identity, u64)> {
+        fn charges(wanted: &OwnedRequest) -> impl Iterator<Item = (Identity, u64)> {
             let charged = wanted.limits.iter().filter(|limit| limit.blocks.is_none());
             charged.map(|limit| (limit.identity, limit.cost))
         }
@@ -105,9 +105,9 @@ impl Wanted {
     }
 
     /// One of its limits, by its number.
-    fn limit(&self, number: usize) -> Option<Limit<'_>> {
+    fn limit(&self, number: usize) -> Option<RequestedLimit<'_>> {
         let limit = self.limits.get(number)?;
-        Some(Limit {
+        Some(RequestedLimit {
             identity: limit.identity,
             policy: &limit.policy,
             key: (&limit.key).into(),
@@ -118,12 +118,12 @@ impl Wanted {
 
     /// For each limit that is charged a request of its own, about so many times the cost: at most the quota, of which more cannot
     /// have been used.
-    pub(crate) fn each(&self, times: usize) -> impl Iterator<Item = Request<'_>> {
+    pub(crate) fn each(&self, times: usize) -> impl Iterator<Item = DecisionRequest<'_>> {
         let times = u64::try_from(times).unwrap_or(u64::MAX);
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
         let charged = limits.filter(|limit| limit.blocks.is_none());
-        charged.map(move |limit| Request {
-            limits: SmallVec::from_buf([Limit {
+        charged.map(move |limit| DecisionRequest {
+            limits: SmallVec::from_buf([RequestedLimit {
                 cost: limit
                     .cost
                     .saturating_mul(times)

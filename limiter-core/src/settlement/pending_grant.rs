@@ -8,14 +8,14 @@ use crate::settlement::Reservation;
 
 /// A grant that is given back when nobody takes it: in process at once, with Redis in the background.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PendingGrant {
     /// `None` once it is taken.
     grant: Option<Reservation>,
     /// In which it was granted, if that is one that can give it back: it may be dropped elsewhere.
     runtime: Option<Handle>,
 }
 
-impl Held {
+impl PendingGrant {
     pub(crate) fn new(grant: Reservation) -> Self {
         Self {
             grant: Some(grant),
@@ -29,7 +29,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for PendingGrant {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
             let nothing = smallvec![crate::units::Amount::ZERO; grant.len()];

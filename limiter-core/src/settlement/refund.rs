@@ -6,7 +6,7 @@ use crate::algorithm::{Change, Mode};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
-use crate::request::{Ask, Request, used_units};
+use crate::request::{DecisionRequest, LimitRequest, used_units};
 use crate::units::Amount;
 
 /// Permits to be given back: await it. Made by [`Limiter::refund`].
@@ -14,11 +14,11 @@ use crate::units::Amount;
 #[must_use = "nothing is given back until this is awaited"]
 pub struct Refund<'a> {
     limiter: &'a Limiter,
-    ask: Ask<'a>,
+    ask: LimitRequest<'a>,
 }
 
 impl<'a> Refund<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(crate) fn new(limiter: &'a Limiter, ask: LimitRequest<'a>) -> Self {
         Self { limiter, ask }
     }
 
@@ -41,7 +41,7 @@ impl<'a> IntoFuture for Refund<'a> {
                 return Ok(());
             }
             let inner = &self.limiter.inner;
-            let request = Request::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
+            let request = DecisionRequest::new([self.ask.bounded()], Mode::Peek, inner.any_groups)?;
             if request.is_free() {
                 return Ok(());
             }
@@ -58,12 +58,12 @@ impl<'a> IntoFuture for Refund<'a> {
 #[must_use = "nothing is charged until this is awaited"]
 pub struct Charge<'a> {
     limiter: &'a Limiter,
-    ask: Ask<'a>,
+    ask: LimitRequest<'a>,
     used: Result<Amount, ConfigError>,
 }
 
 impl<'a> Charge<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, ask: Ask<'a>) -> Self {
+    pub(crate) fn new(limiter: &'a Limiter, ask: LimitRequest<'a>) -> Self {
         let used = Ok(Amount::ONE);
         Self { limiter, ask, used }
     }
@@ -88,7 +88,7 @@ impl<'a> IntoFuture for Charge<'a> {
                 return Ok(());
             }
             let ask = self.ask.cost(Amount::ZERO);
-            let mut request = Request::new([ask], Mode::Peek, self.limiter.inner.any_groups)?;
+            let mut request = DecisionRequest::new([ask], Mode::Peek, self.limiter.inner.any_groups)?;
             if let Some(limit) = request.limits.first_mut() {
                 limit.cost = used_units(limit.policy, self.used?)?;
             }

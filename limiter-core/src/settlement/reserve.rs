@@ -19,9 +19,9 @@ use crate::error::ConfigError;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::limiter::{Acquire, Backend, Check, Limiter};
 use crate::observe;
-use crate::request::{Ask, Limit, Request};
+use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 pub use crate::settlement::reserve::balance::Settled;
-use crate::settlement::reserved_limit::{Reserved, Successor};
+use crate::settlement::reserved_limit::{CurrentPolicy, ReservedLimit};
 pub(crate) use crate::units::Amount;
 
 /// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and [`Limiter::reserve_all`].
@@ -37,7 +37,7 @@ impl<'a> Reserve<'a> {
         Self { check, up_to: None }
     }
 
-    /// The estimate, as [`Check::cost`]. Default: 1, or what each [`Ask`](crate::Ask) says. With an estimate of 0 nothing is taken
+    /// The estimate, as [`Check::cost`]. Default: 1, or what each [`LimitRequest`](crate::LimitRequest) says. With an estimate of 0 nothing is taken
     /// beforehand, and all of the true cost is charged when it is settled.
     pub fn cost<C>(self, cost: C) -> Self
     where
@@ -88,7 +88,7 @@ impl<'a> IntoFuture for Reserve<'a> {
 pub struct Reservation {
     limiter: Limiter,
     /// What there is to be settled of each limit, in the order of asking.
-    limits: SmallVec<[Option<Reserved>; 1]>,
+    limits: SmallVec<[Option<ReservedLimit>; 1]>,
     allowed: Allowed,
 }
 
@@ -154,14 +154,14 @@ impl Reservation {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Ask, Limiter, ManualClock, Policy};
+    /// use limiter_core::{LimitRequest, Limiter, ManualClock, Policy};
     /// use std::time::Duration;
     ///
     /// let clock = ManualClock::new();
     /// let limits = Limiter::in_process().clock(&clock).build();
     /// let calls = Policy::sliding_window("calls").limit(60).window("1m").build()?;
     /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
-    /// let asks = || [Ask::new(&calls, "ann"), Ask::new(&tokens, "ann").cost(800)];
+    /// let asks = || [LimitRequest::new(&calls, "ann"), LimitRequest::new(&tokens, "ann").cost(800)];
     ///
     /// // One call, and fewer tokens than estimated.
     /// limits.reserve_all(asks()).await?.settle_each([1, 300]).await?;
@@ -221,26 +221,26 @@ impl Reservation {
     /// The same of what was asked for.
     pub(crate) fn of_asks<'a>(
         limiter: &Limiter,
-        asks: impl IntoIterator<Item = Ask<'a>>,
+        asks: impl IntoIterator<Item = LimitRequest<'a>>,
         allowed: Allowed,
     ) -> Self {
-        Self::of_limits(limiter, asks.into_iter().map(Limit::of), allowed)
+        Self::of_limits(limiter, asks.into_iter().map(RequestedLimit::of), allowed)
     }
 
     /// The same of a request.
-    pub(crate) fn of_request(limiter: &Limiter, request: &Request<'_>, allowed: Allowed) -> Self {
+    pub(crate) fn of_request(limiter: &Limiter, request: &DecisionRequest<'_>, allowed: Allowed) -> Self {
         let limits = request.limits.iter().filter(|limit| limit.blocks.is_none());
         Self::of_limits(limiter, limits.cloned().map(Some), allowed)
     }
 
     fn of_limits<'a>(
         limiter: &Limiter,
-        limits: impl IntoIterator<Item = Option<Limit<'a>>>,
+        limits: impl IntoIterator<Item = Option<RequestedLimit<'a>>>,
         allowed: Allowed,
     ) -> Self {
         Self {
             limiter: limiter.clone(),
-            limits: Reserved::each(limits, &allowed).collect(),
+            limits: ReservedLimit::each(limits, &allowed).collect(),
             allowed,
         }
     }
@@ -340,7 +340,7 @@ impl Reservation {
         settled
     }
 
-    async fn change_one(&self, reserved: &Reserved, actual: u64) -> Result<(), Rejection> {
+    async fn change_one(&self, reserved: &ReservedLimit, actual: u64) -> Result<(), Rejection> {
         let Some((limit, change)) = reserved.change(actual) else {
             return Ok(());
         };
@@ -348,11 +348,11 @@ impl Reservation {
         let is_refund = change != Change::Owe;
         let changed = match reserved.successor(&self.limiter, &limit) {
             // What it is worth now is not known, and nothing is minted.
-            Successor::Unknown if is_refund => return Ok(()),
+            CurrentPolicy::Unknown if is_refund => return Ok(()),
             // This replica's share is not converted.
-            Successor::InProportion(_) if in_share && is_refund => return Ok(()),
-            Successor::InProportion(policy) if !in_share => {
-                let limit = Limit {
+            CurrentPolicy::InProportion(_) if in_share && is_refund => return Ok(()),
+            CurrentPolicy::InProportion(policy) if !in_share => {
+                let limit = RequestedLimit {
                     policy: &policy,
                     ..limit
                 };

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use crate::algorithm::Change;
-use crate::decision::{Decision, LimitOutcome, Origin, Part, Rejection};
+use crate::decision::{Decision, LimitOutcome, Origin, Participation, Rejection};
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
-use crate::request::{Limit, used_units};
+use crate::request::{RequestedLimit, used_units};
 use crate::units::{Amount, Timestamp};
 
 /// One limit of a call that was allowed, of which there is something to be settled.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservedLimit {
     identity: Identity,
     policy: Policy,
     key: Key<'static>,
@@ -26,7 +26,7 @@ pub(crate) struct Reserved {
 }
 
 /// What the policy of a reservation is by the limiter's book when it is settled.
-pub(crate) enum Successor {
+pub(crate) enum CurrentPolicy {
     /// The same, as far as what was used is concerned.
     Same,
     /// This one, as which it goes on in proportion.
@@ -35,23 +35,23 @@ pub(crate) enum Successor {
     Unknown,
 }
 
-impl Reserved {
+impl ReservedLimit {
     /// What there is to be settled of each limit of an allowed call, by the decision. `None` of those that were not charged: what
     /// is off, what a list allows, and what goes on in spite of a denial.
     pub(crate) fn each<'a>(
-        limits: impl IntoIterator<Item = Option<Limit<'a>>>,
+        limits: impl IntoIterator<Item = Option<RequestedLimit<'a>>>,
         decision: &Decision,
     ) -> impl Iterator<Item = Option<Self>> {
         let mut outcomes = decision.limits().iter();
         let numbered = limits.into_iter().enumerate();
         numbered.map(move |(number, limit)| {
             let told = match decision.parts.of(number) {
-                Part::Absent => return None,
-                Part::Apart => {
+                Participation::Absent => return None,
+                Participation::Apart => {
                     outcomes.next();
                     return None;
                 }
-                Part::AsDecided => outcomes.next(),
+                Participation::AsDecided => outcomes.next(),
             };
             let (limit, decided_at) = (limit?, decision.decided_at());
             let whole_at = match decision.origin() {
@@ -91,8 +91,8 @@ impl Reserved {
     }
 
     /// The limit, at this cost.
-    pub(crate) fn limit(&self, cost: u64) -> Limit<'_> {
-        Limit {
+    pub(crate) fn limit(&self, cost: u64) -> RequestedLimit<'_> {
+        RequestedLimit {
             identity: self.identity,
             policy: &self.policy,
             key: (&self.key).into(),
@@ -102,7 +102,7 @@ impl Reserved {
     }
 
     /// The difference to what was used in the end, and what becomes of it; `None` where there is nothing to do.
-    pub(crate) fn change(&self, actual: u64) -> Option<(Limit<'_>, Change)> {
+    pub(crate) fn change(&self, actual: u64) -> Option<(RequestedLimit<'_>, Change)> {
         let limit = self.limit(self.estimate.abs_diff(actual));
         let change = match (actual > self.estimate, self.whole_at) {
             (true, _) => Change::Owe,
@@ -115,7 +115,7 @@ impl Reserved {
     }
 
     /// What became of the policy, as far as the limiter's book says so.
-    pub(crate) fn successor(&self, limiter: &Limiter, limit: &Limit<'_>) -> Successor {
+    pub(crate) fn successor(&self, limiter: &Limiter, limit: &RequestedLimit<'_>) -> CurrentPolicy {
         let now = limiter.in_force(limit.policy.name(), &limit.key);
         let now = now.filter(|now| limit.is_of(now));
         let now = now.unwrap_or_else(|| limit.policy.clone());
@@ -123,12 +123,12 @@ impl Reserved {
         match now.before() {
             Some((before, at)) if self.decided_at < at && now.algorithm() != by => {
                 if before.algorithm() == by {
-                    Successor::InProportion(now)
+                    CurrentPolicy::InProportion(now)
                 } else {
-                    Successor::Unknown
+                    CurrentPolicy::Unknown
                 }
             }
-            _ => Successor::Same,
+            _ => CurrentPolicy::Same,
         }
     }
 }

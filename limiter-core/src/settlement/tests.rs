@@ -53,7 +53,10 @@ async fn what_is_taken_from_a_day_comes_back_as_long_as_the_day_lasts_by_the_cal
             let clock = evening();
             let limits = Limiter::in_process().clock(&clock).build();
             clock.set_calendar_ahead(ahead * MINUTE);
-            let asks = [Ask::new(&day, "ann").cost(2), Ask::new(&bucket, "ann").cost(2)];
+            let asks = [
+                LimitRequest::new(&day, "ann").cost(2),
+                LimitRequest::new(&bucket, "ann").cost(2),
+            ];
             let asks = asks.into_iter().take(if alone { 1 } else { 2 });
             let reservation = limits.reserve_all(asks).await.expect("granted");
             clock.advance(minutes(later));

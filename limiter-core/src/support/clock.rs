@@ -255,9 +255,9 @@ impl Clock {
 
 /// Sees to it that something is told seldom: what comes and goes must not fill a log.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom(std::sync::atomic::AtomicU64);
+pub(crate) struct LogThrottle(std::sync::atomic::AtomicU64);
 
-impl Seldom {
+impl LogThrottle {
     const EVERY: Duration = Duration::from_secs(10);
 
     /// Whether it is time to tell it again.
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_is_told_seldom_is_told_at_once_and_again_after_a_while() {
-        let (seldom, clock) = (Seldom::default(), ManualClock::new());
+        let (seldom, clock) = (LogThrottle::default(), ManualClock::new());
         let told = [0, 1, 9, 10, 19, 20].map(|at| {
             let clock = clock.clone();
             clock.advance(Duration::from_secs(at));

@@ -7,20 +7,20 @@ use std::{option, slice, vec};
 
 /// As a `Vec`, without an allocation for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Few<T> {
+pub enum OneOrMany<T> {
     /// One.
     One(T),
     /// Several, or none.
     Several(Vec<T>),
 }
 
-impl<T> Default for Few<T> {
+impl<T> Default for OneOrMany<T> {
     fn default() -> Self {
         Self::Several(Vec::new())
     }
 }
 
-impl<T> Deref for Few<T> {
+impl<T> Deref for OneOrMany<T> {
     type Target = [T];
 
     #[inline]
@@ -32,7 +32,7 @@ impl<T> Deref for Few<T> {
     }
 }
 
-impl<T> DerefMut for Few<T> {
+impl<T> DerefMut for OneOrMany<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         match self {
@@ -42,7 +42,7 @@ impl<T> DerefMut for Few<T> {
     }
 }
 
-impl<T> FromIterator<T> for Few<T> {
+impl<T> FromIterator<T> for OneOrMany<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut items = items.into_iter();
         match (items.next(), items.next()) {
@@ -52,7 +52,7 @@ impl<T> FromIterator<T> for Few<T> {
     }
 }
 
-impl<T> IntoIterator for Few<T> {
+impl<T> IntoIterator for OneOrMany<T> {
     type Item = T;
     type IntoIter = Chain<option::IntoIter<T>, vec::IntoIter<T>>;
 
@@ -72,10 +72,10 @@ mod tests {
     #[test]
     fn however_many_there_are_they_stay_in_order() {
         for count in 0..5 {
-            let few: Few<i32> = (0..count).collect();
+            let few: OneOrMany<i32> = (0..count).collect();
             let all: Vec<i32> = (0..count).collect();
             assert_eq!((&*few, few.clone().into_iter().collect()), (&*all, all.clone()));
-            assert_eq!(matches!(few, Few::One(_)), count == 1);
+            assert_eq!(matches!(few, OneOrMany::One(_)), count == 1);
         }
     }
 }

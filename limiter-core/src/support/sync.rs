@@ -15,12 +15,12 @@ pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 pub(crate) use std::sync::{RwLock, RwLockWriteGuard};
 
 #[cfg(all(test, shuttle))]
-pub(crate) use modelled::{Brief, BriefGuard};
+pub(crate) use modelled::{SpinGuard, SpinLock};
 #[cfg(all(test, shuttle))]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, atomic};
 
 #[cfg(not(all(test, shuttle)))]
-pub(crate) use crate::support::sync::brief::{Brief, BriefGuard};
+pub(crate) use crate::support::sync::brief::{SpinGuard, SpinLock};
 
 #[cfg(all(test, shuttle))]
 mod modelled {
@@ -32,12 +32,12 @@ mod modelled {
 
     pub(crate) type BriefGuard<'a, T> = MutexGuard<'a, T>;
 
-    impl<T> Brief<T> {
-        pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
+    impl<T> SpinLock<T> {
+        pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
             self.0.lock().unwrap()
         }
 
-        pub(crate) fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
+        pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
             self.0.try_lock().ok()
         }
     }

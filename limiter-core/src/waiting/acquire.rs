@@ -7,20 +7,20 @@ use tokio::runtime::Handle;
 
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Rejection};
-use crate::enforcement::Sorted;
+use crate::enforcement::EnforcementPlan;
 use crate::error::ConfigError;
-use crate::limiter::{Check, Limiter, Stay, shut_down};
+use crate::limiter::{Check, Limiter, WaitBudget, shut_down};
 use crate::observe;
 use crate::policy::OnStoreFailure;
-use crate::request::Request;
-use crate::request::owned::Wanted;
+use crate::request::DecisionRequest;
+use crate::request::owned::OwnedRequest;
 use crate::settlement::Reservation;
 use crate::units::{Amount, Timestamp};
 use crate::waiting::LATE_TIMER;
-use crate::waiting::backlog::{AfterOthers, Among};
-use crate::waiting::pacing::Patience;
-use crate::waiting::queue::{Place, Turn};
-pub(crate) use crate::waiting::wait_limit::{Seat, WaitingRoom};
+use crate::waiting::backlog::{BacklogEstimate, BacklogScope};
+use crate::waiting::pacing::PacingBudget;
+use crate::waiting::queue::{Ticket, TicketState};
+pub(crate) use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 
 /// A wait for a permit, not yet begun: await it. Made by [`Limiter::acquire`] and [`Limiter::acquire_all`].
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Acquire<'a> {
     /// What bounds that and knows nothing of the store.
     bound: Option<Duration>,
     /// In which it waits, where that is bounded.
-    room: Option<&'a WaitingRoom>,
+    room: Option<&'a WaitLimit>,
     rejects_early: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Waits only if there is a seat; else it is denied at once.
-    pub(crate) fn within(self, room: &'a WaitingRoom) -> Self {
+    pub(crate) fn within(self, room: &'a WaitLimit) -> Self {
         let room = Some(room);
         Self { room, ..self }
     }
@@ -68,9 +68,9 @@ impl<'a> Acquire<'a> {
         Self { bound, ..self }
     }
 
-    fn stay(&self) -> Stay<'a> {
-        let stay = Stay::new(self.up_to, self.bound, self.check.deadline(), self.room);
-        Stay {
+    fn stay(&self) -> WaitBudget<'a> {
+        let stay = WaitBudget::new(self.up_to, self.bound, self.check.deadline(), self.room);
+        WaitBudget {
             rejects_early: self.rejects_early,
             ..stay
         }
@@ -102,7 +102,7 @@ impl<'a> IntoFuture for Acquire<'a> {
         observe::acquiring(self.check.first_policy(), async move {
             let stay = self.stay();
             if !self.check.is_plain() {
-                return Sorted::new(self.check).acquire(stay).await;
+                return EnforcementPlan::new(self.check).acquire(stay).await;
             }
             let limiter = self.check.limiter;
             let request = self.check.request()?;
@@ -117,7 +117,11 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// Cancel safe: what is granted to one who has left goes to the next, or is given back.
-    pub(crate) async fn wait(&self, request: &Request<'_>, stay: Stay<'_>) -> Result<Allowed, Rejection> {
+    pub(crate) async fn wait(
+        &self,
+        request: &DecisionRequest<'_>,
+        stay: WaitBudget<'_>,
+    ) -> Result<Allowed, Rejection> {
         let answer = self.wait_uncounted(request, stay).await;
         observe::waited(request.policies(), request.mode, &answer);
         answer
@@ -126,18 +130,18 @@ impl Limiter {
     /// The same where it is a part of what is counted.
     pub(crate) async fn wait_uncounted(
         &self,
-        request: &Request<'_>,
-        stay: Stay<'_>,
+        request: &DecisionRequest<'_>,
+        stay: WaitBudget<'_>,
     ) -> Result<Allowed, Rejection> {
         if request.is_free() {
             let decision = self.decide(request, request.deadline()).await;
             decision.and_then(Decision::require)
         } else {
-            let _waiting = observe::Waiting::begin();
+            let _waiting = observe::WaitingGauge::begin();
             let mut closing = self.inner.closing.subscribe();
-            let patience = Patience::from(&self.inner.clock, stay.up_to);
+            let patience = PacingBudget::from(&self.inner.clock, stay.up_to);
             let granted = async {
-                let mut seat = Seat::new(stay.room, || request.queue());
+                let mut seat = WaitSlot::new(stay.room, || request.queue());
                 let grant = self.wait_in_line(request, stay, patience.ends, &mut seat).await?;
                 if grant.delay().is_zero() {
                     return Ok(grant);
@@ -156,10 +160,10 @@ impl Limiter {
 
     async fn wait_in_line(
         &self,
-        request: &Request<'_>,
-        stay: Stay<'_>,
+        request: &DecisionRequest<'_>,
+        stay: WaitBudget<'_>,
         ends: Timestamp,
-        seat: &mut Seat<'_>,
+        seat: &mut WaitSlot<'_>,
     ) -> Result<Allowed, Rejection> {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
         let up_to = stay.up_to;
@@ -178,8 +182,8 @@ impl Limiter {
                 answer => return answer,
             }
         }
-        let mut place = Waiting {
-            place: queues.join(name, Wanted::of(request))?,
+        let mut place = WaitingCall {
+            place: queues.join(name, OwnedRequest::of(request))?,
             limiter: self,
             runtime: Handle::try_current().ok(),
         };
@@ -194,11 +198,11 @@ impl Limiter {
         loop {
             let now = clock.now();
             match place.place.look(queues, now) {
-                Turn::Over(answer) => return answer,
-                Turn::Behind => {
+                TicketState::Over(answer) => return answer,
+                TicketState::Behind => {
                     if !needs_no_seat && !seat.take() {
                         let left = self.patience(asks_until, up_to);
-                        let told = self.after_others(request, &place.place, Among::Earlier, left);
+                        let told = self.after_others(request, &place.place, BacklogScope::Earlier, left);
                         turned_away(told.await, timed_out(None))?;
                         needs_no_seat = true;
                         continue;
@@ -206,7 +210,7 @@ impl Limiter {
                     if !is_estimated {
                         is_estimated = true;
                         let left = self.patience(asks_until, up_to);
-                        let told = self.after_others(request, &place.place, Among::Earlier, left);
+                        let told = self.after_others(request, &place.place, BacklogScope::Earlier, left);
                         if let Some(Ok(Some(denied))) = told.await
                             && is_due_late(&denied)
                         {
@@ -224,7 +228,7 @@ impl Limiter {
                                 let denied = self.told_in_vain(request, &place.place).await;
                                 // It may have been served in that moment.
                                 return match place.place.look(queues, clock.now()) {
-                                    Turn::Over(answer) => answer,
+                                    TicketState::Over(answer) => answer,
                                     _ => Err(timed_out(denied)),
                                 };
                             }
@@ -232,7 +236,7 @@ impl Limiter {
                         }
                     }
                 }
-                Turn::Denied(decision, ask_again) => {
+                TicketState::Denied(decision, ask_again) => {
                     // Permits that were due too late may come back all the same, and a block does not end before its time.
                     if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
@@ -246,7 +250,7 @@ impl Limiter {
                         }
                         // Others have taken the seats while the store was asked.
                         let left = self.patience(asks_until, up_to);
-                        let told = self.after_others(request, &place.place, Among::All, left);
+                        let told = self.after_others(request, &place.place, BacklogScope::All, left);
                         turned_away(told.await, timed_out(None))?;
                         needs_no_seat = true;
                         continue;
@@ -259,7 +263,7 @@ impl Limiter {
                         () = clock.sleep_until(ask_again.min(ends)) => {}
                     }
                 }
-                Turn::Own(returns) => {
+                TicketState::Own(returns) => {
                     // By whichever policy who came last wants it.
                     let wanted = place.place.wanted();
                     let request = wanted.request(Mode::Charge);
@@ -279,7 +283,7 @@ impl Limiter {
                     self.ask_for(&place.place, &request);
                     continue;
                 }
-                Turn::Asked(until) => {
+                TicketState::Asked(until) => {
                     // The caller's time may end before the question's does, which is asked for others, too: then it goes on
                     // without him, and what it grants is theirs.
                     let patience = self.patience(asks_until, up_to);
@@ -289,7 +293,7 @@ impl Limiter {
                     if called.await.is_ok() || left < patience {
                         continue;
                     }
-                    if let Turn::Over(answer) = place.place.look(queues, clock.now()) {
+                    if let TicketState::Over(answer) = place.place.look(queues, clock.now()) {
                         return answer;
                     }
                     // That is the caller's timeout and no failure of the store, and only the insurance decides then, which errs
@@ -310,9 +314,11 @@ impl Limiter {
 
     /// What a call is told that has waited behind others to the end of its time, if a moment is enough to find out: each of those who
     /// give up at once is told of those before it, so that they do not all come back at once.
-    async fn told_in_vain(&self, request: &Request<'_>, place: &Place) -> Option<Box<Decision>> {
+    async fn told_in_vain(&self, request: &DecisionRequest<'_>, place: &Ticket) -> Option<Box<Decision>> {
         let moment = self.inner.clock.real(LATE_TIMER);
-        let told = self.after_others(request, place, Among::Earlier, moment).await;
+        let told = self
+            .after_others(request, place, BacklogScope::Earlier, moment)
+            .await;
         told?.ok().flatten()
     }
 
@@ -329,7 +335,7 @@ impl Limiter {
 }
 
 /// What a call is told that finds no seat. Nothing where there is a permit for it, after those for the others.
-fn turned_away(told: AfterOthers, in_vain: Rejection) -> Result<(), Rejection> {
+fn turned_away(told: BacklogEstimate, in_vain: Rejection) -> Result<(), Rejection> {
     match told {
         Some(Ok(None)) => Ok(()),
         Some(Ok(Some(denied))) => Err(Rejection::Limited(denied)),
@@ -339,18 +345,18 @@ fn turned_away(told: AfterOthers, in_vain: Rejection) -> Result<(), Rejection> {
 }
 
 /// One who waits, and leaves however that ends.
-struct Waiting<'a> {
-    place: Place,
+struct WaitingCall<'a> {
+    place: Ticket,
     limiter: &'a Limiter,
     /// It may be dropped elsewhere than where it waits.
     runtime: Option<Handle>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         let untaken = self.place.leave(&self.limiter.inner.queues);
         if let (Some(untaken), Some(runtime)) = (untaken, &self.runtime) {
-            let wanted = Wanted::clone(&self.place.wanted());
+            let wanted = OwnedRequest::clone(&self.place.wanted());
             self.limiter.return_later(wanted, untaken, runtime);
         }
     }

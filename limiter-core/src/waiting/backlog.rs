@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Mode, Outcome, Standing};
+use crate::algorithm::{Mode, StepOutcome, StepResult};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::limiter::Limiter;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, Funnel, Policy, SlidingWindow, TokenBucket};
-use crate::request::{Limit, Request};
-pub(crate) use crate::waiting::queue::Place;
+use crate::request::{DecisionRequest, RequestedLimit};
+pub(crate) use crate::waiting::queue::Ticket;
 
 /// Whom a call is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Among {
+pub(crate) enum BacklogScope {
     /// Those who have come before.
     Earlier,
     /// All who wait for the same: whoever leaves the line and comes again is the last of them.
@@ -21,11 +21,11 @@ pub(crate) enum Among {
 
 /// When there would be a permit after those for others: a denial, or nothing where there is one now. `None` where the store did not
 /// answer in time.
-pub(crate) type AfterOthers = Option<Result<Option<Box<Decision>>, Rejection>>;
+pub(crate) type BacklogEstimate = Option<Result<Option<Box<Decision>>, Rejection>>;
 
 /// What others in a line are to be charged under one limit, in the algorithm's own unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ahead {
+pub(crate) struct Backlog {
     count: u64,
     sum: u64,
     most: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Ahead {
     last: u64,
 }
 
-impl Ahead {
+impl Backlog {
     /// One more, after the others.
     pub(crate) fn add(&mut self, cost: u64, quota: u64) {
         self.count += 1;
@@ -115,11 +115,11 @@ impl Limiter {
     /// When there would be a permit for a call after those for the others, if the store says so in this time.
     pub(crate) async fn after_others(
         &self,
-        request: &Request<'_>,
-        place: &Place,
-        among: Among,
+        request: &DecisionRequest<'_>,
+        place: &Ticket,
+        among: BacklogScope,
         patience: Duration,
-    ) -> AfterOthers {
+    ) -> BacklogEstimate {
         let mut request = request.clone();
         request.mode = Mode::Peek;
         let ahead = place.others(&self.inner.queues, among);
@@ -147,7 +147,7 @@ impl Limiter {
 }
 
 /// The limits of a request that are charged, as the others in its line name them.
-fn charged<'r, 'a>(request: &'r mut Request<'a>) -> impl Iterator<Item = &'r mut Limit<'a>> {
+fn charged<'r, 'a>(request: &'r mut DecisionRequest<'a>) -> impl Iterator<Item = &'r mut RequestedLimit<'a>> {
     request.limits.iter_mut().filter(|limit| limit.blocks.is_none())
 }
 
@@ -160,13 +160,13 @@ fn postponed(mut decision: Decision, later: &[u64]) -> Decision {
     for (limit, micros) in decision.limits.iter_mut().zip(later) {
         if *micros > 0 {
             let outcome = limit.outcome();
-            let postponed = Outcome {
+            let postponed = StepOutcome {
                 fits: false,
                 retry_after: outcome.retry_after.saturating_add(*micros),
                 delay: 0,
                 ..outcome
             };
-            *limit = LimitOutcome::new(limit.policy(), Standing::Told(postponed));
+            *limit = LimitOutcome::new(limit.policy(), StepResult::Told(postponed));
             decision.allowed = false;
         }
     }

@@ -5,20 +5,20 @@ use std::time::Duration;
 use crate::decision::{Allowed, Rejection};
 use crate::limiter::{Check, Limiter, shut_down};
 use crate::policy::OnDenial;
-use crate::settlement::{Held, Reservation};
+use crate::settlement::{PendingGrant, Reservation};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
-use crate::waiting::queue::Name;
-use crate::waiting::wait_limit::{Seat, WaitingRoom};
+use crate::waiting::queue::QueueId;
+use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 
 /// How long somebody waits for a turn at most.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct PacingBudget {
     pub(crate) ends: Timestamp,
     pub(crate) up_to: Duration,
 }
 
-impl Patience {
+impl PacingBudget {
     pub(crate) fn from(clock: &Clock, up_to: Duration) -> Self {
         Self {
             ends: clock.now().after(up_to),
@@ -42,8 +42,8 @@ impl Limiter {
     pub(crate) async fn wait_for_turn(
         &self,
         grant: Reservation,
-        patience: Option<Patience>,
-        mut seat: Seat<'_>,
+        patience: Option<PacingBudget>,
+        mut seat: WaitSlot<'_>,
     ) -> Result<Allowed, Rejection> {
         // Left after what gives the grant back has begun, so that whoever shuts the limiter down waits for that.
         let mut closing = self.inner.closing.subscribe();
@@ -51,11 +51,11 @@ impl Limiter {
         let delay = grant.decision().delay();
         let due = clock.due(grant.decision().decided_at(), delay);
         let denied_within = |grant: &Reservation, patience| Box::new(grant.denied_within(patience));
-        if let Some(Patience { ends, up_to }) = patience
+        if let Some(PacingBudget { ends, up_to }) = patience
             && due > ends
         {
             let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
-            drop(Held::new(grant));
+            drop(PendingGrant::new(grant));
             return Err(Rejection::TimedOut {
                 decision: Some(denied),
                 limit: up_to,
@@ -63,10 +63,10 @@ impl Limiter {
         }
         if !seat.take_and_keep() {
             let denied = denied_within(&grant, Duration::ZERO);
-            drop(Held::new(grant));
+            drop(PendingGrant::new(grant));
             return Err(Rejection::Limited(denied));
         }
-        let mut early = Held::new(grant);
+        let mut early = PendingGrant::new(grant);
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
@@ -96,7 +96,7 @@ impl Check<'_> {
     pub(crate) async fn admitted_in_turn_within(
         self,
         bound: Option<Duration>,
-        room: Option<&WaitingRoom>,
+        room: Option<&WaitLimit>,
     ) -> Result<Allowed, Rejection> {
         if self.is_paced() {
             Box::pin(self.wait_until_admitted(bound, room)).await
@@ -108,14 +108,14 @@ impl Check<'_> {
     async fn wait_until_admitted(
         self,
         bound: Option<Duration>,
-        room: Option<&WaitingRoom>,
+        room: Option<&WaitLimit>,
     ) -> Result<Allowed, Rejection> {
         if let OnDenial::Wait(_) = self.on_denial() {
             // Which waits for the turn, too.
             return self.admitted().await;
         }
         let asked = self.clone();
-        let patience = bound.map(|bound| Patience::from(&asked.limiter().inner.clock, bound));
+        let patience = bound.map(|bound| PacingBudget::from(&asked.limiter().inner.clock, bound));
         let allowed = self.admitted().await?;
         if allowed.delay().is_zero() {
             return Ok(allowed);
@@ -126,9 +126,9 @@ impl Check<'_> {
         let queue = || {
             asked
                 .request()
-                .map_or_else(|_| Name::new(), |request| request.queue())
+                .map_or_else(|_| QueueId::new(), |request| request.queue())
         };
-        let seat = Seat::new(room, queue);
+        let seat = WaitSlot::new(room, queue);
         limiter.wait_for_turn(grant, patience, seat).await
     }
 }
@@ -140,7 +140,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn paced() -> PolicyBuilder<crate::LevelShape> {
+    fn paced() -> PolicyBuilder<crate::LevelParams> {
         Policy::funnel("p").capacity(3).rate("1/s").paced()
     }
 

@@ -12,13 +12,13 @@ use tracing::Instrument;
 use crate::algorithm::{Change, Mode};
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::limiter::{Backend, Limiter};
-use crate::request::Request;
-use crate::request::owned::Wanted;
+use crate::request::DecisionRequest;
+use crate::request::owned::OwnedRequest;
 #[cfg(feature = "redis")]
 use crate::support::deadline::no_answer_within;
 use crate::support::jitter::varied;
 use crate::units::Timestamp;
-pub(crate) use crate::waiting::queue::{Asking, Name, Place, Seen};
+pub(crate) use crate::waiting::queue::{PendingQuery, QueueId, StallWatch, Ticket};
 
 /// After its deadlines a question that is not heard of is lost, and the line goes on without it.
 const GRACE: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const FOR_EVER: Duration = Duration::from_secs(86_400);
 
 /// When a question that begins now counts as lost.
-fn lost_at(request: &Request<'_>) -> Instant {
+fn lost_at(request: &DecisionRequest<'_>) -> Instant {
     // The question, what gives its grants back, limit by limit, and a little for a busy machine.
     let returns = request.limits.iter().map(|limit| limit.policy.deadline());
     let longest = returns.fold(request.deadline().saturating_add(GRACE), Duration::saturating_add);
@@ -43,7 +43,7 @@ pub(crate) type Decisions = SmallVec<[Result<Decision, Rejection>; 1]>;
 impl Limiter {
     /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it: by the policies' deadline,
     /// since it is not for that one alone.
-    pub(crate) fn ask_for(&self, place: &Place, request: &Request<'_>) {
+    pub(crate) fn ask_for(&self, place: &Ticket, request: &DecisionRequest<'_>) {
         let asking = place.ask(&self.inner.queues, lost_at(request));
         self.go_and_ask(asking, request.deadline());
     }
@@ -57,7 +57,12 @@ impl Limiter {
     }
 
     /// The same by one that is behind, where who is first seems not to be polled.
-    pub(crate) async fn go_on_for(&self, place: &Place, request: &Request<'_>, seen: &mut Option<Seen>) {
+    pub(crate) async fn go_on_for(
+        &self,
+        place: &Ticket,
+        request: &DecisionRequest<'_>,
+        seen: &mut Option<StallWatch>,
+    ) {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
         if !place.is_held_up(queues, clock.now(), seen) {
             return;
@@ -70,7 +75,7 @@ impl Limiter {
         }
     }
 
-    fn go_and_ask(&self, asking: Asking, deadline: Duration) {
+    fn go_and_ask(&self, asking: PendingQuery, deadline: Duration) {
         // Whoever shuts the limiter down waits for it, too.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
         let round = async move {
@@ -88,7 +93,7 @@ impl Limiter {
     )]
     pub(crate) fn decide_alone(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         patience: Duration,
         started: Instant,
     ) -> Option<Result<Decision, Rejection>> {
@@ -99,7 +104,7 @@ impl Limiter {
         }
     }
 
-    async fn run(&self, asking: Asking, deadline: Duration) {
+    async fn run(&self, asking: PendingQuery, deadline: Duration) {
         let request = asking.wanted.request(Mode::Charge);
         let answers = self.decide_run(&request, asking.times, deadline).await;
         let now = self.inner.clock.now();
@@ -109,7 +114,7 @@ impl Limiter {
     }
 
     /// The answers to a request that is asked so many times in a row: all of them, or the first ones.
-    async fn decide_run(&self, request: &Request<'_>, times: usize, deadline: Duration) -> Decisions {
+    async fn decide_run(&self, request: &DecisionRequest<'_>, times: usize, deadline: Duration) -> Decisions {
         #[cfg(feature = "redis")]
         if times > 1
             && let Backend::Redis(guard) = &self.inner.backend
@@ -129,7 +134,7 @@ impl Limiter {
     }
 
     /// Gives a grant back whose waiter is gone, in the background.
-    pub(crate) fn return_later(&self, wanted: Wanted, untaken: Allowed, runtime: &Handle) {
+    pub(crate) fn return_later(&self, wanted: OwnedRequest, untaken: Allowed, runtime: &Handle) {
         // In a runtime that is ending it is spent.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
         runtime.spawn(async move {
@@ -138,7 +143,7 @@ impl Limiter {
         });
     }
 
-    async fn return_untaken(&self, wanted: &Wanted, name: &Name, untaken: &[Allowed]) {
+    async fn return_untaken(&self, wanted: &OwnedRequest, name: &QueueId, untaken: &[Allowed]) {
         if untaken.is_empty() {
             return;
         }

@@ -17,31 +17,31 @@ use tokio::sync::{Notify, oneshot};
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
-use crate::request::owned::Wanted;
+use crate::request::owned::OwnedRequest;
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
-use crate::waiting::queue::index::Together;
-pub(crate) use crate::waiting::queue::pending_query::Asking;
-pub(crate) use crate::waiting::queue::stall::Seen;
-pub(crate) use crate::waiting::queue::ticket::{Place, Turn};
+use crate::waiting::queue::index::QueueIndex;
+pub(crate) use crate::waiting::queue::pending_query::PendingQuery;
+pub(crate) use crate::waiting::queue::stall::StallWatch;
+pub(crate) use crate::waiting::queue::ticket::{Ticket, TicketState};
 
 /// What is waited for: a limit, or several of one decision.
-pub(crate) type Name = SmallVec<[Identity; 2]>;
+pub(crate) type QueueId = SmallVec<[Identity; 2]>;
 
 /// What a waiter is told in the end.
-pub(crate) type Answer = Result<Allowed, Rejection>;
+pub(crate) type WaiterResult = Result<Allowed, Rejection>;
 
 /// The lines of those who wait, by what they wait for. An empty line does not exist, but while a question is on its way.
 #[derive(Debug)]
-pub(crate) struct Queues {
-    waiting: Mutex<Waiting>,
+pub(crate) struct WaitQueues {
+    waiting: Mutex<QueueTable>,
     max: usize,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    lines: HashMap<Name, Line>,
-    together: Together,
+pub(crate) struct QueueTable {
+    lines: HashMap<QueueId, WaitQueue>,
+    together: QueueIndex,
     /// In all lines and beside them, those included who have their answer and have not taken it.
     count: usize,
     /// How many have ever come, or been asked for.
@@ -49,15 +49,15 @@ pub(crate) struct Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct WaitQueue {
     /// By their tickets, which are in order of arrival. Who is first wants what it wants by the policies of `last`; those behind
     /// do so when it matters.
-    waiters: BTreeMap<u64, Waiter>,
+    waiters: BTreeMap<u64, QueuedWaiter>,
     /// What was wanted by who came last.
-    last: Option<Arc<Wanted>>,
+    last: Option<Arc<OwnedRequest>>,
     /// The question that is on its way.
-    asked: Option<Asked>,
-    denied: Option<Denied>,
+    asked: Option<QueryId>,
+    denied: Option<DeniedQuery>,
     /// How often permits of it came back: a denial from before the last time is not true any more.
     returns: u64,
 }
@@ -65,22 +65,22 @@ struct Line {
 /// A question that is on its way: its number, and until when it is waited for. It was lost with the runtime in which it was
 /// asked if that is over; should it be heard of all the same, what it grants is handed out or given back.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct QueryId {
     number: u64,
     until: Instant,
 }
 
 #[derive(Debug)]
-struct Waiter {
-    wanted: Arc<Wanted>,
-    answer: oneshot::Sender<Answer>,
+struct QueuedWaiter {
+    wanted: Arc<OwnedRequest>,
+    answer: oneshot::Sender<WaiterResult>,
     called: Arc<Notify>,
 }
 
 /// What the store said last to one who wanted this.
 #[derive(Clone, Debug)]
-struct Denied {
-    wanted: Arc<Wanted>,
+struct DeniedQuery {
+    wanted: Arc<OwnedRequest>,
     decision: Box<Decision>,
     /// When it is asked again.
     due: Timestamp,
@@ -88,44 +88,44 @@ struct Denied {
 
 /// Permits that may have come back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ComingBack<'a> {
-    queues: &'a Queues,
-    name: &'a Name,
+pub(crate) struct RefundNotifier<'a> {
+    queues: &'a WaitQueues,
+    name: &'a QueueId,
 }
 
 /// A place beside the lines, which is left when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Resting<'a>(&'a Queues);
+pub(crate) struct WaitSlotGuard<'a>(&'a WaitQueues);
 
-impl Drop for Resting<'_> {
+impl Drop for WaitSlotGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().count -= 1;
     }
 }
 
-impl Drop for ComingBack<'_> {
+impl Drop for RefundNotifier<'_> {
     fn drop(&mut self) {
         self.queues.came_back(self.name);
     }
 }
 
-impl Queues {
+impl WaitQueues {
     pub(crate) fn new(max: usize) -> Self {
         let waiting = Mutex::default();
         Self { waiting, max }
     }
 
     /// Whether anybody waits for this.
-    pub(crate) fn is_waited_for(&self, name: &Name) -> bool {
+    pub(crate) fn is_waited_for(&self, name: &QueueId) -> bool {
         self.lock().lines.contains_key(name)
     }
 
     /// Takes the last place of a line. Policies may have changed while calls wait: then the line is asked for under those of who
     /// came last, lest what is due under the old ones holds up everybody.
-    pub(crate) fn join(&self, name: Name, wanted: Wanted) -> Result<Place, StoreError> {
+    pub(crate) fn join(&self, name: QueueId, wanted: OwnedRequest) -> Result<Ticket, StoreError> {
         let (wanted, called) = (Arc::new(wanted), Arc::new(Notify::new()));
         let (sender, answer) = oneshot::channel();
-        let waiter = Waiter {
+        let waiter = QueuedWaiter {
             wanted: Arc::clone(&wanted),
             answer: sender,
             called: Arc::clone(&called),
@@ -138,7 +138,7 @@ impl Queues {
         line.go_on_under(&wanted);
         let behind = u32::try_from(line.waiters.len()).unwrap_or(u32::MAX);
         line.waiters.insert(ticket, waiter);
-        Ok(Place {
+        Ok(Ticket {
             name,
             ticket,
             wanted,
@@ -149,15 +149,15 @@ impl Queues {
     }
 
     /// Counts one who waits for something else than permits.
-    pub(crate) fn rest(&self) -> Result<Resting<'_>, StoreError> {
+    pub(crate) fn rest(&self) -> Result<WaitSlotGuard<'_>, StoreError> {
         self.lock().come(self.max)?;
-        Ok(Resting(self))
+        Ok(WaitSlotGuard(self))
     }
 
     /// Permits of each of these limits came back: whoever is first in a line for one of them, alone or beside others, asks anew.
-    pub(crate) fn came_back(&self, name: &Name) {
+    pub(crate) fn came_back(&self, name: &QueueId) {
         let mut waiting = self.lock();
-        let Waiting { lines, together, .. } = &mut *waiting;
+        let QueueTable { lines, together, .. } = &mut *waiting;
         for identity in name {
             if let Some(line) = lines.get_mut([*identity].as_slice()) {
                 line.came_back();
@@ -173,16 +173,16 @@ impl Queues {
     /// The same as soon as what is returned is dropped: however a refund ends, and if it is not waited for to its end, the store
     /// may have made it.
     #[must_use = "they come back when this is dropped"]
-    pub(crate) fn coming_back<'a>(&'a self, name: &'a Name) -> ComingBack<'a> {
-        ComingBack { queues: self, name }
+    pub(crate) fn coming_back<'a>(&'a self, name: &'a QueueId) -> RefundNotifier<'a> {
+        RefundNotifier { queues: self, name }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueueTable> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl QueueTable {
     /// One more, where no more than these wait already.
     fn come(&mut self, max: usize) -> Result<(), StoreError> {
         if self.count >= max {
@@ -193,19 +193,19 @@ impl Waiting {
         Ok(())
     }
 
-    fn line(&mut self, name: &Name) -> &mut Line {
+    fn line(&mut self, name: &QueueId) -> &mut WaitQueue {
         match self.lines.entry(name.clone()) {
             Entry::Occupied(line) => line.into_mut(),
             Entry::Vacant(place) => {
                 self.together.add(name);
-                place.insert(Line::default())
+                place.insert(WaitQueue::default())
             }
         }
     }
 
     /// Lets go of a line that nobody needs.
-    fn tidy(&mut self, name: &Name) {
-        let is_over = |line: &Line| line.waiters.is_empty() && line.asked_until().is_none();
+    fn tidy(&mut self, name: &QueueId) {
+        let is_over = |line: &WaitQueue| line.waiters.is_empty() && line.asked_until().is_none();
         if self.lines.get(name).is_some_and(is_over) {
             self.lines.remove(name);
             self.together.remove(name);
@@ -213,7 +213,7 @@ impl Waiting {
     }
 }
 
-impl Line {
+impl WaitQueue {
     /// Until when the question is waited for that is on its way.
     fn asked_until(&self) -> Option<Instant> {
         let until = self.asked.map(|asked| asked.until);
@@ -227,7 +227,7 @@ impl Line {
     }
 
     /// Two places in a program may not agree on a policy, and take turns: so an arrival converts who is first and nobody else.
-    fn go_on_under(&mut self, later: &Arc<Wanted>) {
+    fn go_on_under(&mut self, later: &Arc<OwnedRequest>) {
         let before = self.last.replace(Arc::clone(later));
         if before.is_some_and(|before| !before.is_under_policies_of(later)) {
             self.denied = None;
@@ -247,7 +247,7 @@ impl Line {
     }
 
     /// What is wanted by who is first, and by how many who come after it in a row, at most so many in all.
-    fn run(&mut self, longest: usize) -> Option<(Arc<Wanted>, usize)> {
+    fn run(&mut self, longest: usize) -> Option<(Arc<OwnedRequest>, usize)> {
         let last = self.last.as_ref()?;
         let mut waiters = self.waiters.values_mut();
         let wanted = Arc::clone(&waiters.next()?.wanted);
@@ -262,7 +262,7 @@ impl Line {
     }
 
     /// Tells the first in the line, if it wants what was asked for; else the answer is nobody's.
-    fn tell_first(&mut self, wanted: &Wanted, answer: Answer) -> Result<(), Answer> {
+    fn tell_first(&mut self, wanted: &OwnedRequest, answer: WaiterResult) -> Result<(), WaiterResult> {
         let Some(first) = self.waiters.first_entry() else {
             return Err(answer);
         };
@@ -282,8 +282,8 @@ impl Line {
     }
 }
 
-impl Waiter {
-    fn go_on_under(&mut self, later: &Wanted) -> Result<(), Rejection> {
+impl QueuedWaiter {
+    fn go_on_under(&mut self, later: &OwnedRequest) -> Result<(), Rejection> {
         if !self.wanted.is_under_policies_of(later) {
             self.wanted = Arc::new(self.wanted.under_policies_of(later)?);
         }
@@ -291,7 +291,7 @@ impl Waiter {
     }
 
     /// Nobody gives his end up before he has left the line, under the lock.
-    fn tell(self, answer: Answer) -> Result<(), Answer> {
+    fn tell(self, answer: WaiterResult) -> Result<(), WaiterResult> {
         let told = self.answer.send(answer);
         self.called.notify_one();
         told

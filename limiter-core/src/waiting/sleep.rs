@@ -19,7 +19,7 @@ impl Limiter {
     pub(crate) async fn rest_until(&self, moment: Timestamp) -> Result<(), Rejection> {
         self.open()?;
         let _place = self.inner.queues.rest()?;
-        let _waiting = observe::Waiting::begin();
+        let _waiting = observe::WaitingGauge::begin();
         let mut closing = self.inner.closing.subscribe();
         tokio::select! {
             biased;

@@ -13,12 +13,12 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 use crate::support::sync::{Mutex, MutexGuard};
-use crate::waiting::queue::Name;
+use crate::waiting::queue::QueueId;
 
 /// A bounded number of slots for waiting calls. A call that queries the store needs none; a call that was denied, or that is behind
 /// others in its queue, needs one.
 #[derive(Debug)]
-pub struct WaitingRoom {
+pub struct WaitLimit {
     slots: usize,
     taken: Mutex<Taken>,
 }
@@ -27,7 +27,7 @@ pub struct WaitingRoom {
 struct Taken {
     count: usize,
     /// The slots of each queue, in the order in which they were taken.
-    queues: HashMap<Name, Vec<Arc<Slot>>>,
+    queues: HashMap<QueueId, Vec<Arc<Slot>>>,
 }
 
 /// A taken slot. All flags change under the room's lock.
@@ -39,7 +39,7 @@ struct Slot {
     is_kept: AtomicBool,
 }
 
-impl WaitingRoom {
+impl WaitLimit {
     /// Bounds the waiting calls to this number.
     #[must_use]
     pub fn new(slots: usize) -> Self {
@@ -55,7 +55,7 @@ impl WaitingRoom {
         self.lock().count
     }
 
-    fn take(&self, queue: &Name) -> Option<Arc<Slot>> {
+    fn take(&self, queue: &QueueId) -> Option<Arc<Slot>> {
         let mut taken = self.lock();
         if taken.count < self.slots {
             taken.count += 1;
@@ -75,7 +75,7 @@ impl WaitingRoom {
         !slot.is_evicted.load(Ordering::Relaxed)
     }
 
-    fn give_back(&self, queue: &Name, slot: &Arc<Slot>) {
+    fn give_back(&self, queue: &QueueId, slot: &Arc<Slot>) {
         let mut taken = self.lock();
         if slot.is_evicted.load(Ordering::Relaxed) {
             return;
@@ -96,7 +96,7 @@ impl WaitingRoom {
 
 impl Taken {
     /// Evicts the last waiter of the queue with the most slots, if the other queue has fewer even with one more.
-    fn evict_for(&mut self, queue: &Name) -> Option<()> {
+    fn evict_for(&mut self, queue: &QueueId) -> Option<()> {
         let own = self.queues.get(queue).map_or(0, Vec::len);
         let largest = self.queues.values_mut().max_by_key(|slots| slots.len())?;
         if own + 1 >= largest.len() {
@@ -112,24 +112,24 @@ impl Taken {
 
 /// A call's slot, which it may not have taken yet.
 #[derive(Debug)]
-pub(crate) enum Seat<'a> {
+pub(crate) enum WaitSlot<'a> {
     /// None is needed.
     Unneeded,
-    Wanted(&'a WaitingRoom, Name),
+    Wanted(&'a WaitLimit, QueueId),
     Taken(TakenSeat<'a>),
 }
 
 /// A slot that is given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct TakenSeat<'a> {
-    room: &'a WaitingRoom,
-    queue: Name,
+    room: &'a WaitLimit,
+    queue: QueueId,
     slot: Arc<Slot>,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> WaitSlot<'a> {
     /// A slot in this room, if it is bounded, for a call that waits in this queue.
-    pub(crate) fn new(room: Option<&'a WaitingRoom>, queue: impl FnOnce() -> Name) -> Self {
+    pub(crate) fn new(room: Option<&'a WaitLimit>, queue: impl FnOnce() -> QueueId) -> Self {
         room.map_or(Self::Unneeded, |room| Self::Wanted(room, queue()))
     }
 
@@ -182,20 +182,20 @@ mod tests {
     use crate::Policy;
     use crate::waiting::wait_limit::*;
 
-    fn queue(key: &str) -> Name {
+    fn queue(key: &str) -> QueueId {
         let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
-        Name::from_slice(&[policy.identity(None, key)])
+        QueueId::from_slice(&[policy.identity(None, key)])
     }
 
-    fn seat<'a>(room: &'a WaitingRoom, key: &str) -> Seat<'a> {
-        Seat::new(Some(room), || queue(key))
+    fn seat<'a>(room: &'a WaitLimit, key: &str) -> WaitSlot<'a> {
+        WaitSlot::new(Some(room), || queue(key))
     }
 
     #[test]
     fn full_room_evicts_last_waiter_of_largest_queue() {
-        let room = WaitingRoom::new(4);
+        let room = WaitLimit::new(4);
         let mut busy: Vec<_> = (0..5).map(|_| seat(&room, "busy")).collect();
-        let taken = |seats: &mut [Seat<'_>]| seats.iter_mut().map(Seat::take).collect::<Vec<_>>();
+        let taken = |seats: &mut [WaitSlot<'_>]| seats.iter_mut().map(WaitSlot::take).collect::<Vec<_>>();
         assert_eq!(taken(&mut busy), [true, true, true, true, false]);
         let mut calm: Vec<_> = (0..3).map(|_| seat(&room, "calm")).collect();
         assert_eq!(taken(&mut calm), [true, true, false], "each queue has half");
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn kept_slot_is_not_taken_over() {
-        let room = WaitingRoom::new(2);
+        let room = WaitLimit::new(2);
         let mut busy = [(); 2].map(|()| seat(&room, "busy"));
-        assert!(busy.iter_mut().all(Seat::take_and_keep));
+        assert!(busy.iter_mut().all(WaitSlot::take_and_keep));
         assert!(!seat(&room, "calm").take());
-        assert!(busy.iter_mut().all(Seat::take));
+        assert!(busy.iter_mut().all(WaitSlot::take));
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use limiter_core::{
-    Amount, Ask, Enforcement, Key, OnStoreFailure, Origin, Permit, Policy, Rejection, StoreErrorKind,
+    Amount, ConcurrencyPermit, Enforcement, Key, LimitRequest, OnStoreFailure, Origin, Policy, Rejection,
+    StoreErrorKind,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -21,7 +22,7 @@ fn concurrency(max: u32) -> Policy {
         .unwrap()
 }
 
-async fn enter(subject: &Subject, policy: &Policy, cost: u32) -> Result<Permit, Rejection> {
+async fn enter(subject: &Subject, policy: &Policy, cost: u32) -> Result<ConcurrencyPermit, Rejection> {
     subject.limits.enter(policy, KEY).cost(cost).await
 }
 
@@ -46,7 +47,7 @@ fn waiter(
     subject: &Subject,
     policy: &Policy,
     (number, cost): (u32, u32),
-    order: &mpsc::UnboundedSender<(u32, Permit)>,
+    order: &mpsc::UnboundedSender<(u32, ConcurrencyPermit)>,
 ) -> JoinHandle<Result<(), Rejection>> {
     let (limits, policy, order) = (subject.limits.clone(), policy.clone(), order.clone());
     tokio::spawn(async move {
@@ -66,7 +67,7 @@ async fn settle(subject: &Subject, policy: &Policy) {
     }
 }
 
-async fn next_of(served: &mut mpsc::UnboundedReceiver<(u32, Permit)>) -> (u32, Permit) {
+async fn next_of(served: &mut mpsc::UnboundedReceiver<(u32, ConcurrencyPermit)>) -> (u32, ConcurrencyPermit) {
     let served = tokio::time::timeout(PATIENT, served.recv()).await;
     served.expect("nobody is served").unwrap()
 }
@@ -284,7 +285,7 @@ pub(crate) async fn a_policy_of_concurrency_is_entered_and_no_other(subject: Sub
         limits.acquire(&policy, KEY).await.unwrap_err(),
         limits.refund(&policy, KEY).await.unwrap_err(),
         limits
-            .check_all([Ask::new(&rate, KEY), Ask::new(&policy, KEY)])
+            .check_all([LimitRequest::new(&rate, KEY), LimitRequest::new(&policy, KEY)])
             .await
             .unwrap_err(),
     ];
@@ -380,7 +381,7 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let policies = [concurrency(3), concurrency(6)];
-    let mut held: Vec<Permit> = Vec::new();
+    let mut held: Vec<ConcurrencyPermit> = Vec::new();
     let mut costs: Vec<u64> = Vec::new();
     for step in 0..300 {
         let told = format!("step {step} of seed {seed}");
@@ -423,7 +424,7 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
         );
         assert_eq!(decision.decided_at(), subject.clock.now(), "{told}");
     }
-    assert!(held.iter().all(Permit::is_held));
+    assert!(held.iter().all(ConcurrencyPermit::is_held));
 }
 
 /// Sixty-four tasks come and go, and some of them give up on the way.

@@ -1,6 +1,6 @@
 //! Enforced, in shadow, or off.
 
-use limiter_core::{Ask, Enforcement, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_core::{Enforcement, LimitRequest, OnStoreFailure, Origin, Policy, Rejection};
 
 use crate::support::{KEY, Kind, PATIENT, Subject, bucket, one_of_each, secs, window};
 
@@ -100,7 +100,7 @@ pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subje
     let shadow = policy("shadow", 1, Enforcement::Shadow);
     let off = policy("off", 1, Enforcement::Off);
     let [first, second] = [bucket("first", 3, "1/min"), window("second", 3, "1m")];
-    let asks = || [&shadow, &first, &off, &second].map(|policy| Ask::new(policy, KEY));
+    let asks = || [&shadow, &first, &off, &second].map(|policy| LimitRequest::new(policy, KEY));
     for call in 1..=3 {
         let decision = subject.limits.check_all(asks()).await.unwrap();
         assert!(decision.is_allowed(), "call {call}");
@@ -113,7 +113,7 @@ pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subje
     }
     // Denied by those that are enforced, which is all there is to say; nothing is taken from the one in shadow.
     let fresh = policy("fresh", 1, Enforcement::Shadow);
-    let asks = [Ask::new(&fresh, KEY), Ask::new(&first, KEY)];
+    let asks = [LimitRequest::new(&fresh, KEY), LimitRequest::new(&first, KEY)];
     let denied = subject.limits.check_all(asks).await.unwrap();
     assert!(!denied.is_allowed() && !denied.would_deny());
     assert_eq!(denied.denied_by().unwrap().policy().name(), "first");
@@ -127,7 +127,7 @@ pub(crate) async fn nobody_waits_for_a_limit_in_shadow(subject: Subject) {
         let allowed = subject.limits.acquire(&shadow, KEY).await.unwrap();
         assert_eq!(allowed.would_deny(), call > 0);
     }
-    let both = || [Ask::new(&shadow, KEY), Ask::new(&enforced, KEY)];
+    let both = || [LimitRequest::new(&shadow, KEY), LimitRequest::new(&enforced, KEY)];
     for _ in 0..2 {
         assert!(subject.limits.acquire_all(both()).await.unwrap().would_deny());
     }

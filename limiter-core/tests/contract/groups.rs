@@ -1,6 +1,6 @@
 //! Limits of one decision share a group, so that a cluster can decide them at one place.
 
-use limiter_core::{Ask, ConfigError, Key, Policy};
+use limiter_core::{ConfigError, Key, LimitRequest, Policy};
 
 use crate::several::refused;
 use crate::support::{KEY, PATIENT, Subject, bucket, one_of_each, secs, wait_of, window};
@@ -13,7 +13,10 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
         (Key::from("ann").in_group("a"), Key::from("ann")),
     ];
     for (first, other) in different {
-        let asks = [Ask::new(&bucket, &first), Ask::new(&window, &other)];
+        let asks = [
+            LimitRequest::new(&bucket, &first),
+            LimitRequest::new(&window, &other),
+        ];
         let error = refused(subject.limits.check_all(asks.clone()).await);
         assert!(matches!(error, ConfigError::DifferentGroups { .. }), "{error}");
         let error = refused(subject.limits.acquire_all(asks).await);
@@ -28,7 +31,10 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
     let error = refused(
         subject
             .limits
-            .check_all([Ask::new(&grouped, "ann"), Ask::new(&window, "ann")])
+            .check_all([
+                LimitRequest::new(&grouped, "ann"),
+                LimitRequest::new(&window, "ann"),
+            ])
             .await,
     );
     let (first, other) = ("grouped".to_owned(), "window".to_owned());
@@ -49,8 +55,8 @@ pub(crate) async fn a_common_group_of_the_keys_allows_different_keys(subject: Su
         let mut letters = String::new();
         for user in ["ann", "ann", "ann", "bob", "bob"] {
             let asks = [
-                Ask::new(&per_user, Key::from(user).in_group(tenant)),
-                Ask::new(&per_tenant, tenant),
+                LimitRequest::new(&per_user, Key::from(user).in_group(tenant)),
+                LimitRequest::new(&per_tenant, tenant),
             ];
             let decision = subject.limits.check_all(asks).await.unwrap();
             letters += decision.denied_by().map_or("pass", |limit| limit.policy().name());
@@ -77,7 +83,10 @@ pub(crate) async fn a_common_group_of_the_policies_allows_different_keys(subject
         ("bob", true),
         ("bob", false),
     ] {
-        let asks = [Ask::new(&per_user, user), Ask::new(&global, Key::shared())];
+        let asks = [
+            LimitRequest::new(&per_user, user),
+            LimitRequest::new(&global, Key::shared()),
+        ];
         assert_eq!(
             subject.limits.check_all(asks).await.unwrap().is_allowed(),
             expected,
@@ -116,7 +125,7 @@ pub(crate) async fn a_key_in_a_group_is_another_key(subject: Subject) {
 /// Two limits of one policy on two keys are two limits.
 pub(crate) async fn one_policy_may_limit_two_keys(subject: Subject) {
     for policy in one_of_each() {
-        let asks = || ["a", "b"].map(|key| Ask::new(&policy, Key::from(key).in_group("g")));
+        let asks = || ["a", "b"].map(|key| LimitRequest::new(&policy, Key::from(key).in_group("g")));
         let both = subject.limits.check_all(asks()).cost(5).await.unwrap();
         assert!(both.is_allowed(), "{policy}");
         assert!(

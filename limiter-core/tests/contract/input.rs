@@ -1,6 +1,6 @@
 //! What callers may hand in, and what becomes of it.
 
-use limiter_core::{Allowed, Amount, Ask, ConfigError, Policy, Rejection, Timestamp};
+use limiter_core::{Allowed, Amount, ConfigError, LimitRequest, Policy, Rejection, Timestamp};
 
 use crate::support::{KEY, Subject, bucket, funnel, left, micros, one_of_each, only, secs, window};
 
@@ -69,7 +69,10 @@ pub(crate) async fn a_cost_above_the_quota_never_fits(subject: Subject) {
 /// One limit that can never fit refuses the whole decision, and charges none of the others.
 pub(crate) async fn a_cost_that_never_fits_one_limit_charges_no_other(subject: Subject) {
     let (wide, narrow) = (bucket("wide", 100, 1), window("narrow", 5, "5s"));
-    let asks = [Ask::new(&wide, KEY).cost(6), Ask::new(&narrow, KEY).cost(6)];
+    let asks = [
+        LimitRequest::new(&wide, KEY).cost(6),
+        LimitRequest::new(&narrow, KEY).cost(6),
+    ];
     let answer = subject.limits.check_all(asks).await;
     let Err(Rejection::NeverFits { policy, .. }) = answer else {
         unreachable!("{answer:?}")
@@ -107,7 +110,12 @@ pub(crate) async fn a_cost_that_is_no_amount_is_refused_by_name(subject: Subject
             "-2"
         );
         assert_eq!(
-            named_in(subject.limits.check_all([Ask::new(&policy, KEY).cost(-3)]).await),
+            named_in(
+                subject
+                    .limits
+                    .check_all([LimitRequest::new(&policy, KEY).cost(-3)])
+                    .await
+            ),
             "-3"
         );
         assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");

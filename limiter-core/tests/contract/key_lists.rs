@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use limiter_core::{Ask, Enforcement, Key, OnDenial, Origin, Policy, Rejection};
+use limiter_core::{Enforcement, Key, LimitRequest, OnDenial, Origin, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, secs};
 
@@ -72,7 +72,7 @@ pub(crate) async fn a_denied_key_is_forbidden_even_if_it_is_allowed_too(subject:
 /// Of several limits, those that allow the key take no part; one that denies it denies the call.
 pub(crate) async fn a_list_speaks_for_its_own_limit(subject: Subject) {
     let (listed, plain) = (listed(), bucket("plain", 2, "1/min"));
-    let asks = |key| [Ask::new(&listed, key), Ask::new(&plain, key)];
+    let asks = |key| [LimitRequest::new(&listed, key), LimitRequest::new(&plain, key)];
     for _ in 0..2 {
         let decision = subject.limits.check_all(asks("bob")).await.unwrap();
         assert!(decision.is_allowed());

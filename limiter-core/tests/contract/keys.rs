@@ -1,6 +1,6 @@
 //! Keys, groups and names that people, or attackers, come up with.
 
-use limiter_core::{Ask, Key};
+use limiter_core::{Key, LimitRequest};
 
 use crate::support::{KEY, Subject, bucket, funnel, key, window};
 
@@ -98,7 +98,7 @@ pub(crate) async fn hostile_groups_have_budgets_of_their_own(subject: Subject) {
     let groups = hostile();
     for expected in [true, false] {
         for group in &groups {
-            let ask = |policy| Ask::new(policy, Key::from(KEY).in_group(key(group)));
+            let ask = |policy| LimitRequest::new(policy, Key::from(KEY).in_group(key(group)));
             let decision = subject
                 .limits
                 .check_all([ask(&first), ask(&second)])

@@ -1,6 +1,6 @@
 //! What becomes of a call that is denied.
 
-use limiter_core::{Ask, Enforcement, OnDenial, Policy, Rejection};
+use limiter_core::{Enforcement, LimitRequest, OnDenial, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, millis, secs};
 
@@ -62,7 +62,7 @@ pub(crate) async fn the_strictest_of_several_policies_says_what_becomes_of_the_c
     for one in [&degrade, &wait, &reject] {
         subject.use_up(one).await;
     }
-    let all = [&degrade, &wait, &reject].map(|policy| Ask::new(policy, KEY));
+    let all = [&degrade, &wait, &reject].map(|policy| LimitRequest::new(policy, KEY));
     let rejected = subject.limits.admit_all(all.clone()).await;
     assert!(matches!(rejected, Err(Rejection::Limited(_))), "{rejected:?}");
     let two = subject.limits.admit_all(all[..2].to_vec()).into_future();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::{Ask, Enforcement, Limiter, Policy, Rejection, funnel_limiter};
+use limiter_core::{Enforcement, LimitRequest, Limiter, Policy, Rejection, funnel_limiter};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, micros, millis, secs, wait_of};
 use crate::waiting::{answer, served, settle, waiter};
@@ -76,7 +76,7 @@ pub(crate) async fn of_several_limits_the_longest_delay_counts(subject: Subject)
     let (slow, quick) = (paced("slow", 5, "1/s"), paced("quick", 5, "10/s"));
     let tight = bucket("tight", 2, "1/h");
     let limits = &subject.limits;
-    let decide = || limits.check_all([&slow, &quick, &tight].map(|policy| Ask::new(policy, KEY)));
+    let decide = || limits.check_all([&slow, &quick, &tight].map(|policy| LimitRequest::new(policy, KEY)));
     assert!(decide().await.unwrap().delay().is_zero());
     let second = decide().await.unwrap();
     assert_eq!(second.delay(), secs(1));

@@ -1,6 +1,6 @@
 //! Looking without taking, and forgetting.
 
-use limiter_core::Ask;
+use limiter_core::LimitRequest;
 
 use crate::support::{KEY, Kind, Subject, micros, one_of_each, only, secs};
 
@@ -125,7 +125,11 @@ pub(crate) async fn state_is_kept_as_long_as_it_means_something(subject: Subject
 
 pub(crate) async fn a_question_may_be_asked_of_several_limits_at_once(subject: Subject) {
     let policies = one_of_each();
-    let asks = || policies.iter().map(|policy| Ask::new(policy, KEY).cost(0));
+    let asks = || {
+        policies
+            .iter()
+            .map(|policy| LimitRequest::new(policy, KEY).cost(0))
+    };
     let decision = subject.limits.check_all(asks()).await.unwrap();
     assert!(decision.is_allowed());
     assert_eq!(decision.remaining(), 5);

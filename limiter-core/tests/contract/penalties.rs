@@ -1,6 +1,8 @@
 //! Who is denied too often is blocked for a while.
 
-use limiter_core::{Ask, Decision, Enforcement, OnDenial, OnStoreFailure, Penalty, Policy, Rejection};
+use limiter_core::{
+    Decision, Enforcement, LimitRequest, OnDenial, OnStoreFailure, Penalty, Policy, Rejection,
+};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, micros, secs, wait_of};
 
@@ -124,7 +126,7 @@ pub(crate) async fn a_block_denies_the_whole_decision_and_charges_nothing(subjec
     assert!(until_blocked(&subject, &punishing).await.is_blocked());
     subject.clock.advance(secs(2));
     for _ in 0..2 {
-        let asks = [Ask::new(&plain, KEY), Ask::new(&punishing, KEY)];
+        let asks = [LimitRequest::new(&plain, KEY), LimitRequest::new(&punishing, KEY)];
         let denied = subject.limits.check_all(asks).await.unwrap();
         assert!(denied.is_blocked() && wait_of(&denied) == secs(58));
         let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
@@ -138,7 +140,7 @@ pub(crate) async fn a_denial_counts_for_the_limit_that_denies(subject: Subject) 
     let (punishing, full) = (policy("p"), bucket("full", 1, "1/h"));
     subject.use_up(&full).await;
     for _ in 0..5 {
-        let asks = [Ask::new(&punishing, KEY), Ask::new(&full, KEY)];
+        let asks = [LimitRequest::new(&punishing, KEY), LimitRequest::new(&full, KEY)];
         assert!(!subject.limits.check_all(asks).await.unwrap().is_blocked());
     }
     assert!(subject.call(&punishing).await.is_allowed());

@@ -1,6 +1,6 @@
 //! Permits that are taken by an estimate and settled by the true cost, and debts.
 
-use limiter_core::{Amount, Ask, Enforcement, Policy, Rejection};
+use limiter_core::{Amount, Enforcement, LimitRequest, Policy, Rejection};
 
 use crate::support::{
     KEY, PATIENT, Subject, bucket, funnel, left, micros, millis, one_of_each, only, secs, wait_of, window,
@@ -171,7 +171,12 @@ pub(crate) async fn a_reservation_can_be_waited_for(subject: Subject) {
 /// Requests and their tokens, say: one decision, and each limit settled by its own amount.
 pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
     let (calls, tokens) = (window("calls", 10, "1m"), bucket("tokens", 1_000, 10));
-    let asks = || [Ask::new(&calls, KEY), Ask::new(&tokens, KEY).cost(500)];
+    let asks = || {
+        [
+            LimitRequest::new(&calls, KEY),
+            LimitRequest::new(&tokens, KEY).cost(500),
+        ]
+    };
     let remaining = async |policy: &Policy| subject.remaining(policy).await.whole();
 
     let reservation = subject.limits.reserve_all(asks()).await.unwrap();
@@ -186,7 +191,12 @@ pub(crate) async fn several_limits_are_settled_together(subject: Subject) {
 /// An amount that one of the limits cannot count settles none.
 pub(crate) async fn what_is_no_amount_settles_nothing(subject: Subject) {
     let (level, ring) = (bucket("b", 5, 1), window("w", 5, "5s"));
-    let asks = || [Ask::new(&level, KEY).cost(2), Ask::new(&ring, KEY).cost(2)];
+    let asks = || {
+        [
+            LimitRequest::new(&level, KEY).cost(2),
+            LimitRequest::new(&ring, KEY).cost(2),
+        ]
+    };
     let reserve = async || subject.limits.reserve_all(asks()).await.unwrap();
     let refused = [
         reserve().await.settle_each([0.5, 0.5]).await,
@@ -226,7 +236,7 @@ pub(crate) async fn what_was_not_charged_is_not_settled(subject: Subject) {
     let listed = policy("listed").allow_keys([KEY]).build().unwrap();
     let limits = &subject.limits;
 
-    let all = [&off, &plain, &listed, &shadow].map(|policy| Ask::new(policy, KEY));
+    let all = [&off, &plain, &listed, &shadow].map(|policy| LimitRequest::new(policy, KEY));
     let reservation = limits.reserve_all(all).cost(4).await.unwrap();
     reservation.settle_each([1, 2, 3, 3]).await.unwrap();
     assert_eq!(subject.remaining(&plain).await, Amount::from(3_u32));

@@ -1,6 +1,6 @@
 //! What a denied call is told: exact to the microsecond, in both directions.
 
-use limiter_core::{Amount, Ask, Policy};
+use limiter_core::{Amount, LimitRequest, Policy};
 
 use crate::support::{
     KEY, Subject, bucket, funnel, micros, millis, one_of_each, only, secs, wait_of, window,
@@ -113,7 +113,7 @@ pub(crate) async fn several_limits_are_waited_for_together(subject: Subject) {
     let short = bucket("short", 2, "1/s");
     let long = window("long", 3, "7s");
     let roomy = funnel("roomy", 10, "1/h");
-    let all = || [&short, &long, &roomy].map(|policy| Ask::new(policy, KEY));
+    let all = || [&short, &long, &roomy].map(|policy| LimitRequest::new(policy, KEY));
     for _ in 0..2 {
         assert!(subject.limits.check_all(all()).await.unwrap().is_allowed());
     }
@@ -189,7 +189,10 @@ pub(crate) async fn next_after_is_exact(subject: Subject) {
 pub(crate) async fn reset_after_of_several_limits_is_the_last(subject: Subject) {
     let quick = bucket("quick", 10, "10/s");
     let slow = window("slow", 10, "1m");
-    let asks = [Ask::new(&quick, KEY).cost(5), Ask::new(&slow, KEY)];
+    let asks = [
+        LimitRequest::new(&quick, KEY).cost(5),
+        LimitRequest::new(&slow, KEY),
+    ];
     let decision = subject.limits.check_all(asks).await.unwrap();
     let resets: Vec<_> = decision
         .limits()

@@ -2,7 +2,7 @@
 //! that was changed meanwhile.
 
 use limiter_core::{
-    Amount, Ask, Enforcement, Inheritance, Limiter, Policy, Rejection, token_limiter, window_limiter,
+    Amount, Enforcement, Inheritance, LimitRequest, Limiter, Policy, Rejection, token_limiter, window_limiter,
 };
 
 use crate::inheritance::pairs;
@@ -32,7 +32,7 @@ pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject
     let roomy = roomy.enforcement(Enforcement::Shadow).build().unwrap();
     for policy in one_of_each() {
         for shadow in [&full, &in_shadow("small", 1), &roomy] {
-            let both = || [Ask::new(shadow, KEY), Ask::new(&policy, KEY)];
+            let both = || [LimitRequest::new(shadow, KEY), LimitRequest::new(&policy, KEY)];
             let estimated = || both().map(|ask| ask.cost(4));
             let reservation = subject.limits.reserve_all(estimated()).await.unwrap();
             assert_eq!(subject.remaining(&policy).await, Amount::ONE);
@@ -61,7 +61,7 @@ pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject
 pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_debt(subject: Subject) {
     let small = in_shadow("small", 1);
     for policy in [bucket("b", 10, "1/h"), funnel("f", 10, "1/h")] {
-        let both = [&small, &policy].map(|policy| Ask::new(policy, KEY).cost(5));
+        let both = [&small, &policy].map(|policy| LimitRequest::new(policy, KEY).cost(5));
         let reservation = subject.limits.reserve_all(both).await.unwrap();
         reservation.settle(9).await.unwrap();
         assert_eq!(subject.remaining(&policy).await, Amount::ONE, "{policy}");
@@ -85,7 +85,7 @@ pub(crate) async fn each_limit_is_settled_by_its_own_part(subject: Subject) {
     let listed = built("listed").allow_keys([KEY]).build().unwrap();
     let shadow = built("shadow").enforcement(Enforcement::Shadow).build().unwrap();
     let plain = built("plain").build().unwrap();
-    let asks = [&off, &shadow, &listed, &plain].map(|policy| Ask::new(policy, KEY).cost(6));
+    let asks = [&off, &shadow, &listed, &plain].map(|policy| LimitRequest::new(policy, KEY).cost(6));
     let reservation = subject.limits.reserve_all(asks).await.unwrap();
     reservation.settle_each([9, 1, 9, 8]).await.unwrap();
     assert_eq!(subject.remaining(&shadow).await, Amount::from(9_u32));
@@ -173,7 +173,7 @@ pub(crate) async fn a_funnel_in_shadow_delays_nobody(subject: Subject) {
     limits.book().set(&shadow);
     let all = async {
         for call in 0..4_u32 {
-            let both = || [&shadow, &plain].map(|policy| Ask::new(policy, KEY));
+            let both = || [&shadow, &plain].map(|policy| LimitRequest::new(policy, KEY));
             let told = limits.check_all(both()).await.unwrap();
             assert_eq!(told.delay(), secs(0), "call {call}");
             assert!(limits.acquire_all(both()).await.is_ok());

@@ -1,11 +1,14 @@
 //! Several limits, one decision.
 
-use limiter_core::{Ask, ConfigError, Policy, Rejection};
+use limiter_core::{ConfigError, LimitRequest, Policy, Rejection};
 
 use crate::support::{KEY, Kind, Subject, bucket, funnel, one_of_each, secs, window};
 
-fn ask_all(policies: &[Policy]) -> Vec<Ask<'_>> {
-    policies.iter().map(|policy| Ask::new(policy, KEY)).collect()
+fn ask_all(policies: &[Policy]) -> Vec<LimitRequest<'_>> {
+    policies
+        .iter()
+        .map(|policy| LimitRequest::new(policy, KEY))
+        .collect()
 }
 
 pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Rejection>) -> ConfigError {
@@ -43,7 +46,10 @@ pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
             funnel("fresh", 3, 1),
             window("fresh", 3, "3s"),
         ];
-        let asks = fresh.iter().chain([&full]).map(|policy| Ask::new(policy, KEY));
+        let asks = fresh
+            .iter()
+            .chain([&full])
+            .map(|policy| LimitRequest::new(policy, KEY));
         let denied = subject.limits.check_all(asks).await.unwrap();
         let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
         assert_eq!(fits, [true, true, true, false]);
@@ -61,9 +67,9 @@ pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
 pub(crate) async fn each_limit_has_its_own_outcome_in_the_order_of_asking(subject: Subject) {
     let [first, second, third] = [bucket("z", 5, 1), window("a", 7, "1m"), funnel("m", 9, 1)];
     let asks = [
-        Ask::new(&first, KEY).cost(2),
-        Ask::new(&second, KEY).cost(3),
-        Ask::new(&third, KEY).cost(4),
+        LimitRequest::new(&first, KEY).cost(2),
+        LimitRequest::new(&second, KEY).cost(3),
+        LimitRequest::new(&third, KEY).cost(4),
     ];
     let decision = subject.limits.check_all(asks).await.unwrap();
     let outcomes: Vec<_> = decision
@@ -84,9 +90,9 @@ pub(crate) async fn each_limit_has_its_own_outcome_in_the_order_of_asking(subjec
     assert_eq!(decision.remaining(), 3, "the least");
 
     let reversed = [
-        Ask::new(&third, KEY).cost(6),
-        Ask::new(&second, KEY),
-        Ask::new(&first, KEY).cost(4),
+        LimitRequest::new(&third, KEY).cost(6),
+        LimitRequest::new(&second, KEY),
+        LimitRequest::new(&first, KEY).cost(4),
     ];
     let denied = subject.limits.check_all(reversed).await.unwrap();
     let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
@@ -121,9 +127,9 @@ pub(crate) async fn a_cost_of_zero_among_several_charges_the_others(subject: Sub
     subject.use_up(&window).await;
     let asks = || {
         [
-            Ask::new(&window, KEY).cost(0),
-            Ask::new(&bucket, KEY),
-            Ask::new(&funnel, KEY),
+            LimitRequest::new(&window, KEY).cost(0),
+            LimitRequest::new(&bucket, KEY),
+            LimitRequest::new(&funnel, KEY),
         ]
     };
     let decision = subject.limits.check_all(asks()).await.unwrap();
@@ -138,7 +144,10 @@ pub(crate) async fn a_cost_of_zero_among_several_charges_the_others(subject: Sub
 
 pub(crate) async fn a_repeated_limit_is_refused(subject: Subject) {
     for policy in one_of_each() {
-        let asks = [Ask::new(&policy, KEY), Ask::new(&policy, KEY).cost(2)];
+        let asks = [
+            LimitRequest::new(&policy, KEY),
+            LimitRequest::new(&policy, KEY).cost(2),
+        ];
         let error = refused(subject.limits.check_all(asks).await);
         let policy = policy.name().to_owned();
         assert_eq!(error, ConfigError::RepeatedLimit { policy });
@@ -147,7 +156,7 @@ pub(crate) async fn a_repeated_limit_is_refused(subject: Subject) {
     let error = refused(
         subject
             .limits
-            .check_all([Ask::new(&old, KEY), Ask::new(&new, KEY)])
+            .check_all([LimitRequest::new(&old, KEY), LimitRequest::new(&new, KEY)])
             .await,
     );
     assert!(
@@ -179,7 +188,7 @@ pub(crate) async fn sixteen_limits_are_decided_and_seventeen_or_none_refused(sub
 pub(crate) async fn too_many_limits_are_rejected_before_they_are_compared(subject: Subject) {
     let policy = bucket("p", 5, 1);
     for number in [17, 100_000] {
-        let repeated = vec![Ask::new(&policy, KEY); number];
+        let repeated = vec![LimitRequest::new(&policy, KEY); number];
         for error in [
             refused(subject.limits.check_all(repeated.iter().cloned()).await),
             refused(subject.limits.acquire_all(repeated).await),

@@ -135,7 +135,7 @@ pub(crate) async fn waiters_of_other_keys_are_not_held_up(subject: Subject) {
 
 pub(crate) async fn several_limits_are_waited_for_as_one(subject: Subject) {
     let (fast, slow) = (bucket("fast", 1, 1), window("slow", 2, "5s"));
-    let asks = || [&fast, &slow].map(|policy| limiter_core::Ask::new(policy, KEY));
+    let asks = || [&fast, &slow].map(|policy| limiter_core::LimitRequest::new(policy, KEY));
     for _ in 0..2 {
         assert!(subject.limits.check_all(asks()).await.unwrap().is_allowed());
         subject.clock.advance(secs(1));
@@ -144,7 +144,7 @@ pub(crate) async fn several_limits_are_waited_for_as_one(subject: Subject) {
     let waiting = tokio::spawn(async move {
         let asks = policies
             .each_ref()
-            .map(|policy| limiter_core::Ask::new(policy, KEY));
+            .map(|policy| limiter_core::LimitRequest::new(policy, KEY));
         limits.acquire_all(asks).await.map(Allowed::into_decision)
     });
     settle(&subject, &fast).await;
@@ -217,7 +217,7 @@ pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_o
         tokio::spawn(async move {
             let asks = policies
                 .each_ref()
-                .map(|policy| limiter_core::Ask::new(policy, KEY));
+                .map(|policy| limiter_core::LimitRequest::new(policy, KEY));
             let acquire = limits.acquire_all(asks).up_to(patience);
             acquire.await.map(Allowed::into_decision)
         })
@@ -243,7 +243,7 @@ pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_o
     served(waiting).await;
 
     limits.reset(&hour, KEY).await.unwrap();
-    let asks = [&hour, &day].map(|policy| limiter_core::Ask::new(policy, KEY));
+    let asks = [&hour, &day].map(|policy| limiter_core::LimitRequest::new(policy, KEY));
     let reserved = limits.reserve_all(asks).await.unwrap();
     let alone = waiter(&subject, &hour, 1, patience);
     settle(&subject, &hour).await;

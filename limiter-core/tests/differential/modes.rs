@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use limiter_core::{Amount, Ask, Decision, Enforcement, Key, ManualClock, Origin, Policy};
+use limiter_core::{Amount, Decision, Enforcement, Key, LimitRequest, ManualClock, Origin, Policy};
 
 use super::support::{Kind, Subject};
 use super::{PATIENCE, STEPS, setting};
@@ -61,7 +61,7 @@ async fn trace(rng: &mut Rng, number: u64, stores: [&Subject; 2], clock: &Manual
             let asks = || {
                 chosen
                     .iter()
-                    .map(|(policy, cost)| Ask::new(policy, &key).cost(*cost))
+                    .map(|(policy, cost)| LimitRequest::new(policy, &key).cost(*cost))
             };
             let (first, cost) = chosen[0];
             let decision = match what {

@@ -128,7 +128,7 @@ impl Condition {
         self.penalized(name).build().unwrap()
     }
 
-    fn penalized(&self, name: &str) -> PolicyBuilder<limiter_core::LevelShape> {
+    fn penalized(&self, name: &str) -> PolicyBuilder<limiter_core::LevelParams> {
         let builder = builder(name);
         if self.has_penalty {
             builder.penalty(Penalty::after(DENIALS, "10s").block_for(BLOCKED_FOR))
@@ -225,7 +225,7 @@ pub(crate) fn plain(name: &str) -> Policy {
 }
 
 /// `p` is the policy that is tested; `q` stands beside it, and always has room.
-fn builder(name: &str) -> PolicyBuilder<limiter_core::LevelShape> {
+fn builder(name: &str) -> PolicyBuilder<limiter_core::LevelParams> {
     let capacity = if name == "p" { QUOTA } else { 1_000 };
     Policy::token_bucket(name)
         .capacity(capacity)

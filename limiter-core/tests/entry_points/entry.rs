@@ -4,12 +4,10 @@ use std::future::IntoFuture;
 use std::task::Poll;
 use std::time::Duration;
 
-use limiter_core::__private::{
-    LayerWait, WaitingRoom, admit, admit_waiting, at_once, at_once_or_wait, passes,
-};
+use limiter_core::__private::{LayerWait, WaitLimit, admit, admit_waiting, at_once, at_once_or_wait, passes};
 use limiter_core::redisson::Client;
 use limiter_core::{
-    Allowed, Amount, Ask, Decision, Enforcement, Key, Limiter, OnNotConfigured, Policy, Rejection,
+    Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, OnNotConfigured, Policy, Rejection,
     token_limiter,
 };
 
@@ -185,8 +183,8 @@ impl Entry {
         cost: u64,
     ) -> Answer {
         let (first, second) = (&condition.policy("p"), &condition.policy("q"));
-        let one = || [Ask::new(first, key)];
-        let two = || [Ask::new(first, key), Ask::new(second, key)];
+        let one = || [LimitRequest::new(first, key)];
+        let two = || [LimitRequest::new(first, key), LimitRequest::new(second, key)];
         let (named, owned) = (limits.named("p"), key.clone().into_owned());
         match self {
             Self::Check => of_decision(limits.check(first, key).cost(cost)).await,
@@ -244,7 +242,7 @@ async fn layer(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> A
 
 /// A request before a layer that waits, for no time at all.
 async fn layer_that_waits(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost: u64) -> Answer {
-    let (check, room) = (limits.check(policy, key).cost(cost), WaitingRoom::new(1));
+    let (check, room) = (limits.check(policy, key).cost(cost), WaitLimit::new(1));
     match at_once_or_wait(&check) {
         Poll::Ready(answer) => Answer::of_decision(answer),
         Poll::Pending => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use limiter_core::{Ask, Enforcement, Limiter, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_core::{Enforcement, LimitRequest, Limiter, OnStoreFailure, Origin, Policy, Rejection};
 use limiter_testing::RedisServer;
 
 use crate::support::{PATIENT, micros, millis, namespace, secs};
@@ -30,7 +30,7 @@ async fn a_deadline_counts_once_for_what_is_enforced_and_what_is_in_shadow() {
     let limits = on_redis(&server);
     let enforced = policy("enforced", Enforcement::Enforce, DEADLINE);
     let shadow = policy("shadow", Enforcement::Shadow, DEADLINE);
-    let both = |key: &'static str| [&enforced, &shadow].map(|policy| Ask::new(policy, key));
+    let both = |key: &'static str| [&enforced, &shadow].map(|policy| LimitRequest::new(policy, key));
     for key in ["check", "acquire", "at once"] {
         assert!(limits.check_all(both(key)).await.unwrap().is_allowed());
     }
@@ -91,7 +91,7 @@ async fn a_cancelled_wait_beside_shadow_leaves_no_charge_behind() {
     let limits = on_redis(&server);
     let enforced = policy("enforced", Enforcement::Enforce, PATIENT);
     let shadow = policy("shadow", Enforcement::Shadow, PATIENT);
-    let both = || [&enforced, &shadow].map(|policy| Ask::new(policy, "k"));
+    let both = || [&enforced, &shadow].map(|policy| LimitRequest::new(policy, "k"));
     let mut granted = 0;
     for round in 0..400 {
         let patience = micros(round * 7 % 1_500);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use limiter_core::{Ask, Key, Limiter, ManualClock, Penalty, Policy, RedisBuilder};
+use limiter_core::{Key, LimitRequest, Limiter, ManualClock, Penalty, Policy, RedisBuilder};
 use limiter_testing::RedisServer;
 
 use super::assert_frozen;
@@ -221,7 +221,10 @@ async fn keys_and_several_limits_are_frozen() {
         .build()
         .unwrap();
     let key = Key::from("user:").part("x:y|z").part("é");
-    let asks = [Ask::new(&bucket, &key), Ask::new(&window, &key).cost(2)];
+    let asks = [
+        LimitRequest::new(&bucket, &key),
+        LimitRequest::new(&window, &key).cost(2),
+    ];
     let _ = limits.check_all(asks).await.unwrap();
     scenario.step("two limits of one group");
     let grouped = Key::from("k").in_group("tenant 3");

@@ -1,6 +1,6 @@
 //! When keys go, and what is written.
 
-use limiter_core::Ask;
+use limiter_core::LimitRequest;
 use limiter_testing::RedisServer;
 
 use crate::support::{KEY, bucket, funnel, millis, namespace, one_of_each, only, window};
@@ -149,7 +149,10 @@ async fn reads_and_denials_write_nothing() {
         assert!(limits.check(&policy, KEY).cost(0).await.unwrap().is_allowed());
         assert!(!limits.check(&policy, KEY).cost(3).await.unwrap().is_allowed());
         let full = bucket("full", 1, "1/h");
-        let asks = [Ask::new(&policy, KEY).cost(4), Ask::new(&full, KEY)];
+        let asks = [
+            LimitRequest::new(&policy, KEY).cost(4),
+            LimitRequest::new(&full, KEY),
+        ];
         assert!(!limits.check_all(asks).await.unwrap().is_allowed());
         let (changed_now, dump_now, expires_now) = stands();
         assert_eq!((changed_now, dump_now), (changed, dump), "{policy}");

@@ -1,6 +1,6 @@
 //! Names, sharing, and servers that forget, stand still or are gone.
 
-use limiter_core::{Ask, Key, Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
+use limiter_core::{Key, LimitRequest, Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
 
 use crate::support::{KEY, PATIENT, bucket, funnel, millis, namespace, secs, window};
@@ -176,7 +176,7 @@ async fn what_can_never_be_is_told_without_a_server() {
         let refused = limits.check(&policy, KEY).cost(-1).await;
         assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
         let refused = limits
-            .check_all([Ask::new(&policy, "a"), Ask::new(&policy, "b")])
+            .check_all([LimitRequest::new(&policy, "a"), LimitRequest::new(&policy, "b")])
             .await;
         assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
         let gone = tokio::time::timeout(secs(60), limits.check(&policy, KEY))

@@ -1,6 +1,6 @@
 //! What others have left at a key.
 
-use limiter_core::{Allowed, Ask, Policy, Rejection, StoreErrorKind};
+use limiter_core::{Allowed, LimitRequest, Policy, Rejection, StoreErrorKind};
 use limiter_testing::RedisServer;
 
 use crate::support::{KEY, PATIENT, bucket, funnel, namespace, one_of_each, only, window};
@@ -47,7 +47,7 @@ async fn a_value_of_another_type_fails_its_own_decision_only() {
             );
             assert_eq!(rejection.to_string(), "the rate limiter is unavailable");
             for asks in [[&other, &policy], [&policy, &other]] {
-                let asks = asks.map(|policy| Ask::new(policy, KEY));
+                let asks = asks.map(|policy| LimitRequest::new(policy, KEY));
                 assert_eq!(kind_of(limits.check_all(asks).await), StoreErrorKind::WrongType);
             }
             assert_eq!(
@@ -184,7 +184,7 @@ async fn loans_that_cannot_be_are_an_unknown_layout() {
                 StoreErrorKind::UnknownLayout,
                 "{policy}: {value:?}"
             );
-            let both = [Ask::new(&policy, KEY), Ask::new(&daily, KEY)];
+            let both = [LimitRequest::new(&policy, KEY), LimitRequest::new(&daily, KEY)];
             assert_eq!(
                 kind_of(limits.check_all(both).await),
                 StoreErrorKind::UnknownLayout,

@@ -24,16 +24,16 @@ impl LimitedFn {
         let (item, policy) = if limit.constant {
             let policy = self.policy(limit, private);
             let item = quote! {
-                static #policy_static: #private::LazyLock<#private::Built> = #private::LazyLock::new(|| #policy);
+                static #policy_static: #private::LazyLock<#private::BuiltPolicy> = #private::LazyLock::new(|| #policy);
             };
             (
                 item,
-                quote!(#private::SitePolicy::Fixed(|| #private::Built::clone(&#policy_static))),
+                quote!(#private::AnnotationPolicy::Fixed(|| #private::BuiltPolicy::clone(&#policy_static))),
             )
         } else if matches!(limit.algorithm, crate::model::Algorithm::Named { .. }) {
-            (TokenStream::new(), quote!(#private::SitePolicy::Named))
+            (TokenStream::new(), quote!(#private::AnnotationPolicy::Named))
         } else {
-            (TokenStream::new(), quote!(#private::SitePolicy::Computed))
+            (TokenStream::new(), quote!(#private::AnnotationPolicy::Computed))
         };
         // `line!` tells where its own tokens stand, or the outermost macro that wrote them: as `file!` does.
         let line = quote_spanned!(limit.place=> ::core::line!());
@@ -41,7 +41,7 @@ impl LimitedFn {
         quote! {
             #item
             #private::inventory::submit! {
-                #private::Site {
+                #private::RegisteredAnnotation {
                     name: #name,
                     function: #function,
                     file: ::core::file!(),
@@ -63,17 +63,17 @@ impl LimitedFn {
 fn written(key: &Key, private: &TokenStream) -> TokenStream {
     match key {
         Key::Template(of) => template(of, private),
-        Key::Computed(_) => quote!(#private::Written::Computed),
+        Key::Computed(_) => quote!(#private::KeyTemplate::Computed),
     }
 }
 
 fn template(Template { written, pieces, .. }: &Template, private: &TokenStream) -> TokenStream {
     let pieces = pieces.iter().map(|piece| match piece {
-        Piece::Text(text) => quote!(#private::Piece::Text(#text)),
+        Piece::Text(text) => quote!(#private::TemplatePiece::Text(#text)),
         place @ Piece::Place { .. } => {
             let name = place.name();
-            quote!(#private::Piece::Part(#name))
+            quote!(#private::TemplatePiece::Part(#name))
         }
     });
-    quote!(#private::Written::Template { text: #written, pieces: &[#(#pieces),*] })
+    quote!(#private::KeyTemplate::Template { text: #written, pieces: &[#(#pieces),*] })
 }

@@ -6,7 +6,7 @@ impl<T> Mail for Outbox<T> {
             #[allow(unused_imports)]
             use limiter_core::token_limiter as _;
             static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
-                ::limiter_core::__private::Built,
+                ::limiter_core::__private::BuiltPolicy,
             > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::sliding_window(
                 "mail::send",
                 ::core::result::Result::Ok(
@@ -15,7 +15,7 @@ impl<T> Mail for Outbox<T> {
                 ::core::result::Result::Ok(
                     ::limiter_core::__private::Duration::from_micros(60000000u64),
                 ),
-                &::limiter_core::__private::Options {
+                &::limiter_core::__private::PolicyOptions {
                     deadline: ::core::option::Option::None,
                     on_store_failure: ::core::option::Option::None,
                     lease: ::core::option::Option::None,
@@ -26,34 +26,34 @@ impl<T> Mail for Outbox<T> {
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
                 ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
                 shared : false, limiter : false, held : false, key :
-                ::limiter_core::__private::Written::Template { text : "{to}", pieces : &
-                [::limiter_core::__private::Piece::Part("to")] }, group :
+                ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces : &
+                [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
-                ::limiter_core::__private::SitePolicy::Fixed(||
-                ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
+                ::limiter_core::__private::AnnotationPolicy::Fixed(||
+                ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
             }
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::Site { name : "burst", function :
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
                 ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
                 shared : true, limiter : false, held : false, key :
-                ::limiter_core::__private::Written::Template { text : "{to}", pieces : &
-                [::limiter_core::__private::Piece::Part("to")] }, group :
+                ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces : &
+                [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
-                ::limiter_core::__private::SitePolicy::Named, }
+                ::limiter_core::__private::AnnotationPolicy::Named, }
             }
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
             );
-            let __limiter_made = ::limiter_core::__private::Guard::new(
+            let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
                 &__LIMITER_REPORTER,
                 ::core::option::Option::None,
                 [
-                    ::limiter_core::__private::Entry::fixed(
+                    ::limiter_core::__private::AnnotationEntry::fixed(
                         &__LIMITER_POLICY_0,
                         ::limiter_core::__private::Key::shared().part(&to),
                     ),
-                    ::limiter_core::__private::Entry::named(
+                    ::limiter_core::__private::AnnotationEntry::named(
                         "burst",
                         ::limiter_core::__private::Key::shared().part(&to),
                     ),

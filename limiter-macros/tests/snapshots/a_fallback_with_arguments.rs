@@ -12,10 +12,10 @@ async fn send(
             ::core::concat!(::core::module_path!(), "::", "send"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : true, held : false, key :
-            ::limiter_core::__private::Written::Template { text : "{to.0}", pieces : &
-            [::limiter_core::__private::Piece::Part("to.0")] }, group :
-            ::core::option::Option::Some(::limiter_core::__private::Written::Computed),
-            policy : ::limiter_core::__private::SitePolicy::Computed, }
+            ::limiter_core::__private::KeyTemplate::Template { text : "{to.0}", pieces : &
+            [::limiter_core::__private::TemplatePiece::Part("to.0")] }, group :
+            ::core::option::Option::Some(::limiter_core::__private::KeyTemplate::Computed),
+            policy : ::limiter_core::__private::AnnotationPolicy::Computed, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "send"),
@@ -25,13 +25,13 @@ async fn send(
         let _ = &items;
         let __limiter_applies: bool = *count > 0;
         if __limiter_applies {
-            let __limiter_made = ::limiter_core::__private::Guard::new(
+            let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
                 &__LIMITER_REPORTER,
                 ::core::option::Option::Some(
                     ::limiter_core::__private::ToLimiter::to_limiter(&(self.limits)),
                 ),
                 [
-                    ::limiter_core::__private::Entry::built(
+                    ::limiter_core::__private::AnnotationEntry::built(
                             ::limiter_core::__private::sliding_window(
                                 "send",
                                 ::limiter_core::__private::ToAmount::to_amount(&(limit)),
@@ -40,7 +40,7 @@ async fn send(
                                         60000000u64,
                                     ),
                                 ),
-                                &::limiter_core::__private::Options {
+                                &::limiter_core::__private::PolicyOptions {
                                     deadline: ::core::option::Option::Some(
                                         ::core::result::Result::Ok(
                                             ::limiter_core::__private::Duration::from_micros(20000u64),

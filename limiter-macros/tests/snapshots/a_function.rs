@@ -2,7 +2,7 @@
 pub async fn search(user: &str) -> Result<u32, Error> {
     let __limiter_guard = {
         static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
-            ::limiter_core::__private::Built,
+            ::limiter_core::__private::BuiltPolicy,
         > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
             ::core::concat!(::core::module_path!(), "::", "search"),
             ::core::result::Result::Ok(
@@ -16,7 +16,7 @@ pub async fn search(user: &str) -> Result<u32, Error> {
                     ::limiter_core::__private::Duration::from_micros(100u64),
                 ),
             ),
-            &::limiter_core::__private::Options {
+            &::limiter_core::__private::PolicyOptions {
                 deadline: ::core::option::Option::None,
                 on_store_failure: ::core::option::Option::None,
                 lease: ::core::option::Option::None,
@@ -28,21 +28,21 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             ::core::concat!(::core::module_path!(), "::", "search"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::Written::Template { text : "user:{user}", pieces :
-            & [::limiter_core::__private::Piece::Text("user:"),
-            ::limiter_core::__private::Piece::Part("user")] }, group :
+            ::limiter_core::__private::KeyTemplate::Template { text : "user:{user}", pieces :
+            & [::limiter_core::__private::TemplatePiece::Text("user:"),
+            ::limiter_core::__private::TemplatePiece::Part("user")] }, group :
             ::core::option::Option::None, policy :
-            ::limiter_core::__private::SitePolicy::Fixed(||
-            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
+            ::limiter_core::__private::AnnotationPolicy::Fixed(||
+            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),
         );
-        let __limiter_made = ::limiter_core::__private::Guard::new(
+        let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
             &__LIMITER_REPORTER,
             ::core::option::Option::None,
             [
-                ::limiter_core::__private::Entry::fixed(
+                ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_0,
                     ::limiter_core::__private::Key::shared().text("user:").part(&user),
                 ),

@@ -3,7 +3,7 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
         #[allow(unused_imports)]
         use window_limiter as _;
         static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
-            ::limiter_core::__private::Built,
+            ::limiter_core::__private::BuiltPolicy,
         > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
             ::core::concat!(::core::module_path!(), "::", "login"),
             ::core::result::Result::Ok(
@@ -17,7 +17,7 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
                     ::limiter_core::__private::Duration::from_micros(1000u64),
                 ),
             ),
-            &::limiter_core::__private::Options {
+            &::limiter_core::__private::PolicyOptions {
                 deadline: ::core::option::Option::None,
                 on_store_failure: ::core::option::Option::None,
                 lease: ::core::option::Option::None,
@@ -29,32 +29,32 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             ::core::concat!(::core::module_path!(), "::", "login"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
             group : ::core::option::Option::None, policy :
-            ::limiter_core::__private::SitePolicy::Fixed(||
-            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
+            ::limiter_core::__private::AnnotationPolicy::Fixed(||
+            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
         }
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::Site { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "login"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : true, limiter : false, held : false, key :
-            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
             group : ::core::option::Option::None, policy :
-            ::limiter_core::__private::SitePolicy::Named, }
+            ::limiter_core::__private::AnnotationPolicy::Named, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "login"),
         );
-        let __limiter_made = ::limiter_core::__private::Guard::new(
+        let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
             &__LIMITER_REPORTER,
             ::core::option::Option::None,
             [
-                ::limiter_core::__private::Entry::fixed(
+                ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_0,
                     ::limiter_core::__private::Key::shared(),
                 ),
-                ::limiter_core::__private::Entry::named(
+                ::limiter_core::__private::AnnotationEntry::named(
                     "daily",
                     ::limiter_core::__private::Key::shared(),
                 ),

@@ -4,7 +4,7 @@ async fn search() -> Result<(), Rejection> {
         #[allow(unused_imports)]
         use limiter_core::window_limiter as _;
         static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
-            ::limiter_core::__private::Built,
+            ::limiter_core::__private::BuiltPolicy,
         > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
             ::core::concat!(::core::module_path!(), "::", "search"),
             ::core::result::Result::Ok(
@@ -18,7 +18,7 @@ async fn search() -> Result<(), Rejection> {
                     ::limiter_core::__private::Duration::from_micros(3000u64),
                 ),
             ),
-            &::limiter_core::__private::Options {
+            &::limiter_core::__private::PolicyOptions {
                 deadline: ::core::option::Option::None,
                 on_store_failure: ::core::option::Option::None,
                 lease: ::core::option::Option::None,
@@ -30,13 +30,13 @@ async fn search() -> Result<(), Rejection> {
             ::core::concat!(::core::module_path!(), "::", "search"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
             group : ::core::option::Option::None, policy :
-            ::limiter_core::__private::SitePolicy::Fixed(||
-            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
+            ::limiter_core::__private::AnnotationPolicy::Fixed(||
+            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
         }
         static __LIMITER_POLICY_1: ::limiter_core::__private::LazyLock<
-            ::limiter_core::__private::Built,
+            ::limiter_core::__private::BuiltPolicy,
         > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::sliding_window(
             "daily",
             ::core::result::Result::Ok(
@@ -45,7 +45,7 @@ async fn search() -> Result<(), Rejection> {
             ::core::result::Result::Ok(
                 ::limiter_core::__private::Duration::from_micros(86400000000u64),
             ),
-            &::limiter_core::__private::Options {
+            &::limiter_core::__private::PolicyOptions {
                 deadline: ::core::option::Option::None,
                 on_store_failure: ::core::option::Option::None,
                 lease: ::core::option::Option::None,
@@ -56,23 +56,23 @@ async fn search() -> Result<(), Rejection> {
             ::core::concat!(::core::module_path!(), "::", "search"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::Written::Template { text : "", pieces : & [] },
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
             group : ::core::option::Option::None, policy :
-            ::limiter_core::__private::SitePolicy::Fixed(||
-            ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_1)), }
+            ::limiter_core::__private::AnnotationPolicy::Fixed(||
+            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_1)), }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),
         );
-        let __limiter_made = ::limiter_core::__private::Guard::new(
+        let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
             &__LIMITER_REPORTER,
             ::core::option::Option::None,
             [
-                ::limiter_core::__private::Entry::fixed(
+                ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_0,
                     ::limiter_core::__private::Key::shared(),
                 ),
-                ::limiter_core::__private::Entry::fixed(
+                ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_1,
                     ::limiter_core::__private::Key::shared(),
                 ),

@@ -15,7 +15,7 @@ where
     Box::pin(async move {
         let __limiter_guard = {
             static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
-                ::limiter_core::__private::Built,
+                ::limiter_core::__private::BuiltPolicy,
             > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::funnel(
                 "mail",
                 ::core::result::Result::Ok(
@@ -29,7 +29,7 @@ where
                         ::limiter_core::__private::Duration::from_micros(1000u64),
                     ),
                 ),
-                &::limiter_core::__private::Options {
+                &::limiter_core::__private::PolicyOptions {
                     deadline: ::core::option::Option::None,
                     on_store_failure: ::core::option::Option::None,
                     lease: ::core::option::Option::None,
@@ -40,22 +40,22 @@ where
                 ::core::concat!(::core::module_path!(), "::", "send"), file :
                 ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
                 shared : false, limiter : false, held : false, key :
-                ::limiter_core::__private::Written::Template { text : "{app.id}", pieces
-                : & [::limiter_core::__private::Piece::Part("app.id")] }, group :
+                ::limiter_core::__private::KeyTemplate::Template { text : "{app.id}", pieces
+                : & [::limiter_core::__private::TemplatePiece::Part("app.id")] }, group :
                 ::core::option::Option::None, policy :
-                ::limiter_core::__private::SitePolicy::Fixed(||
-                ::limiter_core::__private::Built::clone(& __LIMITER_POLICY_0)), }
+                ::limiter_core::__private::AnnotationPolicy::Fixed(||
+                ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
             }
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "send"),
             );
             let State(app) = &__arg1;
             let _ = &app;
-            let __limiter_made = ::limiter_core::__private::Guard::new(
+            let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
                 &__LIMITER_REPORTER,
                 ::core::option::Option::None,
                 [
-                    ::limiter_core::__private::Entry::fixed(
+                    ::limiter_core::__private::AnnotationEntry::fixed(
                         &__LIMITER_POLICY_0,
                         ::limiter_core::__private::Key::shared().part(&app.id),
                     ),

@@ -11,7 +11,7 @@ mod syntax;
 mod wanting;
 
 use http::HeaderMap;
-use limiter_core::{Amount, Ask, Decision, Limiter, ManualClock, Policy};
+use limiter_core::{Amount, Decision, LimitRequest, Limiter, ManualClock, Policy};
 use sfv::{Dictionary, Item, List, ListEntry, Parser};
 
 use super::{Costs, Dialect, Told};
@@ -114,6 +114,8 @@ async fn call(limits: &Limiter, policies: &[Policy]) -> Decision {
 }
 
 async fn call_at(limits: &Limiter, policies: &[Policy], cost: Amount) -> Decision {
-    let asks = policies.iter().map(|policy| Ask::new(policy, "ann").cost(cost));
+    let asks = policies
+        .iter()
+        .map(|policy| LimitRequest::new(policy, "ann").cost(cost));
     limits.check_all(asks).await.unwrap()
 }

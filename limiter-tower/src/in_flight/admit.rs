@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::enter_at_once;
-use limiter_core::{Amount, ConfigError, Decision, Enter, OnDenial, Permit, Policy, Rejection};
+use limiter_core::{
+    AcquireConcurrency, Amount, ConcurrencyPermit, ConfigError, Decision, OnDenial, Policy, Rejection,
+};
 
 use super::held::Held;
 use crate::afterwards::Afterwards;
@@ -28,13 +30,13 @@ pub struct Admission {
 /// A request that may go on.
 pub(super) enum Admitted {
     /// By so many permits.
-    By(Permit, Amount),
+    By(ConcurrencyPermit, Amount),
     /// Nothing is configured for it, and that is allowed.
     Freely(Decision),
 }
 
 impl Admitted {
-    fn by(permit: Permit, asked: &Asked<'_>) -> Self {
+    fn by(permit: ConcurrencyPermit, asked: &Asked<'_>) -> Self {
         // One that cannot be used has no permits.
         Self::By(permit, asked.cost.as_ref().map_or(Amount::ONE, |cost| *cost))
     }
@@ -118,7 +120,7 @@ impl Admission {
         }
     }
 
-    fn enter<'a>(&'a self, asked: &'a Asked<'_>) -> Enter<'a> {
+    fn enter<'a>(&'a self, asked: &'a Asked<'_>) -> AcquireConcurrency<'a> {
         self.limits
             .limiter()
             .enter(&asked.policy, &asked.key)

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use limiter_core::{Origin, Permit};
+use limiter_core::{ConcurrencyPermit, Origin};
 
 /// The permit by which a request is in flight. Dropping it gives the permit back, unless a handler has
 /// [a share in it](crate::InFlightLayer::with_permits).
@@ -19,21 +19,21 @@ pub struct Held(Kind);
 )]
 #[derive(Debug)]
 enum Kind {
-    Own(Permit),
-    Shared(Arc<Permit>),
+    Own(ConcurrencyPermit),
+    Shared(Arc<ConcurrencyPermit>),
 }
 
 impl Held {
-    pub(super) fn own(permit: Permit) -> Self {
+    pub(super) fn own(permit: ConcurrencyPermit) -> Self {
         Self(Kind::Own(permit))
     }
 
-    pub(super) fn shared(permit: &Arc<Permit>) -> Self {
+    pub(super) fn shared(permit: &Arc<ConcurrencyPermit>) -> Self {
         Self(Kind::Shared(Arc::clone(permit)))
     }
 
-    /// The permit, which tells whether it is [still held](Permit::is_held) and [when it is not](Permit::lost).
-    pub fn permit(&self) -> &Permit {
+    /// The permit, which tells whether it is [still held](ConcurrencyPermit::is_held) and [when it is not](ConcurrencyPermit::lost).
+    pub fn permit(&self) -> &ConcurrencyPermit {
         match &self.0 {
             Kind::Own(permit) => permit,
             Kind::Shared(permit) => permit,
@@ -67,7 +67,7 @@ pub(super) struct Release(
 );
 
 impl Release {
-    fn new(permit: Permit) -> Self {
+    fn new(permit: ConcurrencyPermit) -> Self {
         Self(Mutex::new(Box::pin(async move {
             if let Err(error) = permit.leave().await {
                 tracing::debug!(%error, "the release of a permit is not confirmed yet");

@@ -174,7 +174,7 @@ impl<K> InFlightLayer<K> {
         self
     }
 
-    /// Has a request for which there is no room wait, at most for so long, as [`Enter::up_to`](limiter_core::Enter::up_to): in a
+    /// Has a request for which there is no room wait, at most for so long, as [`AcquireConcurrency::up_to`](limiter_core::AcquireConcurrency::up_to): in a
     /// process first come, first served. One that says in gRPC's way for how long its client waits (`grpc-timeout`) waits no
     /// longer than that. Default: as the policy says ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which by itself has nobody
     /// wait; where both say so, it waits for the shorter of both times.
@@ -215,8 +215,8 @@ impl<K> InFlightLayer<K> {
         self
     }
 
-    /// Puts an `Arc` of the request's [`Permit`](limiter_core::Permit) into its extensions, by which a handler learns that it is
-    /// [lost](limiter_core::Permit::lost), and can keep it for longer than its response: it goes back when the body has ended and
+    /// Puts an `Arc` of the request's [`ConcurrencyPermit`](limiter_core::ConcurrencyPermit) into its extensions, by which a handler learns that it is
+    /// [lost](limiter_core::ConcurrencyPermit::lost), and can keep it for longer than its response: it goes back when the body has ended and
     /// the last share is dropped. Default: the permit is the layer's alone.
     ///
     /// Of nested layers the handler finds the innermost's permit alone, whichever of them shares theirs: an extension is one of its
@@ -230,7 +230,7 @@ impl<K> InFlightLayer<K> {
     /// # use limiter_core::{Limiter, Policy};
     /// # use tower::ServiceExt;
     /// use axum::{Extension, Router, body::Body, extract::Request, routing::get};
-    /// use limiter_core::Permit;
+    /// use limiter_core::ConcurrencyPermit;
     /// use limiter_tower::{InFlightLayer, key};
     /// use std::sync::Arc;
     ///

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use http::{Extensions, HeaderName, Request, StatusCode, header};
-use limiter_core::__private::SeldomEach;
+use limiter_core::__private::KeyedLogThrottle;
 
 use super::ExtractKey;
 use super::address::Prefixes;
@@ -243,7 +243,7 @@ impl ClientIp {
     }
 
     fn warn(&self, unknown: Unknown) {
-        static LOGGED: SeldomEach = SeldomEach::new();
+        static LOGGED: KeyedLogThrottle = KeyedLogThrottle::new();
         if LOGGED.is_due(&(&self.header, &self.trust, unknown)) {
             tracing::warn!(
                 header = %self.header,

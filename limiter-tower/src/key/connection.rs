@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use http::{Extensions, StatusCode};
-use limiter_core::__private::Seldom;
+use limiter_core::__private::ReportThrottle;
 
 use super::answer::Refusal;
 
@@ -61,7 +61,7 @@ fn known(extensions: &Extensions) -> Option<IpAddr> {
 /// The answer to a request whose peer the server does not tell: only its author can mend that.
 #[cold]
 pub(super) fn unknown_peer() -> Refusal {
-    static LOGGED: Seldom = Seldom::new();
+    static LOGGED: ReportThrottle = ReportThrottle::new();
     if LOGGED.is_due() {
         tracing::error!(
             "a request reached its rate limit without its peer's address: serve the router with \

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use http::{Request, StatusCode};
-use limiter_core::__private::SeldomEach;
+use limiter_core::__private::KeyedLogThrottle;
 use limiter_core::Key;
 
 use super::ExtractKey;
@@ -98,7 +98,7 @@ where
         match request.extensions().get::<T>() {
             Some(extension) => Answer::Key((self.part)(extension).into()),
             None => self.missing.answer(|| {
-                static LOGGED: SeldomEach = SeldomEach::new();
+                static LOGGED: KeyedLogThrottle = KeyedLogThrottle::new();
                 if LOGGED.is_due(&type_name::<T>()) {
                     tracing::error!(
                         extension = type_name::<T>(),

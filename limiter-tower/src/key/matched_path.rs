@@ -2,7 +2,7 @@
 
 use axum::extract::MatchedPath;
 use http::{Request, StatusCode};
-use limiter_core::__private::Seldom;
+use limiter_core::__private::ReportThrottle;
 use limiter_core::Key;
 
 use super::ExtractKey;
@@ -77,7 +77,7 @@ impl<B> ExtractKey<B> for Matched {
 }
 
 fn unmatched() -> Refusal {
-    static LOGGED: Seldom = Seldom::new();
+    static LOGGED: ReportThrottle = ReportThrottle::new();
     if LOGGED.is_due() {
         tracing::warn!(
             "a request reached its rate limit without a matched path: no route matches it, or the layer stands around the \

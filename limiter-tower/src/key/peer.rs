@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::{Extensions, HeaderMap, HeaderName, Request, header};
-use limiter_core::__private::{Seldom, forwarded_unread};
+use limiter_core::__private::{ReportThrottle, forwarded_unread};
 
 use super::ExtractKey;
 use super::address::Prefixes;
@@ -155,7 +155,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 #[cold]
 fn unread() {
     forwarded_unread();
-    static LOGGED: Seldom = Seldom::new();
+    static LOGGED: ReportThrottle = ReportThrottle::new();
     if LOGGED.is_due() {
         tracing::warn!(
             "a request that is limited by its peer's address says that it was forwarded: behind a proxy all clients share \

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::__private::{
-    Reporter, Resolved, admit_waiting, at_once, give_back, is_answered_at_once, named, now, rest_until,
+    Reporter, ResolvedPolicies, admit_waiting, at_once, give_back, is_answered_at_once, named, now,
+    rest_until,
 };
 use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
 
@@ -117,11 +118,11 @@ impl Peer {
             return Poll::Pending;
         }
         let answer = match self.policy(key) {
-            Ok(Resolved::Policy(policy)) if is_answered_at_once(&policy) => {
+            Ok(ResolvedPolicies::Policy(policy)) if is_answered_at_once(&policy) => {
                 at_once(&self.check(&policy, key))
             }
-            Ok(Resolved::Policy(_)) => Poll::Pending,
-            Ok(Resolved::Allowed(decision)) => Poll::Ready(Ok(decision)),
+            Ok(ResolvedPolicies::Policy(_)) => Poll::Pending,
+            Ok(ResolvedPolicies::Allowed(decision)) => Poll::Ready(Ok(decision)),
             Err(rejection) => Poll::Ready(Err(rejection)),
         };
         answer.map(|decided| answered(decided).inspect_err(|rejection| self.reporter.report(rejection)))
@@ -190,11 +191,11 @@ impl Peer {
 
     async fn decide(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Allowed, Rejection> {
         match self.policy(key)? {
-            Resolved::Policy(policy) => Ok(Allowed {
+            ResolvedPolicies::Policy(policy) => Ok(Allowed {
                 decision: admit_waiting(self.check(&policy, key), None, bound).await?,
                 policy: Some(policy),
             }),
-            Resolved::Allowed(decision) => Ok(Allowed {
+            ResolvedPolicies::Allowed(decision) => Ok(Allowed {
                 decision,
                 policy: None,
             }),
@@ -208,8 +209,8 @@ impl Peer {
         bound: Option<Duration>,
     ) -> Result<Allowed, Rejection> {
         let policy = match self.policy(key)? {
-            Resolved::Policy(policy) => policy,
-            Resolved::Allowed(decision) => {
+            ResolvedPolicies::Policy(policy) => policy,
+            ResolvedPolicies::Allowed(decision) => {
                 return Ok(Allowed {
                     decision,
                     policy: None,
@@ -253,9 +254,9 @@ impl Peer {
         self.pauses.end(key, || now(&self.limiter))
     }
 
-    fn policy(&self, key: &Key<'_>) -> Result<Resolved, Rejection> {
+    fn policy(&self, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         match &self.limit {
-            Limit::Given(policy) => Ok(Resolved::Policy(policy.clone())),
+            Limit::Given(policy) => Ok(ResolvedPolicies::Policy(policy.clone())),
             Limit::Named(name) => named(&self.limiter, name, key),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use limiter_core::__private::Few;
+use limiter_core::__private::OneOrMany;
 use limiter_core::Policy;
 
 /// The policies by which a request is limited: one, or several that are charged together, or not at all. Each is given, or named
@@ -22,7 +22,7 @@ use limiter_core::Policy;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a tier limits nothing unless it is answered"]
 pub struct Tier {
-    pub(crate) policies: Few<Which>,
+    pub(crate) policies: OneOrMany<Which>,
 }
 
 /// A policy of a request.
@@ -62,13 +62,13 @@ impl Tier {
     /// No policies: the request is not limited, and not counted.
     pub fn unlimited() -> Self {
         Self {
-            policies: Few::default(),
+            policies: OneOrMany::default(),
         }
     }
 
     fn one(policy: Which) -> Self {
         Self {
-            policies: Few::One(policy),
+            policies: OneOrMany::One(policy),
         }
     }
 }

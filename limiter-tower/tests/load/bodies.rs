@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{Empty, Full};
-use limiter_core::{Limiter, Permit};
+use limiter_core::{ConcurrencyPermit, Limiter};
 use limiter_tower::{By, InFlightLayer, key};
 use tower::{Layer, service_fn};
 
@@ -144,7 +144,7 @@ async fn a_handler_may_keep_its_share_of_a_permit() {
     let (limits, _clock) = limiter();
     let (sender, mut shares) = tokio::sync::mpsc::unbounded_channel();
     let keeps = service_fn(move |mut request: Request<String>| {
-        let permit = request.extensions_mut().remove::<Arc<Permit>>();
+        let permit = request.extensions_mut().remove::<Arc<ConcurrencyPermit>>();
         sender.send(permit).unwrap();
         std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
     });

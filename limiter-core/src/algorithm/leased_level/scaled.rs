@@ -1,10 +1,10 @@
 //! A level that becomes the same part of another quota, whatever is lent of it.
 
-use crate::algorithm::State;
+use crate::algorithm::StepState;
 use crate::algorithm::leased_level::step::view;
-use crate::algorithm::leased_level::{Lent, Loans};
-use crate::algorithm::level::{Level, Meter};
-use crate::algorithm::scale::{Part, Scaling};
+use crate::algorithm::leased_level::{LeaseGrants, LeasedLevel};
+use crate::algorithm::level::{Level, LevelKind};
+use crate::algorithm::scale::{Ratio, ScaleChange};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
@@ -12,7 +12,12 @@ use crate::units::MAX_EXACT;
 ///
 /// What is lent stays what it is: it was taken under the policy before, and is spent or comes back as such. What holders
 /// have and what is stored are together at most what the larger of the two policies gives.
-pub(crate) fn scale(scaling: &Scaling<'_>, state: &State, part: Part, now: u64) -> Option<State> {
+pub(crate) fn scale(
+    scaling: &ScaleChange<'_>,
+    state: &StepState,
+    part: Ratio,
+    now: u64,
+) -> Option<StepState> {
     match (scaling.before, scaling.after) {
         (Algorithm::TokenBucket(before), Algorithm::TokenBucket(after)) => {
             convert(before, after, scaling, state, part, now)
@@ -24,27 +29,27 @@ pub(crate) fn scale(scaling: &Scaling<'_>, state: &State, part: Part, now: u64) 
     }
 }
 
-fn convert<M: Meter>(
+fn convert<M: LevelKind>(
     before: &M,
     after: &M,
-    scaling: &Scaling<'_>,
-    state: &State,
-    part: Part,
+    scaling: &ScaleChange<'_>,
+    state: &StepState,
+    part: Ratio,
     now: u64,
-) -> Option<State> {
+) -> Option<StepState> {
     let stored = match state {
-        State::TokenBucket(level) | State::Funnel(level) => Lent {
+        StepState::TokenBucket(level) | StepState::Funnel(level) => LeasedLevel {
             level: *level,
-            loans: Loans::default(),
+            loans: LeaseGrants::default(),
         },
-        State::Lent(lent) => **lent,
+        StepState::Lent(lent) => **lent,
         _ => return None,
     };
     if stored.level.at >= scaling.at {
         return None;
     }
     let then = view(before, Some(stored), scaling.at);
-    let scaled = Lent {
+    let scaled = LeasedLevel {
         level: Level {
             // Kept until it is looked at now, whatever becomes of it.
             keep_until: u64::MAX,
@@ -54,7 +59,7 @@ fn convert<M: Meter>(
     };
     let mut lent = view(after, Some(scaled), now);
     // Those who have not heard of the change yet take it for absent no sooner than it is whole for them, too.
-    let theirs = Lent {
+    let theirs = LeasedLevel {
         level: Level {
             remainder: 0,
             ..lent.level
@@ -64,7 +69,7 @@ fn convert<M: Meter>(
     let longest = theirs.idle_after(before).max(lent.idle_after(after));
     lent.level.keep_until = now + longest.min(MAX_EXACT);
     Some(match lent.loans.total() {
-        0 => State::of_level(scaling.after, lent.level),
-        _ => State::Lent(Box::new(lent)),
+        0 => StepState::of_level(scaling.after, lent.level),
+        _ => StepState::Lent(Box::new(lent)),
     })
 }

@@ -1,38 +1,38 @@
 //! A look at a level of which some may be lent, and what is done to it then.
 
 #[cfg(any(feature = "redis", test))]
-use crate::algorithm::leased_level::{Borrowing, Loan, PERMIT};
-use crate::algorithm::leased_level::{Lent, Loans};
-use crate::algorithm::level::Meter;
-use crate::algorithm::{Mode, Outcome, State, level, next_permit};
+use crate::algorithm::leased_level::{LeaseGrant, LeaseRequest, PERMIT};
+use crate::algorithm::leased_level::{LeaseGrants, LeasedLevel};
+use crate::algorithm::level::LevelKind;
+use crate::algorithm::{Mode, StepOutcome, StepState, level, next_permit};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
 /// A level as it is stored, and as it stands at `now` under the policy of a call.
 #[derive(Debug)]
-struct Look {
+struct LevelStep {
     is_stored: bool,
     /// It is stored as of a later moment.
     is_ahead: bool,
-    lent: Lent,
+    lent: LeasedLevel,
     /// A larger or slower policy keeps it for longer than this one would.
     for_others: bool,
 }
 
-impl Look {
-    fn at(meter: &impl Meter, state: &State, now: u64) -> Self {
+impl LevelStep {
+    fn at(meter: &impl LevelKind, state: &StepState, now: u64) -> Self {
         let stored = match state {
-            State::TokenBucket(level) | State::Funnel(level) => Some(Lent {
+            StepState::TokenBucket(level) | StepState::Funnel(level) => Some(LeasedLevel {
                 level: *level,
-                loans: Loans::default(),
+                loans: LeaseGrants::default(),
             }),
-            State::Lent(lent) => Some(**lent),
+            StepState::Lent(lent) => Some(**lent),
             // What stands for a level was settled before.
-            State::Absent
-            | State::Steady(_)
-            | State::SlidingWindow(_)
-            | State::CounterWindow(_)
-            | State::FixedWindow(_) => None,
+            StepState::Absent
+            | StepState::Steady(_)
+            | StepState::SlidingWindow(_)
+            | StepState::CounterWindow(_)
+            | StepState::FixedWindow(_) => None,
         };
         let stored = stored.filter(|lent| !lent.is_spent(now));
         let lent = view(meter, stored, now);
@@ -45,7 +45,7 @@ impl Look {
     }
 
     /// What was lent came back: it is not missing from any policy any more.
-    fn came_back(&mut self, meter: &impl Meter, returned: u64) {
+    fn came_back(&mut self, meter: &impl LevelKind, returned: u64) {
         let level = &mut self.lent.level;
         let sooner = level
             .keep_until
@@ -59,13 +59,13 @@ impl Look {
     /// was taken from it.
     fn settle(
         mut self,
-        meter: &impl Meter,
+        meter: &impl LevelKind,
         algorithm: &Algorithm,
-        state: &mut State,
+        state: &mut StepState,
         taken: u64,
         (changed, may_mend): (bool, bool),
-    ) -> Outcome {
-        let Lent { level, loans } = self.lent;
+    ) -> StepOutcome {
+        let LeasedLevel { level, loans } = self.lent;
         let (now, kept) = (level.at, level.keep_until);
         let reset_after = self.lent.idle_after(meter);
         let mut keep_until = kept;
@@ -82,38 +82,38 @@ impl Look {
         }
         let remaining = self.lent.remaining(meter);
         let next_after = self.lent.retry_after(meter, next_permit(remaining));
-        Outcome {
+        StepOutcome {
             fits: true,
             remaining,
             retry_after: 0,
             reset_after,
             next_after: next_after.min(reset_after),
             expires_after: self.lent.level.keep_until.saturating_sub(now),
-            ..Outcome::default()
+            ..StepOutcome::default()
         }
     }
 }
 
-impl Lent {
-    fn into_state(self, algorithm: &Algorithm) -> State {
+impl LeasedLevel {
+    fn into_state(self, algorithm: &Algorithm) -> StepState {
         match algorithm {
-            _ if self.is_spent(self.level.at) => State::Absent,
-            _ if self.loans.total() > 0 => State::Lent(Box::new(self)),
-            _ => State::of_level(algorithm, self.level),
+            _ if self.is_spent(self.level.at) => StepState::Absent,
+            _ if self.loans.total() > 0 => StepState::Lent(Box::new(self)),
+            _ => StepState::of_level(algorithm, self.level),
         }
     }
 }
 
 /// Takes a step.
 pub(crate) fn decide(
-    meter: &impl Meter,
+    meter: &impl LevelKind,
     algorithm: &Algorithm,
-    state: &mut State,
+    state: &mut StepState,
     cost: u64,
     now: u64,
     mode: Mode,
-) -> Outcome {
-    let mut look = Look::at(meter, state, now);
+) -> StepOutcome {
+    let mut look = LevelStep::at(meter, state, now);
     let fits = look.lent.fits(meter, cost);
     let retry_after = if fits {
         0
@@ -124,7 +124,7 @@ pub(crate) fn decide(
     let taken = if charged { cost } else { 0 };
     look.lent.level.amount = meter.charged(look.lent.level.amount, taken);
     let settled = look.settle(meter, algorithm, state, taken, (charged, mode != Mode::Peek));
-    Outcome {
+    StepOutcome {
         fits,
         retry_after,
         ..settled
@@ -132,8 +132,14 @@ pub(crate) fn decide(
 }
 
 /// Gives back what was used and is not lent.
-pub(crate) fn give_back(meter: &impl Meter, algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
-    let mut look = Look::at(meter, state, now);
+pub(crate) fn give_back(
+    meter: &impl LevelKind,
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    amount: u64,
+    now: u64,
+) {
+    let mut look = LevelStep::at(meter, state, now);
     let level = &mut look.lent.level;
     let left = meter.without(look.lent.loans.total());
     let used = left.used(level.amount);
@@ -152,8 +158,14 @@ pub(crate) fn give_back(meter: &impl Meter, algorithm: &Algorithm, state: &mut S
 }
 
 /// Charges an amount, whatever is left. What is used is at most what is exact.
-pub(crate) fn charge(meter: &impl Meter, algorithm: &Algorithm, state: &mut State, amount: u64, now: u64) {
-    let mut look = Look::at(meter, state, now);
+pub(crate) fn charge(
+    meter: &impl LevelKind,
+    algorithm: &Algorithm,
+    state: &mut StepState,
+    amount: u64,
+    now: u64,
+) {
+    let mut look = LevelStep::at(meter, state, now);
     let (level, lent) = (&mut look.lent.level, look.lent.loans.total());
     // What is lent may be spent yet.
     let used = meter.without(lent).used(level.amount) + lent;
@@ -168,13 +180,13 @@ pub(crate) fn charge(meter: &impl Meter, algorithm: &Algorithm, state: &mut Stat
 /// Heeds a report, charges and lends, in this order.
 #[cfg(any(feature = "redis", test))]
 pub(crate) fn borrow(
-    meter: &impl Meter,
+    meter: &impl LevelKind,
     algorithm: &Algorithm,
-    state: &mut State,
-    ask: &Borrowing,
+    state: &mut StepState,
+    ask: &LeaseRequest,
     now: u64,
-) -> (Outcome, Loan) {
-    let mut look = Look::at(meter, state, now);
+) -> (StepOutcome, LeaseGrant) {
+    let mut look = LevelStep::at(meter, state, now);
     let heard = look.lent.heed(meter, ask.report);
     if let Some(returned) = heard {
         look.came_back(meter, returned);
@@ -202,7 +214,7 @@ pub(crate) fn borrow(
         taken,
         (heard.is_some() || taken > 0, true),
     );
-    let outcome = Outcome {
+    let outcome = StepOutcome {
         fits,
         retry_after,
         ..settled
@@ -211,11 +223,11 @@ pub(crate) fn borrow(
 }
 
 /// The level and the loans at `now`, read under the policy of this call.
-pub(crate) fn view(meter: &impl Meter, stored: Option<Lent>, now: u64) -> Lent {
+pub(crate) fn view(meter: &impl LevelKind, stored: Option<LeasedLevel>, now: u64) -> LeasedLevel {
     let Some(mut lent) = stored else {
-        return Lent {
+        return LeasedLevel {
             level: level::view(meter, None, now),
-            loans: Loans::default(),
+            loans: LeaseGrants::default(),
         };
     };
     // Time that ran back moves the whole state back.

@@ -1,7 +1,7 @@
 //! What is lent of a level, as a store outside of this process keeps it.
 
-use crate::algorithm::leased_level::{Lent, Loans};
-use crate::algorithm::{State, StoredLevel};
+use crate::algorithm::leased_level::{LeaseGrants, LeasedLevel};
+use crate::algorithm::{StepState, StoredLevel};
 use crate::units::MAX_EXACT;
 
 /// The numbers of what is lent.
@@ -14,7 +14,7 @@ pub(crate) struct StoredLoans {
     pub(crate) number: u32,
 }
 
-impl Lent {
+impl LeasedLevel {
     /// From when on it equals absence.
     pub(crate) fn keep_until(&self) -> u64 {
         self.level.keep_until
@@ -36,8 +36,8 @@ impl Lent {
 
 impl StoredLoans {
     /// The state of a level of which so much is lent, if these are numbers of loans.
-    pub(crate) fn state(self, level: &State) -> Option<State> {
-        let (State::TokenBucket(level) | State::Funnel(level)) = *level else {
+    pub(crate) fn state(self, level: &StepState) -> Option<StepState> {
+        let (StepState::TokenBucket(level) | StepState::Funnel(level)) = *level else {
             return None;
         };
         let is_sound = self.current <= MAX_EXACT
@@ -46,13 +46,13 @@ impl StoredLoans {
             // An epoch that has ended is never stored as the current one.
             && self.since + u64::from(self.epoch) >= level.at
             && self.epoch > 0;
-        let loans = Loans {
+        let loans = LeaseGrants {
             current: self.current,
             previous: self.previous,
             since: self.since,
             epoch: self.epoch.into(),
             number: self.number,
         };
-        is_sound.then(|| State::Lent(Box::new(Lent { level, loans })))
+        is_sound.then(|| StepState::Lent(Box::new(LeasedLevel { level, loans })))
     }
 }

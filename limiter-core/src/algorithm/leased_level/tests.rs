@@ -71,13 +71,13 @@ impl Time {
 }
 
 /// A state after some random operations of one policy, and the moment.
-fn some_state(rng: &mut Rng, algorithm: &Algorithm, capacity: u64) -> (State, u64) {
-    let mut state = State::Absent;
+fn some_state(rng: &mut Rng, algorithm: &Algorithm, capacity: u64) -> (StepState, u64) {
+    let mut state = StepState::Absent;
     let mut time = Time { now: NOW, passed: 0 };
     let mut holder = Holder::default();
     for _ in 0..rng.u8(1..12) {
         time.pass(rng, true);
-        let ask = Borrowing {
+        let ask = LeaseRequest {
             cost: if rng.bool() { 0 } else { rng.u64(0..=capacity) },
             want: rng.u64(0..=capacity),
             epoch: rng.u64(1..2_000_000),
@@ -147,11 +147,11 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
             rate,
         }),
     ] {
-        let mut state = State::Absent;
-        let ask = Borrowing {
+        let mut state = StepState::Absent;
+        let ask = LeaseRequest {
             want: 8_000,
             epoch: 500_000,
-            ..Borrowing::default()
+            ..LeaseRequest::default()
         };
         let (outcome, loan) = algorithm::lend(&algorithm, &mut state, &ask, NOW);
         assert_eq!(
@@ -171,15 +171,15 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
         assert_eq!(second.epoch, loan.epoch.wrapping_add(1));
         assert_eq!((second.amount, second.life), (2_000, 900_000));
         // Given back, it is there at once.
-        let report = Report {
+        let report = UsageReport {
             epoch: second.epoch,
             spent: 500,
             returned: 1_500,
         };
-        let ask = Borrowing {
+        let ask = LeaseRequest {
             epoch: 1,
             report,
-            ..Borrowing::default()
+            ..LeaseRequest::default()
         };
         let (outcome, _) = algorithm::lend(&algorithm, &mut state, &ask, NOW + 600_000);
         assert_eq!(outcome.remaining, 4_500);
@@ -207,12 +207,12 @@ fn a_longer_lease_is_taken_up_while_the_key_stays_busy() {
         }),
     ];
     for algorithm in limits {
-        let mut state = State::Absent;
+        let mut state = StepState::Absent;
         let mut lend = |epoch, at| {
-            let ask = Borrowing {
+            let ask = LeaseRequest {
                 want: 1_000,
                 epoch,
-                ..Borrowing::default()
+                ..LeaseRequest::default()
             };
             algorithm::lend(&algorithm, &mut state, &ask, NOW + at).1
         };
@@ -234,7 +234,7 @@ fn with_nothing_lent_a_step_is_an_ordinary_one() {
     each(fastrand::u64(..), 3_000, |rng| {
         let funnel = rng.bool();
         let limits: Vec<_> = (0..2).map(|_| limit(rng, funnel)).collect();
-        let (mut plain, mut lent) = (State::Absent, State::Absent);
+        let (mut plain, mut lent) = (StepState::Absent, StepState::Absent);
         let mut time = Time { now: NOW, passed: 0 };
         for _ in 0..30 {
             time.pass(rng, true);
@@ -253,7 +253,7 @@ fn a_refund_returns_what_was_used_and_no_more() {
         let funnel = rng.bool();
         let (algorithm, capacity, _) = limit(rng, funnel);
         let (mut state, now) = some_state(rng, &algorithm, capacity);
-        let look = |state: &State| algorithm::step(&algorithm, &mut state.clone(), 0, now, Mode::Peek);
+        let look = |state: &StepState| algorithm::step(&algorithm, &mut state.clone(), 0, now, Mode::Peek);
         let before = look(&state);
         let lent = lent_at(&algorithm, &state, now);
         let amount = rng.u64(0..=capacity * 2);

@@ -8,7 +8,7 @@ use crate::book::text::fields::Table;
 use crate::book::text::mistake::Report;
 use crate::error::{ConfigError, POLICY_NAME};
 use crate::policy::{
-    Algorithm, Enforcement, KeyList, LevelShape, OnDenial, OnStoreFailure, Penalty, Policy, PolicyBuilder,
+    Algorithm, Enforcement, KeyList, LevelParams, OnDenial, OnStoreFailure, Penalty, Policy, PolicyBuilder,
     Rate, UtcOffset, Window,
 };
 use crate::units::Amount;
@@ -321,7 +321,7 @@ impl Draft {
         }
     }
 
-    fn level(&self, builder: PolicyBuilder<LevelShape>) -> Result<Policy, ConfigError> {
+    fn level(&self, builder: PolicyBuilder<LevelParams>) -> Result<Policy, ConfigError> {
         let mut builder = builder.capacity(self.capacity).rate(self.rate);
         if self.settings.paced {
             builder = builder.paced();

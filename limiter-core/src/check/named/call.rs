@@ -4,14 +4,14 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::__private::Resolved;
+use crate::__private::ResolvedPolicies;
 use crate::check::named::Named;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::{Check, Mode};
 use crate::policy::Policy;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::units::Amount;
 
 /// Whose permits of which policy, and how many.
@@ -23,15 +23,15 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
-    pub(crate) fn resolve(&self, mode: Mode) -> Result<Resolved, Rejection> {
+    pub(crate) fn resolve(&self, mode: Mode) -> Result<ResolvedPolicies, Rejection> {
         match mode {
             Mode::Charge => self.named.limiter.resolve_call(self.named.name, &self.key),
             _ => self.named.limiter.resolve(self.named.name, &self.key),
         }
     }
 
-    pub(crate) fn ask<'b>(&'b self, policy: &'b Policy) -> Ask<'b> {
-        let mut ask = Ask::new(policy, &self.key);
+    pub(crate) fn ask<'b>(&'b self, policy: &'b Policy) -> LimitRequest<'b> {
+        let mut ask = LimitRequest::new(policy, &self.key);
         ask.set_cost(self.cost.clone());
         ask
     }

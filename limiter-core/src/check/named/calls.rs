@@ -1,10 +1,10 @@
 //! What a call by the name of a policy comes to, where one is configured and where none is.
 
 use crate::check::named::call::{Answering, NamedCall, NamedWait};
-use crate::check::named::{Named, Resolved};
+use crate::check::named::{Named, ResolvedPolicies};
 use crate::decision::{Allowed, Rejection};
 use crate::key::Key;
-use crate::limiter::{Acquire, Charge, Mode, Permit, Refund, Reservation, Reserve};
+use crate::limiter::{Acquire, Charge, ConcurrencyPermit, Mode, Refund, Reservation, Reserve};
 use crate::units::Timestamp;
 
 impl<'a> Named<'a> {
@@ -34,8 +34,10 @@ impl<'a> Named<'a> {
         self.call(key.into(), |question| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
-                    Resolved::Policy(policy) => question.check(&policy, Mode::Charge).admitted().await,
-                    Resolved::Allowed(decision) => decision.require(),
+                    ResolvedPolicies::Policy(policy) => {
+                        question.check(&policy, Mode::Charge).admitted().await
+                    }
+                    ResolvedPolicies::Allowed(decision) => decision.require(),
                 }
             })
         })
@@ -68,11 +70,11 @@ impl<'a> Named<'a> {
         self.wait(key.into(), |question, up_to| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
-                    Resolved::Policy(policy) => {
+                    ResolvedPolicies::Policy(policy) => {
                         let acquire = Acquire::new(question.check(&policy, Mode::Charge));
                         acquire.up_to(up_to.unwrap_or(Acquire::DEFAULT_UP_TO)).await
                     }
-                    Resolved::Allowed(decision) => decision.require(),
+                    ResolvedPolicies::Allowed(decision) => decision.require(),
                 }
             })
         })
@@ -101,15 +103,15 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::enter`](crate::Limiter::enter).
-    pub fn enter(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Permit> {
+    pub fn enter(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, ConcurrencyPermit> {
         self.wait(key.into(), |question, up_to| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
-                    Resolved::Policy(policy) => {
+                    ResolvedPolicies::Policy(policy) => {
                         let enter = question.named.limiter.enter_asked(question.ask(&policy));
                         enter.up_to(up_to.unwrap_or_default()).await
                     }
-                    Resolved::Allowed(decision) => Ok(Permit::of_nothing(decision)),
+                    ResolvedPolicies::Allowed(decision) => Ok(ConcurrencyPermit::of_nothing(decision)),
                 }
             })
         })
@@ -146,14 +148,14 @@ impl<'a> Named<'a> {
         self.wait(key.into(), |question, up_to| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
-                    Resolved::Policy(policy) => {
+                    ResolvedPolicies::Policy(policy) => {
                         let reserve = Reserve::new(question.check(&policy, Mode::Charge));
                         match up_to {
                             Some(up_to) => reserve.up_to(up_to).await,
                             None => reserve.await,
                         }
                     }
-                    Resolved::Allowed(decision) => Ok(Reservation::of_nothing(
+                    ResolvedPolicies::Allowed(decision) => Ok(Reservation::of_nothing(
                         question.named.limiter,
                         decision.require()?,
                     )),
@@ -175,10 +177,10 @@ impl<'a> Named<'a> {
         self.call(key.into(), |question| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
-                    Resolved::Policy(policy) => {
+                    ResolvedPolicies::Policy(policy) => {
                         Refund::new(question.named.limiter, question.ask(&policy)).await
                     }
-                    Resolved::Allowed(_) => Ok(()),
+                    ResolvedPolicies::Allowed(_) => Ok(()),
                 }
             })
         })
@@ -197,11 +199,11 @@ impl<'a> Named<'a> {
         self.call(key.into(), |question| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
-                    Resolved::Policy(policy) => {
+                    ResolvedPolicies::Policy(policy) => {
                         let charge = Charge::new(question.named.limiter, question.ask(&policy));
                         charge.cost(question.cost.clone()?).await
                     }
-                    Resolved::Allowed(_) => Ok(()),
+                    ResolvedPolicies::Allowed(_) => Ok(()),
                 }
             })
         })
@@ -219,8 +221,8 @@ impl<'a> Named<'a> {
     pub async fn blocked_until(&self, key: impl Into<Key<'a>>) -> Result<Option<Timestamp>, Rejection> {
         let key = key.into();
         match self.limiter.resolve(self.name, &key)? {
-            Resolved::Policy(policy) => self.limiter.blocked_until(&policy, key).await,
-            Resolved::Allowed(_) => Ok(None),
+            ResolvedPolicies::Policy(policy) => self.limiter.blocked_until(&policy, key).await,
+            ResolvedPolicies::Allowed(_) => Ok(None),
         }
     }
 

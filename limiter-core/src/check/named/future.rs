@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
-use crate::__private::Resolved;
+use crate::__private::ResolvedPolicies;
 use crate::check::named::call::Question;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
@@ -58,8 +58,8 @@ impl Future for NamedDeciding<'_> {
         let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
             Progress::Unasked(NamedCheck { question, mode }) => {
                 let policy = match question.resolve(mode)? {
-                    Resolved::Policy(policy) => policy,
-                    Resolved::Allowed(decision) => return Poll::Ready(Ok(decision)),
+                    ResolvedPolicies::Policy(policy) => policy,
+                    ResolvedPolicies::Allowed(decision) => return Poll::Ready(Ok(decision)),
                 };
                 if let Some(answer) = question.check(&policy, mode).without_waiting() {
                     return Poll::Ready(answer);

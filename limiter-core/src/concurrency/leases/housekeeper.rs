@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::concurrency::leases::Holding;
+use crate::concurrency::leases::PermitLeases;
 use crate::concurrency::leases::lease::ends;
-use crate::concurrency::leases::renewal::{Errand, Leaving, Renewing};
+use crate::concurrency::leases::renewal::{Release, Renewal, RenewalCall};
 use crate::support::deadline::within;
 use crate::units::Timestamp;
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PARTS_OF_A_LEASE: u32 = 6;
 
 /// Sees to it that a task is at it, where there is a runtime. Without one, whoever next uses the limiter does.
-pub(crate) fn keep(holding: &Arc<Holding>) {
+pub(crate) fn keep(holding: &Arc<PermitLeases>) {
     let now = Instant::now();
     let Ok(runtime) = Handle::try_current() else {
         return;
@@ -31,19 +31,19 @@ pub(crate) fn keep(holding: &Arc<Holding>) {
     let Some(number) = holding.lock().needs_keeper(now + ABANDONED_AFTER, now) else {
         return;
     };
-    let keeper = Keeper {
+    let keeper = Housekeeper {
         holding: Arc::clone(holding),
         number,
     };
     runtime.spawn(keeper.run());
 }
 
-struct Keeper {
-    holding: Arc<Holding>,
+struct Housekeeper {
+    holding: Arc<PermitLeases>,
     number: u64,
 }
 
-impl Keeper {
+impl Housekeeper {
     async fn run(self) {
         let holding = &self.holding;
         let mut calls = JoinSet::new();
@@ -70,21 +70,21 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Housekeeper {
     /// Its runtime may have ended.
     fn drop(&mut self) {
         self.holding.lock().is_not_kept(self.number);
     }
 }
 
-async fn run(holding: Arc<Holding>, errand: Errand) {
+async fn run(holding: Arc<PermitLeases>, errand: RenewalCall) {
     match errand {
-        Errand::Renew(leases) => renew(&holding, &leases).await,
-        Errand::Leave(leaving) => leave(&holding, leaving).await,
+        RenewalCall::Renew(leases) => renew(&holding, &leases).await,
+        RenewalCall::Leave(leaving) => leave(&holding, leaving).await,
     }
 }
 
-async fn renew(holding: &Holding, leases: &[Renewing]) {
+async fn renew(holding: &PermitLeases, leases: &[Renewal]) {
     let Some(first) = leases.first() else { return };
     let permits: Vec<_> = leases.iter().map(|lease| lease.permit).collect();
     let shortest = permits.iter().map(|permit| permit.terms.lease_ms).min();
@@ -107,7 +107,7 @@ async fn renew(holding: &Holding, leases: &[Renewing]) {
     holding.settled.notify_waiters();
 }
 
-async fn leave(holding: &Holding, leaving: Vec<Leaving>) {
+async fn leave(holding: &PermitLeases, leaving: Vec<Release>) {
     let Some(first) = leaving.first() else { return };
     let permits: Vec<_> = leaving.iter().map(|leaving| leaving.permit).collect();
     let told = holding.register.leave(&first.key, &permits, PATIENCE);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::concurrency::leases::renewal::{Leaving, Renewing};
-use crate::concurrency::leases::{Holding, housekeeper as keeper};
-use crate::concurrency::redis_store::{Permit, Renewed};
-use crate::concurrency::table::{Carried, Terms};
+use crate::concurrency::leases::renewal::{Release, Renewal};
+use crate::concurrency::leases::{PermitLeases, housekeeper as keeper};
+use crate::concurrency::redis_store::{PermitId, RenewalResult};
+use crate::concurrency::table::{PermitPayload, PermitTerms};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::support::clock::Clock;
@@ -22,20 +22,20 @@ const HANDED_ON_FOR: Duration = Duration::from_secs(1);
 
 /// A lease. Dropping it gives it back in the background.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    holding: Arc<Holding>,
+pub(crate) struct PermitLease {
+    holding: Arc<PermitLeases>,
     identity: Identity,
     key: Arc<str>,
-    permit: Permit,
+    permit: PermitId,
     /// When it was handed on for the first time.
     handed_on: Option<Timestamp>,
-    term: Arc<Term>,
-    end: End,
+    term: Arc<Validity>,
+    end: OnDrop,
 }
 
 /// What becomes of a lease that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum OnDrop {
     /// It goes back, and who is next is told.
     GoesBack,
     /// It goes back for whoever asks first.
@@ -48,7 +48,7 @@ enum End {
 
 /// Until when a lease is surely held: counted from before Redis was asked, so that Redis's own moment is no earlier.
 #[derive(Debug)]
-pub(crate) struct Term {
+pub(crate) struct Validity {
     /// In microseconds.
     ends: AtomicU64,
     /// It has changed.
@@ -60,7 +60,7 @@ const LOST: u64 = 0;
 /// Redis has not been asked for it.
 const WITHOUT_END: u64 = u64::MAX;
 
-impl Term {
+impl Validity {
     /// Whether it has surely not ended. Who is told once that it has is never told otherwise.
     fn is_held(&self, clock: &Clock) -> bool {
         self.left(clock).is_some()
@@ -90,15 +90,15 @@ impl Term {
     }
 
     /// Takes note of what Redis says of it, which was asked at a moment.
-    pub(crate) fn heard(&self, renewed: Renewed, ends: u64) {
+    pub(crate) fn heard(&self, renewed: RenewalResult, ends: u64) {
         loop {
             let ended = self.ends.load(Ordering::Acquire);
             let next = match (ended, renewed) {
                 (LOST, _) => return,
                 // It was Redis that had not heard of it, and had room.
-                (WITHOUT_END, Renewed::Anew) | (_, Renewed::GoesOn) => ends,
+                (WITHOUT_END, RenewalResult::Anew) | (_, RenewalResult::GoesOn) => ends,
                 // Others are in its place. It goes on being renewed, so that Redis counts it when there is room.
-                (_, Renewed::Gone | Renewed::Anew) => LOST,
+                (_, RenewalResult::Gone | RenewalResult::Anew) => LOST,
             };
             if self.set(ended, next) {
                 self.told.notify_waiters();
@@ -115,30 +115,35 @@ impl Term {
     }
 }
 
-impl Lease {
+impl PermitLease {
     /// One for which Redis is about to be asked.
-    pub(crate) fn asked(holding: &Arc<Holding>, identity: Identity, key: &Arc<str>, permit: Permit) -> Self {
+    pub(crate) fn asked(
+        holding: &Arc<PermitLeases>,
+        identity: Identity,
+        key: &Arc<str>,
+        permit: PermitId,
+    ) -> Self {
         let now = holding.clock.now();
         let ends = ends(now, &permit.terms);
-        Self::new(holding, identity, key, permit, (ends, End::Unknown))
+        Self::new(holding, identity, key, permit, (ends, OnDrop::Unknown))
     }
 
     /// One for which Redis cannot be asked now.
     pub(crate) fn without_end(
-        holding: &Arc<Holding>,
+        holding: &Arc<PermitLeases>,
         identity: Identity,
         key: &Arc<str>,
-        permit: Permit,
+        permit: PermitId,
     ) -> Self {
-        Self::new(holding, identity, key, permit, (WITHOUT_END, End::GoesBack))
+        Self::new(holding, identity, key, permit, (WITHOUT_END, OnDrop::GoesBack))
     }
 
     fn new(
-        holding: &Arc<Holding>,
+        holding: &Arc<PermitLeases>,
         identity: Identity,
         key: &Arc<str>,
-        permit: Permit,
-        (ends, end): (u64, End),
+        permit: PermitId,
+        (ends, end): (u64, OnDrop),
     ) -> Self {
         Self {
             holding: Arc::clone(holding),
@@ -146,7 +151,7 @@ impl Lease {
             key: Arc::clone(key),
             permit,
             handed_on: None,
-            term: Arc::new(Term {
+            term: Arc::new(Validity {
                 ends: AtomicU64::new(ends),
                 told: Notify::new(),
             }),
@@ -154,14 +159,14 @@ impl Lease {
         }
     }
 
-    pub(crate) fn permit(&self) -> Permit {
+    pub(crate) fn permit(&self) -> PermitId {
         self.permit
     }
 
     /// Has it renewed from now on.
     pub(crate) fn keep(mut self) -> Self {
-        self.end = End::GoesBack;
-        let renewing = Renewing {
+        self.end = OnDrop::GoesBack;
+        let renewing = Renewal {
             key: Arc::clone(&self.key),
             permit: self.permit,
             term: Arc::clone(&self.term),
@@ -176,7 +181,7 @@ impl Lease {
 
     /// It was not admitted.
     pub(crate) fn was_refused(mut self) {
-        self.end = End::Nothing;
+        self.end = OnDrop::Nothing;
     }
 
     /// Whether it is surely held.
@@ -228,21 +233,21 @@ impl Lease {
             holding.register.leave(&self.key, &permits, deadline).await
         };
         within(deadline, left).await?;
-        self.end = End::Nothing;
+        self.end = OnDrop::Nothing;
         holding.held.tell_first(self.identity);
         Ok(())
     }
 }
 
-impl Carried for Lease {
-    fn pass(mut self, held: &Terms, wanted: &Terms, _: u64) -> Result<Self, Self> {
+impl PermitPayload for PermitLease {
+    fn pass(mut self, held: &PermitTerms, wanted: &PermitTerms, _: u64) -> Result<Self, Self> {
         let clock = &self.holding.clock;
         if held != wanted || !self.term.is_held(clock) {
             return Err(self);
         }
         let now = clock.now();
         if now.since(*self.handed_on.get_or_insert(now)) >= HANDED_ON_FOR {
-            self.end = End::GoesBackQuietly;
+            self.end = OnDrop::GoesBackQuietly;
             return Err(self);
         }
         Ok(self)
@@ -253,21 +258,21 @@ impl Carried for Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for PermitLease {
     fn drop(&mut self) {
-        if self.end == End::Nothing {
+        if self.end == OnDrop::Nothing {
             return;
         }
         let now = self.holding.clock.now();
-        self.holding.lock().leave(Leaving {
+        self.holding.lock().leave(Release {
             key: Arc::clone(&self.key),
             identity: self.identity,
             permit: self.permit,
             // Redis may be hearing of it this moment, and not later than this.
             moot_at: ends(now, &self.permit.terms),
             due: now.as_micros(),
-            again: self.end == End::Unknown,
-            tells: self.end != End::GoesBackQuietly,
+            again: self.end == OnDrop::Unknown,
+            tells: self.end != OnDrop::GoesBackQuietly,
         });
         self.holding.wake.notify_one();
         keeper::keep(&self.holding);
@@ -275,6 +280,6 @@ impl Drop for Lease {
 }
 
 /// When a lease ends that begins at a moment.
-pub(crate) fn ends(from: Timestamp, terms: &Terms) -> u64 {
+pub(crate) fn ends(from: Timestamp, terms: &PermitTerms) -> u64 {
     from.as_micros().saturating_add(u64::from(terms.lease_ms) * 1_000)
 }

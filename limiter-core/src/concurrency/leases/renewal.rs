@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::concurrency::leases::lease::Term;
-use crate::concurrency::redis_store::Permit;
+use crate::concurrency::leases::lease::Validity;
+use crate::concurrency::redis_store::PermitId;
 use crate::concurrency::table::MOST_HELD_AT_ONCE;
 use crate::identity::Identity;
 use crate::support::jitter::varied;
@@ -24,18 +24,18 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A lease that is renewed until it is given back.
 #[derive(Clone, Debug)]
-pub(crate) struct Renewing {
+pub(crate) struct Renewal {
     pub(crate) key: Arc<str>,
-    pub(crate) permit: Permit,
-    pub(crate) term: Arc<Term>,
+    pub(crate) permit: PermitId,
+    pub(crate) term: Arc<Validity>,
 }
 
 /// A lease that Redis has to be told of that it is over.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct Release {
     pub(crate) key: Arc<str>,
     pub(crate) identity: Identity,
-    pub(crate) permit: Permit,
+    pub(crate) permit: PermitId,
     /// From this moment on the lease has ended by itself.
     pub(crate) moot_at: u64,
     pub(crate) due: u64,
@@ -47,22 +47,22 @@ pub(crate) struct Leaving {
 
 /// One call of Redis about permits of one key.
 #[derive(Debug)]
-pub(crate) enum Errand {
-    Renew(Vec<Renewing>),
-    Leave(Vec<Leaving>),
+pub(crate) enum RenewalCall {
+    Renew(Vec<Renewal>),
+    Leave(Vec<Release>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct RenewalQueue {
     /// Each with the moment at which it is due.
-    renewing: HashMap<u64, (u64, Renewing)>,
+    renewing: HashMap<u64, (u64, Renewal)>,
     /// The same moments in order, of those of which no call is under way.
     due: BTreeSet<(u64, u64)>,
     /// Those that are being renewed. Until that is over they are not given back, lest they be renewed afterwards.
     under_way: HashSet<u64>,
-    leaving: BTreeMap<u64, Leaving>,
+    leaving: BTreeMap<u64, Release>,
     /// Of those that are being given back, those of which Redis is being told.
-    told: HashMap<u64, Leaving>,
+    told: HashMap<u64, Release>,
     /// Sets the moments of renewal apart from other replicas'.
     phase: u64,
     keeper: Keeper,
@@ -77,7 +77,7 @@ struct Keeper {
     due: Option<Instant>,
 }
 
-impl Desk {
+impl RenewalQueue {
     pub(crate) fn new() -> Self {
         Self {
             renewing: HashMap::new(),
@@ -91,7 +91,7 @@ impl Desk {
     }
 
     /// Has a lease renewed from now on; at once, if Redis has not heard of it.
-    pub(crate) fn keep(&mut self, renewing: Renewing, now: Timestamp) {
+    pub(crate) fn keep(&mut self, renewing: Renewal, now: Timestamp) {
         let number = renewing.permit.number;
         let due = if renewing.term.is_without_end() {
             now.as_micros()
@@ -103,7 +103,7 @@ impl Desk {
     }
 
     /// Has a lease given back, and not renewed any more.
-    pub(crate) fn leave(&mut self, leaving: Leaving) {
+    pub(crate) fn leave(&mut self, leaving: Release) {
         self.forget(leaving.permit.number);
         self.leaving.insert(leaving.permit.number, leaving);
     }
@@ -127,7 +127,12 @@ impl Desk {
 
     /// What is due, at most so many calls; and when there will be more. `None` if there is nothing to look after: the keeper
     /// ends.
-    pub(crate) fn work(&mut self, keeper: u64, now: Timestamp, calls: usize) -> Option<(Vec<Errand>, u64)> {
+    pub(crate) fn work(
+        &mut self,
+        keeper: u64,
+        now: Timestamp,
+        calls: usize,
+    ) -> Option<(Vec<RenewalCall>, u64)> {
         if self.keeper.number != keeper {
             return None;
         }
@@ -141,7 +146,7 @@ impl Desk {
         }
         let at = now.as_micros();
         let is_due =
-            |leaving: &&Leaving| leaving.due <= at && !self.under_way.contains(&leaving.permit.number);
+            |leaving: &&Release| leaving.due <= at && !self.under_way.contains(&leaving.permit.number);
         let due = self.leaving.values().filter(is_due).cloned();
         for leaving in gathered(due.collect(), |leaving| (&leaving.key, leaving.permit.terms.cost)) {
             if errands.len() < calls {
@@ -149,7 +154,7 @@ impl Desk {
                     self.leaving.remove(&leaving.permit.number);
                     self.told.insert(leaving.permit.number, leaving.clone());
                 }
-                errands.push(Errand::Leave(leaving));
+                errands.push(RenewalCall::Leave(leaving));
             }
         }
         let due = self.due.iter().take_while(|(due, _)| *due <= at);
@@ -160,14 +165,14 @@ impl Desk {
                     self.due.remove(&(*due, lease.permit.number));
                     self.under_way.insert(lease.permit.number);
                 }
-                errands.push(Errand::Renew(
+                errands.push(RenewalCall::Renew(
                     leases.into_iter().map(|(_, lease)| lease).collect(),
                 ));
             }
         }
         let next_renewal = self.due.first().map(|(due, _)| *due);
         // What is under way wakes whoever waits for it.
-        let waiting = |leaving: &&Leaving| !self.under_way.contains(&leaving.permit.number);
+        let waiting = |leaving: &&Release| !self.under_way.contains(&leaving.permit.number);
         let next_leave = self
             .leaving
             .values()
@@ -179,7 +184,7 @@ impl Desk {
     }
 
     /// A renewal is over.
-    pub(crate) fn renewed(&mut self, leases: &[Renewing], now: Timestamp, well: bool) {
+    pub(crate) fn renewed(&mut self, leases: &[Renewal], now: Timestamp, well: bool) {
         for lease in leases {
             let number = lease.permit.number;
             self.under_way.remove(&number);
@@ -198,7 +203,7 @@ impl Desk {
     }
 
     /// Redis was told, or not.
-    pub(crate) fn left(&mut self, leaving: Vec<Leaving>, now: Timestamp, well: bool) {
+    pub(crate) fn left(&mut self, leaving: Vec<Release>, now: Timestamp, well: bool) {
         for leaving in leaving {
             self.told.remove(&leaving.permit.number);
             let pause = if well { AGAIN_AFTER } else { pause(&leaving.permit) };
@@ -207,7 +212,7 @@ impl Desk {
                 let again = leaving.again && !well;
                 self.leaving.insert(
                     leaving.permit.number,
-                    Leaving {
+                    Release {
                         due,
                         again,
                         ..leaving
@@ -249,7 +254,7 @@ impl Desk {
         }
     }
 
-    fn next_renewal(&self, now: Timestamp, permit: &Permit) -> u64 {
+    fn next_renewal(&self, now: Timestamp, permit: &PermitId) -> u64 {
         let lease = u64::from(permit.terms.lease_ms) * 1_000;
         let step = (lease / STEPS).max(1);
         let latest = now.as_micros() + lease / RENEWED_AFTER + self.phase % step;
@@ -257,7 +262,7 @@ impl Desk {
     }
 }
 
-fn pause(permit: &Permit) -> Duration {
+fn pause(permit: &PermitId) -> Duration {
     let lease = Duration::from_millis(permit.terms.lease_ms.into());
     varied((lease / TRIED_AGAIN_AFTER).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
 }

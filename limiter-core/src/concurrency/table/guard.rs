@@ -2,21 +2,26 @@
 
 use std::sync::Arc;
 
-use crate::concurrency::table::{Carried, Holders, Terms};
+use crate::concurrency::table::{PermitPayload, PermitTable, PermitTerms};
 use crate::identity::Identity;
 
 /// Permits that are counted. Dropping it counts them down, or hands them on.
 #[derive(Debug)]
-pub(crate) struct Held<C: Carried> {
-    holders: Arc<Holders<C>>,
+pub(crate) struct PermitGuard<C: PermitPayload> {
+    holders: Arc<PermitTable<C>>,
     identity: Identity,
-    terms: Terms,
+    terms: PermitTerms,
     /// `None` only in `drop`.
     carried: Option<C>,
 }
 
-impl<C: Carried> Held<C> {
-    pub(crate) fn new(holders: &Arc<Holders<C>>, identity: Identity, terms: Terms, carried: C) -> Self {
+impl<C: PermitPayload> PermitGuard<C> {
+    pub(crate) fn new(
+        holders: &Arc<PermitTable<C>>,
+        identity: Identity,
+        terms: PermitTerms,
+        carried: C,
+    ) -> Self {
         Self {
             holders: Arc::clone(holders),
             identity,
@@ -40,12 +45,12 @@ impl<C: Carried> Held<C> {
 
     /// Under which it is held.
     #[cfg(feature = "redis")]
-    pub(crate) fn terms(&self) -> &Terms {
+    pub(crate) fn terms(&self) -> &PermitTerms {
         &self.terms
     }
 }
 
-impl<C: Carried> Drop for Held<C> {
+impl<C: PermitPayload> Drop for PermitGuard<C> {
     fn drop(&mut self) {
         if let Some(carried) = self.carried.take() {
             drop(self.holders.give_back(self.identity, &self.terms, carried));

@@ -5,22 +5,22 @@ fn key(name: &str) -> Identity {
     Prefix::new("cc", "p").identity(None, name)
 }
 
-fn terms(cost: u64) -> Terms {
-    Terms {
+fn terms(cost: u64) -> PermitTerms {
+    PermitTerms {
         cost,
         max: 3,
         lease_ms: 1_000,
     }
 }
 
-fn take(holders: &Arc<Holders<()>>, cost: u64) -> Option<Held<()>> {
+fn take(holders: &Arc<PermitTable<()>>, cost: u64) -> Option<PermitGuard<()>> {
     let counted = holders.count(key("k"), cost, 3).unwrap();
     counted.ok().map(|_| holders.held(key("k"), terms(cost), ()))
 }
 
 #[test]
 fn what_is_given_back_goes_to_who_is_first() {
-    let holders = Holders::new(10, 10);
+    let holders = PermitTable::new(10, 10);
     let (one, two) = (take(&holders, 1), take(&holders, 2));
     assert!(one.is_some() && two.is_some() && take(&holders, 1).is_none());
     let [large, small] = [2, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
@@ -41,7 +41,7 @@ fn what_is_given_back_goes_to_who_is_first() {
 
 #[test]
 fn what_was_handed_to_somebody_who_leaves_goes_on() {
-    let holders = Holders::new(10, 10);
+    let holders = PermitTable::new(10, 10);
     let held = take(&holders, 3);
     let [first, second, third] = [1, 3, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
     drop(held);
@@ -62,7 +62,7 @@ fn what_was_handed_to_somebody_who_leaves_goes_on() {
 
 #[test]
 fn keys_and_waiters_are_bounded_and_leave_when_nothing_is_held() {
-    let holders = Holders::<()>::new(2, 1);
+    let holders = PermitTable::<()>::new(2, 1);
     let held = ["a", "b"].map(|name| {
         holders.count(key(name), 1, 3).unwrap().unwrap();
         holders.held(key(name), terms(1), ())

@@ -6,39 +6,39 @@ use tokio::sync::Notify;
 
 #[cfg(feature = "redis")]
 use crate::concurrency::table::find;
-use crate::concurrency::table::{Carried, Held, Holders, Terms};
+use crate::concurrency::table::{PermitGuard, PermitPayload, PermitTable, PermitTerms};
 use crate::identity::Identity;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// Where what is handed on is left for who waits.
 #[derive(Debug)]
-pub(crate) struct Seat<C> {
-    left: Mutex<Left<C>>,
+pub(crate) struct HandOff<C> {
+    left: Mutex<HandOffState<C>>,
     pub(crate) told: Notify,
     /// There is a reason to ask the store.
     pub(crate) asks: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Left<C> {
+struct HandOffState<C> {
     /// What is waited for; as it was then, once it was handed on.
-    wanted: Terms,
+    wanted: PermitTerms,
     passed: Option<C>,
 }
 
 /// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the one after.
 #[derive(Debug)]
-pub(crate) struct Waiter<C: Carried> {
-    holders: Arc<Holders<C>>,
+pub(crate) struct PermitWaiter<C: PermitPayload> {
+    holders: Arc<PermitTable<C>>,
     identity: Identity,
-    seat: Arc<Seat<C>>,
+    seat: Arc<HandOff<C>>,
 }
 
-impl<C> Seat<C> {
-    pub(crate) fn new(wanted: Terms) -> Self {
+impl<C> HandOff<C> {
+    pub(crate) fn new(wanted: PermitTerms) -> Self {
         Self {
-            left: Mutex::new(Left { wanted, passed: None }),
+            left: Mutex::new(HandOffState { wanted, passed: None }),
             told: Notify::new(),
             asks: AtomicBool::new(false),
         }
@@ -49,14 +49,14 @@ impl<C> Seat<C> {
         self.told.notify_one();
     }
 
-    pub(crate) fn wanted(&self) -> Terms {
+    pub(crate) fn wanted(&self) -> PermitTerms {
         self.lock().wanted
     }
 
     /// Waits for as much under the terms of who came later. One that these never admit hears of it.
-    pub(crate) fn go_on_under(&self, later: &Terms) {
+    pub(crate) fn go_on_under(&self, later: &PermitTerms) {
         let mut left = self.lock();
-        left.wanted = Terms {
+        left.wanted = PermitTerms {
             cost: left.wanted.cost,
             ..*later
         };
@@ -72,13 +72,13 @@ impl<C> Seat<C> {
         self.told.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Left<C>> {
+    fn lock(&self) -> MutexGuard<'_, HandOffState<C>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C: Carried> Waiter<C> {
-    pub(crate) fn new(holders: &Arc<Holders<C>>, identity: Identity, seat: &Arc<Seat<C>>) -> Self {
+impl<C: PermitPayload> PermitWaiter<C> {
+    pub(crate) fn new(holders: &Arc<PermitTable<C>>, identity: Identity, seat: &Arc<HandOff<C>>) -> Self {
         Self {
             holders: Arc::clone(holders),
             identity,
@@ -109,12 +109,12 @@ impl<C: Carried> Waiter<C> {
     }
 
     /// What is waited for, under the terms of who came last.
-    pub(crate) fn wanted(&self) -> Terms {
+    pub(crate) fn wanted(&self) -> PermitTerms {
         self.seat.wanted()
     }
 
     /// What was handed on.
-    pub(crate) fn passed(&self) -> Option<Held<C>> {
+    pub(crate) fn passed(&self) -> Option<PermitGuard<C>> {
         let mut left = self.seat.lock();
         let (wanted, carried) = (left.wanted, left.passed.take()?);
         drop(left);
@@ -122,7 +122,7 @@ impl<C: Carried> Waiter<C> {
     }
 }
 
-impl<C: Carried> Drop for Waiter<C> {
+impl<C: PermitPayload> Drop for PermitWaiter<C> {
     fn drop(&mut self) {
         self.holders.leave_seat(self.identity, &self.seat);
         drop(self.passed());

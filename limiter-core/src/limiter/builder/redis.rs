@@ -14,7 +14,7 @@ use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
 use crate::policy::{Enforcement, check_text};
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
 use crate::support::clock::{Clock, ManualClock};
-use crate::tier::{Guard, Replicas};
+use crate::tier::{RedisBackend, Replicas};
 
 const MAX_PREFIX_BYTES: usize = 64;
 
@@ -262,7 +262,7 @@ impl RedisBuilder {
         );
         let clock = self.clock.clone();
         let bounds = (self.max_local_keys, self.max_waiting);
-        let guard = Guard::new(store, replicas, clock, self.deny_cache, bounds);
+        let guard = RedisBackend::new(store, replicas, clock, self.deny_cache, bounds);
         Ok(Limiter::new(
             Backend::Redis(Box::new(guard)),
             self.clock,

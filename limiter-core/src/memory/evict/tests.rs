@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, StepOutcome};
 use crate::error::StoreErrorKind;
 use crate::policy::Policy;
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::{Clock, ManualClock};
 use crate::{Limiter, Rejection};
 
@@ -24,8 +24,8 @@ fn bucket(name: &str, rate: &str) -> Policy {
         .unwrap()
 }
 
-fn request<'a>(asks: impl IntoIterator<Item = Ask<'a>>, mode: Mode) -> Request<'a> {
-    Request::new(asks, mode, false).unwrap()
+fn request<'a>(asks: impl IntoIterator<Item = LimitRequest<'a>>, mode: Mode) -> DecisionRequest<'a> {
+    DecisionRequest::new(asks, mode, false).unwrap()
 }
 
 /// One of each algorithm whose usage expires at moments that differ from key to key.
@@ -60,7 +60,7 @@ struct Model {
 impl Model {
     fn expires_after(&self, policies: &[Policy], (policy, key): (usize, u32)) -> u64 {
         let key = key.to_string();
-        let ask = Ask::new(&policies[policy], key.as_str());
+        let ask = LimitRequest::new(&policies[policy], key.as_str());
         let verdict = self.store.decide_now(&request([ask], Mode::Peek)).unwrap();
         verdict.outcomes[0].expires_after
     }
@@ -83,7 +83,7 @@ impl Model {
             let victim = *victims.min_by_key(|place| expiries[place]).unwrap();
             self.present.remove(&victim);
             let key = victim.1.to_string();
-            let ask = Ask::new(&policies[victim.0], key.as_str());
+            let ask = LimitRequest::new(&policies[victim.0], key.as_str());
             self.store.forget(&request([ask], Mode::Peek).limits[0]);
         }
         missing > 0
@@ -115,13 +115,13 @@ fn eviction_equals_reset_of_key_closest_to_idle() {
             let text = key.to_string();
             let asks = || {
                 let asks = places.iter().map(|place| &policies[place.0]);
-                let asks = asks.map(|policy| Ask::new(policy, text.as_str()).cost(cost));
+                let asks = asks.map(|policy| LimitRequest::new(policy, text.as_str()).cost(cost));
                 request(asks, Mode::Charge)
             };
             let before = model.store.decide_now(&request(
                 places
                     .iter()
-                    .map(|place| Ask::new(&policies[place.0], text.as_str()).cost(cost)),
+                    .map(|place| LimitRequest::new(&policies[place.0], text.as_str()).cost(cost)),
                 Mode::Peek,
             ));
             let fits = before.unwrap().outcomes.iter().all(|outcome| outcome.fits);
@@ -131,7 +131,7 @@ fn eviction_equals_reset_of_key_closest_to_idle() {
             }
             let [ours, theirs] =
                 [&store, &model.store].map(|store| store.decide_now(&asks()).unwrap().outcomes);
-            let told = |outcomes: &[Outcome]| outcomes.to_vec();
+            let told = |outcomes: &[StepOutcome]| outcomes.to_vec();
             assert_eq!(told(&ours), told(&theirs), "seed {seed}, step {step}: {places:?}");
             assert!(store.keys() <= MAX_KEYS);
         }
@@ -147,7 +147,7 @@ fn eviction_admits_at_most_one_quota_more() {
     let policy = bucket("p", "1/h");
     let admitted = |key: &str| {
         let all = std::iter::from_fn(|| {
-            let verdict = store.decide_now(&request([Ask::new(&policy, key)], Mode::Charge));
+            let verdict = store.decide_now(&request([LimitRequest::new(&policy, key)], Mode::Charge));
             verdict.unwrap().outcomes[0].fits.then_some(())
         });
         all.count()
@@ -167,7 +167,7 @@ fn busy_key_survives_flood_of_new_keys() {
     let store = evicting(&clock, 1_000);
     let policy = bucket("p", "1/h");
     let call = |key: &str, cost: u32| {
-        let ask = Ask::new(&policy, key).cost(cost);
+        let ask = LimitRequest::new(&policy, key).cost(cost);
         store.decide_now(&request([ask], Mode::Charge)).unwrap().outcomes[0]
     };
     assert!(call("busy", 10).fits);
@@ -194,7 +194,7 @@ fn calendar_window_is_compared_by_calendar() {
         clock.set_calendar_ahead(ahead);
         let store = evicting(&clock, 2);
         let call = |policy, key: &str, mode| {
-            let verdict = store.decide_now(&request([Ask::new(policy, key)], mode));
+            let verdict = store.decide_now(&request([LimitRequest::new(policy, key)], mode));
             verdict.unwrap().outcomes[0].remaining
         };
         for policy in [&day, &first_use] {
@@ -215,7 +215,9 @@ fn decision_does_not_evict_its_own_keys() {
     let [one, other, third] = ["one", "other", "third"].map(|name| bucket(name, "1/h"));
     let store = evicting(&clock, 2);
     let call = |policies: &[&Policy], key: &str, cost: u32| {
-        let asks = policies.iter().map(|policy| Ask::new(policy, key).cost(cost));
+        let asks = policies
+            .iter()
+            .map(|policy| LimitRequest::new(policy, key).cost(cost));
         store.decide_now(&request(asks, Mode::Charge))
     };
     // Of two keys the one is closer to idle, but belongs to the decision that needs room.
@@ -242,7 +244,8 @@ fn threads_never_exceed_bound() {
             scope.spawn(move || {
                 for number in 0..5_000 {
                     let key = format!("{thread}:{number}");
-                    let verdict = store.decide_now(&request([Ask::new(policy, key.as_str())], Mode::Charge));
+                    let verdict =
+                        store.decide_now(&request([LimitRequest::new(policy, key.as_str())], Mode::Charge));
                     assert!(verdict.is_ok(), "{verdict:?}");
                     assert!(store.keys.0.load(Ordering::Relaxed) <= 64);
                 }

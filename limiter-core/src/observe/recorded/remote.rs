@@ -8,11 +8,11 @@ use metrics::{Gauge, Histogram, Key, Label, Recorder};
 
 use crate::decision::Origin;
 use crate::observe::names::describe_histogram;
-use crate::observe::recorded::{Late, METADATA, ORIGINS, describe_gauge, gauge, names, origin_label};
+use crate::observe::recorded::{LazyHandle, METADATA, ORIGINS, describe_gauge, gauge, names, origin_label};
 
 /// Records how long a decision took for which Redis was asked, whoever made it in the end.
 pub(crate) fn asked(started: Instant, origin: Option<Origin>) {
-    static SECONDS: [Late<Histogram>; ORIGINS] = [const { Late::new() }; _];
+    static SECONDS: [LazyHandle<Histogram>; ORIGINS] = [const { LazyHandle::new() }; _];
     let (place, label) = origin_label(origin);
     let histogram = SECONDS.get(place).and_then(|late| {
         late.get(|recorder| {
@@ -27,7 +27,7 @@ pub(crate) fn asked(started: Instant, origin: Option<Origin>) {
 
 /// Records that so many questions go to Redis in one command.
 pub(crate) fn batch(questions: usize) {
-    static QUESTIONS: Late<Histogram> = Late::new();
+    static QUESTIONS: LazyHandle<Histogram> = LazyHandle::new();
     let key = || Key::from_static_name(names::BATCH_REQUESTS);
     if let Some(histogram) = QUESTIONS.get(|recorder| histogram(recorder, key(), names::BATCH_REQUESTS)) {
         histogram.record(u32::try_from(questions).unwrap_or(u32::MAX));
@@ -41,7 +41,7 @@ fn histogram(recorder: &dyn Recorder, key: Key, name: &'static str) -> Histogram
 
 /// Says how many replicas share the limits.
 pub(crate) fn replicas(count: u32) {
-    static REPLICAS: Late<Gauge> = Late::new();
+    static REPLICAS: LazyHandle<Gauge> = LazyHandle::new();
     if let Some(gauge) = REPLICAS.get(|recorder| gauge(recorder, names::REPLICAS)) {
         gauge.set(count);
     }
@@ -58,19 +58,19 @@ pub(crate) enum BreakerState {
 
 /// Shows how the breaker of one node stands.
 #[derive(Debug)]
-pub(crate) struct Breaker {
+pub(crate) struct BreakerGauge {
     node: Box<str>,
     /// As a number, for when there was no recorder yet.
     state: AtomicU8,
-    gauge: Late<Gauge>,
+    gauge: LazyHandle<Gauge>,
 }
 
-impl Breaker {
+impl BreakerGauge {
     pub(crate) fn new(node: &impl fmt::Display) -> Self {
         Self {
             node: node.to_string().into(),
             state: AtomicU8::new(BreakerState::Closed as u8),
-            gauge: Late::new(),
+            gauge: LazyHandle::new(),
         }
     }
 
@@ -102,7 +102,7 @@ impl Breaker {
 }
 
 /// A node that is not asked any more, such as one that has left its cluster, is nobody's trouble.
-impl Drop for Breaker {
+impl Drop for BreakerGauge {
     fn drop(&mut self) {
         if self.gauge.is_made() && self.state.load(Ordering::Relaxed) != BreakerState::Closed as u8 {
             self.is(BreakerState::Closed);

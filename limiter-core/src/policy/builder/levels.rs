@@ -7,18 +7,18 @@ use crate::units::{Amount, MAX_EXACT};
 
 /// What a token bucket or a funnel needs: a capacity and a rate.
 #[derive(Clone, Debug)]
-pub struct LevelShape {
+pub struct LevelParams {
     capacity: Option<Amount>,
     rate: Option<Rate>,
     paced: bool,
     algorithm: fn(u64, Rate) -> Algorithm,
 }
 
-impl PolicyBuilder<LevelShape> {
+impl PolicyBuilder<LevelParams> {
     pub(in crate::policy) fn level(name: String, algorithm: fn(u64, Rate) -> Algorithm) -> Self {
         Self::new(
             name,
-            LevelShape {
+            LevelParams {
                 capacity: None,
                 rate: None,
                 paced: false,
@@ -79,7 +79,7 @@ impl PolicyBuilder<LevelShape> {
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(self) -> Result<Policy, ConfigError> {
         self.finish(
-            |LevelShape {
+            |LevelParams {
                  capacity,
                  rate,
                  paced,

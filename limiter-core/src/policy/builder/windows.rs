@@ -15,29 +15,29 @@ use crate::units::{Amount, MAX_EXACT};
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 /// What a sliding window needs: a limit and a window.
 #[derive(Clone, Debug, Default)]
-pub struct SlidingWindowShape {
+pub struct SlidingWindowParams {
     limit: Option<Amount>,
     window: Option<Duration>,
 }
 
 /// What a counter window needs: a limit and a window.
 #[derive(Clone, Debug, Default)]
-pub struct CounterWindowShape {
+pub struct CounterWindowParams {
     limit: Option<Amount>,
     window: Option<Duration>,
 }
 
 /// What a fixed window needs: a limit and a window; and how it is aligned, where it is.
 #[derive(Clone, Debug, Default)]
-pub struct FixedWindowShape {
+pub struct FixedWindowParams {
     limit: Option<Amount>,
     window: Option<Length>,
     aligned: Option<UtcOffset>,
 }
 
-impl PolicyBuilder<SlidingWindowShape> {
+impl PolicyBuilder<SlidingWindowParams> {
     pub(in crate::policy) fn sliding_window(name: String) -> Self {
-        Self::new(name, SlidingWindowShape::default())
+        Self::new(name, SlidingWindowParams::default())
     }
 
     /// The permits in any window, a whole number from 1 to 1,048,576. Required.
@@ -58,7 +58,7 @@ impl PolicyBuilder<SlidingWindowShape> {
     ///
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(self) -> Result<Policy, ConfigError> {
-        self.finish(|SlidingWindowShape { limit, window }| {
+        self.finish(|SlidingWindowParams { limit, window }| {
             let (limit, window) = both(limit, window)?;
             Ok(Algorithm::SlidingWindow(SlidingWindow {
                 limit: whole_permits(limit, MAX_WINDOW_LIMIT)?,
@@ -68,9 +68,9 @@ impl PolicyBuilder<SlidingWindowShape> {
     }
 }
 
-impl PolicyBuilder<CounterWindowShape> {
+impl PolicyBuilder<CounterWindowParams> {
     pub(in crate::policy) fn counter_window(name: String) -> Self {
-        Self::new(name, CounterWindowShape::default())
+        Self::new(name, CounterWindowParams::default())
     }
 
     /// The permits in a window, a whole number from 1 to 4,398,046,511,104. Required.
@@ -91,7 +91,7 @@ impl PolicyBuilder<CounterWindowShape> {
     ///
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(self) -> Result<Policy, ConfigError> {
-        self.finish(|CounterWindowShape { limit, window }| {
+        self.finish(|CounterWindowParams { limit, window }| {
             let (limit, window) = both(limit, window)?;
             Ok(Algorithm::CounterWindow(CounterWindow {
                 limit: whole_permits(limit, MAX_COUNTED)?,
@@ -101,9 +101,9 @@ impl PolicyBuilder<CounterWindowShape> {
     }
 }
 
-impl PolicyBuilder<FixedWindowShape> {
+impl PolicyBuilder<FixedWindowParams> {
     pub(in crate::policy) fn fixed_window(name: String) -> Self {
-        Self::new(name, FixedWindowShape::default())
+        Self::new(name, FixedWindowParams::default())
     }
 
     /// The permits in each period, a whole number from 1 to 4,503,599,627,370,496. Required.
@@ -135,7 +135,7 @@ impl PolicyBuilder<FixedWindowShape> {
     ///
     /// [`ConfigError`] names the first value that is missing or out of range.
     pub fn build(self) -> Result<Policy, ConfigError> {
-        self.finish(|FixedWindowShape { limit, window, aligned }| {
+        self.finish(|FixedWindowParams { limit, window, aligned }| {
             let (limit, window) = both(limit, window)?;
             let limit = whole_permits(limit, MAX_EXACT)?;
             let (window, periods) = match (window, aligned) {

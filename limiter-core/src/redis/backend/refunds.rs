@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use crate::decision::{Decision, Origin, Rejection};
 use crate::identity::Identity;
 use crate::limiter::Decisions;
-use crate::redis::backend::Guard;
-use crate::request::Request;
+use crate::redis::backend::RedisBackend;
+use crate::request::DecisionRequest;
 use crate::support::deadline::within;
 pub(crate) use crate::tier::pending_refunds::PendingAtSubmission;
 
-impl Guard {
+impl RedisBackend {
     /// Announces a refund of these limits, before the task that sends it to Redis runs. Returns the ticket for
     /// [`finish_refund`](Self::finish_refund), which must be called however the refund ends.
     pub(crate) fn start_refund(&self, limits: &[Identity]) -> u64 {
@@ -28,7 +28,7 @@ impl Guard {
     /// the deadline; without a second answer the denial stands.
     pub(crate) async fn decide_with_refunds(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         deadline: Duration,
         pending: PendingAtSubmission,
     ) -> Result<Decision, Rejection> {
@@ -45,7 +45,7 @@ impl Guard {
     /// As [`decide_with_refunds`](Self::decide_with_refunds), for a run of calls of which Redis denies the first.
     pub(crate) async fn decide_run_with_refunds(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         times: usize,
         deadline: Duration,
         pending: PendingAtSubmission,

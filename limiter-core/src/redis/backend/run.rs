@@ -9,16 +9,16 @@ use crate::decision::Origin;
 use crate::limiter::Decisions;
 use crate::observe;
 use crate::policy::OnStoreFailure;
-use crate::redis::backend::Guard;
-use crate::request::Request;
+use crate::redis::backend::RedisBackend;
+use crate::request::DecisionRequest;
 pub(crate) use crate::support::deadline::{within, within_pinned};
 
-impl Guard {
+impl RedisBackend {
     /// The answers of Redis to a request that is asked so many times in a row: to all of them, or to the first ones. Where Redis
     /// gives none, there is one answer. Nothing is borrowed of its limits.
     pub(crate) async fn decide_run(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         times: usize,
         deadline: Duration,
     ) -> Decisions {
@@ -31,7 +31,7 @@ impl Guard {
 
     pub(crate) async fn decide_run_once(
         &self,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         times: usize,
         deadline: Duration,
     ) -> Decisions {

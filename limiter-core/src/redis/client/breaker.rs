@@ -21,13 +21,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// The breaker of one server.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    state: Mutex<State>,
+    state: Mutex<BreakerPhase>,
     /// Told of each change under the lock, so that it hears of them in order.
-    shown: observe::Breaker,
+    shown: observe::BreakerGauge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BreakerPhase {
     /// Calls pass. So many in a row got no answer.
     Closed { failures: u32 },
     /// No call passes until the pause is over.
@@ -49,8 +49,8 @@ impl Breaker {
     /// The breaker of this server.
     pub(crate) fn of(server: &impl fmt::Display) -> Self {
         Self {
-            state: Mutex::new(State::Closed { failures: 0 }),
-            shown: observe::Breaker::new(server),
+            state: Mutex::new(BreakerPhase::Closed { failures: 0 }),
+            shown: observe::BreakerGauge::new(server),
         }
     }
 
@@ -63,41 +63,41 @@ impl Breaker {
     pub(crate) fn admit(&self, now: Instant) -> Option<Pass<'_>> {
         let mut state = self.lock();
         match *state {
-            State::Closed { .. } => {
+            BreakerPhase::Closed { .. } => {
                 self.shown.keep_shown();
                 Some(Pass {
                     breaker: self,
                     probe: None,
                 })
             }
-            State::Open { until, pause } | State::Probing { until, pause } if now >= until => {
+            BreakerPhase::Open { until, pause } | BreakerPhase::Probing { until, pause } if now >= until => {
                 let until = now + LONGEST_PAUSE;
-                *state = State::Probing { until, pause };
+                *state = BreakerPhase::Probing { until, pause };
                 self.shown.is(BreakerState::HalfOpen);
                 Some(Pass {
                     breaker: self,
                     probe: Some(until),
                 })
             }
-            State::Open { .. } | State::Probing { .. } => None,
+            BreakerPhase::Open { .. } | BreakerPhase::Probing { .. } => None,
         }
     }
 
     /// A connection has been made, for which the server answered: the next call need not wait to find out about the rest.
     pub(crate) fn connected(&self, now: Instant) {
-        if let State::Open { until, .. } = &mut *self.lock() {
+        if let BreakerPhase::Open { until, .. } = &mut *self.lock() {
             *until = now.min(*until);
         }
     }
 
     /// An answer came to a call that counts as one without: as long as calls pass, the count begins anew.
     pub(crate) fn heard(&self) {
-        if let State::Closed { failures } = &mut *self.lock() {
+        if let BreakerPhase::Closed { failures } = &mut *self.lock() {
             *failures = 0;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BreakerPhase> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,8 +108,8 @@ impl Pass<'_> {
         self.probe = None;
         // An answer to a call from before it opened tells as much as a probe's.
         let mut state = self.breaker.lock();
-        let was_open = !matches!(*state, State::Closed { .. });
-        *state = State::Closed { failures: 0 };
+        let was_open = !matches!(*state, BreakerPhase::Closed { .. });
+        *state = BreakerPhase::Closed { failures: 0 };
         if was_open {
             self.breaker.shown.is(BreakerState::Closed);
         }
@@ -121,19 +121,19 @@ impl Pass<'_> {
         let probe = self.probe.take();
         let mut state = self.breaker.lock();
         let pause = match *state {
-            State::Closed { failures } if failures + 1 < FAILURES_UNTIL_OPEN => {
-                *state = State::Closed {
+            BreakerPhase::Closed { failures } if failures + 1 < FAILURES_UNTIL_OPEN => {
+                *state = BreakerPhase::Closed {
                     failures: failures + 1,
                 };
                 return false;
             }
-            State::Closed { .. } => FIRST_PAUSE,
-            State::Probing { until, pause } if probe == Some(until) => (pause * 2).min(LONGEST_PAUSE),
+            BreakerPhase::Closed { .. } => FIRST_PAUSE,
+            BreakerPhase::Probing { until, pause } if probe == Some(until) => (pause * 2).min(LONGEST_PAUSE),
             // A call from before it opened, or a probe that another has replaced: what it says is known.
-            State::Open { .. } | State::Probing { .. } => return false,
+            BreakerPhase::Open { .. } | BreakerPhase::Probing { .. } => return false,
         };
-        let opened = matches!(*state, State::Closed { .. });
-        *state = State::Open {
+        let opened = matches!(*state, BreakerPhase::Closed { .. });
+        *state = BreakerPhase::Open {
             until: now + varied(pause),
             pause,
         };
@@ -146,11 +146,11 @@ impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(probe) = self.probe {
             let mut state = self.breaker.lock();
-            if let State::Probing { until, pause } = *state
+            if let BreakerPhase::Probing { until, pause } = *state
                 && until == probe
             {
                 // The probe was cancelled: the next call probes in its place.
-                *state = State::Open {
+                *state = BreakerPhase::Open {
                     until: Instant::now(),
                     pause,
                 };

@@ -10,7 +10,7 @@ use bb8_redis::bb8::{ManageConnection, Pool};
 use bb8_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
 use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::dial;
 use crate::redis::client::dial::Driver;
 use crate::redis::client::endpoint::Endpoint;
@@ -151,7 +151,7 @@ impl Connection {
         &mut self,
         command: Cmd,
         asking: bool,
-        wait: &Wait,
+        wait: &CallDeadline,
     ) -> Result<Value, RedisError> {
         let (inner, health) = (&mut self.inner, &self.health);
         health.asked();

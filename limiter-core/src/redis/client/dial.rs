@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::redis::client::connection::Connection;
 use crate::redis::client::dns;
-use crate::redis::client::endpoint::{Endpoint, Place};
+use crate::redis::client::endpoint::{Endpoint, HostPort};
 use crate::redis::client::health::Health;
 use crate::support::jitter::varied;
 
@@ -75,11 +75,11 @@ async fn attempt(
 ) -> Result<Connection, RedisError> {
     let host = match &endpoint.place {
         #[cfg(unix)]
-        Place::Unix(path) => {
+        HostPort::Unix(path) => {
             let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
             return log_in(stream, endpoint, deadline).await;
         }
-        Place::Tcp(address) => address.0.as_str(),
+        HostPort::Tcp(address) => address.0.as_str(),
     };
     let stream = by(deadline, "the host did not answer", reach(addresses)).await?;
     match &endpoint.tls {

@@ -21,7 +21,7 @@ const NEXT_LOOK_UP_AFTER: Duration = Duration::from_millis(150);
 /// … up to so many.
 const MOST_LOOK_UPS: u32 = 12;
 
-static SYSTEM: LazyLock<Names> = LazyLock::new(|| Names::asking(system));
+static SYSTEM: LazyLock<DnsCache> = LazyLock::new(|| DnsCache::asking(system));
 
 /// The addresses of a host at this port.
 pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -39,22 +39,22 @@ fn system(host: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// Looks names up.
-struct Names {
+struct DnsCache {
     ask: fn(&str) -> io::Result<Vec<SocketAddr>>,
-    under_way: Mutex<HashMap<String, LookUps>>,
+    under_way: Mutex<HashMap<String, PendingLookups>>,
 }
 
 /// Those of one name that have not ended.
-struct LookUps {
+struct PendingLookups {
     number: u32,
     /// When the last one began, unless there has been an answer since.
     begun: Option<Instant>,
-    told: watch::Sender<Option<Told>>,
+    told: watch::Sender<Option<LookupResult>>,
 }
 
-type Told = Result<Arc<[SocketAddr]>, (io::ErrorKind, String)>;
+type LookupResult = Result<Arc<[SocketAddr]>, (io::ErrorKind, String)>;
 
-impl Names {
+impl DnsCache {
     fn asking(ask: fn(&str) -> io::Result<Vec<SocketAddr>>) -> Self {
         Self {
             ask,
@@ -75,13 +75,15 @@ impl Names {
     }
 
     /// Begins to look the host up, unless enough is under way; what that will tell.
-    fn join(&'static self, host: &str) -> io::Result<watch::Receiver<Option<Told>>> {
+    fn join(&'static self, host: &str) -> io::Result<watch::Receiver<Option<LookupResult>>> {
         let (mut under_way, now) = (self.lock(), Instant::now());
-        let look_ups = under_way.entry(host.to_owned()).or_insert_with(|| LookUps {
-            number: 0,
-            begun: None,
-            told: watch::Sender::new(None),
-        });
+        let look_ups = under_way
+            .entry(host.to_owned())
+            .or_insert_with(|| PendingLookups {
+                number: 0,
+                begun: None,
+                told: watch::Sender::new(None),
+            });
         let pause = NEXT_LOOK_UP_AFTER * look_ups.number;
         let is_due = look_ups.begun.is_none_or(|begun| now >= begun + pause);
         if is_due && look_ups.number < MOST_LOOK_UPS {
@@ -121,7 +123,7 @@ impl Names {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, LookUps>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, PendingLookups>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,8 +135,8 @@ mod tests {
 
     use crate::redis::client::dns::*;
 
-    fn names(ask: fn(&str) -> io::Result<Vec<SocketAddr>>) -> &'static Names {
-        Box::leak(Box::new(Names::asking(ask)))
+    fn names(ask: fn(&str) -> io::Result<Vec<SocketAddr>>) -> &'static DnsCache {
+        Box::leak(Box::new(DnsCache::asking(ask)))
     }
 
     fn address(number: u32) -> SocketAddr {

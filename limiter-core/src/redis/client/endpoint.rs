@@ -15,13 +15,13 @@ use crate::redis::secret_url::SecretUrl;
 /// One server. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    pub(crate) place: Place,
+    pub(crate) place: HostPort,
     pub(crate) login: RedisConnectionInfo,
     pub(crate) tls: Option<Tls>,
 }
 
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum HostPort {
     /// Host and port.
     Tcp(Arc<(String, u16)>),
     /// The path of a socket.
@@ -59,9 +59,9 @@ impl Endpoint {
                 Some(_) => url.invalid(example),
             })?;
         let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Place::Tcp(Arc::new((host.clone(), *port))),
+            ConnectionAddr::Tcp(host, port) => HostPort::Tcp(Arc::new((host.clone(), *port))),
             #[cfg(unix)]
-            ConnectionAddr::Unix(path) => Place::Unix(path.clone()),
+            ConnectionAddr::Unix(path) => HostPort::Unix(path.clone()),
             // TLS was dealt with above. Taken for something else, it would be left out.
             _ => return Err(url.invalid(example)),
         };
@@ -73,7 +73,7 @@ impl Endpoint {
     /// Another server, reached with the same settings.
     pub(crate) fn at(&self, address: Arc<(String, u16)>) -> Self {
         Self {
-            place: Place::Tcp(address),
+            place: HostPort::Tcp(address),
             ..self.clone()
         }
     }
@@ -81,9 +81,9 @@ impl Endpoint {
     /// Host and port, where it is reached by TCP.
     pub(crate) fn address(&self) -> Option<&Arc<(String, u16)>> {
         match &self.place {
-            Place::Tcp(address) => Some(address),
+            HostPort::Tcp(address) => Some(address),
             #[cfg(unix)]
-            Place::Unix(_) => None,
+            HostPort::Unix(_) => None,
         }
     }
 }
@@ -92,9 +92,9 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Tcp(address) => write!(f, "{}:{}", address.0, address.1),
+            HostPort::Tcp(address) => write!(f, "{}:{}", address.0, address.1),
             #[cfg(unix)]
-            Place::Unix(path) => write!(f, "{}", path.display()),
+            HostPort::Unix(path) => write!(f, "{}", path.display()),
         }
     }
 }

@@ -12,19 +12,19 @@ use bb8_redis::redis::{RedisError, Value};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::breaker::{Breaker, Pass};
 use crate::redis::client::connection::{Connection, Dialer};
 use crate::redis::client::dial_failures::DialFailures;
-use crate::redis::client::pools::{Local, Pools};
-use crate::redis::dispatch::in_flight::{Place, Places};
-use crate::redis::dispatch::{Entered, Lane, Part, Slot, batch};
-use crate::redis::script::input::{Drafted, Question};
-use crate::redis::script::reply::Verdicts;
+use crate::redis::client::pools::{RuntimeConnections, RuntimePools};
+use crate::redis::dispatch::in_flight::{InFlightLimit, InFlightSlot};
+use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch, batch};
+use crate::redis::script::input::{LazyInput, ScriptInput};
+use crate::redis::script::reply::Replies;
 use crate::redis::script::wire::Item;
 use crate::redis::script::{Call, is_unknown, reply, wire};
 use crate::request::Verdict;
-use crate::support::clock::{Clock, Seldom};
+use crate::support::clock::{Clock, LogThrottle};
 use crate::units::Timestamp;
 
 /// One server. Cheap to clone.
@@ -40,13 +40,13 @@ struct Inner {
     settings: NodeSettings,
     /// Tells the time of decisions, where it is not the server's.
     pub(crate) clock: Clock,
-    pools: Pools,
+    pools: RuntimePools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
-    told_out: Seldom,
-    told_back: Seldom,
+    told_out: LogThrottle,
+    told_back: LogThrottle,
     /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
-    in_flight: Places,
+    in_flight: InFlightLimit,
 }
 
 /// How a node is used.
@@ -76,27 +76,27 @@ impl Node {
             dialer,
             settings,
             clock,
-            pools: Pools::default(),
+            pools: RuntimePools::default(),
             failures: Arc::new(DialFailures::default()),
             breaker,
-            told_out: Seldom::default(),
-            told_back: Seldom::default(),
-            in_flight: Places::new(settings.max_in_flight),
+            told_out: LogThrottle::default(),
+            told_back: LogThrottle::default(),
+            in_flight: InFlightLimit::new(settings.max_in_flight),
         }))
     }
 
     /// Has a question decided, together with those that others ask meanwhile.
     pub(crate) async fn decide(
         &self,
-        part: Part,
-        question: &impl Drafted,
-        wait: &Wait,
+        part: BatchPart,
+        question: &impl LazyInput,
+        wait: &CallDeadline,
     ) -> Result<Verdict, Failure> {
         let _place = self.place()?;
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter(part, question, *wait) {
             // On the heap, so that the futures of those who wait, of which there may be many, stay small and are moved fast.
-            Entered::Alone(slot) => {
+            Admission::Alone(slot) => {
                 Box::pin(async move {
                     let verdicts = self.decide_alone(slot, part, question.question(), 1, wait);
                     let verdict = verdicts.await?.into_iter().next();
@@ -106,19 +106,19 @@ impl Node {
                 })
                 .await
             }
-            Entered::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
+            Admission::Waits(told) => told.await.unwrap_or_else(|_| Err(nobody_answers())),
         }
     }
 
     /// Has a question decided so many times in a row, by a call of its own.
     pub(crate) async fn decide_alone(
         &self,
-        slot: Slot,
-        part: Part,
-        question: &Question,
+        slot: InFlightBatch,
+        part: BatchPart,
+        question: &ScriptInput,
         times: usize,
-        wait: &Wait,
-    ) -> Result<Verdicts, Failure> {
+        wait: &CallDeadline,
+    ) -> Result<Replies, Failure> {
         let items: [Item<'_>; 1] = [(question, times)];
         // The caller may have been sent here by another node: his time began before.
         let call = wire::call(&items, self.injected(), wait.deadline()).for_one_who_waits(*wait);
@@ -154,7 +154,7 @@ impl Node {
     }
 
     /// A place among the calls that may be on their way.
-    pub(crate) fn place(&self) -> Result<Place<'_>, Failure> {
+    pub(crate) fn place(&self) -> Result<InFlightSlot<'_>, Failure> {
         let places = &self.0.in_flight;
         places.take().ok_or_else(|| {
             let detail = format!(
@@ -238,7 +238,11 @@ impl Node {
         }
     }
 
-    async fn another_connection(&self, local: &Local, deadline: Duration) -> Result<Connection, StoreError> {
+    async fn another_connection(
+        &self,
+        local: &RuntimeConnections,
+        deadline: Duration,
+    ) -> Result<Connection, StoreError> {
         loop {
             // Registered before the pool is asked, so that a failure in between is not missed.
             let failed = self.0.failures.next();
@@ -279,16 +283,16 @@ impl Node {
     }
 
     /// What the current runtime has of this node.
-    pub(crate) fn local(&self) -> Result<Arc<Local>, StoreError> {
+    pub(crate) fn local(&self) -> Result<Arc<RuntimeConnections>, StoreError> {
         self.0.pools.current(|runtime| {
             let node = Arc::downgrade(&self.0);
-            let lane = Lane::new(move |start| {
+            let lane = BatchQueue::new(move |start| {
                 // Whoever waits has the node, so it is there.
                 if let Some(node) = node.upgrade() {
                     runtime.spawn(async move { batch::run(&Self(node), start).await });
                 }
             });
-            Local::new(self.0.new_pool(), lane)
+            RuntimeConnections::new(self.0.new_pool(), lane)
         })
     }
 }

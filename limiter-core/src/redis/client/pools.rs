@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::client::connection::{Connection, Dialer};
-use crate::redis::dispatch::Lane;
+use crate::redis::dispatch::BatchQueue;
 
 /// A program with more runtimes than this at a time has the pool of the oldest made anew: far more than any has, and as
 /// many as a server has connections for.
@@ -21,28 +21,31 @@ const MOST_RUNTIMES: usize = 1024;
 
 /// Those of the runtimes that have used a server, the newest last.
 #[derive(Debug, Default)]
-pub(crate) struct Pools(RwLock<Vec<Kept>>);
+pub(crate) struct RuntimePools(RwLock<Vec<RuntimeEntry>>);
 
 /// What one runtime has.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct RuntimeConnections {
     pub(crate) pool: Pool<Dialer>,
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) lane: Arc<BatchQueue>,
     /// The connection over which all calls go as long as it is good, so that the server sees them in order. The others of
     /// the pool stand by.
     used: Mutex<Option<Connection>>,
 }
 
-struct Kept {
+struct RuntimeEntry {
     runtime: runtime::Id,
-    local: Arc<Local>,
+    local: Arc<RuntimeConnections>,
     /// A task that does nothing, and ends when the runtime does.
     parked: AbortHandle,
 }
 
-impl Pools {
+impl RuntimePools {
     /// What the current runtime has, made by `new` where it has nothing.
-    pub(crate) fn current(&self, new: impl FnOnce(Handle) -> Local) -> Result<Arc<Local>, StoreError> {
+    pub(crate) fn current(
+        &self,
+        new: impl FnOnce(Handle) -> RuntimeConnections,
+    ) -> Result<Arc<RuntimeConnections>, StoreError> {
         let no_runtime = |_| {
             StoreError::new(
                 StoreErrorKind::Connection,
@@ -50,7 +53,7 @@ impl Pools {
             )
         };
         let runtime = Handle::try_current().map_err(no_runtime)?;
-        let find = |pools: &[Kept]| {
+        let find = |pools: &[RuntimeEntry]| {
             let own = pools.iter().find(|kept| kept.is_of(runtime.id()));
             own.map(|kept| Arc::clone(&kept.local))
         };
@@ -68,7 +71,7 @@ impl Pools {
             pools.remove(0);
         }
         let local = Arc::new(new(runtime.clone()));
-        pools.push(Kept {
+        pools.push(RuntimeEntry {
             runtime: runtime.id(),
             local: Arc::clone(&local),
             parked: runtime.spawn(pending::<()>()).abort_handle(),
@@ -76,13 +79,13 @@ impl Pools {
         Ok(local)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Vec<Kept>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<RuntimeEntry>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Local {
-    pub(crate) fn new(pool: Pool<Dialer>, lane: Arc<Lane>) -> Self {
+impl RuntimeConnections {
+    pub(crate) fn new(pool: Pool<Dialer>, lane: Arc<BatchQueue>) -> Self {
         let used = Mutex::new(None);
         Self { pool, lane, used }
     }
@@ -118,20 +121,20 @@ impl Local {
     }
 }
 
-impl Kept {
+impl RuntimeEntry {
     /// Whether a runtime has it. One that was started after another has ended may have that one's number.
     fn is_of(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.parked.is_finished()
     }
 }
 
-impl Drop for Kept {
+impl Drop for RuntimeEntry {
     fn drop(&mut self) {
         self.parked.abort();
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for RuntimeEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Kept").field(&self.runtime).finish()
     }
@@ -145,18 +148,23 @@ mod tests {
     use crate::redis::client::pools::*;
     use crate::redis::client::tls::Certificates;
 
-    fn use_in(runtime: &Runtime, pools: &Pools) -> Arc<Local> {
+    fn use_in(runtime: &Runtime, pools: &RuntimePools) -> Arc<RuntimeConnections> {
         let endpoint = Endpoint::parse(&"redis://127.0.0.1:1/".into(), &Certificates::default()).unwrap();
         // Without tasks of its own.
         let builder = Pool::builder().max_lifetime(None).idle_timeout(None);
-        let new = |_| Local::new(builder.build_unchecked(Dialer::To(endpoint)), Lane::new(drop));
+        let new = |_| {
+            RuntimeConnections::new(
+                builder.build_unchecked(Dialer::To(endpoint)),
+                BatchQueue::new(drop),
+            )
+        };
         runtime.block_on(async { pools.current(new).unwrap() })
     }
 
     /// As if another runtime had had the same number.
     #[test]
     fn what_a_runtime_left_behind_is_not_found_by_one_of_the_same_number() {
-        let pools = Pools::default();
+        let pools = RuntimePools::default();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let first = use_in(&runtime, &pools);
         assert!(Arc::ptr_eq(&first, &use_in(&runtime, &pools)));
@@ -168,7 +176,7 @@ mod tests {
 
     #[test]
     fn pools_go_with_their_runtimes_and_nothing_stays_in_a_runtime_that_goes_on() {
-        let pools = Pools::default();
+        let pools = RuntimePools::default();
         let new = || Builder::new_current_thread().enable_all().build().unwrap();
         let stays = new();
         use_in(&stays, &pools);

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Mode, Scaling, lend, lent_at, scale, step};
+use crate::algorithm::{Mode, ScaleChange, lend, lent_at, scale, step};
 use crate::policy::Policy;
 use crate::redis::compare_and_set::*;
 use crate::redis::token_lease::account::tests::store;
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::store::Store;
 use crate::support::clock::ManualClock;
 
-fn request(policy: &Policy, cost: u32) -> Request<'_> {
-    Request::new([Ask::new(policy, "k").cost(cost)], Mode::Charge, true).unwrap()
+fn request(policy: &Policy, cost: u32) -> DecisionRequest<'_> {
+    DecisionRequest::new([LimitRequest::new(policy, "k").cost(cost)], Mode::Charge, true).unwrap()
 }
 
 fn level(kind: u8, capacity: u32) -> Policy {
@@ -36,25 +36,25 @@ async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
             let [asked] = &*before_request.limits else {
                 unreachable!()
             };
-            let ask = Borrowing {
+            let ask = LeaseRequest {
                 cost: asked.cost,
                 want: 1_000_000,
                 epoch: 5_000_000,
-                report: Report::default(),
+                report: UsageReport::default(),
             };
             let lending = store
                 .lender()
                 .lend(&store.lender().account(asked), &ask)
                 .await
                 .unwrap();
-            let mut model = State::Absent;
+            let mut model = StepState::Absent;
             let (outcome, loan) = lend(before.algorithm(), &mut model, &ask, clock.now().as_micros());
             assert_eq!((loan, outcome.remaining), (lending.loan, left));
             assert!(loan.amount > 0);
 
             clock.advance(Duration::from_micros(1));
             let now = clock.now().as_micros();
-            let scaling = Scaling {
+            let scaling = ScaleChange {
                 before: before.algorithm(),
                 after: policy.algorithm(),
                 at: now,
@@ -98,10 +98,10 @@ async fn a_value_of_another_kind_is_no_state() {
     };
     store.decide(&bucket).await.unwrap();
     let found = store.look(bucket_limit).await.unwrap();
-    assert!(matches!(found.state, State::TokenBucket(_)));
+    assert!(matches!(found.state, StepState::TokenBucket(_)));
     // Under its own name there is none of the window.
     let absent = store.look(window_limit).await.unwrap();
-    assert!(matches!(absent.state, State::Absent));
+    assert!(matches!(absent.state, StepState::Absent));
     let swapped = store.replace(window_limit, &absent, &found.state).await.unwrap();
     assert!(swapped);
     let refused = store.look(window_limit).await.unwrap_err();

@@ -1,18 +1,18 @@
 //! One denial, and the answers to later calls for the same limits that follow from it.
 
-use crate::algorithm::{Mode, Outcome, State, step};
+use crate::algorithm::{Mode, StepOutcome, StepState, step};
 use crate::identity::Identity;
 use crate::policy::Algorithm;
-use crate::redis::deny_cache::Charge;
-use crate::request::{Request, Verdict};
-use crate::support::one_or_many::Few;
+use crate::redis::deny_cache::LimitCost;
+use crate::request::{DecisionRequest, Verdict};
+use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
 /// A decision that denied.
 #[derive(Debug)]
 pub(crate) struct Denial {
-    limits: Few<Denied>,
-    submission: Submitted,
+    limits: OneOrMany<DeniedRequest>,
+    submission: StartedAt,
     /// From this moment of this process's clock on the store is asked.
     until: u64,
     /// The store's own time.
@@ -21,7 +21,7 @@ pub(crate) struct Denial {
 
 /// One limit of it, with what the store reported.
 #[derive(Debug)]
-struct Denied {
+struct DeniedRequest {
     identity: Identity,
     algorithm: Algorithm,
     /// In the algorithm's own unit.
@@ -33,7 +33,7 @@ struct Denied {
 #[derive(Debug)]
 enum Report {
     /// Its state, from which the answer to any cost at any moment follows.
-    State(State),
+    StepState(StepState),
     /// The numbers of a sliding window, whose moments stay in the store. Only answers to the same cost follow, until a permit comes back.
     Window {
         remaining: u64,
@@ -46,8 +46,8 @@ enum Report {
 }
 
 /// What follows from a report for a later call.
-enum Later {
-    Outcome(Outcome),
+enum LimitDenial {
+    StepOutcome(StepOutcome),
     /// A denial, with numbers that are not known.
     Denial,
     Unknown,
@@ -55,7 +55,7 @@ enum Later {
 
 /// When the question was submitted that was denied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Submitted {
+pub(crate) struct StartedAt {
     /// In microseconds of this process's clock.
     pub(crate) at: u64,
     pub(crate) generation: u64,
@@ -69,7 +69,7 @@ pub(crate) fn denied_for(verdict: &Verdict) -> Option<u64> {
 
 /// What a denial means for a question.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum DenialAnswer {
     /// The store would deny it, at this moment of its own.
     Denied(Timestamp),
     /// The store would deny it, with numbers that are not known.
@@ -80,16 +80,21 @@ pub(crate) enum Answer {
 
 impl Denial {
     /// What is to be kept of a verdict that denies, for so many microseconds at most.
-    pub(crate) fn new(request: &Request<'_>, verdict: &Verdict, submission: Submitted, lasts: u64) -> Self {
+    pub(crate) fn new(
+        request: &DecisionRequest<'_>,
+        verdict: &Verdict,
+        submission: StartedAt,
+        lasts: u64,
+    ) -> Self {
         let states = verdict.states.as_deref().unwrap_or_default();
         let limits = request.limits.iter().zip(&verdict.outcomes).enumerate();
-        let limits: Few<Denied> = limits
-            .map(|(number, (limit, outcome))| Denied {
+        let limits: OneOrMany<DeniedRequest> = limits
+            .map(|(number, (limit, outcome))| DeniedRequest {
                 identity: limit.identity,
                 algorithm: *limit.policy.algorithm(),
                 cost: limit.cost,
                 report: match states.get(number) {
-                    Some(Some(state)) => Report::State(state.clone()),
+                    Some(Some(state)) => Report::StepState(state.clone()),
                     _ => Report::Window {
                         remaining: outcome.remaining,
                         retry_after: outcome.retry_after,
@@ -100,7 +105,7 @@ impl Denial {
                 },
             })
             .collect();
-        let lasts = limits.iter().map(Denied::lasts).fold(lasts, u64::min);
+        let lasts = limits.iter().map(DeniedRequest::lasts).fold(lasts, u64::min);
         Self {
             limits,
             submission,
@@ -115,7 +120,7 @@ impl Denial {
     }
 
     /// Whether it is about these limits, in this order.
-    pub(crate) fn is_about<'a>(&self, charges: impl Iterator<Item = Charge<'a>>) -> bool {
+    pub(crate) fn is_about<'a>(&self, charges: impl Iterator<Item = LimitCost<'a>>) -> bool {
         let asked = charges.map(|charge| charge.identity);
         self.limits.iter().map(|denied| denied.identity).eq(asked)
     }
@@ -129,32 +134,32 @@ impl Denial {
     /// What the store would answer to a question about the same limits; `report` receives the outcome of each.
     pub(crate) fn answer<'a>(
         &self,
-        charges: impl Iterator<Item = Charge<'a>>,
+        charges: impl Iterator<Item = LimitCost<'a>>,
         generation: u64,
         now: u64,
-        mut report: impl FnMut(Outcome),
-    ) -> Answer {
+        mut report: impl FnMut(StepOutcome),
+    ) -> DenialAnswer {
         // Once it has expired, or the clock has stepped back, the store decides, and may charge the limits.
         if !self.holds(generation, now) {
-            return Answer::Superseded;
+            return DenialAnswer::Superseded;
         }
         let passed = now - self.submission.at;
         let decided_at = self.decided_at.as_micros().saturating_add(passed);
         let (mut denies, mut is_known) = (false, true);
         for (denied, charge) in self.limits.iter().zip(charges) {
             match denied.at(charge, passed, decided_at) {
-                Later::Outcome(outcome) => {
+                LimitDenial::StepOutcome(outcome) => {
                     denies |= !outcome.fits;
                     report(outcome);
                 }
-                Later::Denial => (denies, is_known) = (true, false),
-                Later::Unknown => return Answer::Superseded,
+                LimitDenial::Denial => (denies, is_known) = (true, false),
+                LimitDenial::Unknown => return DenialAnswer::Superseded,
             }
         }
         match (denies, is_known) {
-            (false, _) => Answer::Superseded,
-            (true, false) => Answer::Unknown,
-            (true, true) => Answer::Denied(Timestamp::from_micros(decided_at)),
+            (false, _) => DenialAnswer::Superseded,
+            (true, false) => DenialAnswer::Unknown,
+            (true, true) => DenialAnswer::Denied(Timestamp::from_micros(decided_at)),
         }
     }
 
@@ -173,7 +178,7 @@ impl Denial {
     }
 }
 
-impl Denied {
+impl DeniedRequest {
     /// Whether it is a window under this algorithm, and its cost no larger than this one.
     fn is_window_with(&self, algorithm: Algorithm, cost: u64) -> bool {
         matches!(self.report, Report::Window { .. }) && self.algorithm == algorithm && self.cost <= cost
@@ -183,25 +188,25 @@ impl Denied {
     fn lasts(&self) -> u64 {
         match self.report {
             // Nothing is used, and nothing comes back.
-            Report::Window { next_after: 0, .. } | Report::State(_) => u64::MAX,
+            Report::Window { next_after: 0, .. } | Report::StepState(_) => u64::MAX,
             Report::Window { next_after, .. } => next_after,
         }
     }
 
     /// What the store would report so many microseconds after the denial, at this moment of its own.
-    fn at(&self, charge: Charge<'_>, passed: u64, now: u64) -> Later {
+    fn at(&self, charge: LimitCost<'_>, passed: u64, now: u64) -> LimitDenial {
         if self.algorithm != *charge.algorithm {
-            return Later::Unknown;
+            return LimitDenial::Unknown;
         }
         match &self.report {
-            Report::State(before) => {
+            Report::StepState(before) => {
                 let mut after = before.clone();
                 let outcome = step(&self.algorithm, &mut after, charge.cost, now, Mode::Refuse);
                 // A denial that changes the state is left to the store: later answers depend on the change.
                 if after == *before {
-                    Later::Outcome(outcome)
+                    LimitDenial::StepOutcome(outcome)
                 } else {
-                    Later::Unknown
+                    LimitDenial::Unknown
                 }
             }
             Report::Window {
@@ -215,20 +220,20 @@ impl Denied {
                 let fits_as_well = fits && self.cost > 0 && charge.cost <= *remaining;
                 if charge.cost != self.cost && !fits_as_well {
                     return if !fits && charge.cost > self.cost {
-                        Later::Denial
+                        LimitDenial::Denial
                     } else {
-                        Later::Unknown
+                        LimitDenial::Unknown
                     };
                 }
                 let left = |span: &u64| span.saturating_sub(passed);
-                Later::Outcome(Outcome {
+                LimitDenial::StepOutcome(StepOutcome {
                     fits,
                     remaining: *remaining,
                     retry_after: left(retry_after),
                     reset_after: left(reset_after),
                     next_after: left(next_after),
                     expires_after: left(expires_after),
-                    ..Outcome::default()
+                    ..StepOutcome::default()
                 })
             }
         }

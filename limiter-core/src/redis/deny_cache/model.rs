@@ -7,7 +7,7 @@ use shuttle::{check_dfs, check_random, thread};
 use crate::algorithm::Outcome;
 use crate::policy::Policy;
 use crate::redis::deny_cache::*;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::support::clock::ManualClock;
 use crate::support::sync::Mutex;
 
@@ -24,7 +24,8 @@ fn ask_and_reset(callers: usize) {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             let (cache, reset, policy) = &*shared;
-            let request = Request::new([Ask::new(policy, "k")], Mode::Charge, false).unwrap();
+            let request =
+                DecisionRequest::new([LimitRequest::new(policy, "k")], Mode::Charge, false).unwrap();
             if cache.answer(&request).is_none() {
                 let submission = cache.submission(&request, Instant::now());
                 let outcome = Outcome {
@@ -39,7 +40,7 @@ fn ask_and_reset(callers: usize) {
     });
     let calling: Vec<_> = calling.collect();
     let (cache, reset, policy) = &*shared;
-    let request = Request::new([Ask::new(policy, "k")], Mode::Charge, false).unwrap();
+    let request = DecisionRequest::new([LimitRequest::new(policy, "k")], Mode::Charge, false).unwrap();
     let forgetting = cache.forget(&request);
     *reset.lock().unwrap() = true;
     assert!(cache.answer(&request).is_none());

@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError};
 use hashbrown::HashTable;
 
 use crate::redis::deny_cache::denial::Denial;
-use crate::redis::deny_cache::thread_cache::Version;
-use crate::redis::deny_cache::{Charge, thread_cache};
+use crate::redis::deny_cache::thread_cache::ShardVersion;
+use crate::redis::deny_cache::{LimitCost, thread_cache};
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::{RwLock, RwLockWriteGuard};
 
@@ -18,13 +18,13 @@ const EMPTY: u64 = u64::MAX;
 /// When the young half is full, or a denial that is in it has been kept for as long as any may, it becomes the old one, and
 /// the old one goes. So what has expired leaves as long as the shard is used at all, and nobody looks for it.
 #[derive(Debug)]
-pub(crate) struct Shard {
+pub(crate) struct DenialShard {
     halves: RwLock<Halves>,
     /// When the halves change places, or [`EMPTY`]: most shards of a program in which little is denied are, and their
     /// callers need no lock to know. Written within the lock.
     turn_at: AtomicU64,
     max_limits_per_half: usize,
-    version: Version,
+    version: ShardVersion,
 }
 
 #[derive(Debug, Default)]
@@ -35,13 +35,13 @@ struct Halves {
     young_limits: usize,
 }
 
-impl Shard {
+impl DenialShard {
     pub(crate) fn new(max_limits_per_half: usize) -> Self {
         Self {
             halves: RwLock::default(),
             turn_at: AtomicU64::new(EMPTY),
             max_limits_per_half,
-            version: Version::new(),
+            version: ShardVersion::new(),
         }
     }
 
@@ -54,7 +54,7 @@ impl Shard {
     pub(crate) fn find<'a, T>(
         &self,
         hash: u64,
-        charges: impl Iterator<Item = Charge<'a>> + Clone,
+        charges: impl Iterator<Item = LimitCost<'a>> + Clone,
         look: impl FnOnce(&Denial) -> T,
     ) -> Option<T> {
         let version = self.version.get();
@@ -92,7 +92,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn remove<'a>(&self, hash: u64, charges: impl Iterator<Item = Charge<'a>> + Clone) {
+    pub(crate) fn remove<'a>(&self, hash: u64, charges: impl Iterator<Item = LimitCost<'a>> + Clone) {
         self.write().take(hash, |denial| denial.is_about(charges.clone()));
     }
 

@@ -1,10 +1,10 @@
 //! What is answered in Redis' place is what Redis would answer: the pure algorithms say what that is.
 
 use crate::algorithm;
-use crate::algorithm::{Outcome, Slot, State};
+use crate::algorithm::{StateSlot, StepOutcome, StepState};
 use crate::policy::Policy;
 use crate::redis::deny_cache::*;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::support::clock::ManualClock;
 
 const CAP: Duration = Duration::from_secs(1);
@@ -24,23 +24,23 @@ fn window(name: &str, limit: u64, window: &str) -> Policy {
     policy.build().unwrap()
 }
 
-fn charge<'a>(policy: &'a Policy, key: &'a str, cost: u32) -> Request<'a> {
-    Request::new([Ask::new(policy, key).cost(cost)], Mode::Charge, false).unwrap()
+fn charge<'a>(policy: &'a Policy, key: &'a str, cost: u32) -> DecisionRequest<'a> {
+    DecisionRequest::new([LimitRequest::new(policy, key).cost(cost)], Mode::Charge, false).unwrap()
 }
 
 /// One limit denies, to be asked again after so long.
 fn denied(clock: &ManualClock, retry_after: u64) -> Verdict {
-    let outcome = Outcome {
+    let outcome = StepOutcome {
         retry_after,
         reset_after: retry_after,
         expires_after: retry_after,
-        ..Outcome::default()
+        ..StepOutcome::default()
     };
     Verdict::new(clock.now(), [outcome].into_iter().collect())
 }
 
 /// Denied this moment.
-fn note(cache: &DenyCache, clock: &ManualClock, request: &Request<'_>, retry_after: u64) {
+fn note(cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>, retry_after: u64) {
     cache.heard(
         request,
         &denied(clock, retry_after),
@@ -48,25 +48,25 @@ fn note(cache: &DenyCache, clock: &ManualClock, request: &Request<'_>, retry_aft
     );
 }
 
-fn waits(cache: &DenyCache, request: &Request<'_>) -> Option<u64> {
+fn waits(cache: &DenyCache, request: &DecisionRequest<'_>) -> Option<u64> {
     let verdict = cache.answer(request)?;
     assert!(verdict.outcomes.iter().any(|outcome| !outcome.fits));
     verdict.outcomes.iter().map(|outcome| outcome.retry_after).max()
 }
 
 fn limits(cache: &DenyCache) -> usize {
-    cache.shards.iter().map(Shard::limits).sum()
+    cache.shards.iter().map(DenialShard::limits).sum()
 }
 
 /// The state of several limits as a store has it.
-struct Model(Vec<State>);
+struct Model(Vec<StepState>);
 
 impl Model {
-    fn decide(&mut self, request: &Request<'_>, clock: &ManualClock, mode: Mode) -> Verdict {
+    fn decide(&mut self, request: &DecisionRequest<'_>, clock: &ManualClock, mode: Mode) -> Verdict {
         let limits = request.limits.iter().zip(&mut self.0);
         let decided_at = clock.now();
         let mut slots: Vec<_> = limits
-            .map(|(limit, state)| Slot {
+            .map(|(limit, state)| StateSlot {
                 algorithm: limit.policy.algorithm(),
                 cost: limit.cost,
                 state,
@@ -77,8 +77,8 @@ impl Model {
         let mut verdict = Verdict::new(decided_at, algorithm::decide(&mut slots, mode));
         if verdict.outcomes.iter().any(|outcome| !outcome.fits) {
             // As Redis, which keeps the moments of a sliding window for itself.
-            let known = |state: &State| match state {
-                State::SlidingWindow(_) => None,
+            let known = |state: &StepState| match state {
+                StepState::SlidingWindow(_) => None,
                 state => Some(state.clone()),
             };
             verdict.states = Some(self.0.iter().map(known).collect());
@@ -120,13 +120,13 @@ fn what_is_answered_is_what_the_store_would_answer() {
         let mut asked = policies.to_vec();
         random.shuffle(&mut asked);
         asked.truncate(random.usize(1..=3));
-        let mut model = Model(vec![State::Absent; asked.len()]);
+        let mut model = Model(vec![StepState::Absent; asked.len()]);
         for _ in 0..60 {
             clock.advance(Duration::from_micros(random.u64(0..200_000)));
             let asks = asked
                 .iter()
-                .map(|policy| Ask::new(policy, "k").cost(random.u32(0..5)));
-            let request = Request::new(asks.collect::<Vec<_>>(), Mode::Charge, false).unwrap();
+                .map(|policy| LimitRequest::new(policy, "k").cost(random.u32(0..5)));
+            let request = DecisionRequest::new(asks.collect::<Vec<_>>(), Mode::Charge, false).unwrap();
             // Permits may leave one before the call fits.
             let has_window = asked.iter().any(|policy| policy.name() == "w");
             if let Some(told) = cache.answer(&request) {
@@ -229,7 +229,7 @@ fn who_asks_otherwise_is_not_answered() {
     let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
     let request = charge(&policy, "k", 2);
     note(&cache, &clock, &request, 1_000);
-    let peek = Request::new([Ask::new(&policy, "k").cost(2)], Mode::Peek, false).unwrap();
+    let peek = DecisionRequest::new([LimitRequest::new(&policy, "k").cost(2)], Mode::Peek, false).unwrap();
     assert!(cache.answer(&peek).is_none());
     cache.heard(
         &peek,
@@ -252,14 +252,17 @@ fn who_asks_otherwise_is_not_answered() {
         );
     }
     let other = window("w", 1, "1s");
-    let together = [Ask::new(&policy, "k").cost(2), Ask::new(&other, "k")];
-    let together = Request::new(together, Mode::Charge, false);
+    let together = [
+        LimitRequest::new(&policy, "k").cost(2),
+        LimitRequest::new(&other, "k"),
+    ];
+    let together = DecisionRequest::new(together, Mode::Charge, false);
     assert!(cache.answer(&together.unwrap()).is_none());
     assert_eq!(waits(&cache, &request), Some(1_000), "and changes nothing");
 }
 
 /// A denial of the store for this cost.
-fn denial(model: &mut Model, cache: &DenyCache, clock: &ManualClock, request: &Request<'_>) {
+fn denial(model: &mut Model, cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>) {
     let verdict = model.decide(request, clock, Mode::Charge);
     assert!(verdict.outcomes.iter().any(|outcome| !outcome.fits));
     cache.heard(request, &verdict, cache.submission(request, Instant::now()));
@@ -269,7 +272,7 @@ fn denial(model: &mut Model, cache: &DenyCache, clock: &ManualClock, request: &R
 fn denial_of_a_level_answers_other_costs_that_do_not_fit() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "2/s"));
-    let mut model = Model(vec![State::Absent]);
+    let mut model = Model(vec![StepState::Absent]);
     let _three_left = model.decide(&charge(&policy, "k", 2), &clock, Mode::Charge);
     denial(&mut model, &cache, &clock, &charge(&policy, "k", 5));
     assert_eq!(waits(&cache, &charge(&policy, "k", 5)), Some(1_000_000));
@@ -286,7 +289,7 @@ fn denial_of_a_level_answers_other_costs_that_do_not_fit() {
 fn denial_of_a_window_answers_its_own_cost_until_a_permit_comes_back() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), window("w", 5, "900ms"));
-    let mut model = Model(vec![State::Absent]);
+    let mut model = Model(vec![StepState::Absent]);
     for _ in 0..2 {
         assert!(
             model
@@ -331,9 +334,9 @@ fn what_is_forgotten_is_not_known_and_neither_is_what_was_on_its_way() {
     let clock = ManualClock::new();
     let (cache, burst, daily) = (cache(&clock), bucket("p", 1, "1/s"), window("w", 1, "1d"));
     let alone = charge(&burst, "k", 1);
-    let both = [&burst, &daily].map(|policy| Ask::new(policy, "k"));
-    let both = Request::new(both, Mode::Charge, false).unwrap();
-    let verdict = |request: &Request<'_>| {
+    let both = [&burst, &daily].map(|policy| LimitRequest::new(policy, "k"));
+    let both = DecisionRequest::new(both, Mode::Charge, false).unwrap();
+    let verdict = |request: &DecisionRequest<'_>| {
         let outcomes = request.limits.iter().map(|_| denied(&clock, SECOND).outcomes[0]);
         Verdict::new(clock.now(), outcomes.collect())
     };
@@ -401,9 +404,9 @@ fn what_has_expired_leaves_although_nothing_is_denied_any_more() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let keys: Vec<_> = (0..1_000).map(|key| key.to_string()).collect();
-    let fits = Outcome {
+    let fits = StepOutcome {
         fits: true,
-        ..Outcome::default()
+        ..StepOutcome::default()
     };
     let allowed = Verdict::new(clock.now(), [fits].into_iter().collect());
     for key in &keys {
@@ -418,7 +421,7 @@ fn what_has_expired_leaves_although_nothing_is_denied_any_more() {
         }
         assert_eq!(limits(&cache), expected);
     }
-    assert!(cache.shards.iter().all(Shard::is_empty));
+    assert!(cache.shards.iter().all(DenialShard::is_empty));
 }
 
 #[test]

@@ -8,11 +8,11 @@ use crate::redis::deny_cache::denial::Denial;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
-    static LAST: RefCell<Option<Found>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<CachedDenial>> = const { RefCell::new(None) };
 }
 
 #[derive(Debug)]
-struct Found {
+struct CachedDenial {
     hash: u64,
     version: u64,
     denial: Arc<Denial>,
@@ -20,9 +20,9 @@ struct Found {
 
 /// What a shard knows, by a number that no shard of this process ever has twice.
 #[derive(Debug)]
-pub(crate) struct Version(AtomicU64);
+pub(crate) struct ShardVersion(AtomicU64);
 
-impl Version {
+impl ShardVersion {
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(Self::next()))
     }
@@ -62,7 +62,7 @@ pub(crate) fn note(hash: u64, version: u64, denial: &Arc<Denial>) {
     let denial = Arc::clone(denial);
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {
-            *last = Some(Found {
+            *last = Some(CachedDenial {
                 hash,
                 version,
                 denial,

@@ -12,11 +12,11 @@ use tokio::time::timeout_at;
 
 use crate::error::StoreError;
 use crate::observe;
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::connection::Connection;
 use crate::redis::client::node::{Failure, Node};
-use crate::redis::dispatch::Start;
-use crate::redis::dispatch::queue::{Entry, Part};
+use crate::redis::dispatch::BatchStart;
+use crate::redis::dispatch::queue::{BatchPart, QueuedCall};
 use crate::redis::script::wire::Item;
 use crate::redis::script::{is_unknown, reply, wire};
 use crate::units::Timestamp;
@@ -28,7 +28,7 @@ const LAST_LOOKS: usize = 3;
 const GRACE: Duration = Duration::from_millis(10);
 
 /// Takes a batch and has it answered.
-pub(crate) async fn run(node: &Node, start: Start) {
+pub(crate) async fn run(node: &Node, start: BatchStart) {
     // Tasks that are ready to run, those that the last batch has woken above all, may have something to ask.
     yield_now().await;
     let Some((entries, mut slot)) = start.take() else {
@@ -45,7 +45,7 @@ pub(crate) async fn run(node: &Node, start: Start) {
     for (moment, event) in moments {
         if let Some(outcome) = by(moment, exchange.as_mut()).await {
             match outcome {
-                Outcome::Answered => {
+                BatchOutcome::Answered => {
                     slot.answered();
                     match pass {
                         Some(pass) => node.answered(Some(pass)),
@@ -54,8 +54,8 @@ pub(crate) async fn run(node: &Node, start: Start) {
                         None => {}
                     }
                 }
-                Outcome::Unanswered(error) => node.failed(pass, Some(&error)),
-                Outcome::Unasked => {}
+                BatchOutcome::Unanswered(error) => node.failed(pass, Some(&error)),
+                BatchOutcome::Unasked => {}
             }
             return;
         }
@@ -92,10 +92,10 @@ enum Event {
 }
 
 /// What will happen if no answer comes, and when. Of the callers that have the same time the first one counts.
-fn moments(entries: &[Entry], late_at: Instant) -> SmallVec<[(Instant, Event); 3]> {
+fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Event); 3]> {
     // The first and the last to come of those who have the same time. Callers are many and their times few, so moments are
     // made of the times alone.
-    let mut spans = SmallVec::<[(Wait, Wait); 1]>::new();
+    let mut spans = SmallVec::<[(CallDeadline, CallDeadline); 1]>::new();
     let callers = entries.iter().flat_map(|entry| &entry.callers);
     for wait in callers.map(|caller| caller.wait) {
         match spans
@@ -136,7 +136,7 @@ async fn by<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -
 
 /// What a batch says about the server.
 #[derive(Debug)]
-enum Outcome {
+enum BatchOutcome {
     Answered,
     /// For this reason.
     Unanswered(StoreError),
@@ -145,7 +145,11 @@ enum Outcome {
 
 /// Sends what is still awaited, and tells the callers. The connection, and when it was had, is put where it can be seen
 /// meanwhile.
-async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<(Connection, Instant)>) -> Outcome {
+async fn exchange(
+    node: &Node,
+    mut entries: Vec<QueuedCall>,
+    used: &OnceLock<(Connection, Instant)>,
+) -> BatchOutcome {
     let callers = entries.iter().flat_map(|entry| &entry.callers);
     let deadline = callers.map(|caller| caller.wait.deadline()).min();
     let deadline = deadline.unwrap_or_default();
@@ -153,23 +157,23 @@ async fn exchange(node: &Node, mut entries: Vec<Entry>, used: &OnceLock<(Connect
         Ok(connection) => used.get_or_init(|| (connection, Instant::now())).0.clone(),
         Err(error) => {
             fail(entries, &Failure::Unreachable(error.clone()));
-            return Outcome::Unanswered(error);
+            return BatchOutcome::Unanswered(error);
         }
     };
     // Whoever left before anything is sent is not charged.
-    entries.retain_mut(Entry::is_awaited);
+    entries.retain_mut(QueuedCall::is_awaited);
     if entries.is_empty() {
-        return Outcome::Unasked;
+        return BatchOutcome::Unasked;
     }
     observe::batch(entries.len());
     let now = node.injected();
     match send(&mut connection, groups(entries), Naming::Hash, now).await {
         // Proof that nothing has run.
         Ok(unknown) if !unknown.is_empty() => match send(&mut connection, unknown, Naming::Text, now).await {
-            Ok(_) => Outcome::Answered,
+            Ok(_) => BatchOutcome::Answered,
             Err(outcome) => outcome,
         },
-        Ok(_) => Outcome::Answered,
+        Ok(_) => BatchOutcome::Answered,
         Err(outcome) => outcome,
     }
 }
@@ -184,11 +188,11 @@ enum Naming {
 /// Has all groups answered; those are left whose script the server does not know by its hash.
 async fn send(
     connection: &mut Connection,
-    groups: Vec<Group>,
+    groups: Vec<SlotGroup>,
     naming: Naming,
     now: Option<Timestamp>,
-) -> Result<Vec<Group>, Outcome> {
-    let command = |group: &Group| {
+) -> Result<Vec<SlotGroup>, BatchOutcome> {
+    let command = |group: &SlotGroup| {
         // The batch has moments of its own, for each caller's deadline.
         let call = wire::call(&items(&group.entries), now, Duration::MAX);
         let command = match naming {
@@ -201,9 +205,9 @@ async fn send(
         Ok(answers) => answers,
         Err(error) => {
             let outcome = if error.is_io_error() {
-                Outcome::Unanswered(error.clone().into())
+                BatchOutcome::Unanswered(error.clone().into())
             } else {
-                Outcome::Answered
+                BatchOutcome::Answered
             };
             let failure = Failure::Answered(error);
             groups.into_iter().for_each(|group| fail(group.entries, &failure));
@@ -222,16 +226,16 @@ async fn send(
 
 /// Questions about one part of the node's keys, which one call asks.
 #[derive(Debug)]
-struct Group {
-    entries: Vec<Entry>,
+struct SlotGroup {
+    entries: Vec<QueuedCall>,
     asking: bool,
 }
 
 /// The entries by the part of the node's keys, each part's in their order.
-fn groups(mut entries: Vec<Entry>) -> Vec<Group> {
+fn groups(mut entries: Vec<QueuedCall>) -> Vec<SlotGroup> {
     // Outside of a cluster there is one part.
-    if let Some(Part { asking, .. }) = the_only_part(&entries) {
-        return vec![Group { entries, asking }];
+    if let Some(BatchPart { asking, .. }) = the_only_part(&entries) {
+        return vec![SlotGroup { entries, asking }];
     }
     entries.sort_by_key(|entry| entry.part);
     let mut groups = Vec::new();
@@ -242,7 +246,7 @@ fn groups(mut entries: Vec<Entry>) -> Vec<Group> {
         while let Some(next) = entries.next_if(|entry| entry.part == part) {
             group.push(next);
         }
-        groups.push(Group {
+        groups.push(SlotGroup {
             entries: group,
             asking: part.asking,
         });
@@ -250,12 +254,12 @@ fn groups(mut entries: Vec<Entry>) -> Vec<Group> {
     groups
 }
 
-fn the_only_part(entries: &[Entry]) -> Option<Part> {
+fn the_only_part(entries: &[QueuedCall]) -> Option<BatchPart> {
     let part = entries.first()?.part;
     entries.iter().all(|entry| entry.part == part).then_some(part)
 }
 
-impl Group {
+impl SlotGroup {
     fn tell(self, answer: Result<Value, RedisError>) {
         let reply = match answer {
             Ok(reply) => reply,
@@ -276,13 +280,13 @@ impl Group {
     }
 }
 
-fn items(entries: &[Entry]) -> Vec<Item<'_>> {
+fn items(entries: &[QueuedCall]) -> Vec<Item<'_>> {
     entries
         .iter()
         .map(|entry| (&*entry.question, entry.callers.len()))
         .collect()
 }
 
-fn fail(entries: Vec<Entry>, failure: &Failure) {
+fn fail(entries: Vec<QueuedCall>, failure: &Failure) {
     entries.into_iter().for_each(|entry| entry.fail(failure));
 }

@@ -4,7 +4,7 @@ use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 /// Places for so many calls. Nobody waits for one, so that it is a number and no lock.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct InFlightLimit {
     taken: AtomicU32,
     most: u32,
 }
@@ -12,9 +12,9 @@ pub(crate) struct Places {
 /// One of them, as long as it is held.
 #[derive(Debug)]
 #[must_use = "it is given back when this is dropped"]
-pub(crate) struct Place<'a>(&'a Places);
+pub(crate) struct InFlightSlot<'a>(&'a InFlightLimit);
 
-impl Places {
+impl InFlightLimit {
     pub(crate) fn new(most: u32) -> Self {
         let taken = AtomicU32::new(0);
         Self { taken, most }
@@ -26,17 +26,17 @@ impl Places {
     }
 
     /// A place, if one is free.
-    pub(crate) fn take(&self) -> Option<Place<'_>> {
+    pub(crate) fn take(&self) -> Option<InFlightSlot<'_>> {
         let one_more = |taken| (taken < self.most).then_some(taken + 1);
         // It guards nothing but itself.
         let taken = self
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        taken.ok().map(|_| Place(self))
+        taken.ok().map(|_| InFlightSlot(self))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for InFlightSlot<'_> {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -48,13 +48,13 @@ mod tests {
 
     #[test]
     fn there_are_so_many_and_each_is_taken_again_when_it_was_given_back() {
-        let places = Places::new(2);
+        let places = InFlightLimit::new(2);
         let (first, second) = (places.take(), places.take());
         assert!(first.is_some() && second.is_some());
         assert!(places.take().is_none() && places.take().is_none());
         drop(first);
         let third = places.take();
         assert!(third.is_some() && places.take().is_none());
-        assert!(Places::new(0).take().is_none());
+        assert!(InFlightLimit::new(0).take().is_none());
     }
 }

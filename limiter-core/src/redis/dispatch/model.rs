@@ -15,7 +15,7 @@ type Running = Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
 fn come_and_go(callers: usize, with_accident: bool) {
     let (running, sent) = (Running::default(), Arc::new(AtomicUsize::new(0)));
     let (join, batches) = (Arc::clone(&running), Arc::clone(&sent));
-    let lane = Lane::new(move |start| {
+    let lane = BatchQueue::new(move |start| {
         let batches = Arc::clone(&batches);
         let answering = thread::spawn(move || {
             let number = batches.fetch_add(1, Ordering::SeqCst);

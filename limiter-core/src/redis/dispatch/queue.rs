@@ -9,9 +9,9 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use crate::identity::Identity;
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::node::Failure;
-use crate::redis::script::input::{Drafted, Question};
+use crate::redis::script::input::{LazyInput, ScriptInput};
 use crate::request::Verdict;
 
 /// Different questions that leave together at most …
@@ -20,11 +20,11 @@ pub(crate) const MOST_QUESTIONS: usize = 64;
 const MOST_CALLERS: usize = 4_096;
 
 /// What a caller is told.
-pub(crate) type Answer = Result<Verdict, Failure>;
+pub(crate) type BatchReply = Result<Verdict, Failure>;
 
 /// Which part of a node's keys a question is about. What lies in different parts cannot be asked in one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Part {
+pub(crate) struct BatchPart {
     /// 0 on a server that is in no cluster.
     pub(crate) slot: u16,
     /// On behalf of a slot that is moving to the node.
@@ -34,13 +34,13 @@ pub(crate) struct Part {
 /// Somebody who waits for a verdict.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    pub(crate) wait: Wait,
-    answer: oneshot::Sender<Answer>,
+    pub(crate) wait: CallDeadline,
+    answer: oneshot::Sender<BatchReply>,
 }
 
 impl Caller {
     /// And the other end of what he is answered through.
-    pub(crate) fn new(wait: Wait) -> (Self, oneshot::Receiver<Answer>) {
+    pub(crate) fn new(wait: CallDeadline) -> (Self, oneshot::Receiver<BatchReply>) {
         let (answer, told) = oneshot::channel();
         (Self { wait, answer }, told)
     }
@@ -48,9 +48,9 @@ impl Caller {
 
 /// One question, and those who ask it.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) part: Part,
-    pub(crate) question: Arc<Question>,
+pub(crate) struct QueuedCall {
+    pub(crate) part: BatchPart,
+    pub(crate) question: Arc<ScriptInput>,
     /// In order of arrival.
     pub(crate) callers: SmallVec<[Caller; 1]>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Entry {
 /// in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<QueuedCall>,
     /// How many entries have left: the number of the first that is here.
     left: u64,
     /// The number of the last entry that touches a limit.
@@ -79,12 +79,12 @@ impl Queue {
     }
 
     /// Adds one who asks; whether somebody asks the same already.
-    pub(crate) fn push(&mut self, part: Part, question: &impl Drafted, caller: Caller) -> bool {
+    pub(crate) fn push(&mut self, part: BatchPart, question: &impl LazyInput, caller: Caller) -> bool {
         if let Some(entry) = self.same(part, question) {
             entry.callers.push(caller);
             return true;
         }
-        self.append(Entry {
+        self.append(QueuedCall {
             part,
             question: Arc::clone(question.question()),
             callers: smallvec![caller],
@@ -93,7 +93,7 @@ impl Queue {
     }
 
     /// The entry that asks the same, if it is the last that touches any of the question's limits.
-    fn same(&mut self, part: Part, question: &impl Drafted) -> Option<&mut Entry> {
+    fn same(&mut self, part: BatchPart, question: &impl LazyInput) -> Option<&mut QueuedCall> {
         let mut last = question.identities().map(|limit| self.last_with(limit));
         let number = last.next()??;
         if last.any(|other| other != Some(number)) {
@@ -110,7 +110,7 @@ impl Queue {
         entry.map(|(_, number)| *number)
     }
 
-    fn append(&mut self, entry: Entry) {
+    fn append(&mut self, entry: QueuedCall) {
         let number = self.left + self.entries.len() as u64;
         for limit in entry.question.limits.iter().map(|limit| limit.identity) {
             let (same, hash) = (
@@ -126,14 +126,14 @@ impl Queue {
     }
 
     /// Takes out what may leave together, from the front.
-    pub(crate) fn take(&mut self) -> Vec<Entry> {
+    pub(crate) fn take(&mut self) -> Vec<QueuedCall> {
         let mut callers = 0;
-        let fits = |entry: &&Entry| {
+        let fits = |entry: &&QueuedCall| {
             callers += entry.callers.len();
             callers <= MOST_CALLERS
         };
         let count = self.entries.iter().take(MOST_QUESTIONS).take_while(fits).count();
-        let batch: Vec<Entry> = self.entries.drain(..count).collect();
+        let batch: Vec<QueuedCall> = self.entries.drain(..count).collect();
         for entry in &batch {
             self.forget(entry);
             self.left += 1;
@@ -142,7 +142,7 @@ impl Queue {
     }
 
     /// Removes the first entry from the index.
-    fn forget(&mut self, entry: &Entry) {
+    fn forget(&mut self, entry: &QueuedCall) {
         for limit in entry.question.limits.iter().map(|limit| limit.identity) {
             let same = |(other, number): &_| *other == limit && *number == self.left;
             if let Ok(found) = self.last.find_entry(limit.hash(), same) {
@@ -152,7 +152,7 @@ impl Queue {
     }
 }
 
-impl Entry {
+impl QueuedCall {
     /// Whether anybody waits for it still; those who do not are let go.
     pub(crate) fn is_awaited(&mut self) -> bool {
         self.callers.retain(|caller| !caller.answer.is_closed());
@@ -160,7 +160,7 @@ impl Entry {
     }
 
     /// Tells each caller his verdict.
-    pub(crate) fn tell(self, verdicts: impl IntoIterator<Item = Answer>) {
+    pub(crate) fn tell(self, verdicts: impl IntoIterator<Item = BatchReply>) {
         for (caller, verdict) in self.callers.into_iter().zip(verdicts) {
             // One who has gone meanwhile may have been charged.
             let _ = caller.answer.send(verdict);

@@ -6,36 +6,36 @@ use smallvec::SmallVec;
 
 use crate::error::StoreError;
 use crate::redis::RedisStore;
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::node::{Failure, Node, nobody_answers};
-use crate::redis::dispatch::operation::Errand;
-use crate::redis::dispatch::{EnteredRun, Part};
-use crate::redis::script::input::{Draft, Drafted, Operation};
-use crate::redis::script::reply::{Verdicts, malformed};
+use crate::redis::dispatch::operation::NodeOperation;
+use crate::redis::dispatch::{BatchPart, QueuedRun};
+use crate::redis::script::input::{InputDraft, LazyInput, Operation};
+use crate::redis::script::reply::{Replies, malformed};
 use crate::redis::topology::slots::slot;
-use crate::request::{Request, Verdict};
+use crate::request::{DecisionRequest, Verdict};
 
 /// The question, and how often it is asked.
 #[derive(Debug)]
-struct Run<Q> {
+struct Repeated<Q> {
     question: Q,
     times: usize,
-    wait: Wait,
+    wait: CallDeadline,
 }
 
-impl<Q: Drafted> Errand for Run<Q> {
-    type Answer = Verdicts;
+impl<Q: LazyInput> NodeOperation for Repeated<Q> {
+    type Answer = Replies;
 
     fn slot(&self) -> u16 {
         let keys = &self.question.question().keys;
         slot(keys.first().map_or("", String::as_str))
     }
 
-    fn wait(&self) -> &Wait {
+    fn wait(&self) -> &CallDeadline {
         &self.wait
     }
 
-    async fn run(&self, node: &Node, part: Part) -> Result<Verdicts, Failure> {
+    async fn run(&self, node: &Node, part: BatchPart) -> Result<Replies, Failure> {
         node.decide_run(part, &self.question, self.times, &self.wait)
             .await
     }
@@ -46,20 +46,20 @@ impl Node {
     /// them, or to the first ones.
     async fn decide_run(
         &self,
-        part: Part,
-        question: &impl Drafted,
+        part: BatchPart,
+        question: &impl LazyInput,
         times: usize,
-        wait: &Wait,
-    ) -> Result<Verdicts, Failure> {
+        wait: &CallDeadline,
+    ) -> Result<Replies, Failure> {
         let _place = self.place()?;
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter_run(part, question, times, *wait) {
-            EnteredRun::Alone(slot) => {
+            QueuedRun::Alone(slot) => {
                 self.decide_alone(slot, part, question.question(), times, wait)
                     .await
             }
-            EnteredRun::Waits(told) => {
-                let mut verdicts = Verdicts::new();
+            QueuedRun::Waits(told) => {
+                let mut verdicts = Replies::new();
                 for told in told {
                     match told.await.unwrap_or_else(|_| Err(nobody_answers())) {
                         Ok(verdict) => verdicts.push(Ok(verdict)),
@@ -80,13 +80,13 @@ impl RedisStore {
     pub(crate) async fn decide_run_since(
         &self,
         started: Instant,
-        request: &Request<'_>,
+        request: &DecisionRequest<'_>,
         times: usize,
     ) -> Result<SmallVec<[Verdict; 1]>, StoreError> {
-        let run = Run {
-            question: Draft::new(request, Operation::from(request.mode), &self.namespace),
+        let run = Repeated {
+            question: InputDraft::new(request, Operation::from(request.mode), &self.namespace),
             times,
-            wait: Wait::since(started, request.deadline()),
+            wait: CallDeadline::since(started, request.deadline()),
         };
         let mut verdicts = SmallVec::new();
         for verdict in self.route.run(&run).await? {

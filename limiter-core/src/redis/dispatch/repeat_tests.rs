@@ -7,10 +7,10 @@ use limiter_testing::RedisServer;
 use crate::algorithm::Mode;
 use crate::policy::Policy;
 use crate::redis::client::node;
-use crate::redis::script::input::Question;
+use crate::redis::script::input::ScriptInput;
 use crate::redis::script::{reply, wire};
 use crate::redis::*;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::store::MemoryStore;
 use crate::support::clock::ManualClock;
 
@@ -82,7 +82,8 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
             // may last.
             for policy in &policies {
                 for key in KEYS {
-                    let request = Request::new([Ask::new(policy, key)], Mode::Peek, false).unwrap();
+                    let request =
+                        DecisionRequest::new([LimitRequest::new(policy, key)], Mode::Peek, false).unwrap();
                     if model.decide_now(&request).unwrap().outcomes[0].expires_after == 0 {
                         reset(&node, &model, &request, &clock).await;
                     }
@@ -93,7 +94,7 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
         let asked = batch(&mut random, &policies);
         let questions: Vec<_> = asked
             .iter()
-            .map(|(request, times)| (Question::new(request, request.mode.into(), &namespace), *times))
+            .map(|(request, times)| (ScriptInput::new(request, request.mode.into(), &namespace), *times))
             .collect();
         let items: Vec<_> = questions
             .iter()
@@ -124,7 +125,7 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
 }
 
 /// Some questions, and how often each is asked: many of them what the one before asks, of another key.
-fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(Request<'a>, usize)> {
+fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(DecisionRequest<'a>, usize)> {
     let mut asked = Vec::new();
     while asked.is_empty() || random.u8(..3) > 0 {
         let first = random.usize(..policies.len());
@@ -147,16 +148,16 @@ fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(Request
             let key = KEYS[random.usize(..KEYS.len())];
             let asks = costs
                 .iter()
-                .map(|(policy, cost)| Ask::new(policy, key).cost(*cost));
-            asked.push((Request::new(asks, mode, false).unwrap(), times));
+                .map(|(policy, cost)| LimitRequest::new(policy, key).cost(*cost));
+            asked.push((DecisionRequest::new(asks, mode, false).unwrap(), times));
         }
     }
     asked
 }
 
 /// Forgets the limits, twice over.
-async fn reset(node: &Node, model: &MemoryStore, request: &Request<'_>, clock: &ManualClock) {
-    let question = Question::new(request, Operation::Reset, &Namespace::new("", "limits"));
+async fn reset(node: &Node, model: &MemoryStore, request: &DecisionRequest<'_>, clock: &ManualClock) {
+    let question = ScriptInput::new(request, Operation::Reset, &Namespace::new("", "limits"));
     let call = wire::call(&[(&question, 2)], Some(clock.now()), Duration::from_secs(5));
     node.try_run(&call, false).await.unwrap();
     request.limits.iter().for_each(|limit| model.forget(limit));

@@ -2,16 +2,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, StepOutcome};
 use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::redis::dispatch::*;
-use crate::redis::script::input::{Draft, Operation, Question};
-use crate::request::{Ask, Request, Verdict};
+use crate::redis::script::input::{InputDraft, Operation, ScriptInput};
+use crate::request::{DecisionRequest, LimitRequest, Verdict};
 use crate::units::Timestamp;
 
 /// Asks for so many permits for each of these keys.
-pub(crate) fn check(limits: &[(&str, u64)]) -> Arc<Question> {
+pub(crate) fn check(limits: &[(&str, u64)]) -> Arc<ScriptInput> {
     question(limits, Operation::Check)
 }
 
@@ -19,62 +19,65 @@ fn policy() -> Policy {
     Policy::token_bucket("p").capacity(10).rate(1).build().unwrap()
 }
 
-fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<Question> {
+fn question(limits: &[(&str, u64)], operation: Operation) -> Arc<ScriptInput> {
     let policy = policy();
     let asks = limits
         .iter()
-        .map(|(key, cost)| Ask::new(&policy, *key).cost(*cost));
-    let request = Request::new(asks, Mode::Charge, true).unwrap();
-    Arc::new(Question::new(&request, operation, &Namespace::new("", "n")))
+        .map(|(key, cost)| LimitRequest::new(&policy, *key).cost(*cost));
+    let request = DecisionRequest::new(asks, Mode::Charge, true).unwrap();
+    Arc::new(ScriptInput::new(&request, operation, &Namespace::new("", "n")))
 }
 
 /// A verdict of which one can tell where it came from.
 pub(crate) fn verdict(number: u64) -> Verdict {
     Verdict::new(
         Timestamp::from_micros(number),
-        SmallVec::from_iter([Outcome::default()]),
+        SmallVec::from_iter([StepOutcome::default()]),
     )
 }
 
 /// A lane whose batches are started by hand.
-fn lane() -> (Arc<Lane>, Arc<Mutex<Vec<Start>>>) {
-    let starts = Arc::<Mutex<Vec<Start>>>::default();
+fn lane() -> (Arc<BatchQueue>, Arc<Mutex<Vec<BatchStart>>>) {
+    let starts = Arc::<Mutex<Vec<BatchStart>>>::default();
     let due = Arc::clone(&starts);
-    (Lane::new(move |start| due.lock().unwrap().push(start)), starts)
+    (
+        BatchQueue::new(move |start| due.lock().unwrap().push(start)),
+        starts,
+    )
 }
 
-fn next(starts: &Mutex<Vec<Start>>) -> Option<Start> {
+fn next(starts: &Mutex<Vec<BatchStart>>) -> Option<BatchStart> {
     starts.lock().unwrap().pop()
 }
 
-fn wait() -> Wait {
-    Wait::of(Duration::from_secs(1))
+fn wait() -> CallDeadline {
+    CallDeadline::of(Duration::from_secs(1))
 }
 
 /// Adds one who asks to a queue.
-fn ask(queue: &mut Queue, part: Part, question: &Arc<Question>) -> oneshot::Receiver<Answer> {
+fn ask(queue: &mut Queue, part: BatchPart, question: &Arc<ScriptInput>) -> oneshot::Receiver<BatchReply> {
     let (caller, told) = Caller::new(wait());
     queue.push(part, question, caller);
     told
 }
 
-fn enter(lane: &Arc<Lane>, limits: &[(&str, u64)]) -> oneshot::Receiver<Answer> {
-    match lane.enter(Part::default(), &check(limits), wait()) {
-        Entered::Waits(answer) => answer,
-        Entered::Alone(_) => unreachable!("somebody is on the way"),
+fn enter(lane: &Arc<BatchQueue>, limits: &[(&str, u64)]) -> oneshot::Receiver<BatchReply> {
+    match lane.enter(BatchPart::default(), &check(limits), wait()) {
+        Admission::Waits(answer) => answer,
+        Admission::Alone(_) => unreachable!("somebody is on the way"),
     }
 }
 
-fn alone(lane: &Arc<Lane>) -> Slot {
-    match lane.enter(Part::default(), &check(&[("alone", 1)]), wait()) {
-        Entered::Alone(slot) => slot,
-        Entered::Waits(_) => unreachable!("nobody is on the way"),
+fn alone(lane: &Arc<BatchQueue>) -> InFlightBatch {
+    match lane.enter(BatchPart::default(), &check(&[("alone", 1)]), wait()) {
+        Admission::Alone(slot) => slot,
+        Admission::Waits(_) => unreachable!("nobody is on the way"),
     }
 }
 
 /// Costs of the entries' limits, and how many ask.
-fn shape(entries: &[Entry]) -> Vec<(u64, usize)> {
-    let cost = |entry: &Entry| entry.question.limits[0].cost / 1_000;
+fn shape(entries: &[QueuedCall]) -> Vec<(u64, usize)> {
+    let cost = |entry: &QueuedCall| entry.question.limits[0].cost / 1_000;
     entries
         .iter()
         .map(|entry| (cost(entry), entry.callers.len()))
@@ -197,7 +200,7 @@ fn a_longer_round_trip_has_more_batches_on_the_way() {
 #[test]
 fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
     let mut queue = Queue::default();
-    let push = |queue: &mut Queue| ask(queue, Part::default(), &check(&[("k", 1)]));
+    let push = |queue: &mut Queue| ask(queue, BatchPart::default(), &check(&[("k", 1)]));
     let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
     let mut entries = queue.take();
     assert_eq!(shape(&entries), [(1, 100)]);
@@ -217,10 +220,10 @@ fn who_comes_after_one_who_joined_makes_a_question_only_if_nobody_asks_it() {
     assert!(lane.gathers.load(Ordering::Relaxed));
     let (policy, namespace) = (policy(), Namespace::new("", "n"));
     let made = |key: &str| {
-        let request = Request::new([Ask::new(&policy, key)], Mode::Charge, false).unwrap();
-        let draft = Draft::new(&request, Operation::Check, &namespace);
-        let entered = lane.enter(Part::default(), &draft, wait());
-        assert!(matches!(entered, Entered::Waits(_)));
+        let request = DecisionRequest::new([LimitRequest::new(&policy, key)], Mode::Charge, false).unwrap();
+        let draft = InputDraft::new(&request, Operation::Check, &namespace);
+        let entered = lane.enter(BatchPart::default(), &draft, wait());
+        assert!(matches!(entered, Admission::Waits(_)));
         draft.is_made()
     };
     assert!(!made("hot"));
@@ -231,14 +234,14 @@ fn who_comes_after_one_who_joined_makes_a_question_only_if_nobody_asks_it() {
 
 #[test]
 fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
-    let part = Part::default();
+    let part = BatchPart::default();
     let between = [
         (part, check(&[("k", 2)])),
         (part, check(&[("other", 1), ("k", 1)])),
         (part, question(&[("k", 1)], Operation::Peek)),
         (part, question(&[("k", 0)], Operation::Reset)),
         (
-            Part {
+            BatchPart {
                 slot: 7,
                 asking: true,
             },
@@ -249,12 +252,12 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
         let mut queue = Queue::default();
         let same = || check(&[("k", 1)]);
         let _answers = [
-            ask(&mut queue, Part::default(), &same()),
-            ask(&mut queue, Part::default(), &check(&[("elsewhere", 3)])),
-            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, BatchPart::default(), &same()),
+            ask(&mut queue, BatchPart::default(), &check(&[("elsewhere", 3)])),
+            ask(&mut queue, BatchPart::default(), &same()),
             ask(&mut queue, part, &question),
-            ask(&mut queue, Part::default(), &same()),
-            ask(&mut queue, Part::default(), &same()),
+            ask(&mut queue, BatchPart::default(), &same()),
+            ask(&mut queue, BatchPart::default(), &same()),
         ];
         let entries = queue.take();
         let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
@@ -265,7 +268,7 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
 #[test]
 fn several_limits_are_the_same_question_only_all_together() {
     let mut queue = Queue::default();
-    let mut push = |limits: &[(&str, u64)]| ask(&mut queue, Part::default(), &check(limits));
+    let mut push = |limits: &[(&str, u64)]| ask(&mut queue, BatchPart::default(), &check(limits));
     let _answers = [
         push(&[("a", 1), ("b", 1)]),
         push(&[("a", 1), ("b", 1)]),
@@ -282,15 +285,19 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
     let mut queue = Queue::default();
     let mut answers = Vec::new();
     for _ in 0..5_000 {
-        answers.push(ask(&mut queue, Part::default(), &check(&[("hot", 1)])));
+        answers.push(ask(&mut queue, BatchPart::default(), &check(&[("hot", 1)])));
     }
     for key in 0..70_u64 {
-        answers.push(ask(&mut queue, Part::default(), &check(&[(&key.to_string(), 2)])));
+        answers.push(ask(
+            &mut queue,
+            BatchPart::default(),
+            &check(&[(&key.to_string(), 2)]),
+        ));
     }
     assert_eq!(shape(&queue.take()), [(1, 4_096)]);
     let entries = queue.take();
     assert_eq!((entries.len(), entries[0].callers.len()), (64, 904));
-    answers.push(ask(&mut queue, Part::default(), &check(&[("69", 2)])));
+    answers.push(ask(&mut queue, BatchPart::default(), &check(&[("69", 2)])));
     let entries = queue.take();
     assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
     assert!(queue.is_empty() && queue.take().is_empty());
@@ -299,11 +306,11 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
 #[test]
 fn who_left_is_not_asked_for() {
     let mut queue = Queue::default();
-    let mut push = |key: &str| ask(&mut queue, Part::default(), &check(&[(key, 1)]));
+    let mut push = |key: &str| ask(&mut queue, BatchPart::default(), &check(&[(key, 1)]));
     let (stays, leaves, alone) = (push("k"), push("k"), push("other"));
     drop((leaves, alone));
     let mut entries = queue.take();
-    entries.retain_mut(Entry::is_awaited);
+    entries.retain_mut(QueuedCall::is_awaited);
     assert_eq!(shape(&entries), [(1, 1)]);
     drop(stays);
 }

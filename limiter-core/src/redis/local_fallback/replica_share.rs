@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Mode, Outcome, State, owe, step};
+use crate::algorithm::{Mode, StepOutcome, StepState, owe, step};
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
 use crate::redis::local_fallback::last_known::LastRemaining;
 use crate::units::micros_ceil;
@@ -29,13 +29,13 @@ impl ReplicaShare {
 
     /// Takes from a level what it has beyond its part of what the store had left. Done again it takes nothing more, since
     /// both come back at the same rate.
-    pub(crate) fn begin(&self, state: &mut State, now: u64) {
+    pub(crate) fn begin(&self, state: &mut StepState, now: u64) {
         let Some(left) = self.left else { return };
         if self.whole.is_window() {
             return;
         }
         // The share as it would stand had it been used as the whole was.
-        let mut heard = State::Absent;
+        let mut heard = StepState::Absent;
         let used = self.whole.quota() - left.remaining;
         step(&self.whole, &mut heard, used, left.as_of.min(now), Mode::Charge);
         if left.owed > 0 {
@@ -71,7 +71,7 @@ impl ReplicaShare {
     }
 
     /// Says when to ask again, where that is not only up to the share.
-    pub(crate) fn finish(&self, outcome: &mut Outcome, cost: u64, now: u64) {
+    pub(crate) fn finish(&self, outcome: &mut StepOutcome, cost: u64, now: u64) {
         if cost > self.whole.quota() {
             outcome.fits = false;
             outcome.retry_after = micros_ceil(ASK_AGAIN_AFTER);

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use crate::algorithm::Outcome;
+use crate::algorithm::StepOutcome;
 use crate::policy::Policy;
 use crate::redis::local_fallback::*;
-use crate::request::Ask;
+use crate::request::LimitRequest;
 use crate::support::clock::ManualClock;
 
 fn policies() -> [Policy; 6] {
@@ -49,13 +49,15 @@ fn a_share_holds_over_any_time_whatever_the_store_says() {
         for _ in 0..200 {
             clock.advance(Duration::from_millis(random.u64(0..300)));
             let cost = random.u32(0..3);
-            let request = Request::new([Ask::new(policy, "k").cost(cost)], Mode::Charge, false).unwrap();
+            let request =
+                DecisionRequest::new([LimitRequest::new(policy, "k").cost(cost)], Mode::Charge, false)
+                    .unwrap();
             if random.bool() {
                 let quota = policy.algorithm().quota();
-                let outcome = Outcome {
+                let outcome = StepOutcome {
                     remaining: random.u64(..=quota),
                     reset_after: random.u64(1..2_500_000),
-                    ..Outcome::default()
+                    ..StepOutcome::default()
                 };
                 let decided_at = clock.now();
                 let outcomes = [outcome].into_iter().collect();
@@ -115,7 +117,7 @@ fn a_lone_replica_goes_on_where_the_store_left_off() {
         let clock = ManualClock::new();
         let store = MemoryStore::new(Clock::Manual(clock.clone()), 10);
         let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
-        let request = Request::new([Ask::new(&policy, "k")], Mode::Charge, false).unwrap();
+        let request = DecisionRequest::new([LimitRequest::new(&policy, "k")], Mode::Charge, false).unwrap();
         for _ in 0..13 {
             clock.advance(Duration::from_millis(10));
             fallback.on_verdict(&request, &store.decide_now(&request).unwrap(), clock.now());
@@ -149,11 +151,12 @@ fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
     ] {
         let clock = ManualClock::new();
         let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
-        let request = Request::new([Ask::new(&policy, "k").cost(cost)], Mode::Charge, false).unwrap();
-        let outcome = Outcome {
+        let request =
+            DecisionRequest::new([LimitRequest::new(&policy, "k").cost(cost)], Mode::Charge, false).unwrap();
+        let outcome = StepOutcome {
             remaining,
             reset_after,
-            ..Outcome::default()
+            ..StepOutcome::default()
         };
         let decided_at = clock.now();
         let outcomes = [outcome].into_iter().collect();
@@ -172,18 +175,20 @@ fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
 #[test]
 fn what_a_share_gave_does_not_come_back_after_its_period() {
     let policy = &policies()[4];
-    let request = |cost: u32, mode| Request::new([Ask::new(policy, "k").cost(cost)], mode, false).unwrap();
+    let request = |cost: u32, mode| {
+        DecisionRequest::new([LimitRequest::new(policy, "k").cost(cost)], mode, false).unwrap()
+    };
     let clock = ManualClock::new();
     let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
     let given = |cost| fallback.decide(&request(cost, Mode::Charge), 1).unwrap();
     let advance = |millis| clock.advance(Duration::from_millis(millis));
     let _ = given(1);
     advance(1_000);
-    let outcome = Outcome {
+    let outcome = StepOutcome {
         fits: true,
         remaining: 9,
         reset_after: 2_000_000,
-        ..Outcome::default()
+        ..StepOutcome::default()
     };
     let verdict = Verdict::new(clock.now(), [outcome].into_iter().collect());
     fallback.on_verdict(&request(1, Mode::Charge), &verdict, clock.now());

@@ -8,7 +8,7 @@ use crate::algorithm::Mode;
 use crate::identity::Identity;
 use crate::key::Namespace;
 use crate::policy::Algorithm;
-use crate::request::{Limit, Request};
+use crate::request::{DecisionRequest, RequestedLimit};
 
 /// What is to be done with the limits of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,37 +20,37 @@ pub(crate) enum Operation {
 
 /// One decision that the script is asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct ScriptInput {
     pub(crate) operation: Operation,
     /// One for each limit; all of them lie in one slot.
     pub(crate) keys: SmallVec<[String; 1]>,
-    pub(crate) limits: SmallVec<[Asked; 1]>,
+    pub(crate) limits: SmallVec<[LimitInput; 1]>,
 }
 
 /// A question that need not be made where somebody else asks the same already.
-pub(crate) trait Drafted: Sync {
+pub(crate) trait LazyInput: Sync {
     /// Its limits.
     fn identities(&self) -> impl Iterator<Item = Identity>;
 
     /// Whether a question asks the same of the same limits, so that the two of them are one question, asked twice.
-    fn is_same(&self, question: &Question) -> bool;
+    fn is_same(&self, question: &ScriptInput) -> bool;
 
     /// The question, made by now.
-    fn question(&self) -> &Arc<Question>;
+    fn question(&self) -> &Arc<ScriptInput>;
 }
 
 /// The question that a request is.
 #[derive(Debug)]
-pub(crate) struct Draft<'a, 'r> {
-    request: &'a Request<'r>,
+pub(crate) struct InputDraft<'a, 'r> {
+    request: &'a DecisionRequest<'r>,
     operation: Operation,
     namespace: &'a Namespace,
-    made: OnceLock<Arc<Question>>,
+    made: OnceLock<Arc<ScriptInput>>,
 }
 
 /// One limit of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct LimitInput {
     pub(crate) identity: Identity,
     pub(crate) algorithm: Algorithm,
     /// In the algorithm's own unit.
@@ -68,9 +68,9 @@ impl From<Mode> for Operation {
     }
 }
 
-impl Question {
-    pub(crate) fn new(request: &Request<'_>, operation: Operation, namespace: &Namespace) -> Self {
-        let name = |limit: &Limit<'_>| {
+impl ScriptInput {
+    pub(crate) fn new(request: &DecisionRequest<'_>, operation: Operation, namespace: &Namespace) -> Self {
+        let name = |limit: &RequestedLimit<'_>| {
             let policy = limit.policy;
             namespace.redis_key(policy.code(), policy.escaped_name(), limit.group(), &limit.key)
         };
@@ -78,11 +78,11 @@ impl Question {
         let (keys, limits) = match &*request.limits {
             [limit] => (
                 SmallVec::from_buf([name(limit)]),
-                SmallVec::from_buf([Asked::from(limit)]),
+                SmallVec::from_buf([LimitInput::from(limit)]),
             ),
             limits => (
                 limits.iter().map(name).collect(),
-                limits.iter().map(Asked::from).collect(),
+                limits.iter().map(LimitInput::from).collect(),
             ),
         };
         Self {
@@ -94,7 +94,7 @@ impl Question {
 
     /// Whether it asks for permits of one limit, and of nothing else, whose value is read at once.
     pub(crate) fn charges_a_value(&self) -> bool {
-        let is_value = |limit: &Asked| {
+        let is_value = |limit: &LimitInput| {
             !matches!(
                 limit.algorithm,
                 Algorithm::SlidingWindow(_) | Algorithm::CounterWindow(_)
@@ -105,27 +105,31 @@ impl Question {
 
     /// Whether it asks the same of other keys, or of the same.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
-        let what = |asked: &Asked| (asked.algorithm, asked.cost, asked.blocks);
+        let what = |asked: &LimitInput| (asked.algorithm, asked.cost, asked.blocks);
         self.operation == other.operation && self.limits.iter().map(what).eq(other.limits.iter().map(what))
     }
 }
 
-impl Drafted for Arc<Question> {
+impl LazyInput for Arc<ScriptInput> {
     fn identities(&self) -> impl Iterator<Item = Identity> {
         self.limits.iter().map(|limit| limit.identity)
     }
 
-    fn is_same(&self, question: &Question) -> bool {
+    fn is_same(&self, question: &ScriptInput) -> bool {
         self.operation == question.operation && self.limits == question.limits
     }
 
-    fn question(&self) -> &Arc<Question> {
+    fn question(&self) -> &Arc<ScriptInput> {
         self
     }
 }
 
-impl<'a, 'r> Draft<'a, 'r> {
-    pub(crate) fn new(request: &'a Request<'r>, operation: Operation, namespace: &'a Namespace) -> Self {
+impl<'a, 'r> InputDraft<'a, 'r> {
+    pub(crate) fn new(
+        request: &'a DecisionRequest<'r>,
+        operation: Operation,
+        namespace: &'a Namespace,
+    ) -> Self {
         Self {
             request,
             operation,
@@ -140,14 +144,14 @@ impl<'a, 'r> Draft<'a, 'r> {
     }
 }
 
-impl Drafted for Draft<'_, '_> {
+impl LazyInput for InputDraft<'_, '_> {
     fn identities(&self) -> impl Iterator<Item = Identity> {
         self.request.limits.iter().map(|limit| limit.identity)
     }
 
-    fn is_same(&self, question: &Question) -> bool {
+    fn is_same(&self, question: &ScriptInput) -> bool {
         let limits = &self.request.limits;
-        let is_asked = |(limit, asked): (&Limit<'_>, &Asked)| {
+        let is_asked = |(limit, asked): (&RequestedLimit<'_>, &LimitInput)| {
             asked.identity == limit.identity
                 && asked.cost == limit.cost
                 && asked.algorithm == *limit.policy.algorithm()
@@ -158,14 +162,14 @@ impl Drafted for Draft<'_, '_> {
             && limits.iter().zip(&question.limits).all(is_asked)
     }
 
-    fn question(&self) -> &Arc<Question> {
+    fn question(&self) -> &Arc<ScriptInput> {
         self.made
-            .get_or_init(|| Arc::new(Question::new(self.request, self.operation, self.namespace)))
+            .get_or_init(|| Arc::new(ScriptInput::new(self.request, self.operation, self.namespace)))
     }
 }
 
-impl From<&Limit<'_>> for Asked {
-    fn from(limit: &Limit<'_>) -> Self {
+impl From<&RequestedLimit<'_>> for LimitInput {
+    fn from(limit: &RequestedLimit<'_>) -> Self {
         Self {
             identity: limit.identity,
             algorithm: *limit.policy.algorithm(),
@@ -179,7 +183,7 @@ impl From<&Limit<'_>> for Asked {
 mod tests {
     use crate::policy::Policy;
     use crate::redis::script::input::*;
-    use crate::request::Ask;
+    use crate::request::LimitRequest;
 
     #[test]
     fn a_draft_asks_the_same_as_its_question_does_and_is_not_made_to_be_compared() {
@@ -187,21 +191,21 @@ mod tests {
         let (small, large) = (bucket(5).unwrap(), bucket(6).unwrap());
         let window = Policy::sliding_window("p").limit(5).window("1m").build().unwrap();
         let asks = [
-            vec![Ask::new(&small, "a")],
-            vec![Ask::new(&small, "a").cost(2)],
-            vec![Ask::new(&small, "b")],
-            vec![Ask::new(&large, "a")],
-            vec![Ask::new(&window, "a")],
-            vec![Ask::new(&small, "a"), Ask::new(&window, "a")],
-            vec![Ask::new(&window, "a"), Ask::new(&small, "a")],
+            vec![LimitRequest::new(&small, "a")],
+            vec![LimitRequest::new(&small, "a").cost(2)],
+            vec![LimitRequest::new(&small, "b")],
+            vec![LimitRequest::new(&large, "a")],
+            vec![LimitRequest::new(&window, "a")],
+            vec![LimitRequest::new(&small, "a"), LimitRequest::new(&window, "a")],
+            vec![LimitRequest::new(&window, "a"), LimitRequest::new(&small, "a")],
         ];
-        let requests = asks.map(|asks| Request::new(asks, Mode::Charge, false).unwrap());
+        let requests = asks.map(|asks| DecisionRequest::new(asks, Mode::Charge, false).unwrap());
         let namespace = Namespace::new("", "n");
         let operations = [Operation::Check, Operation::Peek, Operation::Reset];
         let drafts = || {
-            requests
-                .iter()
-                .flat_map(|request| operations.map(|operation| Draft::new(request, operation, &namespace)))
+            requests.iter().flat_map(|request| {
+                operations.map(|operation| InputDraft::new(request, operation, &namespace))
+            })
         };
         for (place, draft) in drafts().enumerate() {
             for (other_place, other) in drafts().enumerate() {

@@ -7,16 +7,18 @@
 use bb8_redis::redis::Value;
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::{Count, Counters, Mode, Outcome, State, StoredLevel, StoredLoans, step};
+use crate::algorithm::{
+    Mode, PeriodCount, StepOutcome, StepState, StoredLevel, StoredLoans, WindowCounters, step,
+};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, SlidingWindow};
-use crate::redis::script::input::{Operation, Question};
+use crate::redis::script::input::{Operation, ScriptInput};
 use crate::redis::script::wire::Item;
 use crate::request::Verdict;
 use crate::units::{MAX_EXACT, Timestamp};
 
 /// The answers to one question, one for each time that it was asked.
-pub(crate) type Verdicts = SmallVec<[Result<Verdict, StoreError>; 1]>;
+pub(crate) type Replies = SmallVec<[Result<Verdict, StoreError>; 1]>;
 
 /// How a limit was found.
 pub(crate) const READABLE: u8 = 0;
@@ -24,7 +26,7 @@ pub(crate) const WRONG_TYPE: u8 = 1;
 pub(crate) const UNKNOWN_LAYOUT: u8 = 2;
 
 /// The answers to these questions.
-pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts>, StoreError> {
+pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>, StoreError> {
     let Value::BulkString(bytes) = reply else {
         return Err(malformed());
     };
@@ -44,10 +46,10 @@ pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Verdicts
 /// The answers to one question.
 fn answers(
     reader: &mut Reader<'_>,
-    question: &Question,
+    question: &ScriptInput,
     times: usize,
     now: u64,
-) -> Result<Verdicts, StoreError> {
+) -> Result<Replies, StoreError> {
     let granted = usize::from(u16::from_le_bytes(reader.array()?));
     if granted > times {
         return Err(malformed());
@@ -58,7 +60,7 @@ fn answers(
     }
     let decided_at = Timestamp::from_micros(now);
     if question.operation == Operation::Reset {
-        let outcomes = smallvec![Outcome { fits: true, ..Outcome::default() }; question.limits.len()];
+        let outcomes = smallvec![StepOutcome { fits: true, ..StepOutcome::default() }; question.limits.len()];
         return Ok(smallvec![Ok(Verdict::new(decided_at, outcomes)); times]);
     }
     let pieces = question.limits.iter().map(|_| reader.piece());
@@ -71,21 +73,21 @@ fn answers(
 /// The answers to a question of which so many were granted, by what was told of its limits.
 fn understand(
     pieces: &[Reader<'_>],
-    question: &Question,
+    question: &ScriptInput,
     granted: usize,
     times: usize,
     now: u64,
-) -> Result<Verdicts, StoreError> {
+) -> Result<Replies, StoreError> {
     let decided_at = Timestamp::from_micros(now);
     let told = question
         .limits
         .iter()
         .zip(pieces)
-        .map(|(asked, piece)| Told::read(*piece, &asked.algorithm));
-    let mut told = told.collect::<Result<SmallVec<[Told; 1]>, _>>()?;
+        .map(|(asked, piece)| LimitReply::read(*piece, &asked.algorithm));
+    let mut told = told.collect::<Result<SmallVec<[LimitReply; 1]>, _>>()?;
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
         let limits = question.limits.iter().zip(&mut told);
-        let outcomes: SmallVec<[Outcome; 1]> = limits
+        let outcomes: SmallVec<[StepOutcome; 1]> = limits
             .map(|(asked, told)| {
                 let mode = match mode {
                     Mode::Charge if asked.blocks => Mode::Refuse,
@@ -102,7 +104,7 @@ fn understand(
             _ => Ok(Verdict::new(decided_at, outcomes)),
         }
     };
-    let mut verdicts = Verdicts::new();
+    let mut verdicts = Replies::new();
     for before in 0..granted {
         verdicts.push(Ok(take(before, Mode::Charge)?));
     }
@@ -115,7 +117,7 @@ fn understand(
         // A denial changes nothing, so all denied calls have the same verdict.
         let mut verdict = take(granted, mode)?;
         if mode == Mode::Refuse {
-            verdict.states = Some(told.into_iter().map(Told::into_state).collect());
+            verdict.states = Some(told.into_iter().map(LimitReply::into_state).collect());
         }
         verdicts.extend(std::iter::repeat_n(Ok(verdict), times - granted));
     }
@@ -123,9 +125,9 @@ fn understand(
 }
 
 /// What was told of a limit.
-pub(crate) enum Told {
+pub(crate) enum LimitReply {
     /// What was stored.
-    Stored(State),
+    Stored(StepState),
     /// What its outcomes are made of.
     Window {
         /// Permits in the window before the first was granted.
@@ -138,7 +140,7 @@ pub(crate) enum Told {
     },
 }
 
-impl Told {
+impl LimitReply {
     pub(crate) fn read(mut reader: Reader<'_>, algorithm: &Algorithm) -> Result<Self, StoreError> {
         let told = match algorithm {
             Algorithm::SlidingWindow(_) => {
@@ -155,18 +157,18 @@ impl Told {
                     next_after,
                 }
             }
-            _ if reader.0.is_empty() => Self::Stored(State::Absent),
+            _ if reader.0.is_empty() => Self::Stored(StepState::Absent),
             Algorithm::CounterWindow(_) => {
                 // The layout, which the script knows, and the algorithm, which was asked for.
                 reader.take(2)?;
-                let counters = Counters::stored(reader.numbers()?).ok_or_else(malformed)?;
-                Self::Stored(State::CounterWindow(counters))
+                let counters = WindowCounters::stored(reader.numbers()?).ok_or_else(malformed)?;
+                Self::Stored(StepState::CounterWindow(counters))
             }
             Algorithm::FixedWindow(_) => {
                 reader.take(2)?;
                 let [used, at, until] = reader.numbers()?;
-                let count = Count::stored(used, at, until).ok_or_else(malformed)?;
-                Self::Stored(State::FixedWindow(count))
+                let count = PeriodCount::stored(used, at, until).ok_or_else(malformed)?;
+                Self::Stored(StepState::FixedWindow(count))
             }
             _ => {
                 reader.take(2)?;
@@ -204,7 +206,7 @@ impl Told {
     }
 
     /// The state, unless the limit is a sliding window.
-    fn into_state(self) -> Option<State> {
+    fn into_state(self) -> Option<StepState> {
         match self {
             Self::Stored(state) => Some(state),
             Self::Window { .. } => None,
@@ -219,7 +221,7 @@ impl Told {
         before: usize,
         now: u64,
         mode: Mode,
-    ) -> Outcome {
+    ) -> StepOutcome {
         match (self, algorithm) {
             (
                 Self::Window {
@@ -233,18 +235,18 @@ impl Told {
             ) => {
                 let granted = before as u64 + u64::from(mode == Mode::Charge);
                 let retry_after = if mode == Mode::Charge { 0 } else { *retry_after };
-                Outcome {
+                StepOutcome {
                     fits: retry_after == 0,
                     remaining: limit.saturating_sub(used.saturating_add(granted.saturating_mul(cost))),
                     retry_after,
                     reset_after: *reset_after,
                     next_after: *next_after,
                     expires_after: *expires_after,
-                    ..Outcome::default()
+                    ..StepOutcome::default()
                 }
             }
             (Self::Stored(state), algorithm) => step(algorithm, state, cost, now, mode),
-            (Self::Window { .. }, _) => Outcome::default(),
+            (Self::Window { .. }, _) => StepOutcome::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::identity::Identity;
 use crate::policy::{
     Algorithm, CounterWindow, FixedWindow, Funnel, Periods, SlidingWindow, TokenBucket, origin,
 };
-use crate::redis::script::input::Question;
+use crate::redis::script::input::ScriptInput;
 use crate::redis::script::{Call, DECIDE};
 use crate::units::Timestamp;
 
@@ -19,7 +19,7 @@ const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 const BLOCK: u8 = 128;
 
 /// A question, and how often it is asked in a row: at most `u16::MAX` times.
-pub(crate) type Item<'a> = (&'a Question, usize);
+pub(crate) type Item<'a> = (&'a ScriptInput, usize);
 
 /// The call that asks these questions, in this order; their keys lie in one slot.
 pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline: Duration) -> Call<'a> {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use bb8_redis::redis::Value;
 
 use crate::algorithm;
-use crate::algorithm::{Borrowing, Change, Loan, Mode, Outcome, Report};
+use crate::algorithm::{Change, LeaseGrant, LeaseRequest, Mode, StepOutcome, UsageReport};
 use crate::error::StoreError;
 use crate::key::Namespace;
 use crate::policy::{Algorithm, Policy};
 use crate::redis::Route;
-use crate::redis::script::reply::{Reader, Told, malformed};
+use crate::redis::script::reply::{LimitReply, Reader, malformed};
 use crate::redis::script::{ACCOUNT, Call, reply, wire};
-use crate::request::{Limit, Verdict};
+use crate::request::{RequestedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
@@ -23,7 +23,7 @@ const OWE: u8 = 2;
 
 /// Lends permits. Cheap to clone, and outlives the call that began.
 #[derive(Clone, Debug)]
-pub(crate) struct Lender {
+pub(crate) struct RedisTokenLender {
     route: Route,
     clock: Clock,
     namespace: Namespace,
@@ -31,19 +31,19 @@ pub(crate) struct Lender {
 
 /// One limit, of which something is to be lent.
 #[derive(Clone, Debug)]
-pub(crate) struct Account {
+pub(crate) struct LeasedLimit {
     pub(crate) policy: Policy,
     pub(crate) key: String,
 }
 
 /// What a lender answers.
 #[derive(Clone, Debug)]
-pub(crate) struct Lending {
+pub(crate) struct LeaseReply {
     pub(crate) verdict: Verdict,
-    pub(crate) loan: Loan,
+    pub(crate) loan: LeaseGrant,
 }
 
-impl Lender {
+impl RedisTokenLender {
     pub(crate) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
         Self {
             route,
@@ -52,8 +52,8 @@ impl Lender {
         }
     }
 
-    pub(crate) fn account(&self, limit: &Limit<'_>) -> Account {
-        Account {
+    pub(crate) fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+        LeasedLimit {
             policy: limit.policy.clone(),
             key: key(limit, &self.namespace),
         }
@@ -64,13 +64,17 @@ impl Lender {
     /// # Cancel safety
     ///
     /// Dropping the future leaves it open whether something was lent or charged; neither is ever done twice.
-    pub(crate) async fn lend(&self, account: &Account, ask: &Borrowing) -> Result<Lending, StoreError> {
+    pub(crate) async fn lend(
+        &self,
+        account: &LeasedLimit,
+        ask: &LeaseRequest,
+    ) -> Result<LeaseReply, StoreError> {
         let algorithm = account.policy.algorithm();
         let plan = plan(LEND, algorithm, ask, self.clock.injected());
         let call = Call::new(&ACCOUNT, [&account.key], plan, account.policy.deadline());
         let reply = self.route.run(&call).await?;
-        let reply = Reply::read(&reply)?;
-        let Told::Stored(mut state) = Told::read(reply.piece, algorithm)? else {
+        let reply = AccountReply::read(&reply)?;
+        let LimitReply::Stored(mut state) = LimitReply::read(reply.piece, algorithm)? else {
             return Err(malformed());
         };
         let (outcome, loan) = algorithm::lend(algorithm, &mut state, ask, reply.now);
@@ -82,13 +86,13 @@ impl Lender {
         if !outcome.fits {
             verdict.states = Some([Some(state)].into());
         }
-        Ok(Lending { verdict, loan })
+        Ok(LeaseReply { verdict, loan })
     }
 }
 
 /// The call that gives back what a limit costs, or charges it whatever is left.
 pub(crate) fn change(
-    limit: &Limit<'_>,
+    limit: &RequestedLimit<'_>,
     change: Change,
     key: String,
     injected: Option<Timestamp>,
@@ -98,10 +102,10 @@ pub(crate) fn change(
         Change::Refund { whole_at } => (REFUND, whole_at),
         Change::Owe => (OWE, 0),
     };
-    let ask = Borrowing {
+    let ask = LeaseRequest {
         cost: limit.cost,
         want: whole_at,
-        ..Borrowing::default()
+        ..LeaseRequest::default()
     };
     let plan = plan(operation, limit.policy.algorithm(), &ask, injected);
     Call::new(&ACCOUNT, [key], plan, deadline)
@@ -113,21 +117,25 @@ pub(crate) fn nothing(deadline: Duration) -> Call<'static> {
 }
 
 /// How the limit stands after a change.
-pub(crate) fn changed(reply: &Value, limit: &Limit<'_>, change: Change) -> Result<Verdict, StoreError> {
+pub(crate) fn changed(
+    reply: &Value,
+    limit: &RequestedLimit<'_>,
+    change: Change,
+) -> Result<Verdict, StoreError> {
     let algorithm = limit.policy.algorithm();
-    let reply = Reply::read(reply)?;
-    let outcome = match &mut Told::read(reply.piece, algorithm)? {
-        Told::Stored(state) => algorithm::change(algorithm, state, limit.cost, change, reply.now),
-        window @ Told::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
+    let reply = AccountReply::read(reply)?;
+    let outcome = match &mut LimitReply::read(reply.piece, algorithm)? {
+        LimitReply::Stored(state) => algorithm::change(algorithm, state, limit.cost, change, reply.now),
+        window @ LimitReply::Window { .. } => window.outcome(algorithm, 0, 0, reply.now, Mode::Peek),
     };
     Ok(verdict(outcome, reply.now))
 }
 
-fn verdict(outcome: Outcome, now: u64) -> Verdict {
+fn verdict(outcome: StepOutcome, now: u64) -> Verdict {
     Verdict::new(Timestamp::from_micros(now), [outcome].into_iter().collect())
 }
 
-pub(crate) fn key(limit: &Limit<'_>, namespace: &Namespace) -> String {
+pub(crate) fn key(limit: &RequestedLimit<'_>, namespace: &Namespace) -> String {
     let (algorithm, policy) = (limit.policy.code(), limit.policy.escaped_name());
     namespace.redis_key(algorithm, policy, limit.group(), &limit.key)
 }
@@ -140,13 +148,13 @@ pub(crate) fn call(key: String, plan: Vec<u8>, deadline: Duration) -> Call<'stat
 pub(crate) fn plan(
     operation: u8,
     algorithm: &Algorithm,
-    ask: &Borrowing,
+    ask: &LeaseRequest,
     injected: Option<Timestamp>,
 ) -> Vec<u8> {
     let mut plan = wire::head(injected);
     let (code, [first, second, third]) = wire::parameters(algorithm);
     plan.extend_from_slice(&[operation, code]);
-    let Report {
+    let UsageReport {
         epoch,
         spent,
         returned,
@@ -161,13 +169,13 @@ pub(crate) fn plan(
 }
 
 /// What the script says.
-pub(crate) struct Reply<'a> {
+pub(crate) struct AccountReply<'a> {
     pub(crate) now: u64,
     pub(crate) lent: u64,
     pub(crate) piece: Reader<'a>,
 }
 
-impl<'a> Reply<'a> {
+impl<'a> AccountReply<'a> {
     pub(crate) fn read(reply: &'a Value) -> Result<Self, StoreError> {
         let Value::BulkString(bytes) = reply else {
             return Err(malformed());

@@ -1,12 +1,12 @@
 //! What this process has borrowed of one limit, and how much it should borrow: pure, by a clock that is read elsewhere.
 
-use crate::algorithm::{Borrowing, Loan, Report};
+use crate::algorithm::{LeaseGrant, LeaseRequest, UsageReport};
 
 /// Permits of one limit that are in this process. Amounts are thousandths, times microseconds of its own clock.
 #[derive(Debug)]
-pub(crate) struct Wallet {
+pub(crate) struct LeasedTokens {
     /// Of the last two epochs, the older one first: it ends first, so it is spent first.
-    purses: [Purse; 2],
+    purses: [EpochTokens; 2],
     /// The longest life of a loan.
     max_age: u64,
     /// What a loan should be: as much as lasts for a while.
@@ -25,7 +25,7 @@ pub(crate) struct Wallet {
 
 /// What is left of one epoch's loans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Purse {
+struct EpochTokens {
     epoch: u32,
     left: u64,
     /// Since the last report.
@@ -34,7 +34,7 @@ struct Purse {
     until: u64,
 }
 
-impl Purse {
+impl EpochTokens {
     fn is_alive(&self, now: u64) -> bool {
         self.left > 0 && now < self.until
     }
@@ -44,13 +44,13 @@ impl Purse {
     }
 }
 
-impl Wallet {
+impl LeasedTokens {
     /// A first loan is so many times what a call costs.
     const FIRST: u64 = 8;
 
     pub(crate) fn new(max_age: u64, cost: u64, now: u64) -> Self {
         Self {
-            purses: [Purse::default(); 2],
+            purses: [EpochTokens::default(); 2],
             max_age,
             want: cost.saturating_mul(Self::FIRST),
             filled_at: now,
@@ -117,7 +117,7 @@ impl Wallet {
 
     /// The question for more, beside a charge that is not covered by what is here. What is here goes back with it then, so
     /// that a call is not denied that this process and the store have room for together.
-    pub(crate) fn ask(&mut self, cost: u64, quota: u64, now: u64) -> Borrowing {
+    pub(crate) fn ask(&mut self, cost: u64, quota: u64, now: u64) -> LeaseRequest {
         let lasted = now.saturating_sub(self.filled_at);
         // Loans are whole permits, and one that covers no call is of no use.
         let least = cost.max(1).next_multiple_of(1_000);
@@ -130,7 +130,7 @@ impl Wallet {
         if cost > 0 {
             self.spent_at = now;
         }
-        Borrowing {
+        LeaseRequest {
             cost,
             want: self.want.max(cost),
             epoch: self.epoch(),
@@ -139,21 +139,21 @@ impl Wallet {
     }
 
     /// A question that only gives back.
-    pub(crate) fn farewell(&mut self, now: u64) -> Option<Borrowing> {
+    pub(crate) fn farewell(&mut self, now: u64) -> Option<LeaseRequest> {
         let report = self.report(true, now);
-        let says_something = report != Report::default();
+        let says_something = report != UsageReport::default();
         if says_something {
             self.asking_until = now + ASKED_FOR;
         }
-        says_something.then_some(Borrowing {
+        says_something.then_some(LeaseRequest {
             epoch: self.epoch(),
             report,
-            ..Borrowing::default()
+            ..LeaseRequest::default()
         })
     }
 
     /// What came of a question that was submitted at that moment.
-    pub(crate) fn filled(&mut self, loan: Loan, submitted: u64, now: u64) {
+    pub(crate) fn filled(&mut self, loan: LeaseGrant, submitted: u64, now: u64) {
         self.asking_until = 0;
         // Of an epoch that another replica began it may live longer than this one wants to keep it.
         let life = loan.life.min(self.max_age);
@@ -174,7 +174,7 @@ impl Wallet {
             newer
         };
         let left = if purse.until <= now { 0 } else { purse.left };
-        *purse = Purse {
+        *purse = EpochTokens {
             epoch: loan.epoch,
             left: left + loan.amount,
             spent: if purse.epoch == loan.epoch { purse.spent } else { 0 },
@@ -192,7 +192,7 @@ impl Wallet {
     }
 
     /// What was told did not reach the store: it is here as before, as long as its loan runs.
-    pub(crate) fn untell(&mut self, report: Report, now: u64) {
+    pub(crate) fn untell(&mut self, report: UsageReport, now: u64) {
         self.tell_at = now + self.max_age / 16;
         let purse = self
             .purses
@@ -207,7 +207,8 @@ impl Wallet {
     /// Whether it holds what nobody has asked for lately, or what will soon be of no use.
     pub(crate) fn is_stale(&self, now: u64) -> bool {
         let idle = now.saturating_sub(self.spent_at) > self.max_age / 4;
-        let old = |purse: &Purse| !purse.is_empty() && purse.until.saturating_sub(now) < self.max_age / 16;
+        let old =
+            |purse: &EpochTokens| !purse.is_empty() && purse.until.saturating_sub(now) < self.max_age / 16;
         // What could not be told a moment ago cannot be told now either.
         let may_tell = !self.is_asking(now) && now >= self.tell_at;
         may_tell && (idle && !self.is_empty() || self.purses.iter().any(old))
@@ -219,7 +220,7 @@ impl Wallet {
     }
 
     fn is_empty(&self) -> bool {
-        self.purses.iter().all(Purse::is_empty)
+        self.purses.iter().all(EpochTokens::is_empty)
     }
 
     fn epoch(&self) -> u64 {
@@ -227,8 +228,8 @@ impl Wallet {
     }
 
     /// What became of the oldest purse of which there is something to say.
-    fn report(&mut self, give_back: bool, now: u64) -> Report {
-        let worth_telling = |purse: &&mut Purse| {
+    fn report(&mut self, give_back: bool, now: u64) -> UsageReport {
+        let worth_telling = |purse: &&mut EpochTokens| {
             let over = give_back || now >= purse.until;
             purse.spent > 0 || (over && purse.left > 0)
         };
@@ -242,7 +243,7 @@ impl Wallet {
             }
         });
         let Some(purse) = told else {
-            return Report::default();
+            return UsageReport::default();
         };
         let returned = if give_back || now >= purse.until {
             purse.left
@@ -250,7 +251,7 @@ impl Wallet {
             0
         };
         purse.left -= returned;
-        Report {
+        UsageReport {
             epoch: purse.epoch,
             spent: std::mem::take(&mut purse.spent),
             returned,

@@ -18,7 +18,7 @@ use crate::algorithm::Mode;
 use crate::policy::{Algorithm, Policy, Rate};
 use crate::redis::token_lease::Leases;
 use crate::redis::token_lease::histories::bank::{Bank, Teller};
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::{Clock, ManualClock};
 
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -104,9 +104,9 @@ impl Process {
     }
 }
 
-fn request(policy: &Policy, cost: u64) -> Request<'_> {
-    let ask = Ask::new(policy, "k").cost(Amount::from_thousandths(cost));
-    Request::new([ask], Mode::Charge, true).unwrap()
+fn request(policy: &Policy, cost: u64) -> DecisionRequest<'_> {
+    let ask = LimitRequest::new(policy, "k").cost(Amount::from_thousandths(cost));
+    DecisionRequest::new([ask], Mode::Charge, true).unwrap()
 }
 
 fn cost(rng: &mut Rng, policy: &Policy) -> u64 {
@@ -227,7 +227,7 @@ async fn reset(rng: &mut Rng, process: &mut Process, policy: &Policy) {
         let mut bank = process.teller.bank();
         // Two states that begin at one moment would give their epochs the same numbers.
         bank.clock.advance(Duration::from_micros(1));
-        bank.state = crate::algorithm::State::Absent;
+        bank.state = crate::algorithm::StepState::Absent;
     }
     turns(rng).await;
     process.leases.forget(&request);

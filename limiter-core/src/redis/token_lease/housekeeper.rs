@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::redis::token_lease::lender::Lends;
-use crate::redis::token_lease::table::Wallets;
+use crate::redis::token_lease::lender::TokenLender;
+use crate::redis::token_lease::table::LeaseTable;
 use crate::support::sync::atomic::Ordering;
 use crate::units::micros_ceil;
 
@@ -15,7 +15,7 @@ use crate::units::micros_ceil;
 const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 
 /// Sees to it that a task looks after the wallets. To be called in a runtime.
-pub(crate) fn keep_looking<L: Lends>(wallets: &Arc<Wallets<L>>, closing: &watch::Sender<bool>) {
+pub(crate) fn keep_looking<L: TokenLender>(wallets: &Arc<LeaseTable<L>>, closing: &watch::Sender<bool>) {
     let (now, patience) = (wallets.clock.now().as_micros(), micros_ceil(ABANDONED_AFTER));
     let due = wallets.due.load(Ordering::Relaxed);
     // A test's clock may have been set back.
@@ -34,7 +34,11 @@ pub(crate) fn keep_looking<L: Lends>(wallets: &Arc<Wallets<L>>, closing: &watch:
 }
 
 /// Gives back what is not needed until the limiter is dropped, and then everything.
-async fn look_after<L: Lends>(wallets: Arc<Wallets<L>>, task: u32, mut closing: watch::Receiver<bool>) {
+async fn look_after<L: TokenLender>(
+    wallets: Arc<LeaseTable<L>>,
+    task: u32,
+    mut closing: watch::Receiver<bool>,
+) {
     while wallets.task.load(Ordering::Relaxed) == task {
         let now = wallets.clock.now();
         wallets

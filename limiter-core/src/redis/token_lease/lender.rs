@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use crate::algorithm::Borrowing;
+use crate::algorithm::LeaseRequest;
 use crate::error::StoreError;
-use crate::redis::{Account, Lender, Lending};
-use crate::request::Limit;
+use crate::redis::{LeaseReply, LeasedLimit, RedisTokenLender};
+use crate::request::RequestedLimit;
 
 /// Lends permits of limits.
-pub(crate) trait Lends: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait TokenLender: fmt::Debug + Send + Sync + 'static {
     /// What has to be known of a limit to borrow of it.
-    fn account(&self, limit: &Limit<'_>) -> Account;
+    fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit;
 
     /// Asks for a loan.
     ///
@@ -19,17 +19,17 @@ pub(crate) trait Lends: fmt::Debug + Send + Sync + 'static {
     /// As [`Lender::lend`].
     fn lend(
         &self,
-        account: &Account,
-        ask: &Borrowing,
-    ) -> impl Future<Output = Result<Lending, StoreError>> + Send;
+        account: &LeasedLimit,
+        ask: &LeaseRequest,
+    ) -> impl Future<Output = Result<LeaseReply, StoreError>> + Send;
 }
 
-impl Lends for Lender {
-    fn account(&self, limit: &Limit<'_>) -> Account {
+impl TokenLender for RedisTokenLender {
+    fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
         self.account(limit)
     }
 
-    async fn lend(&self, account: &Account, ask: &Borrowing) -> Result<Lending, StoreError> {
+    async fn lend(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
         self.lend(account, ask).await
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use crate::algorithm::{Borrowing, Loan, Report};
+use crate::algorithm::{LeaseGrant, LeaseRequest, UsageReport};
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::redis::Account;
-use crate::redis::token_lease::balance::Wallet;
-use crate::redis::token_lease::lender::Lends;
-use crate::request::{Limit, Verdict};
+use crate::redis::LeasedLimit;
+use crate::redis::token_lease::balance::LeasedTokens;
+use crate::redis::token_lease::lender::TokenLender;
+use crate::request::{RequestedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
 use crate::support::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,10 +26,10 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(2
 
 /// The wallets of a limiter, and from whom they are filled.
 #[derive(Debug)]
-pub(crate) struct Wallets<L> {
+pub(crate) struct LeaseTable<L> {
     lender: L,
     pub(crate) clock: Clock,
-    shards: Box<[Mutex<HashTable<Entry>>]>,
+    shards: Box<[Mutex<HashTable<LeaseEntry>>]>,
     pub(crate) is_closed: AtomicBool,
     /// Tells a wallet from one of the same limit that was forgotten.
     next: AtomicU64,
@@ -41,11 +41,11 @@ pub(crate) struct Wallets<L> {
 
 /// One limit's wallet.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LeaseEntry {
     identity: Identity,
     number: u64,
-    pub(crate) account: Account,
-    pub(crate) wallet: Wallet,
+    pub(crate) account: LeasedLimit,
+    pub(crate) wallet: LeasedTokens,
     /// What the store had left when it last answered, and when that was by its clock and by this process's.
     pub(crate) elsewhere: u64,
     pub(crate) heard: (Timestamp, Timestamp),
@@ -53,14 +53,14 @@ pub(crate) struct Entry {
 
 /// A question about one wallet, on its way.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct RefillRequest {
     identity: Identity,
     number: u64,
-    account: Account,
-    ask: Borrowing,
+    account: LeasedLimit,
+    ask: LeaseRequest,
 }
 
-impl<L: Lends> Wallets<L> {
+impl<L: TokenLender> LeaseTable<L> {
     pub(crate) fn new(lender: L, clock: Clock) -> Self {
         Self {
             lender,
@@ -74,8 +74,8 @@ impl<L: Lends> Wallets<L> {
     }
 
     /// Asks the store, and puts what it lends into the wallet.
-    pub(crate) async fn run(&self, errand: Errand) -> Result<Verdict, StoreError> {
-        let Errand {
+    pub(crate) async fn run(&self, errand: RefillRequest) -> Result<Verdict, StoreError> {
+        let RefillRequest {
             identity,
             number,
             account,
@@ -97,7 +97,7 @@ impl<L: Lends> Wallets<L> {
                         .outcomes
                         .first()
                         .map_or(0, |outcome| outcome.remaining);
-                    Loan::default()
+                    LeaseGrant::default()
                 }
                 (Ok(lending), _) => lending.loan,
                 (Err(error), entry) => {
@@ -107,21 +107,21 @@ impl<L: Lends> Wallets<L> {
                         }
                         entry.wallet.answered(now.as_micros());
                     }
-                    Loan::default()
+                    LeaseGrant::default()
                 }
             }
         };
         if unclaimed.amount > 0 {
             // Forgotten in the meantime, or the limiter was shut down.
-            let report = Report {
+            let report = UsageReport {
                 epoch: unclaimed.epoch,
                 spent: 0,
                 returned: unclaimed.amount,
             };
-            let ask = Borrowing {
+            let ask = LeaseRequest {
                 epoch: ask.epoch,
                 report,
-                ..Borrowing::default()
+                ..LeaseRequest::default()
             };
             let _ = within(account.policy.deadline(), self.lender.lend(&account, &ask)).await;
         }
@@ -129,7 +129,7 @@ impl<L: Lends> Wallets<L> {
     }
 
     /// Gives back all that a wallet holds.
-    pub(crate) async fn return_all(&self, account: &Account, wallet: &mut Wallet, now: Timestamp) {
+    pub(crate) async fn return_all(&self, account: &LeasedLimit, wallet: &mut LeasedTokens, now: Timestamp) {
         while let Some(ask) = wallet.farewell(now.as_micros()) {
             if within(account.policy.deadline(), self.lender.lend(account, &ask))
                 .await
@@ -142,7 +142,7 @@ impl<L: Lends> Wallets<L> {
     }
 
     /// The questions that give back what is not needed, and when to look again; forgets wallets that are of no use.
-    pub(crate) fn stale(&self, now: Timestamp) -> (Vec<Errand>, Duration) {
+    pub(crate) fn stale(&self, now: Timestamp) -> (Vec<RefillRequest>, Duration) {
         let [shortest, mut pause] = PAUSES;
         let mut errands = Vec::new();
         for shard in &self.shards {
@@ -162,7 +162,7 @@ impl<L: Lends> Wallets<L> {
         (errands, pause)
     }
 
-    pub(crate) fn drain(&self) -> Vec<Entry> {
+    pub(crate) fn drain(&self) -> Vec<LeaseEntry> {
         self.shards
             .iter()
             .flat_map(|shard| std::mem::take(&mut *lock(shard)))
@@ -170,30 +170,30 @@ impl<L: Lends> Wallets<L> {
     }
 
     /// Opens a wallet for a limit that has none, if there may be one more.
-    pub(crate) fn open(&self, shard: &mut HashTable<Entry>, limit: &Limit<'_>, now: Timestamp) {
+    pub(crate) fn open(&self, shard: &mut HashTable<LeaseEntry>, limit: &RequestedLimit<'_>, now: Timestamp) {
         if shard.len() >= MAX_WALLETS / SHARDS {
             return;
         }
         let max_age = limit.policy.lease().map_or(0, micros_ceil);
-        let entry = Entry {
+        let entry = LeaseEntry {
             identity: limit.identity,
             number: self.next.fetch_add(1, Ordering::Relaxed),
             account: self.lender.account(limit),
-            wallet: Wallet::new(max_age, limit.cost, now.as_micros()),
+            wallet: LeasedTokens::new(max_age, limit.cost, now.as_micros()),
             elsewhere: 0,
             heard: (now, now),
         };
         shard.insert_unique(limit.identity.hash(), entry, |entry| entry.identity.hash());
     }
 
-    pub(crate) fn shard(&self, identity: Identity) -> MutexGuard<'_, HashTable<Entry>> {
+    pub(crate) fn shard(&self, identity: Identity) -> MutexGuard<'_, HashTable<LeaseEntry>> {
         #[expect(clippy::indexing_slicing, reason = "there are `SHARDS` of them")]
         lock(&self.shards[identity.shard(SHARDS)])
     }
 }
 
-impl Entry {
-    pub(crate) fn is_of(&self, limit: &Limit<'_>) -> bool {
+impl LeaseEntry {
+    pub(crate) fn is_of(&self, limit: &RequestedLimit<'_>) -> bool {
         let policy = &self.account.policy;
         policy.algorithm() == limit.policy.algorithm() && policy.lease() == limit.policy.lease()
     }
@@ -203,19 +203,19 @@ impl Entry {
         self.heard.0.after(now.since(self.heard.1))
     }
 
-    pub(crate) fn errand(&mut self, cost: u64, now: Timestamp) -> Errand {
+    pub(crate) fn errand(&mut self, cost: u64, now: Timestamp) -> RefillRequest {
         let quota = self.account.policy.algorithm().quota();
         let ask = self.wallet.ask(cost, quota, now.as_micros());
         self.with(ask)
     }
 
-    fn farewell(&mut self, now: Timestamp) -> Option<Errand> {
+    fn farewell(&mut self, now: Timestamp) -> Option<RefillRequest> {
         let ask = self.wallet.farewell(now.as_micros())?;
         Some(self.with(ask))
     }
 
-    fn with(&self, ask: Borrowing) -> Errand {
-        Errand {
+    fn with(&self, ask: LeaseRequest) -> RefillRequest {
+        RefillRequest {
             identity: self.identity,
             number: self.number,
             account: self.account.clone(),
@@ -223,7 +223,7 @@ impl Entry {
         }
     }
 
-    fn filled(&mut self, loan: Loan, ask: &Borrowing, submitted: Timestamp, now: Timestamp) {
+    fn filled(&mut self, loan: LeaseGrant, ask: &LeaseRequest, submitted: Timestamp, now: Timestamp) {
         if ask.want == 0 {
             self.wallet.answered(now.as_micros());
         } else {
@@ -232,15 +232,15 @@ impl Entry {
     }
 }
 
-pub(crate) fn find(shard: &mut HashTable<Entry>, identity: Identity) -> Option<&mut Entry> {
+pub(crate) fn find(shard: &mut HashTable<LeaseEntry>, identity: Identity) -> Option<&mut LeaseEntry> {
     shard.find_mut(identity.hash(), |entry| entry.identity == identity)
 }
 
-pub(crate) fn remove(shard: &mut HashTable<Entry>, identity: Identity) -> Option<Entry> {
+pub(crate) fn remove(shard: &mut HashTable<LeaseEntry>, identity: Identity) -> Option<LeaseEntry> {
     let entry = shard.find_entry(identity.hash(), |entry| entry.identity == identity);
     entry.ok().map(|entry| entry.remove().0)
 }
 
-fn lock(shard: &Mutex<HashTable<Entry>>) -> MutexGuard<'_, HashTable<Entry>> {
+fn lock(shard: &Mutex<HashTable<LeaseEntry>>) -> MutexGuard<'_, HashTable<LeaseEntry>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

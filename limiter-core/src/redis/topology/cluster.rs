@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::redis::call_deadline::Wait;
+use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::connection::Dialer;
 use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::node::{Failure, Node, NodeSettings};
-use crate::redis::dispatch::Part;
-use crate::redis::dispatch::operation::Errand;
-use crate::redis::topology::slot_map_refresh::{ABANDONED_AFTER, Learner};
+use crate::redis::dispatch::BatchPart;
+use crate::redis::dispatch::operation::NodeOperation;
+use crate::redis::topology::slot_map_refresh::{ABANDONED_AFTER, SlotMapRefresh};
 use crate::redis::topology::slots::{Address, Owners, owners, redirected};
 use crate::support::clock::Clock;
 
@@ -46,7 +46,7 @@ struct Inner {
     settings: NodeSettings,
     pub(crate) clock: Clock,
     map: RwLock<Map>,
-    learner: Arc<Learner>,
+    learner: Arc<SlotMapRefresh>,
 }
 
 #[derive(Debug, Default)]
@@ -72,25 +72,25 @@ impl Cluster {
             settings,
             clock,
             map: RwLock::default(),
-            learner: Learner::new(),
+            learner: SlotMapRefresh::new(),
         })))
     }
 
     /// Does the errand on the node that owns its slot. A node's answer that the slot is elsewhere proves that nothing has
     /// run there, so it is followed; nothing else is ever sent again.
-    pub(crate) async fn run<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
+    pub(crate) async fn run<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         // A node that falls silent answers nothing that would tell of its successor.
         let overdue = || self.learn_soon();
         errand.wait().for_answer(pin!(self.follow(errand)), overdue).await
     }
 
-    async fn follow<E: Errand>(&self, errand: &E) -> Result<E::Answer, StoreError> {
+    async fn follow<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         let slot = errand.slot();
         let mut asking = false;
         let mut address = self.owner(slot).await?;
         for attempt in 0..MAX_REDIRECTIONS {
             let node = self.0.node(&address)?;
-            let error = match errand.run(&node, Part { slot, asking }).await {
+            let error = match errand.run(&node, BatchPart { slot, asking }).await {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::Undecided(error)) => return Err(error),
                 Err(Failure::Unreachable(error)) => {
@@ -274,7 +274,7 @@ impl Inner {
 
 /// The map that a node tells.
 async fn map_of(node: &Node, address: &Address) -> Result<Owners, StoreError> {
-    let wait = Wait::of(LEARN_WITHIN);
+    let wait = CallDeadline::of(LEARN_WITHIN);
     let answer = async {
         let mut connection = node.connection(LEARN_WITHIN).await?;
         let mut command = redis::cmd("CLUSTER");

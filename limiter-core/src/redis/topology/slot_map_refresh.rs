@@ -13,13 +13,13 @@ pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(2);
 
 /// Whether somebody is learning, and how that ended the last time.
 #[derive(Debug)]
-pub(crate) struct Learner {
-    state: Mutex<State>,
+pub(crate) struct SlotMapRefresh {
+    state: Mutex<RefreshState>,
     learned: watch::Sender<Result<(), StoreError>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RefreshState {
     busy: bool,
     started: Option<Instant>,
 }
@@ -27,13 +27,13 @@ struct State {
 /// The right to learn. It ends with its owner, also when that is a task whose runtime ends, and tells those who wait.
 #[derive(Debug)]
 #[must_use = "those who wait are told of a failure when this is dropped"]
-pub(crate) struct Learning {
-    learner: Arc<Learner>,
+pub(crate) struct RefreshGuard {
+    learner: Arc<SlotMapRefresh>,
     started: Instant,
     result: Option<Result<(), StoreError>>,
 }
 
-impl Learner {
+impl SlotMapRefresh {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
@@ -42,7 +42,7 @@ impl Learner {
     }
 
     /// The right to learn, unless somebody is at it or the last one started less than `interval` ago.
-    pub(crate) fn start(self: &Arc<Self>, interval: Duration, now: Instant) -> Option<Learning> {
+    pub(crate) fn start(self: &Arc<Self>, interval: Duration, now: Instant) -> Option<RefreshGuard> {
         let mut state = self.lock();
         let since = state
             .started
@@ -51,11 +51,11 @@ impl Learner {
         if at_it || since.is_some_and(|since| since < interval) {
             return None;
         }
-        *state = State {
+        *state = RefreshState {
             busy: true,
             started: Some(now),
         };
-        Some(Learning {
+        Some(RefreshGuard {
             learner: Arc::clone(self),
             started: now,
             result: None,
@@ -68,19 +68,19 @@ impl Learner {
         self.learned.subscribe()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RefreshState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Learning {
+impl RefreshGuard {
     /// Tells those who wait.
     pub(crate) fn finish(mut self, result: Result<(), StoreError>) {
         self.result = Some(result);
     }
 }
 
-impl Drop for Learning {
+impl Drop for RefreshGuard {
     fn drop(&mut self) {
         let mut state = self.learner.lock();
         // One that was given up as abandoned has lost its right to another.
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn one_learns_at_a_time_and_not_too_often() {
-        let (learner, now) = (Learner::new(), Instant::now());
+        let (learner, now) = (SlotMapRefresh::new(), Instant::now());
         let learning = learner.start(Duration::ZERO, now).unwrap();
         assert!(learner.start(Duration::ZERO, now).is_none());
         learning.finish(Ok(()));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn who_learns_in_a_runtime_that_nobody_drives_is_replaced_and_does_not_disturb() {
-        let (learner, now) = (Learner::new(), Instant::now());
+        let (learner, now) = (SlotMapRefresh::new(), Instant::now());
         let abandoned = learner.start(Duration::ZERO, now).unwrap();
         let later = now + ABANDONED_AFTER;
         let _second = learner.start(Duration::ZERO, later).unwrap();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Outcome, Standing};
-use crate::decision::{Decision, LimitOutcome, Part};
+use crate::algorithm::{StepOutcome, StepResult};
+use crate::decision::{Decision, LimitOutcome, Participation};
 use crate::settlement::reserve::Reservation;
-use crate::settlement::reserved_limit::Reserved;
+use crate::settlement::reserved_limit::ReservedLimit;
 pub(crate) use crate::units::micros_ceil;
 
 impl Reservation {
@@ -18,26 +18,30 @@ impl Reservation {
         self.for_each_told(&mut denied, |reserved, told| {
             let outcome = told.outcome();
             let too_late = told.delay().saturating_sub(patience);
-            let denied = Outcome {
+            let denied = StepOutcome {
                 fits: too_late.is_zero(),
                 remaining: outcome.remaining.saturating_add(reserved.estimate()),
                 retry_after: micros_ceil(too_late),
                 delay: 0,
                 ..outcome
             };
-            *told = LimitOutcome::new(told.policy(), Standing::Told(denied));
+            *told = LimitOutcome::new(told.policy(), StepResult::Told(denied));
         });
         denied
     }
 
     /// Each of its limits of which there is something to be settled, and what is told of it.
-    fn for_each_told(&self, decision: &mut Decision, mut change: impl FnMut(&Reserved, &mut LimitOutcome)) {
+    fn for_each_told(
+        &self,
+        decision: &mut Decision,
+        mut change: impl FnMut(&ReservedLimit, &mut LimitOutcome),
+    ) {
         let parts = decision.parts;
         let mut outcomes = decision.limits.iter_mut();
         for (number, reserved) in self.limits.iter().enumerate() {
             let told = match parts.of(number) {
-                Part::Absent => None,
-                Part::AsDecided | Part::Apart => outcomes.next(),
+                Participation::Absent => None,
+                Participation::AsDecided | Participation::Apart => outcomes.next(),
             };
             if let (Some(reserved), Some(told)) = (reserved, told) {
                 change(reserved, told);

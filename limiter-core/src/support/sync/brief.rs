@@ -16,24 +16,24 @@ const SLEEP: Duration = Duration::from_micros(50);
 
 /// What is behind the lock. A panic while it is held leaves it as it is then.
 #[derive(Debug, Default)]
-pub(crate) struct Brief<T>(SpinMutex<T>);
+pub(crate) struct SpinLock<T>(SpinMutex<T>);
 
-pub(crate) type BriefGuard<'a, T> = SpinMutexGuard<'a, T>;
+pub(crate) type SpinGuard<'a, T> = SpinMutexGuard<'a, T>;
 
-impl<T> Brief<T> {
+impl<T> SpinLock<T> {
     #[inline]
-    pub(crate) fn lock(&self) -> BriefGuard<'_, T> {
+    pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
         self.0.try_lock().unwrap_or_else(|| self.wait())
     }
 
     /// The lock, if nobody has it.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         self.0.try_lock()
     }
 
     #[cold]
-    fn wait(&self) -> BriefGuard<'_, T> {
+    fn wait(&self) -> SpinGuard<'_, T> {
         let mut looks = 0_u32;
         loop {
             // To look does not take the cache line from whoever has the lock; to try does.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn one_thread_has_it_at_a_time() {
-        let (sum, inside) = (Brief::<u64>::default(), AtomicBool::new(false));
+        let (sum, inside) = (SpinLock::<u64>::default(), AtomicBool::new(false));
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn it_can_be_tried() {
-        let lock = Brief::<u64>::default();
+        let lock = SpinLock::<u64>::default();
         let guard = lock.lock();
         assert!(lock.try_lock().is_none());
         drop(guard);

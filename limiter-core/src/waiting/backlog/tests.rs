@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 
-use crate::limiter::WaitingRoom;
+use crate::limiter::WaitLimit;
 use crate::waiting::backlog::*;
 use crate::{ManualClock, Policy};
 
@@ -58,7 +58,7 @@ async fn served_after(limits: &Limiter, clock: &ManualClock, policy: &Policy, co
 /// What one is told that finds no seat, behind all the others.
 async fn told(limits: &Limiter, policy: &Policy, costs: &[u32]) -> Option<Duration> {
     let (own, before) = costs.split_last().unwrap();
-    let room = WaitingRoom::new(before.len());
+    let room = WaitLimit::new(before.len());
     let wait = |cost: u32| {
         limits
             .acquire(policy, "a")

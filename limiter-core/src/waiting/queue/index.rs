@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use crate::identity::Identity;
-use crate::waiting::queue::Name;
+use crate::waiting::queue::QueueId;
 
 /// The lines of several limits, by each of these.
 #[derive(Debug, Default)]
-pub(crate) struct Together(HashMap<Identity, SmallVec<[Name; 1]>>);
+pub(crate) struct QueueIndex(HashMap<Identity, SmallVec<[QueueId; 1]>>);
 
-impl Together {
+impl QueueIndex {
     /// A line begins.
-    pub(crate) fn add(&mut self, name: &Name) {
+    pub(crate) fn add(&mut self, name: &QueueId) {
         if name.len() > 1 {
             for identity in name {
                 self.0.entry(*identity).or_default().push(name.clone());
@@ -22,7 +22,7 @@ impl Together {
     }
 
     /// A line has ended.
-    pub(crate) fn remove(&mut self, name: &Name) {
+    pub(crate) fn remove(&mut self, name: &QueueId) {
         if name.len() > 1 {
             for identity in name {
                 if let Some(names) = self.0.get_mut(identity) {
@@ -36,7 +36,7 @@ impl Together {
     }
 
     /// The lines in which this is waited for beside other limits.
-    pub(crate) fn with(&self, identity: Identity) -> &[Name] {
+    pub(crate) fn with(&self, identity: Identity) -> &[QueueId] {
         self.0.get(&identity).map_or(&[], |names| names)
     }
 

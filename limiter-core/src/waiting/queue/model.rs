@@ -22,7 +22,7 @@ struct Tally {
     asking: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
-fn allowed(wanted: &Wanted) -> Decision {
+fn allowed(wanted: &OwnedRequest) -> Decision {
     let outcomes = smallvec![Outcome {
         fits: true,
         ..Outcome::default()
@@ -34,7 +34,7 @@ fn allowed(wanted: &Wanted) -> Decision {
 }
 
 /// Has the store asked by a thread of its own, which grants all or gives up.
-fn ask(place: &Place, queues: &Arc<Queues>, tally: &Arc<Tally>, gives_up: bool) {
+fn ask(place: &Place, queues: &Arc<WaitQueues>, tally: &Arc<Tally>, gives_up: bool) {
     let (asking, told) = (place.ask(queues, soon()), Arc::clone(tally));
     let store = thread::spawn(move || {
         if gives_up {
@@ -50,8 +50,8 @@ fn ask(place: &Place, queues: &Arc<Queues>, tally: &Arc<Tally>, gives_up: bool) 
 
 /// Several wait; the first has the store asked if it is its turn, which may come to nothing, and leaves.
 fn come_and_go(waiters: usize, gives_up: bool) {
-    let (queues, tally) = (Arc::new(Queues::new(waiters)), Arc::new(Tally::default()));
-    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let (queues, tally) = (Arc::new(WaitQueues::new(waiters)), Arc::new(Tally::default()));
+    let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let policy = policy();
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
@@ -61,20 +61,20 @@ fn come_and_go(waiters: usize, gives_up: bool) {
                 let mut place = queues.join(name, wanted).unwrap();
                 if number == 0 {
                     match place.look(&queues, NOW) {
-                        Turn::Own(_) => ask(&place, &queues, &tally, gives_up),
+                        TicketState::Own(_) => ask(&place, &queues, &tally, gives_up),
                         // It was served before it could leave.
-                        Turn::Over(_) => _ = tally.returned.fetch_add(1, Ordering::SeqCst),
+                        TicketState::Over(_) => _ = tally.returned.fetch_add(1, Ordering::SeqCst),
                         _ => {}
                     }
                     thread::yield_now();
                 } else {
                     loop {
                         match place.look(&queues, NOW) {
-                            Turn::Over(answer) => {
+                            TicketState::Over(answer) => {
                                 assert!(answer.is_ok());
                                 break;
                             }
-                            Turn::Own(_) => ask(&place, &queues, &tally, false),
+                            TicketState::Own(_) => ask(&place, &queues, &tally, false),
                             _ => future::block_on(place.called()),
                         }
                     }

@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use crate::decision::{Allowed, Decision, Rejection};
-use crate::request::owned::Wanted;
+use crate::request::owned::OwnedRequest;
 use crate::units::Timestamp;
-use crate::waiting::queue::{Denied, Line, Name, Queues};
+use crate::waiting::queue::{DeniedQuery, QueueId, WaitQueue, WaitQueues};
 
 /// A question of a line that is on its way. However it ends, the line goes on.
 #[derive(Debug)]
 #[must_use = "the line asks again when this is dropped"]
-pub(crate) struct Asking {
-    pub(crate) queues: Arc<Queues>,
-    pub(crate) name: Name,
+pub(crate) struct PendingQuery {
+    pub(crate) queues: Arc<WaitQueues>,
+    pub(crate) name: QueueId,
     pub(crate) number: u64,
     /// Of the line, when this began.
     pub(crate) returns: u64,
-    pub(crate) wanted: Arc<Wanted>,
+    pub(crate) wanted: Arc<OwnedRequest>,
     /// For so many waiters.
     pub(crate) times: usize,
 }
 
-impl Asking {
-    pub(crate) fn name(&self) -> &Name {
+impl PendingQuery {
+    pub(crate) fn name(&self) -> &QueueId {
         &self.name
     }
 
@@ -46,7 +46,7 @@ impl Asking {
                 Err(Rejection::Limited(decision)) => {
                     let due = due(&decision);
                     let wanted = Arc::clone(&self.wanted);
-                    line.denied = Some(Denied {
+                    line.denied = Some(DeniedQuery {
                         wanted,
                         decision,
                         due,
@@ -63,12 +63,12 @@ impl Asking {
     }
 
     /// Whether it is the line's question still, and not one that was lost and is heard of late.
-    fn is_of(&self, line: &Line) -> bool {
+    fn is_of(&self, line: &WaitQueue) -> bool {
         line.asked.is_some_and(|asked| asked.number == self.number)
     }
 }
 
-impl Drop for Asking {
+impl Drop for PendingQuery {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
         if let Some(line) = waiting.lines.get_mut(&self.name)

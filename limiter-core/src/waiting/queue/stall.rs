@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::units::Timestamp;
-use crate::waiting::queue::{Asking, Line, Place, Queues};
+use crate::waiting::queue::{PendingQuery, Ticket, WaitQueue, WaitQueues};
 
 /// For so long who is first may leave undone what is its turn to do.
 const AFTER: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ const EACH: Duration = Duration::from_millis(1);
 
 /// A line as one who is behind saw it. As long as nothing of this changes, nobody has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Standstill {
+struct QueueSnapshot {
     first: u64,
     returns: u64,
     denied_until: Option<Timestamp>,
@@ -24,14 +24,14 @@ struct Standstill {
 
 /// How a line stood when one who is behind first saw it so.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    line: Standstill,
+pub(crate) struct StallWatch {
+    line: QueueSnapshot,
     since: Timestamp,
 }
 
-impl Line {
+impl WaitQueue {
     /// How it stands, where it is the turn of who is first; `None` while something is awaited.
-    fn standstill(&self, now: Timestamp) -> Option<Standstill> {
+    fn standstill(&self, now: Timestamp) -> Option<QueueSnapshot> {
         let (ticket, first) = self.waiters.first_key_value()?;
         let denied = self
             .denied
@@ -39,7 +39,7 @@ impl Line {
             .filter(|denied| *denied.wanted == *first.wanted);
         let denied_until = denied.map(|denied| denied.due);
         let is_awaited = self.asked_until().is_some() || denied_until.is_some_and(|until| until > now);
-        (!is_awaited).then_some(Standstill {
+        (!is_awaited).then_some(QueueSnapshot {
             first: *ticket,
             returns: self.returns,
             denied_until,
@@ -47,14 +47,19 @@ impl Line {
     }
 }
 
-impl Place {
+impl Ticket {
     /// How long one who is behind waits before it looks whether the line stands still.
     pub(crate) fn patience(&self) -> Duration {
         AFTER.saturating_add(EACH.saturating_mul(self.behind))
     }
 
     /// Whether it has been the turn of who is first for so long that it seems not to be polled.
-    pub(crate) fn is_held_up(&self, queues: &Queues, now: Timestamp, seen: &mut Option<Seen>) -> bool {
+    pub(crate) fn is_held_up(
+        &self,
+        queues: &WaitQueues,
+        now: Timestamp,
+        seen: &mut Option<StallWatch>,
+    ) -> bool {
         let waiting = queues.lock();
         let line = waiting.lines.get(&self.name);
         let Some(line) = line.and_then(|line| line.standstill(now)) else {
@@ -67,7 +72,7 @@ impl Place {
                 now >= is_due_since.after(AFTER)
             }
             _ => {
-                *seen = Some(Seen { line, since: now });
+                *seen = Some(StallWatch { line, since: now });
                 false
             }
         }
@@ -77,11 +82,11 @@ impl Place {
     /// until this moment.
     pub(crate) fn ask_for_first(
         &self,
-        queues: &Arc<Queues>,
+        queues: &Arc<WaitQueues>,
         now: Timestamp,
-        seen: Option<Seen>,
+        seen: Option<StallWatch>,
         until: Instant,
-    ) -> Option<Asking> {
+    ) -> Option<PendingQuery> {
         let mut waiting = queues.lock();
         let line = waiting.lines.get(&self.name)?.standstill(now)?;
         let is_seen = seen.is_some_and(|seen| seen.line == line) && line.first != self.ticket;

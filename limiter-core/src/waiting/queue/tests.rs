@@ -2,17 +2,17 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
-use crate::algorithm::{Mode, Outcome};
+use crate::algorithm::{Mode, StepOutcome};
 use crate::decision::Origin;
 use crate::identity::Prefix;
 use crate::policy::Policy;
-use crate::request::{Ask, Request, Verdict};
+use crate::request::{DecisionRequest, LimitRequest, Verdict};
 use crate::waiting::queue::ticket::LONGEST_RUN;
 use crate::waiting::queue::*;
 
-pub(crate) fn wanted(policy: &Policy, cost: u32) -> Wanted {
-    let ask = Ask::new(policy, "k").cost(cost);
-    Wanted::of(&Request::new([ask], Mode::Charge, false).unwrap())
+pub(crate) fn wanted(policy: &Policy, cost: u32) -> OwnedRequest {
+    let ask = LimitRequest::new(policy, "k").cost(cost);
+    OwnedRequest::of(&DecisionRequest::new([ask], Mode::Charge, false).unwrap())
 }
 
 /// Until when a question is waited for that is not lost.
@@ -24,14 +24,14 @@ pub(crate) fn policy() -> Policy {
     Policy::token_bucket("p").capacity(5).rate(1).build().unwrap()
 }
 
-fn is_empty(queues: &Queues) -> bool {
+fn is_empty(queues: &WaitQueues) -> bool {
     let waiting = queues.lock();
     waiting.lines.is_empty() && waiting.together.is_empty()
 }
 
 #[test]
 fn queues_that_everybody_left_are_gone() {
-    let queues = Queues::new(4);
+    let queues = WaitQueues::new(4);
     let policy = policy();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -55,18 +55,18 @@ fn queues_that_everybody_left_are_gone() {
 
 #[test]
 fn a_run_ends_at_whoever_wants_something_else() {
-    let queues = Arc::new(Queues::new(100));
+    let queues = Arc::new(WaitQueues::new(100));
     let policy = policy();
-    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let join = |cost| queues.join(name.clone(), wanted(&policy, cost)).unwrap();
-    let mut places: Vec<Place> = [1, 1, 1, 2, 1].map(join).into();
+    let mut places: Vec<Ticket> = [1, 1, 1, 2, 1].map(join).into();
     let asking = places[0].ask(&queues, soon());
     assert_eq!(asking.times, 3);
     let now = Timestamp::from_micros(0);
-    assert!(matches!(places[0].look(&queues, now), Turn::Asked(_)));
-    assert!(matches!(places[1].look(&queues, now), Turn::Behind));
+    assert!(matches!(places[0].look(&queues, now), TicketState::Asked(_)));
+    assert!(matches!(places[1].look(&queues, now), TicketState::Behind));
     drop(asking);
-    assert!(matches!(places[0].look(&queues, now), Turn::Own(_)));
+    assert!(matches!(places[0].look(&queues, now), TicketState::Own(_)));
     for _ in 0..3 {
         assert!(places.remove(0).leave(&queues).is_none());
     }
@@ -78,7 +78,7 @@ fn a_run_ends_at_whoever_wants_something_else() {
     places
         .iter_mut()
         .for_each(|place| assert!(place.leave(&queues).is_none()));
-    let mut many: Vec<Place> = (0..90).map(|_| join(1)).collect();
+    let mut many: Vec<Ticket> = (0..90).map(|_| join(1)).collect();
     assert_eq!(many[0].ask(&queues, soon()).times, LONGEST_RUN);
     many.iter_mut()
         .for_each(|place| assert!(place.leave(&queues).is_none()));
@@ -92,14 +92,14 @@ fn other_policy() -> Policy {
 /// As many calls of two places in a program that do not agree on a policy.
 #[test]
 fn a_line_whose_policies_differ_is_looked_through_no_further_than_is_asked_for() {
-    let queues = Arc::new(Queues::new(1_000));
+    let queues = Arc::new(WaitQueues::new(1_000));
     let policies = [policy(), other_policy()];
-    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let join = |number: usize| {
         let wanted = wanted(&policies[number % 2], 1);
         queues.join(name.clone(), wanted).unwrap()
     };
-    let mut places: Vec<Place> = (0..1_000).map(join).collect();
+    let mut places: Vec<Ticket> = (0..1_000).map(join).collect();
     let by_the_last = || {
         let waiting = queues.lock();
         let waiters = waiting.lines[&name].waiters.values();
@@ -131,8 +131,8 @@ fn a_line_whose_policies_differ_is_looked_through_no_further_than_is_asked_for()
 
 #[test]
 fn who_can_never_be_served_by_the_last_policies_is_told_so_when_it_is_first() {
-    let queues = Arc::new(Queues::new(10));
-    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let queues = Arc::new(WaitQueues::new(10));
+    let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let now = Timestamp::from_micros(1);
     let mut places = [1, 5, 4, 1].map(|cost| queues.join(name.clone(), wanted(&policy(), cost)).unwrap());
     let mut last = queues.join(name.clone(), wanted(&other_policy(), 1)).unwrap();
@@ -142,12 +142,12 @@ fn who_can_never_be_served_by_the_last_policies_is_told_so_when_it_is_first() {
     for place in &mut places[1..3] {
         let turn = place.look(&queues, now);
         assert!(
-            matches!(turn, Turn::Over(Err(Rejection::NeverFits { .. }))),
+            matches!(turn, TicketState::Over(Err(Rejection::NeverFits { .. }))),
             "{turn:?}"
         );
         assert!(place.leave(&queues).is_none());
     }
-    assert!(matches!(places[3].look(&queues, now), Turn::Own(_)));
+    assert!(matches!(places[3].look(&queues, now), TicketState::Own(_)));
     assert_eq!(*places[3].wanted(), wanted(&other_policy(), 1));
     assert_eq!(places[3].ask(&queues, soon()).times, 2);
     assert!(places[3].leave(&queues).is_none() && last.leave(&queues).is_none());
@@ -157,13 +157,13 @@ fn who_can_never_be_served_by_the_last_policies_is_told_so_when_it_is_first() {
 /// It was asked for before others came, whose policies may be other ones.
 #[test]
 fn what_is_granted_by_policies_of_before_is_taken_by_who_wants_as_much() {
-    let queues = Arc::new(Queues::new(10));
-    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let queues = Arc::new(WaitQueues::new(10));
+    let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let now = Timestamp::from_micros(1);
-    let granted = |wanted: &Wanted| {
-        let outcomes = smallvec![Outcome {
+    let granted = |wanted: &OwnedRequest| {
+        let outcomes = smallvec![StepOutcome {
             fits: true,
-            ..Outcome::default()
+            ..StepOutcome::default()
         }];
         let verdict = Verdict::new(now, outcomes);
         wanted.request(Mode::Charge).decision(verdict, Origin::Redis)
@@ -176,7 +176,7 @@ fn what_is_granted_by_policies_of_before_is_taken_by_who_wants_as_much() {
     assert_eq!(asking.hand_out(answers, |_| now).len(), 1, "one wants more");
     drop(asking);
     for place in &mut places[..2] {
-        assert!(matches!(place.look(&queues, now), Turn::Over(Ok(_))));
+        assert!(matches!(place.look(&queues, now), TicketState::Over(Ok(_))));
         assert!(place.leave(&queues).is_none());
     }
     assert!(places[2].leave(&queues).is_none() && last.leave(&queues).is_none());
@@ -186,29 +186,29 @@ fn what_is_granted_by_policies_of_before_is_taken_by_who_wants_as_much() {
 /// What came back between a denial and its being noted makes the denial untrue.
 #[test]
 fn a_denial_that_is_noted_too_late_holds_up_nobody() {
-    let queues = Arc::new(Queues::new(2));
+    let queues = Arc::new(WaitQueues::new(2));
     let policy = policy();
-    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let now = Timestamp::from_micros(1);
     let due = now.after(Duration::from_secs(60));
-    let denied = |wanted: &Wanted| {
-        let outcomes = smallvec![Outcome::default()];
+    let denied = |wanted: &OwnedRequest| {
+        let outcomes = smallvec![StepOutcome::default()];
         let verdict = Verdict::new(now, outcomes);
         wanted.request(Mode::Charge).decision(verdict, Origin::Redis)
     };
     let mut place = queues.join(name.clone(), wanted(&policy, 1)).unwrap();
 
-    let Turn::Own(returns) = place.look(&queues, now) else {
+    let TicketState::Own(returns) = place.look(&queues, now) else {
         unreachable!("it is alone")
     };
     queues.came_back(&name);
     let decision = Box::new(denied(&place.wanted()));
     place.denied(&queues, decision.clone(), due, returns);
-    let Turn::Own(returns) = place.look(&queues, now) else {
+    let TicketState::Own(returns) = place.look(&queues, now) else {
         unreachable!("it was denied before anything came back")
     };
     place.denied(&queues, decision, due, returns);
-    assert!(matches!(place.look(&queues, now), Turn::Denied(_, _)));
+    assert!(matches!(place.look(&queues, now), TicketState::Denied(_, _)));
     queues.came_back(&name);
 
     let asking = place.ask(&queues, soon());
@@ -216,43 +216,43 @@ fn a_denial_that_is_noted_too_late_holds_up_nobody() {
     let untaken = asking.hand_out([Ok(denied(&asking.wanted))], |_| due);
     assert!(untaken.is_empty());
     drop(asking);
-    assert!(matches!(place.look(&queues, now), Turn::Own(_)));
+    assert!(matches!(place.look(&queues, now), TicketState::Own(_)));
     let asking = place.ask(&queues, soon());
     let _ = asking.hand_out([Ok(denied(&asking.wanted))], |_| due);
     drop(asking);
-    assert!(matches!(place.look(&queues, now), Turn::Denied(_, _)));
+    assert!(matches!(place.look(&queues, now), TicketState::Denied(_, _)));
     assert!(place.leave(&queues).is_none());
 }
 
 /// A question that is not heard of in time is lost for its line; heard of late it holds up nobody, and its grants are not lost.
 #[test]
 fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
-    let queues = Arc::new(Queues::new(2));
+    let queues = Arc::new(WaitQueues::new(2));
     let policy = policy();
-    let name: Name = smallvec![Prefix::new("tb", "p").identity(None, "k")];
+    let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let now = Timestamp::from_micros(1);
     let mut place = queues.join(name.clone(), wanted(&policy, 1)).unwrap();
     let lost = place.ask(&queues, Instant::now());
-    assert!(matches!(place.look(&queues, now), Turn::Own(_)));
+    assert!(matches!(place.look(&queues, now), TicketState::Own(_)));
     let asking = place.ask(&queues, soon());
     let failed = StoreError::new(StoreErrorKind::Timeout, "long ago");
     assert!(lost.hand_out([Err(failed.into())], |_| now).is_empty());
     assert!(
-        matches!(place.look(&queues, now), Turn::Asked(_)),
+        matches!(place.look(&queues, now), TicketState::Asked(_)),
         "it is told nothing of that"
     );
-    let outcomes = smallvec![Outcome {
+    let outcomes = smallvec![StepOutcome {
         fits: true,
-        ..Outcome::default()
+        ..StepOutcome::default()
     }];
     let verdict = Verdict::new(now, outcomes);
     let granted = lost.wanted.request(Mode::Charge).decision(verdict, Origin::Redis);
     let untaken = lost.hand_out([Ok(granted.clone()), Ok(granted)], |_| now);
     assert_eq!(untaken.len(), 1);
-    assert!(matches!(place.look(&queues, now), Turn::Over(Ok(_))));
+    assert!(matches!(place.look(&queues, now), TicketState::Over(Ok(_))));
     drop(lost);
     let mut next = queues.join(name, wanted(&policy, 1)).unwrap();
-    assert!(matches!(next.look(&queues, now), Turn::Asked(_)));
+    assert!(matches!(next.look(&queues, now), TicketState::Asked(_)));
     drop(asking);
     assert!(place.leave(&queues).is_none());
     assert!(next.leave(&queues).is_none());
@@ -262,10 +262,10 @@ fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
 /// What comes back to one limit calls who waits for it beside others, in whatever order, and nobody else.
 #[test]
 fn lines_that_have_a_limit_in_common_hear_what_comes_back_to_it() {
-    let queues = Arc::new(Queues::new(10));
+    let queues = Arc::new(WaitQueues::new(10));
     let policy = policy();
     let [a, b, c] = ["a", "b", "c"].map(|key| Prefix::new("tb", "p").identity(None, key));
-    let names: [Name; 5] = [
+    let names: [QueueId; 5] = [
         smallvec![a, b],
         smallvec![b, a],
         smallvec![a],
@@ -278,7 +278,7 @@ fn lines_that_have_a_limit_in_common_hear_what_comes_back_to_it() {
     let now = Timestamp::from_micros(1);
     let mut returns = || {
         places.each_mut().map(|place| match place.look(&queues, now) {
-            Turn::Own(returns) => returns,
+            TicketState::Own(returns) => returns,
             turn => unreachable!("{turn:?}"),
         })
     };

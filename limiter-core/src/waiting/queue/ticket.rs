@@ -7,22 +7,24 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
 use crate::decision::{Allowed, Decision};
-use crate::request::owned::Wanted;
+use crate::request::owned::OwnedRequest;
 use crate::units::Timestamp;
-use crate::waiting::backlog::{Ahead, Among};
-use crate::waiting::queue::{Answer, Asked, Asking, Denied, Name, Queues, Waiting};
+use crate::waiting::backlog::{Backlog, BacklogScope};
+use crate::waiting::queue::{
+    DeniedQuery, PendingQuery, QueryId, QueueId, QueueTable, WaitQueues, WaiterResult,
+};
 
 /// For so many waiters the store is asked at once, at most: a script holds up everybody else on the server.
 pub(crate) const LONGEST_RUN: usize = 64;
 
 /// A place in a line. Whoever has one has to [leave](Self::leave) it.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) name: Name,
+pub(crate) struct Ticket {
+    pub(crate) name: QueueId,
     pub(crate) ticket: u64,
     /// As it was when this last looked.
-    pub(crate) wanted: Arc<Wanted>,
-    pub(crate) answer: oneshot::Receiver<Answer>,
+    pub(crate) wanted: Arc<OwnedRequest>,
+    pub(crate) answer: oneshot::Receiver<WaiterResult>,
     pub(crate) called: Arc<Notify>,
     /// So many were before it when it came.
     pub(crate) behind: u32,
@@ -30,9 +32,9 @@ pub(crate) struct Place {
 
 /// How things stand for one who waits.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum TicketState {
     /// It is over.
-    Over(Answer),
+    Over(WaiterResult),
     /// Others come before.
     Behind,
     /// It is first, and a question is on its way, which is waited for until this moment.
@@ -43,45 +45,45 @@ pub(crate) enum Turn {
     Own(u64),
 }
 
-impl Place {
-    pub(crate) fn wanted(&self) -> Arc<Wanted> {
+impl Ticket {
+    pub(crate) fn wanted(&self) -> Arc<OwnedRequest> {
         Arc::clone(&self.wanted)
     }
 
     /// How things stand.
-    pub(crate) fn look(&mut self, queues: &Queues, now: Timestamp) -> Turn {
+    pub(crate) fn look(&mut self, queues: &WaitQueues, now: Timestamp) -> TicketState {
         let waiting = queues.lock();
         if let Ok(answer) = self.answer.try_recv() {
-            return Turn::Over(answer);
+            return TicketState::Over(answer);
         }
         let Some(line) = waiting.lines.get(&self.name) else {
-            return Turn::Behind;
+            return TicketState::Behind;
         };
         match line.waiters.first_key_value() {
             Some((ticket, first)) if *ticket == self.ticket => self.wanted = Arc::clone(&first.wanted),
-            _ => return Turn::Behind,
+            _ => return TicketState::Behind,
         }
         if let Some(until) = line.asked_until() {
-            return Turn::Asked(until);
+            return TicketState::Asked(until);
         }
         match &line.denied {
             Some(denied) if denied.due > now && *denied.wanted == *self.wanted => {
-                Turn::Denied(denied.decision.clone(), denied.due)
+                TicketState::Denied(denied.decision.clone(), denied.due)
             }
-            _ => Turn::Own(line.returns),
+            _ => TicketState::Own(line.returns),
         }
     }
 
     /// What others who wait for the same are to be charged under each limit.
-    pub(crate) fn others(&self, queues: &Queues, among: Among) -> SmallVec<[Ahead; 1]> {
-        let mut ahead: SmallVec<[Ahead; 1]> = self.name.iter().map(|_| Ahead::default()).collect();
+    pub(crate) fn others(&self, queues: &WaitQueues, among: BacklogScope) -> SmallVec<[Backlog; 1]> {
+        let mut ahead: SmallVec<[Backlog; 1]> = self.name.iter().map(|_| Backlog::default()).collect();
         let waiting = queues.lock();
         let Some(line) = waiting.lines.get(&self.name) else {
             return ahead;
         };
         let tickets = match among {
-            Among::Earlier => ..self.ticket,
-            Among::All => ..u64::MAX,
+            BacklogScope::Earlier => ..self.ticket,
+            BacklogScope::All => ..u64::MAX,
         };
         let others = line
             .waiters
@@ -96,7 +98,7 @@ impl Place {
     }
 
     /// Whether nobody else waits for the same.
-    pub(crate) fn is_alone(&self, queues: &Queues) -> bool {
+    pub(crate) fn is_alone(&self, queues: &WaitQueues) -> bool {
         let waiting = queues.lock();
         let line = waiting.lines.get(&self.name);
         line.is_none_or(|line| line.waiters.len() < 2)
@@ -113,18 +115,23 @@ impl Place {
 
     /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
     /// this moment, and then counts as lost.
-    pub(crate) fn ask(&self, queues: &Arc<Queues>, until: Instant) -> Asking {
+    pub(crate) fn ask(&self, queues: &Arc<WaitQueues>, until: Instant) -> PendingQuery {
         self.begin(&mut queues.lock(), queues, until)
     }
 
-    pub(crate) fn begin(&self, waiting: &mut Waiting, queues: &Arc<Queues>, until: Instant) -> Asking {
+    pub(crate) fn begin(
+        &self,
+        waiting: &mut QueueTable,
+        queues: &Arc<WaitQueues>,
+        until: Instant,
+    ) -> PendingQuery {
         waiting.tickets += 1;
         let number = waiting.tickets;
         let line = waiting.line(&self.name);
-        line.asked = Some(Asked { number, until });
+        line.asked = Some(QueryId { number, until });
         let run = line.run(LONGEST_RUN);
         let (wanted, times) = run.unwrap_or_else(|| (Arc::clone(&self.wanted), 1));
-        Asking {
+        PendingQuery {
             queues: Arc::clone(queues),
             name: self.name.clone(),
             number,
@@ -135,12 +142,12 @@ impl Place {
     }
 
     /// Notes that this waiter, which is first, was denied, and asks again at this moment, unless permits came back since it had to ask.
-    pub(crate) fn denied(&self, queues: &Queues, decision: Box<Decision>, due: Timestamp, returns: u64) {
+    pub(crate) fn denied(&self, queues: &WaitQueues, decision: Box<Decision>, due: Timestamp, returns: u64) {
         if let Some(line) = queues.lock().lines.get_mut(&self.name)
             && line.returns == returns
         {
             let wanted = Arc::clone(&self.wanted);
-            line.denied = Some(Denied {
+            line.denied = Some(DeniedQuery {
                 wanted,
                 decision,
                 due,
@@ -149,7 +156,7 @@ impl Place {
     }
 
     /// Leaves the line. A grant that was not taken goes to the next whom it fits; else it is given back here.
-    pub(crate) fn leave(&mut self, queues: &Queues) -> Option<Allowed> {
+    pub(crate) fn leave(&mut self, queues: &WaitQueues) -> Option<Allowed> {
         let mut waiting = queues.lock();
         waiting.count -= 1;
         let mut untaken = None;

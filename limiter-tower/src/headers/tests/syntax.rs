@@ -27,7 +27,9 @@ fn value<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 async fn each_dialect_tells_the_same_in_its_own_words() {
     let (limits, _clock) = limiter();
     let policies = [bucket("burst", 100.5, "100/min"), window("daily", 1_000, "1d")];
-    let asks = policies.iter().map(|policy| Ask::new(policy, "ann").cost(30));
+    let asks = policies
+        .iter()
+        .map(|policy| LimitRequest::new(policy, "ann").cost(30));
     let decision = limits.check_all(asks).await.unwrap();
     let told = |dialect| headers(&decision, dialect);
 
@@ -64,7 +66,9 @@ async fn a_denial_says_that_nothing_remains_and_when_it_fits() {
     let (limits, _clock) = limiter();
     let policies = [window("burst", 5, "1m"), window("daily", 100, "1d")];
     for (cost, fits) in [(3, true), (3, false)] {
-        let asks = policies.iter().map(|policy| Ask::new(policy, "ann").cost(cost));
+        let asks = policies
+            .iter()
+            .map(|policy| LimitRequest::new(policy, "ann").cost(cost));
         let decision = limits.check_all(asks).await.unwrap();
         assert_eq!(decision.is_allowed(), fits);
         for dialect in DIALECTS.into_iter().filter(|_| !fits) {
@@ -101,7 +105,9 @@ async fn every_list_is_one_of_structured_fields() {
             bucket("large", 1e9, "1_000_000/s"),
             window("short", 7, "20ms"),
         ];
-        let asks = policies.iter().map(|policy| Ask::new(policy, place).cost(0));
+        let asks = policies
+            .iter()
+            .map(|policy| LimitRequest::new(policy, place).cost(0));
         let decision = limits.check_all(asks).await.unwrap();
         for dialect in [Dialect::Draft11, Dialect::Draft10] {
             let headers = headers(&decision, dialect);

@@ -18,11 +18,11 @@ pub(super) struct Holder(pub(super) Vec<Held>);
 
 impl Holder {
     /// Says what became of one loan of a limit, whole or in part.
-    pub(super) fn report(&mut self, rng: &mut Rng, limit: usize) -> Report {
+    pub(super) fn report(&mut self, rng: &mut Rng, limit: usize) -> UsageReport {
         let of_it = self.0.iter_mut().filter(|held| held.limit == limit);
         let mut of_it: Vec<_> = of_it.collect();
         if of_it.is_empty() || rng.u8(0..4) == 0 {
-            return Report::default();
+            return UsageReport::default();
         }
         let number = rng.usize(0..of_it.len());
         let held = &mut of_it[number];
@@ -32,7 +32,7 @@ impl Holder {
             rng.u64(0..=held.left)
         };
         held.left -= returned;
-        Report {
+        UsageReport {
             epoch: held.epoch,
             spent: std::mem::take(&mut held.spent),
             returned,
@@ -70,7 +70,7 @@ fn assert_kept(grants: &[(u64, u64)], capacity: u64, rate: Rate) {
 
 /// One history; what was granted, by the time that has passed. `refunds` may be made of what was granted by the store.
 fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> Vec<(u64, u64)> {
-    let mut state = State::Absent;
+    let mut state = StepState::Absent;
     let mut holders: [Holder; 3] = Default::default();
     let mut time = Time { now: NOW, passed: 0 };
     let mut grants = Vec::new();
@@ -89,7 +89,7 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
                 }
             }
             2..5 => {
-                let ask = Borrowing {
+                let ask = LeaseRequest {
                     cost,
                     want: rng.u64(0..=*capacity),
                     epoch: epochs[limit],

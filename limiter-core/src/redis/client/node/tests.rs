@@ -8,7 +8,7 @@ use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::node::*;
 use crate::redis::client::tls::Certificates;
 use crate::redis::script::input::Operation;
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 
 /// A server's node, with one connection and room for one call.
 pub(crate) fn node_of(server: &RedisServer) -> Node {
@@ -30,16 +30,16 @@ async fn the_time_of_a_call_counts_from_its_beginning() {
     server.pause();
 
     let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
-    let request = Request::new([Ask::new(&policy, "k")], Mode::Charge, false).unwrap();
-    let question = Arc::new(Question::new(
+    let request = DecisionRequest::new([LimitRequest::new(&policy, "k")], Mode::Charge, false).unwrap();
+    let question = Arc::new(ScriptInput::new(
         &request,
         Operation::Check,
         &Namespace::new("", "n"),
     ));
     for _ in 0..5 {
         let started = Instant::now().checked_sub(Duration::from_millis(45)).unwrap();
-        let wait = Wait::since(started, Duration::from_millis(50));
-        let asked = node.decide(Part::default(), &question, &wait);
+        let wait = CallDeadline::since(started, Duration::from_millis(50));
+        let asked = node.decide(BatchPart::default(), &question, &wait);
         assert!(timeout_at(wait.ends().into(), asked).await.is_err());
     }
     assert!(node.admit().is_err(), "five have waited in vain");

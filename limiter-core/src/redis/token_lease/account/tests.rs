@@ -3,11 +3,11 @@
 use fastrand::Rng;
 use limiter_testing::RedisServer;
 
-use crate::algorithm::State;
+use crate::algorithm::StepState;
 use crate::policy::Rate;
 use crate::redis::token_lease::account::*;
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
-use crate::request::{Ask, Request};
+use crate::request::{DecisionRequest, LimitRequest};
 use crate::store::Store;
 use crate::support::clock::ManualClock;
 use crate::units::MAX_EXACT;
@@ -83,8 +83,8 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
     let kind = rng.u8(0..3);
     let policies: Vec<Policy> = (0..1 + rng.usize(0..2)).map(|_| policy(rng, kind)).collect();
     let lender = redis.lender();
-    let mut model = State::Absent;
-    let mut loans: Vec<Loan> = Vec::new();
+    let mut model = StepState::Absent;
+    let mut loans: Vec<LeaseGrant> = Vec::new();
     let mut said = Vec::new();
     for _ in 0..25 {
         let mut back = false;
@@ -106,7 +106,8 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
         } else {
             Mode::Charge
         };
-        let request = Request::new([Ask::new(policy, key).cost(amount)], mode, true).unwrap();
+        let request =
+            DecisionRequest::new([LimitRequest::new(policy, key).cost(amount)], mode, true).unwrap();
         if back && !model.is_spent(clock.now().as_micros()) {
             clock.step_back(Duration::from_micros(rng.u64(1..2_000_000)));
         }
@@ -140,7 +141,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
             }
             _ if kind == 2 => continue,
             _ => {
-                let mut report = Report::default();
+                let mut report = UsageReport::default();
                 if !loans.is_empty() && rng.bool() {
                     let loan = &mut loans[0];
                     report.epoch = loan.epoch;
@@ -148,7 +149,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
                     report.returned = rng.u64(0..=loan.amount - report.spent);
                     loan.amount -= report.spent + report.returned;
                 }
-                let ask = Borrowing {
+                let ask = LeaseRequest {
                     cost,
                     want: rng.u64(0..=quota),
                     epoch: rng.u64(1..2_000_000),

@@ -5,16 +5,16 @@ use crate::redis::token_lease::balance::*;
 const AGE: u64 = 1_000_000;
 const QUOTA: u64 = 1_000_000;
 
-fn loan(amount: u64, epoch: u32) -> Loan {
-    Loan {
+fn loan(amount: u64, epoch: u32) -> LeaseGrant {
+    LeaseGrant {
         amount,
         epoch,
         life: AGE,
     }
 }
 
-fn with(amount: u64) -> Wallet {
-    let mut wallet = Wallet::new(AGE, 1_000, 0);
+fn with(amount: u64) -> LeasedTokens {
+    let mut wallet = LeasedTokens::new(AGE, 1_000, 0);
     wallet.ask(1_000, QUOTA, 0);
     wallet.filled(loan(amount, 1), 0, 0);
     wallet
@@ -43,7 +43,7 @@ fn the_older_epoch_is_spent_first_and_reported_by_its_number() {
     wallet.ask(0, QUOTA, 0);
     wallet.filled(loan(5_000, 2), 0, 0);
     assert_eq!(wallet.spend(7_000, 1), Some(3_000));
-    let report = |epoch, spent, returned| Report {
+    let report = |epoch, spent, returned| UsageReport {
         epoch,
         spent,
         returned,
@@ -107,17 +107,17 @@ fn what_could_not_be_told_is_here_as_before() {
     wallet.farewell(AGE / 2);
     wallet.untell(ask.report, AGE);
     assert_eq!(wallet.farewell(AGE), None, "its loan is over");
-    wallet.untell(Report::default(), 3);
+    wallet.untell(UsageReport::default(), 3);
     assert_eq!(wallet.held(3), 0);
 }
 
 #[test]
 fn one_asks_at_a_time_and_not_at_once_again_where_nothing_is_to_be_had() {
-    let mut wallet = Wallet::new(AGE, 1_000, 0);
+    let mut wallet = LeasedTokens::new(AGE, 1_000, 0);
     assert!(wallet.should_ask(0));
     wallet.ask(1_000, QUOTA, 0);
     assert!(!wallet.should_ask(0));
-    wallet.filled(Loan::default(), 0, 10);
+    wallet.filled(LeaseGrant::default(), 0, 10);
     assert!(!wallet.should_ask(10 + AGE / 16 - 1));
     assert!(wallet.should_ask(10 + AGE / 16));
 }
@@ -173,7 +173,7 @@ fn a_call_beyond_what_is_here_has_to_ask_with_what_is_here() {
 
 #[test]
 fn who_asks_and_is_never_heard_of_again_is_in_nobodys_way_for_long() {
-    let mut wallet = Wallet::new(AGE, 1_000, 0);
+    let mut wallet = LeasedTokens::new(AGE, 1_000, 0);
     wallet.ask(1_000, QUOTA, 0);
     assert!(!wallet.should_ask(ASKED_FOR - 1));
     assert!(!wallet.is_idle(ASKED_FOR - 1), "an answer would find no wallet");
@@ -190,10 +190,10 @@ fn who_asks_and_is_never_heard_of_again_is_in_nobodys_way_for_long() {
 #[test]
 fn a_loan_is_kept_no_longer_than_the_lease_says() {
     for life in [AGE, 3 * AGE, u64::from(u32::MAX)] {
-        let mut wallet = Wallet::new(AGE, 1_000, 0);
+        let mut wallet = LeasedTokens::new(AGE, 1_000, 0);
         wallet.ask(0, QUOTA, 0);
         wallet.filled(
-            Loan {
+            LeaseGrant {
                 life,
                 ..loan(5_000, 1)
             },
@@ -203,9 +203,9 @@ fn a_loan_is_kept_no_longer_than_the_lease_says() {
         let end = AGE - AGE / 16 - MARGIN;
         assert_eq!((wallet.held(end - 1), wallet.held(end)), (5_000, 0));
     }
-    let mut wallet = Wallet::new(AGE, 1_000, 0);
+    let mut wallet = LeasedTokens::new(AGE, 1_000, 0);
     wallet.ask(0, QUOTA, 0);
-    let short = Loan {
+    let short = LeaseGrant {
         life: 16_000,
         ..loan(5_000, 1)
     };
@@ -220,7 +220,7 @@ fn a_loan_is_kept_no_longer_than_the_lease_says() {
 
 #[test]
 fn a_loan_that_is_over_when_it_comes_is_no_loan() {
-    let mut wallet = Wallet::new(AGE, 1_000, 0);
+    let mut wallet = LeasedTokens::new(AGE, 1_000, 0);
     wallet.ask(0, QUOTA, 0);
     wallet.filled(loan(5_000, 1), 0, AGE);
     assert_eq!(wallet.held(AGE), 0);
@@ -237,7 +237,7 @@ fn of_two_epochs_a_demand_takes_the_fuller_one_along_and_a_report_the_older() {
         wallet.spend(1_000, 1);
         wallet
     };
-    let told = |ask: Borrowing| (ask.report.epoch, ask.report.spent, ask.report.returned);
+    let told = |ask: LeaseRequest| (ask.report.epoch, ask.report.spent, ask.report.returned);
     assert_eq!(told(two(3_000).ask(9_000, QUOTA, 1)), (1, 1_000, 4_000));
     assert_eq!(told(two(6_000).ask(90_000, QUOTA, 1)), (2, 0, 6_000));
     assert_eq!(told(two(6_000).ask(0, QUOTA, 1)), (1, 1_000, 0));
@@ -247,7 +247,7 @@ fn of_two_epochs_a_demand_takes_the_fuller_one_along_and_a_report_the_older() {
 fn loans_of_one_epoch_are_one_and_end_with_the_first_of_them() {
     let mut wallet = with(5_000);
     wallet.ask(0, QUOTA, 1);
-    let later = Loan {
+    let later = LeaseGrant {
         life: AGE / 2,
         ..loan(3_000, 1)
     };

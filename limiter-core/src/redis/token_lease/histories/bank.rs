@@ -7,18 +7,18 @@ use fastrand::Rng;
 use tokio::sync::oneshot;
 
 use crate::algorithm;
-use crate::algorithm::{Borrowing, Mode, State};
+use crate::algorithm::{LeaseRequest, Mode, StepState};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Algorithm;
-use crate::redis::token_lease::lender::Lends;
-use crate::redis::{Account, Lending};
-use crate::request::{Limit, Verdict};
+use crate::redis::token_lease::lender::TokenLender;
+use crate::redis::{LeaseReply, LeasedLimit};
+use crate::request::{RequestedLimit, Verdict};
 use crate::support::clock::ManualClock;
 
 /// The store, and all that was granted.
 #[derive(Debug)]
 pub(crate) struct Bank {
-    pub(crate) state: State,
+    pub(crate) state: StepState,
     pub(crate) clock: ManualClock,
     pub(crate) rng: Rng,
     /// Costs by the time at which they were granted, less what came back; in thousandths and microseconds.
@@ -33,7 +33,7 @@ impl Bank {
     pub(crate) fn new(mut rng: Rng) -> Self {
         Self {
             luck: rng.u8(12..100),
-            state: State::Absent,
+            state: StepState::Absent,
             clock: ManualClock::new(),
             rng,
             grants: Vec::new(),
@@ -85,7 +85,7 @@ impl Bank {
         }
     }
 
-    fn lend(&mut self, account: &Account, ask: &Borrowing) -> Lending {
+    fn lend(&mut self, account: &LeasedLimit, ask: &LeaseRequest) -> LeaseReply {
         let now = self.now();
         let (outcome, loan) = algorithm::lend(account.policy.algorithm(), &mut self.state, ask, now);
         if outcome.fits && ask.cost > 0 {
@@ -93,7 +93,7 @@ impl Bank {
         }
         let outcomes = [outcome].into_iter().collect();
         let decided_at = self.clock.now();
-        Lending {
+        LeaseReply {
             verdict: Verdict::new(decided_at, outcomes),
             loan,
         }
@@ -157,15 +157,15 @@ impl Teller {
     }
 }
 
-impl Lends for Teller {
-    fn account(&self, limit: &Limit<'_>) -> Account {
-        Account {
+impl TokenLender for Teller {
+    fn account(&self, limit: &RequestedLimit<'_>) -> LeasedLimit {
+        LeasedLimit {
             policy: limit.policy.clone(),
             key: String::new(),
         }
     }
 
-    async fn lend(&self, account: &Account, ask: &Borrowing) -> Result<Lending, StoreError> {
+    async fn lend(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
         if self.is_killed.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }

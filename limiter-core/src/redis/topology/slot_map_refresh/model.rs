@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use shuttle::{check_dfs, check_random, future, thread};
 
-use crate::redis::topology::slot_map_refresh::Learner;
+use crate::redis::topology::slot_map_refresh::SlotMapRefresh;
 
 const LONG_AGO: Duration = Duration::from_secs(1);
 
 /// Several wait at once; whoever gets the right learns, in a task of its own, and succeeds or gives up.
 fn everybody_is_told(waiters: u64) {
-    let (learner, now) = (Learner::new(), Instant::now());
+    let (learner, now) = (SlotMapRefresh::new(), Instant::now());
     let at_it = Arc::new(AtomicUsize::new(0));
     let waiting: Vec<_> = (0..waiters)
         .map(|number| {
