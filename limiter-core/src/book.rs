@@ -134,7 +134,7 @@ impl PolicyBook {
         let name: Box<str> = entry.policy().name().into();
         let mut pages = self.pages();
         if let Some(reason) = self.turned(&entry) {
-            tracing::warn!(%reason, "a policy becomes one of another kind");
+            tracing::warn!(%reason, "policy changed between rate and concurrency; its calls fail until it is renamed");
         }
         let entry = change::going_on(entry, pages.generation_in_code(&name));
         if pages.set_in_code(entry, Clock::System.now()) {

@@ -117,7 +117,11 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { what } => write!(f, "{what} is missing"),
-            Self::Invalid { what, value, expected } => {
+            Self::Invalid {
+                what,
+                value,
+                expected,
+            } => {
                 write!(f, "{what} is `{}`, expected {expected}", Bounded(value))
             }
             Self::Policy { policy, error } => write!(f, "policy `{}`: {error}", Bounded(policy)),
@@ -142,10 +146,13 @@ impl fmt::Display for ConfigError {
                 Bounded(other)
             ),
             Self::RepeatedLimit { policy } => {
-                write!(f, "policy `{policy}` stands twice in one decision with the same key, expected each limit once")
+                write!(
+                    f,
+                    "policy `{policy}` occurs twice in one decision with the same key; pass each limit once"
+                )
             }
             Self::AlreadyInstalled => {
-                f.write_str("a limiter is installed or in use already, expected install to be called once, before any use")
+                f.write_str("a limiter is already installed or in use; call install once, before any use")
             }
             Self::Sites { mistakes } => {
                 match mistakes.len() {

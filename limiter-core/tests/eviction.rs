@@ -40,7 +40,7 @@ async fn a_server_that_evicts_is_told_of_once_with_the_mend() {
             &format!("127.0.0.1:{}", server.port()),
             "maxmemory=67108864",
             &format!("maxmemory_policy=\"{policy}\""),
-            "expected maxmemory-policy noeviction",
+            "set maxmemory-policy to noeviction",
         ] {
             assert!(said.concat().contains(part), "{part}: {said:?}");
         }

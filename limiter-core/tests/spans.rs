@@ -146,7 +146,7 @@ async fn a_wait_is_one_span_and_an_outage_is_told_without_the_key() {
     assert_eq!(told.spans(), expected);
     let all = told.all();
     assert!(
-        all.iter().any(|text| text.contains("Redis gave no decision")),
+        all.iter().any(|text| text.contains("Redis made no decision")),
         "{all:?}"
     );
     assert!(!all.iter().any(|text| text.contains("hidden")), "{all:?}");

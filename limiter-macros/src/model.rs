@@ -211,7 +211,7 @@ impl LimitedFn {
         {
             diagnostics.at(
                 output.span(),
-                "a limited call needs something to return, and `impl Trait` does not say what: add `fallback = function` \
+                "a limited call must return a value, and `impl Trait` hides its type: add `fallback = function` \
                  (it returns the same type as this function), or return a `Result<_, E>` with `E: From<Rejection>`",
             );
         }

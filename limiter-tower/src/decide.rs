@@ -322,7 +322,7 @@ impl Limits {
         };
         self.reporter.report(&rejection);
         let origin = rejection.decision().map(Decision::origin);
-        tracing::debug!(rejection = %rejection.diagnostic(), ?origin, "a request is rejected");
+        tracing::debug!(rejection = %rejection.diagnostic(), ?origin, "request rejected");
         rejection
     }
 }
@@ -337,7 +337,7 @@ fn unusual(decision: &Decision) {
         would_deny,
         degraded,
         ?error,
-        "a request goes on, and not because its limits in the store have room"
+        "request allowed without a store decision"
     );
 }
 

@@ -202,7 +202,7 @@ pub(crate) type Own = Box<Response<ResponseBody<Infallible>>>;
 pub(crate) fn ended() -> ! {
     #[expect(clippy::panic, reason = "as every future, this one ends once")]
     {
-        panic!("a response polled for again after it was given")
+        panic!("`ResponseFuture` polled after completion")
     }
 }
 

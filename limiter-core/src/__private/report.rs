@@ -61,7 +61,7 @@ impl Reporter {
             tracing::error!(
                 place = %self.place,
                 %cause,
-                "a rate limit is misconfigured, so its calls are rejected; said once in ten seconds at most"
+                "a rate limit is misconfigured; its calls are rejected"
             );
         }
     }
@@ -72,8 +72,7 @@ impl Reporter {
             tracing::warn!(
                 place = %self.place,
                 error = %error.diagnostic(),
-                "a call that does not count stays charged, since its permits could not be given back; said once in ten \
-                 seconds at most"
+                "cannot refund a call that does not count; it stays charged"
             );
         }
     }
@@ -86,8 +85,7 @@ impl Reporter {
                 place = %self.place,
                 %policies,
                 error = %error.diagnostic(),
-                "a call stays charged at its estimate, since what it came to could not be settled; said once in ten seconds \
-                 at most"
+                "cannot settle a call; it stays charged at its estimate"
             );
         }
     }

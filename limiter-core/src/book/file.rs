@@ -172,13 +172,13 @@ async fn follow(book: WeakBook, shared: Arc<Shared>, mut seen: Content) {
         match adopted {
             Ok(()) => {
                 shared.trouble.is_over();
-                tracing::info!(%file, revision = book.revision(), "the policies of the file have changed");
+                tracing::info!(%file, revision = book.revision(), "policies of the file changed");
             }
             Err(error) => {
                 observe::book_refused("file");
                 let reason = reason(&error);
                 if shared.trouble.is_new(error) {
-                    tracing::warn!(%file, %reason, "the file is refused, and its last policies stay");
+                    tracing::warn!(%file, %reason, "policy file rejected; keeping its last policies");
                 }
             }
         }

@@ -85,7 +85,7 @@ impl RedisBackend {
             ..StepOutcome::default()
         };
         let mut decision = request.in_flight_decision(outcome, self.clock.now(), Origin::LocalFallback);
-        tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
+        tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
         decision.store_error = Some(Box::new(error));
         Ok((decision, held))
     }

@@ -286,7 +286,7 @@ fn full() -> StoreError {
 
 #[cold]
 fn overloaded(most: usize) -> StoreError {
-    let detail = format!("{most} calls wait for permits already");
+    let detail = format!("{most} calls are waiting already (max_waiting)");
     StoreError::new(StoreErrorKind::Overloaded, detail)
 }
 

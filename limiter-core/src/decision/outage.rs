@@ -21,7 +21,7 @@ pub(crate) fn without_store(
         kind = ?error.kind(),
         error = %error,
         ?answer,
-        "the store gave no decision"
+        "the store made no decision"
     );
     let (allowed, origin) = match answer {
         OnStoreFailure::FailOpen => (true, Origin::FailedOpen),

@@ -172,7 +172,7 @@ impl fmt::Display for Diagnostic<'_> {
                 }
             }
             Paused { retry_after } => {
-                write!(f, "the peer asked for a pause, retry after {retry_after:?}")
+                write!(f, "the peer requested a pause, retry after {retry_after:?}")
             }
             NotConfigured { policy } => write!(f, "no policy `{policy}` is configured"),
             Forbidden { policy, .. } => write!(f, "policy `{policy}` denies the key"),

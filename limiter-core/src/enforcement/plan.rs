@@ -275,7 +275,7 @@ impl<'a> EnforcementPlan<'a> {
             Err(closed) => Err(closed.into()),
         };
         let mut decision = answer.unwrap_or_else(|rejection| {
-            tracing::debug!(rejection = %rejection.diagnostic(), "a call in shadow would be rejected");
+            tracing::debug!(rejection = %rejection.diagnostic(), "shadow mode: call would be rejected");
             let now = self.limiter.inner.clock.now();
             let mut decision = Decision {
                 allowed: false,

@@ -22,7 +22,7 @@ impl Limiter {
             .swap(enforcement.to_bits(), Ordering::AcqRel);
         let before = Enforcement::of_bits(before);
         if before != enforcement {
-            tracing::info!(%before, now = %enforcement, "the limiter's enforcement was changed");
+            tracing::info!(%before, now = %enforcement, "enforcement of the limiter changed");
         }
     }
 

@@ -264,7 +264,7 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
         .for_each(|policy| count(policy, outcome, origin));
 }
 
-/// Counts a question to which the store gave no answer.
+/// Counts a question to which the store did not reply.
 #[cold]
 pub(crate) fn store_failed(kind: StoreErrorKind) {
     static COUNTERS: [LazyHandle<Counter>; 11] = [const { LazyHandle::new() }; _];

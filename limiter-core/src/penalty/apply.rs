@@ -47,7 +47,7 @@ impl Limiter {
             Some(block) => Ok(Some(decision.decided_at.after(block.retry_after()))),
             // Nobody was asked.
             None => {
-                let unknown = || StoreError::new(StoreErrorKind::Connection, "the store gave no answer");
+                let unknown = || StoreError::new(StoreErrorKind::Connection, "the store did not reply");
                 let error = decision.store_error.map_or_else(unknown, |error| *error);
                 Err(Rejection::Unavailable(error))
             }
@@ -119,7 +119,7 @@ fn count_now(store: &MemoryStore, punishing: &PenaltyLimits, ask: &LimitRequest<
 }
 
 fn log_uncounted(policy: &Policy, error: &StoreError) {
-    tracing::debug!(policy = policy.name(), %error, "denials were not counted");
+    tracing::debug!(policy = policy.name(), %error, "cannot report denials for a penalty");
 }
 
 #[cfg(feature = "redis")]

@@ -176,12 +176,12 @@ impl RedisBackend {
             observe::store_failed(error.kind());
             observe::asked(started, None);
             if self.told_full.is_due(self.clock.now()) {
-                tracing::warn!(%error, "new keys are rejected while Redis is out");
+                tracing::warn!(%error, "local fallback is full (max_local_keys); new keys are rejected");
             }
         })?;
         observe::asked(started, Some(Origin::LocalFallback));
         let mut decision = request.decision(verdict, Origin::LocalFallback);
-        tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by this replica's share");
+        tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
         decision.store_error = Some(Box::new(error));
         Ok(decision)
     }

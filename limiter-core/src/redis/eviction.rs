@@ -27,12 +27,12 @@ impl Eviction {
                     %node,
                     maxmemory,
                     maxmemory_policy = policy,
-                    "Redis evicts live limits when its memory is full, and they start anew: expected maxmemory-policy noeviction"
+                    "Redis may evict limits in use; set maxmemory-policy to noeviction"
                 );
             }
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(%node, %error, "INFO tells nothing about eviction"),
-            Err(_) => tracing::debug!(%node, "INFO was not answered in time"),
+            Ok(Err(error)) => tracing::debug!(%node, %error, "INFO does not report the eviction policy"),
+            Err(_) => tracing::debug!(%node, "INFO timed out"),
         }
     }
 

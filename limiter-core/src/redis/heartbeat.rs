@@ -53,5 +53,5 @@ impl Heartbeat {
 }
 
 fn malformed() -> StoreError {
-    StoreError::new(StoreErrorKind::Protocol, "the reply to a heartbeat is malformed")
+    StoreError::new(StoreErrorKind::Protocol, "malformed reply to a heartbeat")
 }

@@ -26,7 +26,7 @@ impl Outage {
     pub(crate) fn log_fallback(&self, error: &StoreError, replicas: u32, now: Timestamp) {
         if self.is_new(OnStoreFailure::Local, now) {
             let error = error.with_causes();
-            tracing::warn!(%error, replicas, "Redis gave no decision; deciding in process, by this replica's share");
+            tracing::warn!(%error, replicas, "Redis made no decision; applying this replica's share in process");
         }
     }
 
@@ -36,7 +36,7 @@ impl Outage {
         if is_outage(error.kind()) && self.is_new(answer, now) {
             let policy = request.policies().next().map(|policy| policy.name());
             let error = error.with_causes();
-            tracing::warn!(policy, ?answer, %error, "Redis gave no decision; calls are answered as their policies say");
+            tracing::warn!(policy, ?answer, %error, "Redis made no decision; applying on_store_failure of each policy");
         }
     }
 
@@ -70,7 +70,7 @@ impl Outage {
             self.told
                 .iter()
                 .for_each(|told| told.store(false, Ordering::Relaxed));
-            tracing::info!("Redis makes all decisions again");
+            tracing::info!("Redis makes all decisions again; outage ended");
         }
     }
 }

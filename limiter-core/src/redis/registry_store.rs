@@ -160,7 +160,7 @@ fn text_of(value: Value) -> Option<String> {
 }
 
 fn malformed() -> StoreError {
-    StoreError::new(StoreErrorKind::Protocol, "the reply about the book is malformed")
+    StoreError::new(StoreErrorKind::Protocol, "malformed reply of the registry script")
 }
 
 #[cfg(test)]

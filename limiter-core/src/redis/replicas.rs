@@ -157,7 +157,7 @@ impl SharedReplicas {
                 let told = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
                 if told && !std::mem::replace(&mut counted.failing, true) {
                     let (error, count) = (error.with_causes(), counted.count.max(1));
-                    tracing::warn!(%error, count, "the replicas cannot be counted, which sets their shares while Redis is out");
+                    tracing::warn!(%error, count, "cannot count replicas; the local fallback uses the last count");
                 }
                 Err(error)
             }

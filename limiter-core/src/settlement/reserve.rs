@@ -312,7 +312,7 @@ impl Reservation {
                     settled
                 });
                 settling.await.unwrap_or_else(|_| {
-                    let detail = "the runtime in which Redis was asked has ended";
+                    let detail = "the Tokio runtime of the request has ended";
                     Err(StoreError::new(StoreErrorKind::Connection, detail).into())
                 })
             }

@@ -48,6 +48,6 @@ pub(crate) async fn within_pinned<T>(
 
 /// What is told of a store that did not answer in time.
 pub(crate) fn no_answer_within(deadline: Duration) -> StoreError {
-    let detail = format!("no answer from the store within {deadline:?}");
+    let detail = format!("no reply from the store within {deadline:?}");
     StoreError::new(StoreErrorKind::Timeout, detail)
 }

@@ -70,7 +70,7 @@ impl Limiter {
         // Those who were called at this moment are polled first.
         tokio::task::yield_now().await;
         if let Some(asking) = place.ask_for_first(queues, clock.now(), *seen, lost_at(request)) {
-            tracing::debug!("who is first in a line seems not to be polled, and another asks in its place");
+            tracing::debug!("first waiter is not polled; the next waiter queries the store");
             self.go_and_ask(asking, request.deadline());
         }
     }

@@ -186,7 +186,7 @@ impl QueueTable {
     /// One more, where no more than these wait already.
     fn come(&mut self, max: usize) -> Result<(), StoreError> {
         if self.count >= max {
-            let detail = format!("{max} calls wait for permits already");
+            let detail = format!("{max} calls are waiting already (max_waiting)");
             return Err(StoreError::new(StoreErrorKind::Overloaded, detail));
         }
         self.count += 1;

@@ -167,7 +167,7 @@ impl Scope<'_> {
             } else if text.contains(['{', '}']) {
                 diagnostics.at(
                     place,
-                    "a name has no placeholders: what differs from call to call goes into `key`",
+                    "a name cannot contain placeholders: put values that differ between calls into `key`",
                 );
             }
             return (Some(Name::Given(name)), false);
@@ -253,7 +253,7 @@ fn count_if(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Expr> {
     if matches!(literal::peel(&expr), Expr::Lit(_)) {
         diagnostics.at(
             expr.span(),
-            "`count_if` tells of a result whether its call counts: a function or a closure that takes a reference to the \
+            "`count_if` decides whether a call counts: a function or closure that takes a reference to the \
              result, such as `count_if = Result::is_err` or `count_if = |reply| reply.status == 401`",
         );
         return None;

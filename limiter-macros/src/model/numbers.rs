@@ -115,7 +115,7 @@ fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Ra
         .map(|expr| diagnostics.ok(Period::read(expr, "per")));
     if let Some(text) = literal::text(&expr) {
         if let Some(place) = args.place(Word::Per) {
-            diagnostics.at(place, "the rate says its time already: `per` goes with a number, such as `rate = 100, per = \"1m\"`");
+            diagnostics.at(place, "the rate contains its period already: use `per` with a number, such as `rate = 100, per = \"1m\"`");
         }
         return diagnostics.ok(RateText::read(text)).map(Rate::Text);
     }

@@ -24,7 +24,7 @@ pub(super) fn deadline(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Peri
     if matches!(deadline, Period::Literal(micros) if micros > MAX_DEADLINE) {
         diagnostics.at(
             span,
-            "`deadline` is at most an hour: it is the time in which the store must answer",
+            "`deadline` is at most an hour: the longest time for a reply of the store",
         );
     }
     Some(deadline)
@@ -38,7 +38,7 @@ pub(super) fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Op
         if matches!(&lease, Period::Literal(micros) if !held(micros)) {
             diagnostics.at(
                 span,
-                "`lease` is whole milliseconds from 100 ms to a day: it is the time for which a permit outlives a holder \
+                "`lease` is whole milliseconds from 100 ms to a day: a permit of a holder that died expires after it \
                  that died",
             );
         }
@@ -47,7 +47,7 @@ pub(super) fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Op
     if matches!(lease, Period::Literal(micros) if !LEASES.contains(&micros)) {
         diagnostics.at(
             span,
-            "`lease` is 10 ms to an hour: it is the time for which permits are borrowed at most",
+            "`lease` is 10 ms to an hour: the longest time for which tokens are leased",
         );
     }
     Some(lease)

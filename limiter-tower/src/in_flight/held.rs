@@ -43,9 +43,7 @@ impl Held {
     /// Releases the permit, if no handler has a share in it. A release that Redis has to confirm is returned.
     pub(super) fn release(self) -> Option<Release> {
         if !self.permit().is_held() {
-            tracing::debug!(
-                "a request was in flight for longer than its permit, whose lease could not be renewed"
-            );
+            tracing::debug!("request outlived its concurrency permit; the lease was not renewed");
         }
         let permit = match self.0 {
             Kind::Own(permit) => permit,

@@ -249,9 +249,7 @@ impl ClientIp {
                 header = %self.header,
                 trust = ?self.trust,
                 reason = %unknown,
-                "a request reached its rate limit without its client's address, so the peer's address limits it: the request \
-                 bypassed a proxy, the trusted proxies are not the right ones, or a proxy hides its clients (then state \
-                 `or_peer` or `or_refuse`); logged at most once in ten seconds"
+                "client address missing, limiting by the peer: request bypassed a proxy, trusted proxies are wrong, or a proxy hides clients (then set or_peer or or_refuse)"
             );
         }
     }

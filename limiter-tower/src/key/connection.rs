@@ -64,9 +64,9 @@ pub(super) fn unknown_peer() -> Refusal {
     static LOGGED: ReportThrottle = ReportThrottle::new();
     if LOGGED.is_due() {
         tracing::error!(
-            "a request reached its rate limit without its peer's address: serve the router with \
+            "the peer's address is missing: serve the router with \
              `into_make_service_with_connect_info::<SocketAddr>()` and the feature `axum` of limiter-tower, tonic's server \
-             with its feature `tonic`, or put a `SocketAddr` into the request's extensions; said once in ten seconds at most"
+             with its feature `tonic`, or insert a `SocketAddr` into the request's extensions"
         );
     }
     Refusal::new(

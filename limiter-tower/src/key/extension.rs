@@ -102,8 +102,7 @@ where
                 if LOGGED.is_due(&type_name::<T>()) {
                     tracing::error!(
                         extension = type_name::<T>(),
-                        "a request reached its rate limit without the extension that it is limited by; said once in ten \
-                         seconds at most"
+                        "the key's extension is missing; put the layer that inserts it outside the rate limit"
                     );
                 }
                 Refusal::new(

@@ -79,10 +79,7 @@ impl<B> ExtractKey<B> for Matched {
 fn unmatched() -> Refusal {
     static LOGGED: ReportThrottle = ReportThrottle::new();
     if LOGGED.is_due() {
-        tracing::warn!(
-            "a request reached its rate limit without a matched path: no route matches it, or the layer stands around the \
-             router instead of in it; said once in ten seconds at most"
-        );
+        tracing::warn!("matched path missing: no route matches, or the layer is outside the router");
     }
     Refusal::from(StatusCode::NOT_FOUND)
 }

@@ -158,8 +158,7 @@ fn unread() {
     static LOGGED: ReportThrottle = ReportThrottle::new();
     if LOGGED.is_due() {
         tracing::warn!(
-            "a request that is limited by its peer's address says that it was forwarded: behind a proxy all clients share \
-             one budget, unless `key::client_ip` tells them apart; said once in ten seconds at most"
+            "forwarded request limited by the address of its peer; behind a proxy use key::client_ip"
         );
     }
 }

@@ -185,7 +185,7 @@ where
 fn ended() -> ! {
     #[expect(clippy::panic, reason = "as every future, this one ends once")]
     {
-        panic!("a response polled for again after it was given")
+        panic!("`ResponseFuture` polled after completion")
     }
 }
 

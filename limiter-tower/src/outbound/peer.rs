@@ -246,7 +246,7 @@ impl Peer {
         let now = now(&self.limiter);
         if self.pauses.begin(key.clone(), now.after(pause), now) {
             let policy = self.limit.name();
-            tracing::debug!(policy, ?asked, ?pause, "a peer asked for a pause");
+            tracing::debug!(policy, ?asked, ?pause, "peer requested a pause");
         }
     }
 

@@ -62,7 +62,7 @@ where
 impl Room {
     #[cold]
     fn overloaded(&self, priority: Priority, protocol: &Protocol) -> Own {
-        tracing::debug!(?priority, "a request is shed, since too many are in flight");
+        tracing::debug!(?priority, "request shed; too many requests in flight");
         let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the service is overloaded");
         let mut response = self.responder.refused(refusal, protocol);
         if let Some(after) = self.retry_after {

@@ -83,7 +83,7 @@ async fn listen(shelf: &Shelf, news: &Notify) {
                 pause = FIRST_PAUSE;
             }
             Err(error) => {
-                tracing::debug!(key = shelf.key(), %error, "changes of the book are not told, and looked for")
+                tracing::debug!(key = shelf.key(), %error, "Pub/Sub unavailable; polling for registry changes")
             }
         }
         sleep(varied(pause)).await;
@@ -106,7 +106,7 @@ impl Following {
             Ok(()) => {
                 if self.trouble.is_over() {
                     let revision = book.published().unwrap_or(0);
-                    tracing::info!(key, revision, "the book in Redis is well again");
+                    tracing::info!(key, revision, "registry in Redis is valid again");
                 }
                 return;
             }
@@ -119,7 +119,7 @@ impl Following {
         }
         let reason = reason(&error);
         if self.trouble.is_new(error) && !is_outage {
-            tracing::warn!(key, %reason, "the book in Redis is refused, and the last policies stay");
+            tracing::warn!(key, %reason, "registry in Redis rejected; keeping the last policies");
         }
     }
 
@@ -180,7 +180,7 @@ impl Following {
                     })
                 };
                 if reading.await.map_err(|error| (Some(revision), error))? {
-                    tracing::info!(key, revision, "the policies in Redis have changed");
+                    tracing::info!(key, revision, "policies in Redis changed");
                 }
                 Ok(())
             }

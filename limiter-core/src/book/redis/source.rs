@@ -49,7 +49,7 @@ impl RedisSource {
     pub async fn heard(&self) -> Result<(), BookError> {
         let mut looked = self.looked.clone();
         if looked.wait_for(|looked| *looked).await.is_err() {
-            let detail = "the book is not followed any more";
+            let detail = "the registry subscription has ended";
             return Err(StoreError::new(StoreErrorKind::ShutDown, detail).into());
         }
         self.last_error().map_or(Ok(()), Err)

@@ -103,7 +103,7 @@ impl fmt::Display for BookError {
                 }
                 Ok(())
             }
-            Self::File { path, .. } => write!(f, "the book `{}` cannot be read", path.display()),
+            Self::File { path, .. } => write!(f, "cannot read the policy file `{}`", path.display()),
             Self::Conflict { expected, found } => {
                 write!(
                     f,

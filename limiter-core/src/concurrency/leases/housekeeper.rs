@@ -99,7 +99,7 @@ async fn renew(holding: &PermitLeases, leases: &[Renewal]) {
                 lease.term.heard(*renewed, ends(asked_at, &lease.permit.terms));
             }
         }
-        Err(error) => tracing::debug!(error = %error.with_causes(), "leases could not be renewed"),
+        Err(error) => tracing::debug!(error = %error.with_causes(), "cannot renew concurrency leases"),
     }
     let now = holding.clock.now();
     holding.lock().renewed(leases, now, answer.is_ok());
@@ -113,7 +113,7 @@ async fn leave(holding: &PermitLeases, leaving: Vec<Release>) {
     let told = holding.register.leave(&first.key, &permits, PATIENCE);
     let answer = within(PATIENCE, told).await;
     if let Err(error) = &answer {
-        tracing::debug!(error = %error.with_causes(), "permits could not be given back yet");
+        tracing::debug!(error = %error.with_causes(), "cannot release concurrency permits yet; retrying");
     }
     let next = leaving.iter().find(|leaving| leaving.tells);
     let next = next.map(|leaving| leaving.identity);

@@ -122,7 +122,7 @@ impl InProcessBuilder {
     pub fn build(self) -> Limiter {
         let enforcement = self.enforcement.unwrap_or_else(|| {
             let said = Enforcement::of_environment().unwrap_or_else(|error| {
-                tracing::error!(%error, "limits are enforced");
+                tracing::error!(%error, "invalid LIMITER_ENFORCEMENT; using enforce");
                 None
             });
             said.unwrap_or_default()

@@ -169,14 +169,14 @@ impl Node {
     /// Lets something be sent, unless the breaker is open.
     pub(crate) fn admit(&self) -> Result<Pass<'_>, Failure> {
         self.0.breaker.admit(Instant::now()).ok_or_else(|| {
-            let detail = "Redis was not asked, since recent calls got no answer from it";
+            let detail = "circuit breaker open: recent calls to Redis got no reply";
             Failure::Unreachable(StoreError::new(StoreErrorKind::CircuitOpen, detail))
         })
     }
 
     pub(crate) fn answered(&self, pass: Option<Pass<'_>>) {
         if pass.is_some_and(Pass::answered) && self.0.told_back.is_due(Clock::System.now()) {
-            tracing::info!(node = %self, "Redis answers again");
+            tracing::info!(node = %self, "Redis answers again; circuit breaker closed");
         }
     }
 
@@ -195,12 +195,12 @@ impl Node {
             // It may be there, and refuse the login.
             Some(error) if error.kind() == StoreErrorKind::Connection && !error.may_have_been_charged() => {
                 let error = error.with_causes();
-                tracing::warn!(node = %self, %error, "no connection to Redis comes about; it is asked again by one call at a time");
+                tracing::warn!(node = %self, %error, "cannot connect to Redis; circuit breaker opened");
             }
             reason => {
                 let error = reason.map(|error| error.with_causes().to_string());
                 let error = error.unwrap_or_else(|| "no answer in time".to_owned());
-                tracing::warn!(node = %self, error, "Redis does not answer; it is asked again by one call at a time");
+                tracing::warn!(node = %self, error, "Redis does not answer; circuit breaker opened");
             }
         }
     }
@@ -252,7 +252,7 @@ impl Node {
                 biased;
                 connection = local.pool.get() => connection.map_err(|error| match error {
                     RunError::User(error) => StoreError::from(error).unsent(),
-                    RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "no connection in time").unsent(),
+                    RunError::TimedOut => StoreError::new(StoreErrorKind::Timeout, "timed out waiting for a connection").unsent(),
                 })?,
                 () = failed => return Err(self.0.failures.last(&self.0.dialer).unsent()),
             };
@@ -298,12 +298,12 @@ impl Node {
 }
 
 fn no_verdict() -> StoreError {
-    StoreError::new(StoreErrorKind::Protocol, "a reply without a verdict")
+    StoreError::new(StoreErrorKind::Protocol, "reply of the script has no verdict")
 }
 
 /// Who was to give the answer is gone.
 pub(crate) fn nobody_answers() -> Failure {
-    let detail = "the runtime in which Redis was asked has ended";
+    let detail = "the Tokio runtime of the request has ended";
     Failure::Unreachable(StoreError::new(StoreErrorKind::Connection, detail))
 }
 

@@ -49,7 +49,7 @@ impl RuntimePools {
         let no_runtime = |_| {
             StoreError::new(
                 StoreErrorKind::Connection,
-                "Redis can be asked in a Tokio runtime only",
+                "call the limiter from within a Tokio runtime",
             )
         };
         let runtime = Handle::try_current().map_err(no_runtime)?;

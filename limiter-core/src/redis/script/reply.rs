@@ -252,7 +252,7 @@ impl LimitReply {
 }
 
 pub(crate) fn malformed() -> StoreError {
-    StoreError::new(StoreErrorKind::Protocol, "the script's reply is malformed")
+    StoreError::new(StoreErrorKind::Protocol, "malformed reply of the decision script")
 }
 
 /// What it means that a limit was found so.

@@ -128,7 +128,7 @@ impl Cluster {
                 }
             }
         }
-        let detail = format!("the cluster's nodes disagree about slot {slot}");
+        let detail = format!("nodes of the cluster disagree about slot {slot}");
         Err(StoreError::new(StoreErrorKind::Refused, detail))
     }
 
@@ -190,7 +190,7 @@ impl Cluster {
             let learning = learning;
             let result = cluster.0.ask_for_map().await;
             if let Err(error) = &result {
-                tracing::warn!(error = %error.with_causes(), "could not learn which node owns which slot");
+                tracing::warn!(error = %error.with_causes(), "cannot read the slots of the cluster");
             }
             learning.finish(result);
         });

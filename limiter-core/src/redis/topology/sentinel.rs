@@ -106,7 +106,7 @@ impl Sentinel {
 
     fn no_primary(&self, votes: Votes) -> RedisError {
         if votes.unknown {
-            let detail = "the sentinels know no primary of this name";
+            let detail = "no sentinel knows a primary of this name";
             return RedisError::from((ErrorKind::InvalidClientConfig, detail, self.name.clone()));
         }
         let why = votes.failure.map(|error| error.to_string()).unwrap_or_default();
@@ -130,7 +130,7 @@ impl Sentinel {
                 continue;
             };
             if let Some(health) = watched.upgrade() {
-                tracing::info!(from = %shown(&address), to = %shown(&other), "the primary is another");
+                tracing::info!(from = %shown(&address), to = %shown(&other), "Sentinel reports another primary");
                 health.break_off();
             }
             return;
@@ -227,7 +227,7 @@ async fn dial_primary(server: &Endpoint) -> Result<Connection, RedisError> {
     match role.as_sequence() {
         Some([Value::BulkString(role), ..]) if role == b"master" => Ok(connection),
         _ => {
-            let detail = "the sentinels name a server that is no primary now";
+            let detail = "the server that the sentinels name is not a primary";
             Err(RedisError::from((ErrorKind::Io, detail, server.to_string())))
         }
     }

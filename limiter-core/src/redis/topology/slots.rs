@@ -41,7 +41,7 @@ fn known_host(host: &str, asked: &str) -> String {
 pub(crate) fn owners(answer: &Value, asked: &str) -> Result<Owners, StoreError> {
     let mut owners = vec![None; usize::from(SLOTS)];
     let ranges = answer.as_sequence().unwrap_or_default();
-    let malformed = || StoreError::new(StoreErrorKind::Protocol, "a malformed answer to CLUSTER SLOTS");
+    let malformed = || StoreError::new(StoreErrorKind::Protocol, "malformed reply to CLUSTER SLOTS");
     for range in ranges {
         let Some([Value::Int(first), Value::Int(last), primary, ..]) = range.as_sequence() else {
             return Err(malformed());
