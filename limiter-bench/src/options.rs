@@ -1,5 +1,9 @@
 //! What is to be measured, and how it is told.
 
+use std::fs;
+
+use limiter_instructions::Counts;
+
 use crate::contender::{Contender, Mode};
 use crate::exact;
 use crate::machine::Machine;
@@ -10,7 +14,8 @@ use crate::stage::Stage;
 use crate::targets::{TARGETS, Target};
 use crate::workload::{Pace, WORKLOADS, Workload};
 
-pub(crate) const USAGE: &str = "limiter-bench [--json] [--quick] [--only <workload>]… [--list]";
+pub(crate) const USAGE: &str =
+    "limiter-bench [--json] [--quick] [--only <workload>]… [--list] [--counts <file>]";
 
 /// Not a workload, but measured with them.
 const MEMORY: &str = "memory";
@@ -21,6 +26,8 @@ pub(crate) struct Options {
     quick: bool,
     list: bool,
     only: Vec<String>,
+    /// The file with the instructions per decision.
+    counts: Option<String>,
 }
 
 impl Options {
@@ -32,6 +39,7 @@ impl Options {
                 "--json" => options.json = true,
                 "--quick" => options.quick = true,
                 "--list" => options.list = true,
+                "--counts" => options.counts = Some(args.next().ok_or("--counts expects a file")?.clone()),
                 "--only" => options
                     .only
                     .push(args.next().ok_or("--only expects a workload")?.clone()),
@@ -56,6 +64,7 @@ impl Options {
             println!("{MEMORY:<20} bytes a permit in Redis, bytes a key in process");
             return Ok(());
         }
+        let counts = self.counts.as_deref().map(read_counts).transpose()?;
         let stage = Stage::default();
         let machine = Machine::look(&stage);
         eprintln!("{}", machine.told());
@@ -73,6 +82,7 @@ impl Options {
             machine,
             memory: self.memory(&stage),
             series: all,
+            counts,
         };
         match self.json {
             true => eprint!("{}", report.verdicts()),
@@ -116,6 +126,11 @@ impl Options {
             ),
         }
     }
+}
+
+fn read_counts(file: &str) -> Result<Counts, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?;
+    Counts::parse(&text).map_err(|error| format!("{file}: {error}"))
 }
 
 /// Rounds in which every contender has a turn, each round beginning with another one.

@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use limiter_instructions::{Counts, PATHS};
+
 use crate::machine::Machine;
 use crate::memory::Bytes;
 use crate::sample::Series;
@@ -19,6 +21,8 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) series: Vec<Series>,
     pub(crate) memory: Vec<Bytes>,
+    /// Instructions per decision, if they were counted.
+    pub(crate) counts: Option<Counts>,
 }
 
 /// A row for programs.
@@ -41,9 +45,9 @@ pub(crate) fn json(series: &Series) -> String {
 }
 
 /// A row for people, in the order of [`COLUMNS`].
-fn cells(series: &Series, all: &[Series]) -> [String; COLUMNS.len()] {
+fn cells(series: &Series, report: &Report) -> [String; COLUMNS.len()] {
     let unknown = || "–".to_owned();
-    let reference = all.iter().find(|other| {
+    let reference = report.series.iter().find(|other| {
         other.workload.name == series.workload.name && other.contender == series.workload.reference()
     });
     let ratio = reference.map(|reference| series.ratio(reference, |sample| sample.decisions_per_second));
@@ -66,10 +70,11 @@ fn cells(series: &Series, all: &[Series]) -> [String; COLUMNS.len()] {
         series.shared.map_or_else(unknown, |shared| {
             format!("{:.2}", shared.admitted as f64 / shared.allowed as f64)
         }),
+        report.instructions(series).map_or_else(unknown, thousands),
     ]
 }
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 10] = [
     "contender",
     "decisions/s",
     "± %",
@@ -79,6 +84,7 @@ const COLUMNS: [&str; 9] = [
     "server µs",
     "client µs",
     "admitted",
+    "instructions",
 ];
 
 impl Report {
@@ -97,9 +103,12 @@ impl Report {
                 );
                 text.push_str(&line(&COLUMNS));
             }
-            text.push_str(&line(&cells(series, &self.series)));
+            text.push_str(&line(&cells(series, self)));
         }
         text.push('\n');
+        for (name, work, count) in self.counted() {
+            let _ = writeln!(text, "{name:<36} {:>8} instructions  {work}", thousands(count));
+        }
         text.push_str(&self.verdicts());
         text
     }
@@ -129,6 +138,23 @@ impl Report {
         text
     }
 
+    /// The counted paths: name, work, instructions per decision.
+    fn counted(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
+        let counts = self.counts.iter();
+        counts.flat_map(|counts| {
+            let counted =
+                |path: &limiter_instructions::Path| Some((path.name, path.work, counts.get(path.name)?));
+            PATHS.iter().filter_map(counted)
+        })
+    }
+
+    /// The instructions of the path that does the same work as this row.
+    fn instructions(&self, series: &Series) -> Option<f64> {
+        let row = (series.workload.name, series.contender.name());
+        let path = PATHS.iter().find(|path| path.timed_as == Some(row))?;
+        self.counts.as_ref()?.get(path.name)
+    }
+
     fn judged(&self) -> Vec<Verdict> {
         let speed = TARGETS.iter().filter_map(|target| target.verdict(&self.series));
         speed.chain(targets::memory(&self.memory)).collect()
@@ -149,7 +175,7 @@ impl Report {
 }
 
 fn line<C: AsRef<str>>(cells: &[C; COLUMNS.len()]) -> String {
-    let widths = [20, 13, 6, 8, 10, 10, 11, 11, 10];
+    let widths = [20, 13, 6, 8, 10, 10, 11, 11, 10, 14];
     let mut line = String::new();
     for (place, (cell, width)) in cells.iter().zip(widths).enumerate() {
         let cell = cell.as_ref();
@@ -223,7 +249,28 @@ mod tests {
                 contender: Contender::Ours,
                 each: 60.0,
             }],
+            counts: Some(counts()),
         }
+    }
+
+    fn counts() -> Counts {
+        let conditions = "compiler\tc\nprocessor\tp\nvalgrind\tv\n".to_owned();
+        let lines = PATHS.iter().map(|path| format!("{}\t1234.5\n", path.name));
+        Counts::parse(&(conditions + &lines.collect::<String>())).expect("the text is well-formed")
+    }
+
+    #[test]
+    fn page_has_instructions_of_every_path_and_of_rows_that_do_the_same_work() {
+        let page = markdown::page(&report());
+        for path in PATHS {
+            let row = format!("| `{}` | {} | 1,234 |", path.name, path.work);
+            assert!(page.contains(&row), "{row}");
+        }
+        let rows = page
+            .lines()
+            .filter(|line| line.ends_with(" | 1,234 |") && !line.contains("::"));
+        let timed = PATHS.iter().filter(|path| path.timed_as.is_some());
+        assert_eq!(rows.count(), timed.count());
     }
 
     #[test]

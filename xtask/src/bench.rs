@@ -3,7 +3,8 @@
 use crate::steps::{self, cargo, root, target_dir};
 use crate::{instructions, redis};
 
-/// Builds it with optimisations, and passes the arguments on.
+/// Builds it with optimisations, and passes the arguments on. A run that writes the report counts
+/// instructions first.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if let Some((first, rest)) = args.split_first()
         && first == "--instructions"
@@ -19,5 +20,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         .arg(target_dir())
         .arg("--")
         .args(args);
+    if args.is_empty() {
+        match instructions::measure() {
+            Ok(_) => {
+                command.arg("--counts").arg(instructions::file());
+            }
+            Err(why) => println!("==> bench: the report has no instruction counts: {why}"),
+        }
+    }
     steps::succeed_silently(command, "the benchmark")
 }

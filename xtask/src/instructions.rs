@@ -24,13 +24,13 @@ const VALGRIND: Wanted = Wanted {
     advice: "install valgrind",
 };
 
-/// The counts of the last run.
-fn file() -> PathBuf {
+/// The counts of the last run, for the report of the benchmark.
+pub(crate) fn file() -> PathBuf {
     target_dir().join("instructions.tsv")
 }
 
-/// `cargo xtask bench --instructions`: with `--record`, the counts become the baseline of this compiler
-/// and processor; with `--against <file>`, that file takes the place of the committed baseline.
+/// `cargo xtask bench --instructions`: `--record` makes the counts the baseline of this compiler and
+/// processor, `--against <file>` compares with that file instead of the committed baseline.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let (record, against) = match args[..] {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 }
 
 /// Measures all paths, and keeps the counts in a file.
-fn measure() -> Result<Counts, String> {
+pub(crate) fn measure() -> Result<Counts, String> {
     redis::ensure()?;
     VALGRIND.ensure()?;
     let runner = runner()?;

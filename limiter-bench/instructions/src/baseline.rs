@@ -50,7 +50,7 @@ impl Baseline {
         Self { counts }
     }
 
-    /// Chooses the file for a run: one with the same conditions, else with the same compiler, else any.
+    /// Chooses the counts with the same conditions as the run, else with the same compiler, else any.
     #[must_use]
     pub fn choose(run: &Counts, committed: impl IntoIterator<Item = Counts>) -> Option<Self> {
         let rank = |counts: &Counts| {
@@ -80,8 +80,8 @@ impl Verdict {
     ///
     /// # Errors
     ///
-    /// A message that names each path with more than 3 % more instructions. Counts under other conditions
-    /// than the baseline's are not judged.
+    /// A message that names each path with more than 3 % more instructions. Counts under other
+    /// conditions than those of the baseline are not judged.
     pub fn judge(&self) -> Result<(), String> {
         let regressions: Vec<String> = self
             .changes

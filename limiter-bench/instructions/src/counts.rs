@@ -40,8 +40,8 @@ const PROCESSOR: &str = "processor";
 const VALGRIND: &str = "valgrind";
 
 impl Counts {
-    /// The counts of a run, from the instructions of whole functions. The lowest count of a function that
-    /// was measured repeatedly is its count: disturbances add instructions.
+    /// The counts of a run, from the instructions of whole functions. Of a function that was measured
+    /// repeatedly, the lowest count is taken: disturbances add instructions.
     #[must_use]
     pub fn new(conditions: Conditions, of_functions: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut per_decision = BTreeMap::new();
@@ -86,7 +86,7 @@ impl Counts {
     ///
     /// # Errors
     ///
-    /// A message that names the line that is neither a condition nor a count, or the condition that is missing.
+    /// A message that names the malformed line, or the missing condition.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut fields = BTreeMap::new();
         let lines = text

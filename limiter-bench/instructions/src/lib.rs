@@ -1,11 +1,11 @@
-//! The paths whose instructions `cargo xtask bench --instructions` counts, and the committed counts.
+//! The paths of which `cargo xtask bench --instructions` counts the instructions, and the baseline.
 //!
 //! Times vary with the load of a machine by more than most changes cost. The number of executed
 //! instructions does not. Callgrind counts them, driven by the crate `gungraun` in
 //! `benches/instructions/main.rs`, which needs an entry in [`PATHS`] for each of its functions.
 //!
-//! The library has no dependencies, so that `xtask` can compare counts and `limiter-bench` can print
-//! them without building what the measured program needs.
+//! The library has no dependencies: `xtask` compares counts and `limiter-bench` prints them without a
+//! build of the measured program.
 
 mod baseline;
 mod counts;

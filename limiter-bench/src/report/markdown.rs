@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COLUMNS, Report, cells, plot};
+use super::{COLUMNS, Report, cells, plot, thousands};
 use crate::targets::Verdict;
 
 const HOW: &str = "\
@@ -16,6 +16,7 @@ decision is made by Redis.
 - *± %*: half the distance between the fastest and the slowest turn.
 - *server µs*: processor time of the Redis processes, sockets included (`used_cpu_user` and `used_cpu_sys` of INFO), a
   decision; *client µs*: that of the threads that ask, as the kernel's scheduler counts it.
+- *instructions*: those that the caller's thread executes for a decision, where a path under *Instructions* does the same.
 - *admitted*: what four processes that ask at the same time for one limit of 100 were allowed together, divided by 100.
 - `incrby` is INCRBY on one multiplexed connection, the floor of one command a decision; it limits nothing but a total.
   `script-multiplexed` and `script-bb8` are a plain token bucket in Lua, one EVALSHA a decision, on one multiplexed
@@ -28,6 +29,13 @@ decision is made by Redis.
   charge of ours sets the key's time to live each time, which takes Redis 0.8 µs more.)
 - A layer's ratio is that to the service without a layer. What it adds is the difference. `axum-governor` adds headers to
   every response, as it comes; the others add none.
+";
+
+const COUNTED: &str = "\
+`cargo xtask bench --instructions` counts the executed instructions of these paths under valgrind and compares them with
+`benchmarks/instructions/`. Unlike the times, they do not depend on the load of the machine. Only the thread that makes the
+decisions counts: in Redis rows the server does not. The clock of the limiters in process stands still, and is cheaper or
+dearer than the system's by some instructions.
 ";
 
 /// Written by hand: what was found out about the rows that fall short.
@@ -52,6 +60,18 @@ pub(super) fn page(report: &Report) -> String {
     page.push('\n');
     for (name, _) in plot::all(&report.series) {
         let _ = writeln!(page, "![{}](benchmarks/{name})\n", name.trim_end_matches(".svg"));
+    }
+    if let Some(counts) = &report.counts {
+        let _ = writeln!(
+            page,
+            "## Instructions\n\n{COUNTED}\nCounted with: {}.\n",
+            counts.conditions
+        );
+        page.push_str("| path | work of one decision | instructions |\n|---|---|---:|\n");
+        for (name, work, count) in report.counted() {
+            let _ = writeln!(page, "| `{name}` | {work} | {} |", thousands(count));
+        }
+        page.push('\n');
     }
     page.push_str("## Memory\n\n| | contender | bytes |\n|---|---|---|\n");
     for figure in &report.memory {
@@ -81,7 +101,7 @@ pub(super) fn page(report: &Report) -> String {
                 "---:|".repeat(COLUMNS.len() - 1)
             );
         }
-        let _ = writeln!(page, "| {} |", cells(series, &report.series).join(" | "));
+        let _ = writeln!(page, "| {} |", cells(series, report).join(" | "));
     }
     page
 }
