@@ -36,12 +36,14 @@ pub use crate::__private::settle::Settlement;
 use crate::annotations::context;
 use crate::annotations::context::CurrentLimiter;
 pub use crate::annotations::{AnnotationPolicy, KeyTemplate, RegisteredAnnotation, TemplatePiece};
+use crate::check::Check;
+use crate::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use crate::decision::{Allowed, Decision};
 pub use crate::decision::{FromRejection, Rejection};
 use crate::error::ConfigError;
 pub use crate::key::Key;
-use crate::limiter::{Acquire, AcquireConcurrency, Check, ConcurrencyPermit, Limiter};
-pub use crate::limiter::{LayerToken, Settled, WaitLimit};
+pub use crate::limiter::LayerToken;
+use crate::limiter::Limiter;
 use crate::policy::OnDenial;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::responses::details::{
@@ -49,8 +51,11 @@ pub use crate::responses::details::{
 };
 pub use crate::responses::problem::problem_of_status;
 pub use crate::responses::whole_seconds;
+pub use crate::settlement::Settled;
 pub use crate::support::one_or_many::OneOrMany;
 pub use crate::units::Amount;
+use crate::waiting::Acquire;
+pub use crate::waiting::WaitLimit;
 
 /// The one decision of an annotated function, everything in it computed from the arguments of one call.
 #[derive(Debug)]

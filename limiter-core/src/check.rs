@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
+use crate::algorithm::Mode;
 use crate::algorithm::StepResult;
 use crate::check::fast_path::Looked;
 pub use crate::check::future::Deciding;
@@ -19,7 +20,7 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::limiter::{Backend, Limiter, Mode};
+use crate::limiter::{Backend, Limiter};
 use crate::observe;
 use crate::policy::{OnDenial, Policy};
 use crate::request::{ConcurrencyRequest, DecisionRequest, LimitRequest, charge};

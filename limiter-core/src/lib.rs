@@ -134,27 +134,30 @@ pub mod fuzzing;
 pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, window_limiter};
 
 pub use crate::annotations::context::{install, with_limiter};
+pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
 pub use crate::annotations::{Annotation, sites, verify_sites};
 pub use crate::book::{BookEntry, Override, PolicyBook};
 #[cfg(feature = "registry")]
 pub use crate::book::{BookError, FileSource, Mistake};
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::book::{RedisBook, RedisSource};
+pub use crate::check::named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
+pub use crate::check::{Check, Deciding};
+pub use crate::concurrency::{AcquireConcurrency, ConcurrencyFuture, ConcurrencyPermit};
 pub use crate::decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
+pub use crate::enforcement::Admit;
 pub use crate::error::{ConfigError, StoreError, StoreErrorKind};
 pub use crate::key::Key;
 #[cfg(feature = "redis")]
 pub use crate::limiter::RedisBuilder;
-pub use crate::limiter::{
-    Acquire, AcquireConcurrency, Admit, AnnotationLimit, Charge, Check, ConcurrencyFuture, ConcurrencyPermit,
-    Deciding, InProcessBuilder, KeyLimit, Limiter, Named, NamedCall, NamedCheck, NamedDeciding, NamedWait,
-    OnNotConfigured, Refund, Reservation, Reserve,
-};
+pub use crate::limiter::{InProcessBuilder, Limiter};
 pub use crate::policy::{
     ConcurrencyParams, CounterWindowParams, Enforcement, FixedWindowParams, Inheritance, KeyList,
     LevelParams, OnDenial, OnStoreFailure, Penalty, PenaltyBuilder, Policy, PolicyBuilder, Rate,
     SlidingWindowParams, UtcOffset, Window,
 };
 pub use crate::request::LimitRequest;
+pub use crate::settlement::{Charge, Refund, Reservation, Reserve};
 pub use crate::support::clock::ManualClock;
 pub use crate::units::{Amount, Timestamp, parse_duration};
+pub use crate::waiting::Acquire;

@@ -11,16 +11,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub(crate) use crate::algorithm::Mode;
-pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
+use crate::algorithm::Mode;
+use crate::check::Check;
 use crate::check::named::Names;
-pub use crate::check::named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
-pub use crate::check::{Check, Deciding};
 use crate::concurrency::table::PermitTable;
-pub use crate::concurrency::{AcquireConcurrency, ConcurrencyFuture, ConcurrencyPermit};
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
-pub use crate::enforcement::Admit;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 pub use crate::limiter::builder::InProcessBuilder;
@@ -30,7 +26,6 @@ use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::policy::Policy;
 use crate::request::{DecisionRequest, LimitRequest};
-pub use crate::settlement::{Charge, Refund, Reservation, Reserve, Settled};
 use crate::store::{MemoryStore, Store};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
@@ -38,10 +33,7 @@ use crate::support::one_or_many::OneOrMany;
 #[cfg(feature = "redis")]
 use crate::tier::RedisBackend;
 use crate::units::{Amount, Timestamp};
-#[cfg(feature = "redis")]
-pub(crate) use crate::waiting::Decisions;
-pub use crate::waiting::{Acquire, WaitLimit};
-pub(crate) use crate::waiting::{WaitBudget, WaitQueues};
+use crate::waiting::WaitQueues;
 
 /// Decides calls, in process or in Redis. Cheap to clone; clones share everything.
 ///
@@ -239,7 +231,7 @@ impl Limiter {
     ///
     /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held that died, before their
     /// leases end. Those that live are counted again when they renew theirs, before a third of a lease is over, and their permits
-    /// are no longer [held](ConcurrencyPermit::is_held) for sure. What this process holds stays.
+    /// are no longer [held](crate::ConcurrencyPermit::is_held) for sure. What this process holds stays.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use crate::__private::hold::{HeldPermits, hold_and_decide};
 use crate::__private::{AnnotationEntry, AnnotationGuard, Refused, Reporter};
-use crate::limiter::Reservation;
+use crate::settlement::Reservation;
 use crate::units::Amount;
 
 /// Whether a result counts. A function, so that the predicate is known to take a reference to it.

@@ -8,9 +8,10 @@ use crate::__private::{
     Amount, AnnotationEntry, AnnotationGuard, BuiltPolicy, EntryPolicy, PolicyOptions, Refused, by_first,
     decide_resolved, resolve,
 };
+use crate::concurrency::ConcurrencyPermit;
 use crate::decision::Allowed;
 use crate::error::ConfigError;
-use crate::limiter::{ConcurrencyPermit, Limiter};
+use crate::limiter::Limiter;
 use crate::policy::{OnDenial, Policy};
 
 /// The policy of a `#[concurrency_limiter]`.

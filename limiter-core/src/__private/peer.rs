@@ -2,9 +2,10 @@
 
 use crate::decision::{Decision, Origin, Rejection};
 use crate::key::Key;
-use crate::limiter::{Limiter, Reservation};
+use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::request::LimitRequest;
+use crate::settlement::Reservation;
 use crate::units::{Amount, Timestamp};
 
 /// The moment by the limiter's clock.

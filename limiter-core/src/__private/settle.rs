@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use crate::__private::Reporter;
+use crate::check::Check;
 use crate::decision::Decision;
-use crate::limiter::{Check, Reservation, Settled};
+use crate::settlement::{Reservation, Settled};
 use crate::units::Amount;
 
 /// What a call was charged. Dropped, it stays charged so.

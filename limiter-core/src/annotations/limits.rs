@@ -4,12 +4,14 @@ use std::fmt::Display;
 
 use crate::algorithm::Mode;
 use crate::annotations::{Annotation, AnnotationPolicy, RegisteredAnnotation, place, sites};
+use crate::check::Check;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Backend, Check, Limiter, Refund};
+use crate::limiter::{Backend, Limiter};
 use crate::policy::Policy;
 use crate::request::{DecisionRequest, LimitRequest};
+use crate::settlement::Refund;
 use crate::units::Amount;
 
 impl Limiter {

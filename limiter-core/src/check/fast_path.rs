@@ -1,11 +1,12 @@
 //! What a look at a question says before Redis is asked.
 
+use crate::algorithm::Mode;
 use crate::check::Check;
 use crate::decision::{Decision, Rejection};
 #[cfg(feature = "redis")]
 use crate::identity::Identity;
 #[cfg(feature = "redis")]
-use crate::limiter::{Backend, Mode};
+use crate::limiter::Backend;
 #[cfg(feature = "redis")]
 use crate::observe;
 #[cfg(feature = "redis")]

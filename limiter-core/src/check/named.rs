@@ -7,6 +7,7 @@ pub(crate) mod future;
 use std::sync::Arc;
 
 use crate::__private::ResolvedPolicies;
+use crate::algorithm::Mode;
 use crate::book::{BookEntry, PolicyBook};
 use crate::check::named::call::Question;
 pub use crate::check::named::call::{NamedCall, NamedWait};
@@ -14,7 +15,7 @@ pub use crate::check::named::future::{NamedCheck, NamedDeciding};
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Limiter, Mode};
+use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{Inheritance, Policy};
 use crate::units::Amount;

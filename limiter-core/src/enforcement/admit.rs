@@ -2,13 +2,15 @@
 
 use std::pin::Pin;
 
+use crate::check::Check;
 use crate::decision::{Allowed, Decision, DecisionFlags, Origin, Rejection};
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Acquire, Check, Limiter};
+use crate::limiter::Limiter;
 use crate::policy::{OnDenial, Policy};
 use crate::request::LimitRequest;
 use crate::units::Amount;
+use crate::waiting::Acquire;
 
 /// A call to be admitted, not yet asked for: await it. Made by [`Limiter::admit`] and [`Limiter::admit_all`].
 #[derive(Clone, Debug)]

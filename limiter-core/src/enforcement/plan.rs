@@ -4,17 +4,19 @@
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, StepOutcome, StepResult};
+use crate::check::Check;
 use crate::decision::{
     Allowed, Decision, DecisionFlags, LimitOutcome, Origin, Participation, Participations, Rejection,
 };
 use crate::enforcement::KeyRule;
 use crate::error::StoreError;
-use crate::limiter::{Check, Limiter, WaitBudget};
+use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{Enforcement, Policy};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::settlement::{PendingGrant, Reservation};
 pub(crate) use crate::support::one_or_many::OneOrMany;
+use crate::waiting::WaitBudget;
 
 /// A call's limits, by what becomes of them.
 #[derive(Debug)]

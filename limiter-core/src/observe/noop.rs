@@ -1,9 +1,9 @@
 //! What stands for the metrics in a build without them: nothing.
 
 use crate::algorithm::Mode;
+use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
-use crate::limiter::ConcurrencyPermit;
 use crate::policy::Policy;
 
 #[inline]

@@ -9,9 +9,9 @@ use std::{fmt, iter};
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 
 use crate::algorithm::Mode;
+use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
-use crate::limiter::ConcurrencyPermit;
 use crate::observe::lazy_handle::LazyHandle;
 use crate::observe::names;
 use crate::observe::names::{describe_counter, describe_gauge};

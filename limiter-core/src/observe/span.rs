@@ -5,9 +5,10 @@ use std::pin::Pin;
 use tracing::field::{Empty, debug};
 use tracing::{Instrument, Span};
 
+use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision, Rejection};
-use crate::limiter::{ConcurrencyPermit, Reservation};
 use crate::policy::Policy;
+use crate::settlement::Reservation;
 
 /// The answer to a call, on the heap.
 type BoxedDecision<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;

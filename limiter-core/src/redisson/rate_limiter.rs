@@ -8,11 +8,11 @@ use crate::book::{BookEntry, Edit};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::Acquire;
 use crate::policy::{Policy, Window};
 use crate::redisson::client::Client;
 use crate::redisson::config::{Rate, RateLimiterConfig, RateType, deleted};
 use crate::redisson::found::Found;
+use crate::waiting::Acquire;
 
 /// A rate limiter by name. Cheap to clone. Made by [`Client::rate_limiter`]; see [the module](super).
 ///

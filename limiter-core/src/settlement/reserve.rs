@@ -13,16 +13,18 @@ use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use crate::algorithm::Change;
+use crate::check::Check;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
-use crate::limiter::{Acquire, Backend, Check, Limiter};
+use crate::limiter::{Backend, Limiter};
 use crate::observe;
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 pub use crate::settlement::reserve::balance::Settled;
 use crate::settlement::reserved_limit::{CurrentPolicy, ReservedLimit};
 pub(crate) use crate::units::Amount;
+use crate::waiting::Acquire;
 
 /// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and [`Limiter::reserve_all`].
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::check::Check;
 use crate::decision::{Allowed, Rejection};
-use crate::limiter::{Check, Limiter, shut_down};
+use crate::limiter::{Limiter, shut_down};
 use crate::policy::OnDenial;
 use crate::settlement::{PendingGrant, Reservation};
 use crate::support::clock::Clock;

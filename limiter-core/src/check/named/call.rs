@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::__private::ResolvedPolicies;
+use crate::algorithm::Mode;
+use crate::check::Check;
 use crate::check::named::Named;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::limiter::{Check, Mode};
 use crate::policy::Policy;
 use crate::request::LimitRequest;
 use crate::units::Amount;

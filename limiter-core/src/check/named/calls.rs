@@ -1,11 +1,14 @@
 //! What a call by the name of a policy comes to, where one is configured and where none is.
 
+use crate::algorithm::Mode;
 use crate::check::named::call::{Answering, NamedCall, NamedWait};
 use crate::check::named::{Named, ResolvedPolicies};
+use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Rejection};
 use crate::key::Key;
-use crate::limiter::{Acquire, Charge, ConcurrencyPermit, Mode, Refund, Reservation, Reserve};
+use crate::settlement::{Charge, Refund, Reservation, Reserve};
 use crate::units::Timestamp;
+use crate::waiting::Acquire;
 
 impl<'a> Named<'a> {
     /// As [`Limiter::admit`](crate::Limiter::admit): a check, and what the policy says of a denial.

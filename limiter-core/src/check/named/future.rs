@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 use std::{fmt, mem};
 
 use crate::__private::ResolvedPolicies;
+use crate::algorithm::Mode;
 use crate::check::named::call::Question;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
-use crate::limiter::Mode;
 use crate::units::Amount;
 
 /// A question by the name of a policy, not yet asked: await it. Made by [`Named::check`](crate::Named::check) and [`Named::peek`](crate::Named::peek).

@@ -1,8 +1,9 @@
 //! Builds limiters whose state lives in this process.
 
 use crate::book::PolicyBook;
+use crate::check::named::{Names, OnNotConfigured};
 use crate::limiter::builder::MAX_WAITING;
-use crate::limiter::{Backend, Limiter, Names, OnNotConfigured};
+use crate::limiter::{Backend, Limiter};
 use crate::policy::Enforcement;
 use crate::store::MemoryStore;
 use crate::support::clock::{Clock, ManualClock};

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 
-use crate::limiter::WaitLimit;
+use crate::waiting::WaitLimit;
 use crate::waiting::backlog::*;
 use crate::{ManualClock, Policy};
 
