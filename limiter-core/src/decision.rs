@@ -10,6 +10,8 @@ mod rejection;
 use std::ops::Deref;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 pub use crate::decision::limit::LimitOutcome;
 pub use crate::decision::origin::Origin;
 pub(crate) use crate::decision::participation::{Participation, Participations};
@@ -32,6 +34,9 @@ pub struct Decision {
     pub(crate) marks: DecisionFlags,
     pub(crate) parts: Participations,
 }
+
+/// The answers to equal requests that were sent as one, in the order of their callers.
+pub(crate) type Decisions = SmallVec<[Result<Decision, Rejection>; 1]>;
 
 /// What is to be said of few decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,8 +16,6 @@ use crate::limiter::Limiter;
 use crate::policy::Policy;
 use crate::request::LimitRequest;
 pub use crate::waiting::acquire::Acquire;
-#[cfg(feature = "redis")]
-pub(crate) use crate::waiting::poller::Decisions;
 pub(crate) use crate::waiting::queue::WaitQueues;
 pub(crate) use crate::waiting::wait_budget::WaitBudget;
 pub use crate::waiting::wait_limit::WaitLimit;

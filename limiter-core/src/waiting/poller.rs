@@ -5,12 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use crate::algorithm::{Change, Mode};
-use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::decision::{Allowed, Decision, Decisions, Origin, Rejection};
 use crate::limiter::{Backend, Limiter};
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
@@ -36,9 +35,6 @@ fn lost_at(request: &DecisionRequest<'_>) -> Instant {
     let now = Instant::now();
     now.checked_add(longest).unwrap_or(now + FOR_EVER)
 }
-
-/// The answers to a question that was asked so many times in a row.
-pub(crate) type Decisions = SmallVec<[Result<Decision, Rejection>; 1]>;
 
 impl Limiter {
     /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it: by the policies' deadline,

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::decision::Decisions;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::identity::Identity;
 use crate::redis::backend::RedisBackend;
 use crate::request::DecisionRequest;
 use crate::support::deadline::within;
 pub(crate) use crate::tier::pending_refunds::PendingAtSubmission;
-use crate::waiting::Decisions;
 
 impl RedisBackend {
     /// Announces a refund of these limits, before the task that sends it to Redis runs. Returns the ticket for

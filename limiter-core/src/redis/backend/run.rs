@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use smallvec::smallvec;
 
+use crate::decision::Decisions;
 use crate::decision::Origin;
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::redis::backend::RedisBackend;
 use crate::request::DecisionRequest;
 pub(crate) use crate::support::deadline::{within, within_pinned};
-use crate::waiting::Decisions;
 
 impl RedisBackend {
     /// The answers of Redis to a request that is asked so many times in a row: to all of them, or to the first ones. Where Redis
