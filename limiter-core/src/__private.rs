@@ -37,6 +37,7 @@ use crate::annotations::context;
 use crate::annotations::context::CurrentLimiter;
 pub use crate::annotations::{AnnotationPolicy, KeyTemplate, RegisteredAnnotation, TemplatePiece};
 use crate::check::Check;
+pub use crate::check::named::ResolvedPolicies;
 use crate::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use crate::decision::{Allowed, Decision};
 pub use crate::decision::{FromRejection, Rejection};
@@ -96,15 +97,6 @@ pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
 #[must_use = "a permit is given back when it is dropped"]
 pub fn enter_at_once(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyPermit, Rejection>> {
     enter.answered_at_once().map_or(Poll::Pending, Poll::Ready)
-}
-
-/// What a call that names its policy is to be decided by.
-#[derive(Debug)]
-pub enum ResolvedPolicies {
-    /// This policy.
-    Policy(Policy),
-    /// Nothing: it is allowed without limits.
-    Allowed(Decision),
 }
 
 /// Looks a policy up in the limiter's book, for a call of this key. What does not find one is counted.

@@ -6,7 +6,6 @@ pub(crate) mod future;
 
 use std::sync::Arc;
 
-use crate::__private::ResolvedPolicies;
 use crate::algorithm::Mode;
 use crate::book::{BookEntry, PolicyBook};
 use crate::check::named::call::Question;
@@ -19,6 +18,15 @@ use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{Inheritance, Policy};
 use crate::units::Amount;
+
+/// The limit of a call that names its policy.
+#[derive(Debug)]
+pub enum ResolvedPolicies {
+    /// The policy that the registry has for the name.
+    Policy(Policy),
+    /// None is configured: the call is allowed without limits.
+    Allowed(Decision),
+}
 
 /// What becomes of a call for which no policy is configured: none of its name, or not for this app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,10 +4,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::__private::ResolvedPolicies;
 use crate::algorithm::Mode;
 use crate::check::Check;
 use crate::check::named::Named;
+use crate::check::named::ResolvedPolicies;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
-use crate::__private::ResolvedPolicies;
 use crate::algorithm::Mode;
+use crate::check::named::ResolvedPolicies;
 use crate::check::named::call::Question;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
