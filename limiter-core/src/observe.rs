@@ -17,4 +17,4 @@ mod span;
 pub(crate) use crate::observe::noop::*;
 #[cfg(feature = "metrics")]
 pub(crate) use crate::observe::recorded::*;
-pub(crate) use crate::observe::span::{acquiring, deciding, entering, reserving};
+pub(crate) use crate::observe::span::{AsDecision, acquiring, deciding, entering, reserving};

@@ -7,6 +7,7 @@ use std::future::pending;
 use crate::concurrency::leases::PermitLease;
 use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Rejection};
+use crate::observe::AsDecision;
 
 /// Permission to be in flight, until it is dropped. Made by [`Limiter::enter`](crate::Limiter::enter).
 ///
@@ -58,6 +59,12 @@ pub(crate) enum PermitBacking {
     Leased(PermitGuard<PermitLease>),
     /// Nothing: it costs nothing, or the store is out and the policy allows it.
     Nothing,
+}
+
+impl AsDecision for ConcurrencyPermit {
+    fn as_decision(&self) -> &Decision {
+        self.decision()
+    }
 }
 
 impl ConcurrencyPermit {

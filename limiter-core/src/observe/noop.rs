@@ -1,9 +1,9 @@
 //! What stands for the metrics in a build without them: nothing.
 
 use crate::algorithm::Mode;
-use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
+use crate::observe::span::AsDecision;
 use crate::policy::Policy;
 
 #[inline]
@@ -19,7 +19,7 @@ pub(crate) fn answered<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Res
 pub(crate) fn waited<'a>(_: impl Iterator<Item = &'a Policy>, _: Mode, _: &Result<Allowed, Rejection>) {}
 
 #[inline]
-pub(crate) fn entered(_: &Policy, _: &Result<ConcurrencyPermit, Rejection>) {}
+pub(crate) fn entered<T: AsDecision>(_: &Policy, _: &Result<T, Rejection>) {}
 
 #[inline]
 pub(crate) fn excused(_: &Policy, _: Origin, _: bool) {}

@@ -9,12 +9,12 @@ use std::{fmt, iter};
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 
 use crate::algorithm::Mode;
-use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
 use crate::observe::lazy_handle::LazyHandle;
 use crate::observe::names;
 use crate::observe::names::{describe_counter, describe_gauge};
+use crate::observe::span::AsDecision;
 use crate::policy::Policy;
 
 const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
@@ -181,9 +181,9 @@ pub(crate) fn waited<'a>(
 }
 
 /// Counts what an enter came to.
-pub(crate) fn entered(policy: &Policy, answer: &Result<ConcurrencyPermit, Rejection>) {
+pub(crate) fn entered(policy: &Policy, answer: &Result<impl AsDecision, Rejection>) {
     match answer {
-        Ok(permit) => decision_of(iter::once(policy), Mode::Charge, permit.decision()),
+        Ok(permit) => decision_of(iter::once(policy), Mode::Charge, permit.as_decision()),
         Err(Rejection::Limited(decision)) => decision_of(iter::once(policy), Mode::Charge, decision),
         Err(rejection) => not_decided(iter::once(policy), Mode::Charge, rejection),
     }

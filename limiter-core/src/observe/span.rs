@@ -5,23 +5,21 @@ use std::pin::Pin;
 use tracing::field::{Empty, debug};
 use tracing::{Instrument, Span};
 
-use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::policy::Policy;
-use crate::settlement::Reservation;
 
 /// The answer to a call, on the heap.
 type BoxedDecision<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
 /// Functions that poll an answer within a span of its own. Where nobody listens it costs a look, and no room in the future.
 macro_rules! spans {
-    ($($(#[$doc:meta])* $function:ident($answer:ty) = $name:literal;)*) => {$(
+    ($($(#[$doc:meta])* $function:ident = $name:literal;)*) => {$(
         $(#[$doc])*
         #[inline]
-        pub(crate) fn $function<'a>(
+        pub(crate) fn $function<'a, T: AsDecision + 'a>(
             policy: Option<&Policy>,
-            answer: impl Future<Output = Result<$answer, Rejection>> + Send + 'a,
-        ) -> BoxedDecision<'a, $answer> {
+            answer: impl Future<Output = Result<T, Rejection>> + Send + 'a,
+        ) -> BoxedDecision<'a, T> {
             let policy = policy.map(Policy::name);
             let span = tracing::debug_span!($name, policy, outcome = Empty, origin = Empty);
             if span.is_disabled() {
@@ -35,13 +33,13 @@ macro_rules! spans {
 
 spans! {
     /// A decision for which Redis is asked.
-    deciding(Decision) = "limiter.decide";
+    deciding = "limiter.decide";
     /// A wait, with all that is asked in it.
-    acquiring(Allowed) = "limiter.acquire";
+    acquiring = "limiter.acquire";
     /// A reservation for which Redis is asked, or which waits.
-    reserving(Reservation) = "limiter.reserve";
+    reserving = "limiter.reserve";
     /// Permits of what is in flight for which Redis is asked, or which are waited for.
-    entering(ConcurrencyPermit) = "limiter.enter";
+    entering = "limiter.enter";
 }
 
 /// Polls within the span, and notes in it what came of it.
@@ -83,25 +81,14 @@ fn outcome(rejection: &Rejection) -> &'static str {
     }
 }
 
-trait AsDecision {
+/// An answer that contains a decision. The modules of the answers implement it.
+pub(crate) trait AsDecision {
     fn as_decision(&self) -> &Decision;
 }
 
 impl AsDecision for Decision {
     fn as_decision(&self) -> &Decision {
         self
-    }
-}
-
-impl AsDecision for Reservation {
-    fn as_decision(&self) -> &Decision {
-        self.decision()
-    }
-}
-
-impl AsDecision for ConcurrencyPermit {
-    fn as_decision(&self) -> &Decision {
-        self.decision()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::error::ConfigError;
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
 use crate::limiter::{Backend, Limiter};
-use crate::observe;
+use crate::observe::{self, AsDecision};
 use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
 pub use crate::settlement::reserve::balance::Settled;
 use crate::settlement::reserved_limit::{CurrentPolicy, ReservedLimit};
@@ -92,6 +92,12 @@ pub struct Reservation {
     /// What there is to be settled of each limit, in the order of asking.
     limits: SmallVec<[Option<ReservedLimit>; 1]>,
     allowed: Allowed,
+}
+
+impl AsDecision for Reservation {
+    fn as_decision(&self) -> &Decision {
+        self.decision()
+    }
 }
 
 impl Reservation {
