@@ -11,6 +11,7 @@ mod left;
 mod missed;
 mod overrides;
 mod pages;
+mod rate_type;
 #[cfg(all(feature = "registry", feature = "redis"))]
 mod redis;
 mod slot;
@@ -38,6 +39,7 @@ pub use crate::book::overrides::Override;
 use crate::book::pages::Pages;
 #[cfg(feature = "registry")]
 pub(crate) use crate::book::pages::{Page, Source};
+pub use crate::book::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::book::redis::{RedisBook, RedisSource};
 use crate::book::slot::Slot;

@@ -74,6 +74,7 @@ mod config;
 mod found;
 mod rate_limiter;
 
+pub use crate::book::RateType;
 pub use crate::redisson::client::Client;
-pub use crate::redisson::config::{RateLimiterConfig, RateType};
+pub use crate::redisson::config::RateLimiterConfig;
 pub use crate::redisson::rate_limiter::{AcquirePermits, RateLimiter};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::book::RateType;
 use crate::error::ConfigError;
 use crate::policy::{Policy, check_text};
-use crate::redisson::RateType;
 use crate::units::Timestamp;
 
 /// A policy as it stands in a [`PolicyBook`](crate::PolicyBook): for all apps, or for those on a list.

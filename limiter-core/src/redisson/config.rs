@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::book::{BookEntry, next_generation};
+use crate::book::{BookEntry, RateType, next_generation};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, MAX_COUNTED, Policy, Window};
 use crate::redisson::found::Found;
@@ -12,31 +12,6 @@ use crate::units::Timestamp;
 const MOST_EXACT: u64 = 10_000;
 /// The rate above which no window is exact.
 const MOST_EXACT_AT_ALL: u64 = 1 << 20;
-
-/// Whose permits a rate limiter counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RateType {
-    /// Those of all clients together. The default.
-    #[default]
-    Overall,
-    /// Those of each [`Client`](crate::redisson::Client) by itself.
-    PerClient,
-}
-
-impl RateType {
-    #[cfg(feature = "registry")]
-    pub(crate) const ALL: [Self; 2] = [Self::Overall, Self::PerClient];
-
-    /// How a book calls it.
-    #[cfg(feature = "registry")]
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Overall => "overall",
-            Self::PerClient => "per_client",
-        }
-    }
-}
 
 /// How a rate limiter is configured. See [`RateLimiter::config`](crate::redisson::RateLimiter::config).
 #[derive(Clone, Debug, PartialEq, Eq)]

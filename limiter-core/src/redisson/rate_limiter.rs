@@ -4,13 +4,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::book::RateType;
 use crate::book::{BookEntry, Edit};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::{Policy, Window};
 use crate::redisson::client::Client;
-use crate::redisson::config::{Rate, RateLimiterConfig, RateType, deleted};
+use crate::redisson::config::{Rate, RateLimiterConfig, deleted};
 use crate::redisson::found::Found;
 use crate::waiting::Acquire;
 

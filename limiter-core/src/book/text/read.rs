@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
+use crate::book::RateType;
 use crate::book::text::draft::{Draft, Kind, Settings};
 use crate::book::text::fields::{Field, Table};
 use crate::book::text::lineage::Lineage;
@@ -13,7 +14,6 @@ use crate::book::text::moment;
 use crate::book::{BookEntry, Override, Page, PolicyBook};
 use crate::key::Key;
 use crate::policy::check_text;
-use crate::redisson::RateType;
 
 pub(super) fn read(report: &mut Report<'_>, document: &DeTable<'_>) -> Page {
     let mut top = Table::new(String::new(), 0, document);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::book::RateType;
 use crate::book::text::draft::{Kind, ON_STORE_FAILURE};
 use crate::book::text::lineage;
 use crate::book::text::moment::Rfc3339;
@@ -13,7 +14,6 @@ use crate::policy::{
     Algorithm, Concurrency, CounterWindow, Enforcement, FixedWindow, Funnel, OnDenial, OnStoreFailure,
     Periods, Policy, SlidingWindow, Span, TokenBucket,
 };
-use crate::redisson::RateType;
 use crate::units::{Amount, micros_ceil};
 
 /// All of a page.
