@@ -78,7 +78,7 @@ impl<'a> RequestedLimit<'a> {
         in_time: impl Fn(ScaleChange<'_>) -> ScaleChange<'_>,
     ) -> (Self, Change) {
         let (cost, change) = match self.policy.scaled() {
-            Some(scaled) => scale_change(&in_time(scaled.scaling(self.policy)), self.cost, change),
+            Some(scaled) => scale_change(&in_time(ScaleChange::of(scaled, self.policy)), self.cost, change),
             None => (self.cost, change),
         };
         let limit = Self { cost, ..self.clone() };

@@ -12,7 +12,7 @@ use crate::algorithm::counter_window::WindowCounters;
 use crate::algorithm::fixed_window::PeriodCount;
 use crate::algorithm::level::{Level, LevelKind, signed};
 use crate::algorithm::{Change, StepState, leased_level as lent, missing_until};
-use crate::policy::{Algorithm, Funnel, TokenBucket};
+use crate::policy::{Algorithm, Funnel, Policy, Scaled, TokenBucket};
 use crate::units::MAX_EXACT;
 
 /// What a change of the numbers of a policy was.
@@ -22,6 +22,17 @@ pub(crate) struct ScaleChange<'a> {
     pub(crate) after: &'a Algorithm,
     /// When it was, in microseconds.
     pub(crate) at: u64,
+}
+
+impl<'a> ScaleChange<'a> {
+    /// The change from the numbers of the previous policy to those of `after`.
+    pub(crate) fn of(previous: &'a Scaled, after: &'a Policy) -> Self {
+        Self {
+            before: previous.before.algorithm(),
+            after: after.algorithm(),
+            at: previous.at.as_micros(),
+        }
+    }
 }
 
 /// So much of the new quota as is the same part of it that the amount is of the old one.

@@ -70,7 +70,7 @@ fn in_force(limit: &RequestedLimit<'_>, now: Timestamp) -> Algorithm {
 
 fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: MonotonicStamp) {
     if let Some(scaled) = limit.policy.pending(moment.decided_at) {
-        let scaling = scaled.scaling(limit.policy);
+        let scaling = ScaleChange::of(scaled, limit.policy);
         scale(&scaling.in_time_of(moment), state, moment.own);
     }
 }

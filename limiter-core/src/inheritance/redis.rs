@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Change, scale};
+use crate::algorithm::{Change, ScaleChange, scale};
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
 use crate::identity::Identity;
@@ -108,7 +108,7 @@ impl RedisBackend {
 
     /// Converts a limit, or finds that there is nothing to convert. `false` before the change, by the server's clock.
     async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
-        let scaling = scaled.scaling(limit.policy);
+        let scaling = ScaleChange::of(scaled, limit.policy);
         for _ in 0..MOST_TRIES {
             let found = self.store.look(limit).await?;
             if found.now < scaling.at {

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::algorithm::ScaleChange;
 use crate::error::ConfigError;
 use crate::identity::Prefix;
 use crate::policy::{Algorithm, Inner, Policy};
@@ -44,15 +43,6 @@ impl PreviousPolicy {
     /// The policy before the change, until it.
     pub(crate) fn in_force_at(&self, now: Timestamp) -> Option<&Policy> {
         (now < self.at).then_some(&self.before)
-    }
-
-    /// The change of the numbers, to those of the policy that this one has become.
-    pub(crate) fn scaling<'a>(&'a self, after: &'a Policy) -> ScaleChange<'a> {
-        ScaleChange {
-            before: self.before.algorithm(),
-            after: after.algorithm(),
-            at: self.at.as_micros(),
-        }
     }
 
     /// Whether a limit may still be found that nobody has used since the change.
