@@ -16,6 +16,7 @@ mod funnel;
 )]
 pub(crate) mod leased_level;
 mod level;
+mod ratio;
 mod scale;
 mod sliding_window;
 #[cfg(feature = "redis")]
@@ -38,7 +39,8 @@ pub(crate) use crate::algorithm::leased_level::{LeaseGrant, LeaseRequest, UsageR
 use crate::algorithm::level::Level;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::level::StoredLevel;
-pub(crate) use crate::algorithm::scale::{ScaleChange, scale, scale_change};
+pub(crate) use crate::algorithm::ratio::ScaleChange;
+pub(crate) use crate::algorithm::scale::{scale, scale_change};
 use crate::algorithm::sliding_window::Ring;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::stored::StoredState;

@@ -15,7 +15,7 @@
 //! window of its own; one with a longer window begins when it is the first to charge a new period. So the proof holds
 //! for the larger limit and the shorter window of those that take turns.
 
-use crate::algorithm::scale::Ratio;
+use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{CounterWindow, MAX_COUNTED};
 
@@ -92,12 +92,12 @@ impl WindowCounters {
         self,
         before: &CounterWindow,
         after: &CounterWindow,
-        part: Ratio,
+        ratio: QuotaRatio,
         at: u64,
     ) -> Option<Self> {
         let mut counters = Self::view(before, Some(self), at)?;
         for count in [&mut counters.current, &mut counters.previous] {
-            *count = part.up(*count).min(MAX_COUNTED);
+            *count = ratio.up(*count).min(MAX_COUNTED);
         }
         Self::view(after, Some(Self { at, ..counters }), at)
     }

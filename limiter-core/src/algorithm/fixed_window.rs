@@ -3,7 +3,7 @@
 //! It admits at most the limit in each period; so, around the end of one, up to twice the limit within a moment. What is
 //! stored is the count and when it ends, so that the policies of a rollout, and a clock that steps back, meet the same end.
 
-use crate::algorithm::scale::Ratio;
+use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
@@ -62,11 +62,11 @@ impl PeriodCount {
         self,
         before: &FixedWindow,
         after: &FixedWindow,
-        part: Ratio,
+        ratio: QuotaRatio,
         at: u64,
     ) -> Option<Self> {
         let count = Self::view(before, Some(self), at)?;
-        let used = part.up(count.used);
+        let used = ratio.up(count.used);
         Self::view(after, Some(count.charged(after, used, at)), at)
     }
 

@@ -3,8 +3,9 @@
 //! It is stored as it stood at one moment and brought forward on use, as in J. Turner, "New directions in communications"
 //! (1986), with a remainder in place of rounding.
 
-#[cfg(feature = "redis")]
 use crate::algorithm::StepState;
+#[cfg(feature = "redis")]
+use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, next_permit};
 #[cfg(feature = "redis")]
 use crate::policy::Algorithm;
@@ -211,5 +212,25 @@ pub(super) fn view(meter: &impl LevelKind, stored: Option<Level>, now: u64) -> L
         at: now,
         // Time that ran back moves the whole state back.
         keep_until: stored.keep_until - stored.at.saturating_sub(now),
+    }
+}
+
+impl Level {
+    /// The level that is the same part of the quota of another meter.
+    pub(super) fn scaled(self, meter: &impl LevelKind, after: &impl LevelKind, ratio: QuotaRatio) -> Self {
+        let amount = match meter.idle() {
+            // The level of a funnel: what was used.
+            0 => signed(ratio.up(self.amount.unsigned_abs())),
+            // The tokens of a bucket, which may be owed.
+            _ if self.amount < 0 => -signed(ratio.up(self.amount.unsigned_abs())),
+            _ => signed(ratio.down(self.amount.unsigned_abs())),
+        };
+        Self {
+            amount,
+            // Less than a thousandth has come already, and is left away.
+            remainder: 0,
+            parts: after.rate().micros,
+            ..self
+        }
     }
 }

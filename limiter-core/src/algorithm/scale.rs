@@ -1,4 +1,4 @@
-//! What is left of a state when the policy becomes another one and what was used stays the same part of the quota.
+//! Conversion of a stored state when a policy changes in proportion: its usage stays the same part of the quota.
 //!
 //! A state that was stored before the change is looked at as it stood at the change, under the policy before it; its numbers
 //! are multiplied by the new quota over the old one; and it goes on under the new policy. All is rounded against the caller.
@@ -10,84 +10,34 @@
 
 use crate::algorithm::counter_window::WindowCounters;
 use crate::algorithm::fixed_window::PeriodCount;
-use crate::algorithm::level::{Level, LevelKind, signed};
+use crate::algorithm::ratio::{QuotaRatio, ScaleChange};
 use crate::algorithm::{Change, StepState, leased_level as lent, missing_until};
-use crate::policy::{Algorithm, Funnel, Policy, Scaled, TokenBucket};
-use crate::units::MAX_EXACT;
-
-/// What a change of the numbers of a policy was.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ScaleChange<'a> {
-    pub(crate) before: &'a Algorithm,
-    pub(crate) after: &'a Algorithm,
-    /// When it was, in microseconds.
-    pub(crate) at: u64,
-}
-
-impl<'a> ScaleChange<'a> {
-    /// The change from the numbers of the previous policy to those of `after`.
-    pub(crate) fn of(previous: &'a Scaled, after: &'a Policy) -> Self {
-        Self {
-            before: previous.before.algorithm(),
-            after: after.algorithm(),
-            at: previous.at.as_micros(),
-        }
-    }
-}
-
-/// So much of the new quota as is the same part of it that the amount is of the old one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ratio {
-    old: u128,
-    new: u128,
-}
-
-impl Ratio {
-    fn of(before: &Algorithm, after: &Algorithm) -> Self {
-        Self {
-            // A quota is more than nothing.
-            old: u128::from(before.quota().max(1)),
-            new: u128::from(after.quota()),
-        }
-    }
-
-    pub(super) fn down(self, amount: u64) -> u64 {
-        fitting(u128::from(amount) * self.new / self.old)
-    }
-
-    pub(super) fn up(self, amount: u64) -> u64 {
-        fitting((u128::from(amount) * self.new).div_ceil(self.old))
-    }
-}
-
-fn fitting(amount: u128) -> u64 {
-    u64::try_from(amount).unwrap_or(u64::MAX).min(MAX_EXACT)
-}
+use crate::policy::{Algorithm, Funnel, TokenBucket};
 
 /// Converts a state that was stored before the change, and says whether it was one. To be called after the change.
 pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) -> bool {
     let ScaleChange { before, after, at } = *scaling;
-    let part = Ratio::of(before, after);
+    let ratio = QuotaRatio::of(before, after);
     if now < at || state.is_spent(now) {
         return false;
     }
     state.settle(before);
     let scaled = match (&*state, before, after) {
         (StepState::TokenBucket(_) | StepState::Funnel(_) | StepState::Lent(_), _, _) => {
-            lent::scale(scaling, state, part, now)
+            lent::scale(scaling, state, ratio, now)
         }
         (
             StepState::CounterWindow(counters),
             Algorithm::CounterWindow(before),
             Algorithm::CounterWindow(after),
         ) => (counters.at < at).then(|| {
-            let scaled = counters.scaled(before, after, part, at);
+            let scaled = counters.scaled(before, after, ratio, at);
             let scaled = scaled.map(|counters| WindowCounters { at: now, ..counters });
             scaled.map_or(StepState::Absent, StepState::CounterWindow)
         }),
         (StepState::FixedWindow(count), Algorithm::FixedWindow(before), Algorithm::FixedWindow(after)) => {
             (count.at < at).then(|| {
-                let scaled = count.scaled(before, after, part, at);
+                let scaled = count.scaled(before, after, ratio, at);
                 let scaled = scaled.map(|count| PeriodCount { at: now, ..count });
                 scaled.map_or(StepState::Absent, StepState::FixedWindow)
             })
@@ -108,11 +58,11 @@ pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) 
 /// windows whose periods are other ones now, it is nothing.
 pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Change) -> (u64, Change) {
     let ScaleChange { before, after, at } = *scaling;
-    let part = Ratio::of(before, after);
+    let ratio = QuotaRatio::of(before, after);
     let Change::Refund { whole_at } = change else {
-        return (part.up(amount), change);
+        return (ratio.up(amount), change);
     };
-    let missing = part.down(missing_until(before, whole_at, amount, at));
+    let missing = ratio.down(missing_until(before, whole_at, amount, at));
     let whole_at = match (before, after) {
         (
             Algorithm::TokenBucket(TokenBucket { rate: old, .. })
@@ -121,7 +71,7 @@ pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Chang
             | Algorithm::Funnel(Funnel { rate: new, .. }),
         ) => {
             let (used, _) = old.accrue(whole_at.saturating_sub(at), 0);
-            at.saturating_add(new.time_for(part.down(used), 0))
+            at.saturating_add(new.time_for(ratio.down(used), 0))
         }
         (Algorithm::CounterWindow(old), Algorithm::CounterWindow(new)) if old.window == new.window => {
             whole_at
@@ -134,26 +84,6 @@ pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Chang
         _ => return (0, change),
     };
     (missing, Change::Refund { whole_at })
-}
-
-impl Level {
-    /// The same part of the quota of another meter.
-    pub(super) fn scaled(self, meter: &impl LevelKind, after: &impl LevelKind, part: Ratio) -> Self {
-        let amount = match meter.idle() {
-            // The level of a funnel: what was used.
-            0 => signed(part.up(self.amount.unsigned_abs())),
-            // The tokens of a bucket, which may be owed.
-            _ if self.amount < 0 => -signed(part.up(self.amount.unsigned_abs())),
-            _ => signed(part.down(self.amount.unsigned_abs())),
-        };
-        Self {
-            amount,
-            // Less than a thousandth has come already, and is left away.
-            remainder: 0,
-            parts: after.rate().micros,
-            ..self
-        }
-    }
 }
 
 #[cfg(test)]

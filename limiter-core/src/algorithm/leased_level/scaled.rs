@@ -4,7 +4,7 @@ use crate::algorithm::StepState;
 use crate::algorithm::leased_level::step::view;
 use crate::algorithm::leased_level::{LeaseGrants, LeasedLevel};
 use crate::algorithm::level::{Level, LevelKind};
-use crate::algorithm::scale::{Ratio, ScaleChange};
+use crate::algorithm::ratio::{QuotaRatio, ScaleChange};
 use crate::policy::Algorithm;
 use crate::units::MAX_EXACT;
 
@@ -15,15 +15,15 @@ use crate::units::MAX_EXACT;
 pub(crate) fn scale(
     scaling: &ScaleChange<'_>,
     state: &StepState,
-    part: Ratio,
+    ratio: QuotaRatio,
     now: u64,
 ) -> Option<StepState> {
     match (scaling.before, scaling.after) {
         (Algorithm::TokenBucket(before), Algorithm::TokenBucket(after)) => {
-            convert(before, after, scaling, state, part, now)
+            convert(before, after, scaling, state, ratio, now)
         }
         (Algorithm::Funnel(before), Algorithm::Funnel(after)) => {
-            convert(before, after, scaling, state, part, now)
+            convert(before, after, scaling, state, ratio, now)
         }
         _ => None,
     }
@@ -34,7 +34,7 @@ fn convert<M: LevelKind>(
     after: &M,
     scaling: &ScaleChange<'_>,
     state: &StepState,
-    part: Ratio,
+    ratio: QuotaRatio,
     now: u64,
 ) -> Option<StepState> {
     let stored = match state {
@@ -53,7 +53,7 @@ fn convert<M: LevelKind>(
         level: Level {
             // Kept until it is looked at now, whatever becomes of it.
             keep_until: u64::MAX,
-            ..then.level.scaled(before, after, part)
+            ..then.level.scaled(before, after, ratio)
         },
         ..then
     };

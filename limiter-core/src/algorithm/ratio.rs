@@ -1,0 +1,56 @@
+//! The ratio of two quotas, which converts amounts when a policy changes in proportion.
+
+use crate::policy::{Algorithm, Policy, PreviousPolicy};
+use crate::units::MAX_EXACT;
+
+/// A change of the numbers of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScaleChange<'a> {
+    pub(crate) before: &'a Algorithm,
+    pub(crate) after: &'a Algorithm,
+    /// The moment of the change, in microseconds.
+    pub(crate) at: u64,
+}
+
+impl<'a> ScaleChange<'a> {
+    /// The change from the numbers of the previous policy to those of `after`.
+    pub(crate) fn of(previous: &'a PreviousPolicy, after: &'a Policy) -> Self {
+        Self {
+            before: previous.before.algorithm(),
+            after: after.algorithm(),
+            at: previous.at.as_micros(),
+        }
+    }
+}
+
+/// The ratio of the new quota to the old one, by which amounts are multiplied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QuotaRatio {
+    old: u128,
+    new: u128,
+}
+
+impl QuotaRatio {
+    /// The ratio of the quota after a change to the quota before it.
+    pub(super) fn of(before: &Algorithm, after: &Algorithm) -> Self {
+        Self {
+            // A quota is more than nothing.
+            old: u128::from(before.quota().max(1)),
+            new: u128::from(after.quota()),
+        }
+    }
+
+    /// The amount in the new numbers, rounded down.
+    pub(super) fn down(self, amount: u64) -> u64 {
+        fitting(u128::from(amount) * self.new / self.old)
+    }
+
+    /// The amount in the new numbers, rounded up.
+    pub(super) fn up(self, amount: u64) -> u64 {
+        fitting((u128::from(amount) * self.new).div_ceil(self.old))
+    }
+}
+
+fn fitting(amount: u128) -> u64 {
+    u64::try_from(amount).unwrap_or(u64::MAX).min(MAX_EXACT)
+}
