@@ -122,6 +122,8 @@ mod store;
 mod tier;
 
 mod error;
+#[cfg(feature = "metrics")]
+mod metrics_handles;
 mod observe;
 
 #[doc(hidden)]

@@ -4,8 +4,6 @@
 //! names of policies, of nodes and of cases, never a key: there are as many series as the program makes policies.
 
 #[cfg(feature = "metrics")]
-pub(crate) mod lazy_handle;
-#[cfg(feature = "metrics")]
 mod names;
 #[cfg(not(feature = "metrics"))]
 pub(crate) mod noop;

@@ -102,7 +102,7 @@ struct Inner {
     scaled: Option<Arc<PreviousPolicy>>,
     /// What it has answered.
     #[cfg(feature = "metrics")]
-    counters: crate::observe::PolicyCounters,
+    counters: crate::metrics_handles::PolicyCounters,
     /// How clients are told of it.
     told: Written,
     /// What few policies say.
@@ -252,7 +252,7 @@ impl Policy {
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn counters(&self) -> &crate::observe::PolicyCounters {
+    pub(crate) fn counters(&self) -> &crate::metrics_handles::PolicyCounters {
         &self.0.counters
     }
 

@@ -3,15 +3,14 @@
 //! A policy keeps the handles of its own counters, and the other metrics theirs, so that a decision costs an increment: no
 //! look-up, and no text is made. The handles belong to the recorder that was there first.
 
-use std::sync::OnceLock;
-use std::{fmt, iter};
+use std::iter;
 
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection};
 use crate::error::StoreErrorKind;
-use crate::observe::lazy_handle::LazyHandle;
+use crate::metrics_handles::{LazyHandle, OUTCOMES};
 use crate::observe::names;
 use crate::observe::names::{describe_counter, describe_gauge};
 use crate::observe::span::AsDecision;
@@ -40,18 +39,10 @@ pub(crate) enum MetricOutcome {
     Error,
 }
 
-impl MetricOutcome {
-    const LABELS: [&'static str; 8] = [
-        "allowed",
-        "denied",
-        "blocked",
-        "shadow_denied",
-        "spared",
-        "timed_out",
-        "invalid",
-        "error",
-    ];
+// Each outcome has a counter of its own in `PolicyCounters`.
+const _: () = assert!(MetricOutcome::Error as usize + 1 == OUTCOMES);
 
+impl MetricOutcome {
     fn label(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -65,9 +56,6 @@ impl MetricOutcome {
         }
     }
 }
-
-/// Places for what is counted apart by who decided.
-const ORIGINS: usize = 11;
 
 /// The place and the name of an origin; of none where nobody decided.
 fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
@@ -86,33 +74,11 @@ fn origin_label(origin: Option<Origin>) -> (usize, &'static str) {
     }
 }
 
-/// The counters of one policy. They are made when they are first needed, since most are not.
-#[derive(Default)]
-pub(crate) struct PolicyCounters(
-    [OnceLock<Box<[LazyHandle<Counter>; MetricOutcome::LABELS.len()]>>; ORIGINS],
-);
-
-/// A policy that is made of another one counts by handles of its own, of the same counters.
-impl Clone for PolicyCounters {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl fmt::Debug for PolicyCounters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Counters")
-    }
-}
-
 /// Counts what one limit of a decision answered.
 #[inline]
 fn count(policy: &Policy, outcome: MetricOutcome, origin: Option<Origin>) {
     let (place, _) = origin_label(origin);
-    let counters = policy.counters().0.get(place);
-    let of_origin =
-        counters.map(|counters| counters.get_or_init(|| Box::new([const { LazyHandle::new() }; _])));
-    let counter = of_origin.and_then(|counters| counters.get(outcome as usize));
+    let counter = policy.counters().get(place, outcome as usize);
     let counter =
         counter.and_then(|late| late.get(|recorder| counter_of(policy.name(), outcome, origin, recorder)));
     if let Some(counter) = counter {

@@ -181,7 +181,7 @@ impl<S> PolicyBuilder<S> {
             code: algorithm.code().into(),
             scaled: None,
             #[cfg(feature = "metrics")]
-            counters: crate::observe::PolicyCounters::default(),
+            counters: crate::metrics_handles::PolicyCounters::default(),
             told: crate::policy::Written::default(),
             extras: None,
         };

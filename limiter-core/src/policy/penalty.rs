@@ -213,7 +213,7 @@ impl PenaltyLimits {
                 lease: None,
                 extras: None,
                 #[cfg(feature = "metrics")]
-                counters: crate::observe::PolicyCounters::default(),
+                counters: crate::metrics_handles::PolicyCounters::default(),
                 told: crate::policy::Written::default(),
             }))
         };

@@ -7,8 +7,9 @@ use std::time::Instant;
 use metrics::{Gauge, Histogram, Key, Label, Recorder};
 
 use crate::decision::Origin;
+use crate::metrics_handles::{LazyHandle, ORIGINS};
 use crate::observe::names::describe_histogram;
-use crate::observe::recorded::{LazyHandle, METADATA, ORIGINS, describe_gauge, gauge, names, origin_label};
+use crate::observe::recorded::{METADATA, describe_gauge, gauge, names, origin_label};
 
 /// Records how long a decision took for which Redis was asked, whoever made it in the end.
 pub(crate) fn asked(started: Instant, origin: Option<Origin>) {
