@@ -115,9 +115,9 @@ pub fn is_answered_at_once(policy: &Policy) -> bool {
     policy.on_denial() == OnDenial::Reject && !policy.is_paced()
 }
 
-/// What clients are told of a policy: what is written the first time, and then the same.
-pub fn told_as(policy: &Policy, write: impl FnOnce() -> String) -> &str {
-    policy.told_as(write)
+/// The text that `write` returned the first time for this policy. Only limiter-tower's headers use it.
+pub fn cached_text(policy: &Policy, write: impl FnOnce() -> String) -> &str {
+    policy.cached_text(write)
 }
 
 /// The answer to a check, after what its policies say of a denial, when the call may go on.

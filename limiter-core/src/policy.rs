@@ -103,17 +103,17 @@ struct Inner {
     /// What it has answered.
     #[cfg(feature = "metrics")]
     counters: crate::metrics_handles::PolicyCounters,
-    /// How clients are told of it.
-    told: Written,
+    /// A text that a layer derives from the policy.
+    cached_text: CachedText,
     /// What few policies say.
     extras: Option<Box<RareOptions>>,
 }
 
-/// A text that is written once. A clone is another policy's, with other numbers, and has none.
+/// A text that is written once. A clone is part of another policy, with other numbers, and starts empty.
 #[derive(Debug, Default)]
-struct Written(OnceLock<Box<str>>);
+struct CachedText(OnceLock<Box<str>>);
 
-impl Clone for Written {
+impl Clone for CachedText {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -222,10 +222,10 @@ impl Policy {
         self.extras()?.punishing.as_ref()
     }
 
-    /// What clients are told of it, as it was written the first time.
+    /// The text that `write` returned the first time. One caller in the program may use it.
     #[inline]
-    pub(crate) fn told_as(&self, write: impl FnOnce() -> String) -> &str {
-        self.0.told.0.get_or_init(|| write().into())
+    pub(crate) fn cached_text(&self, write: impl FnOnce() -> String) -> &str {
+        self.0.cached_text.0.get_or_init(|| write().into())
     }
 
     fn extras(&self) -> Option<&RareOptions> {

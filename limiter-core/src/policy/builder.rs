@@ -182,7 +182,7 @@ impl<S> PolicyBuilder<S> {
             scaled: None,
             #[cfg(feature = "metrics")]
             counters: crate::metrics_handles::PolicyCounters::default(),
-            told: crate::policy::Written::default(),
+            cached_text: crate::policy::CachedText::default(),
             extras: None,
         };
         inner.extras = self.extras.build(&inner);

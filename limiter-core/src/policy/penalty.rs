@@ -214,7 +214,7 @@ impl PenaltyLimits {
                 extras: None,
                 #[cfg(feature = "metrics")]
                 counters: crate::metrics_handles::PolicyCounters::default(),
-                told: crate::policy::Written::default(),
+                cached_text: crate::policy::CachedText::default(),
             }))
         };
         Self {

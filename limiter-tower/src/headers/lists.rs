@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use limiter_core::__private::told_as;
+use limiter_core::__private::cached_text;
 use limiter_core::{Decision, LimitOutcome};
 
 use super::text::Text;
@@ -19,7 +19,7 @@ pub(super) fn write(
 ) -> Option<Written> {
     for limit in told_of(decision) {
         separate(text, 0);
-        text.push(told_as(limit.policy(), || item(limit)));
+        text.push(cached_text(limit.policy(), || item(limit)));
     }
     let (first, mut longest) = (text.len(), Duration::ZERO);
     for limit in known_of(decision, open) {
