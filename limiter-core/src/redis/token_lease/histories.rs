@@ -13,13 +13,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::task::yield_now;
 
-use crate::Amount;
 use crate::algorithm::Mode;
 use crate::policy::{Algorithm, Policy, Rate};
 use crate::redis::token_lease::Leases;
 use crate::redis::token_lease::histories::bank::{Bank, Teller};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::{Clock, ManualClock};
+use crate::units::Amount;
 
 const DEADLINE: Duration = Duration::from_secs(1);
 const STEPS: usize = 150;
