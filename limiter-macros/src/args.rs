@@ -8,8 +8,8 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, Token, parenthesized, token};
 
+use crate::constant::peel;
 use crate::diagnostics::{Diagnostics, meant};
-use crate::literal::peel;
 use crate::words::{Kind, OF_POLICIES, Row, TABLE, Word};
 
 /// The arguments of one attribute.

@@ -3,7 +3,14 @@
 use proc_macro2::Ident;
 use syn::{Expr, Path};
 
-use crate::literal::peel;
+/// The expression without enclosing parentheses and without the invisible groups of `macro_rules`.
+pub(crate) fn peel(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Group(group) => peel(&group.expr),
+        Expr::Paren(paren) => peel(&paren.expr),
+        _ => expr,
+    }
+}
 
 /// Whether the expression is the same on every call, and can stand in an item: literals, constants, `Duration::from_…`
 /// and `Rate::per…` of those. `is_item` tells whether a path may be used by an item inside the function.

@@ -6,9 +6,9 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, Member};
 
 use crate::args::Args;
+use crate::constant::peel;
 use crate::diagnostics::Diagnostics;
 use crate::func::Param;
-use crate::literal::peel;
 use crate::words::Word;
 
 /// A fallback and what it is given.

@@ -5,7 +5,7 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Expr, Lit, LitStr, Path, UnOp};
 
-use crate::constant::is_constant;
+use crate::constant::{is_constant, peel};
 
 /// The exact arithmetic's largest span, in microseconds: 142 years.
 pub(crate) const MAX_SPAN: u64 = 1 << 52;
@@ -35,15 +35,6 @@ pub(crate) struct RateText {
     pub(crate) thousandths: u64,
     /// … per this many microseconds.
     pub(crate) micros: u64,
-}
-
-/// The expression without the parentheses around it, and without the invisible ones of `macro_rules`.
-pub(crate) fn peel(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Group(group) => peel(&group.expr),
-        Expr::Paren(paren) => peel(&paren.expr),
-        _ => expr,
-    }
 }
 
 /// The text, where the expression is a string literal.

@@ -12,10 +12,11 @@ use syn::spanned::Spanned;
 use syn::{Attribute, Expr, LitStr, Meta, Path};
 
 use crate::args::Args;
+use crate::constant::peel;
 use crate::diagnostics::Diagnostics;
 use crate::fallback::Fallback;
 use crate::func::{Func, Output, Param, Shape, bound_names, mentions};
-use crate::literal::{self, Number, Period, RateText};
+use crate::literal::{Number, Period, RateText};
 use crate::template::{Names, Template};
 use crate::words::{Kind, Word};
 use limit::Scope;
@@ -331,7 +332,7 @@ impl Shared {
                 Word::When => self.when = Some(value),
                 Word::Limiter => self.limiter = Some(value),
                 Word::Wait => self.wait = diagnostics.ok(Period::read(value, "wait")),
-                _ => match literal::peel(&value) {
+                _ => match peel(&value) {
                     Expr::Path(path) if path.qself.is_none() => self.krate = Some(path.path.clone()),
                     other => diagnostics.at(
                         other.span(),

@@ -10,6 +10,7 @@ use super::numbers::algorithm;
 use super::settings::{deadline, lease, on_store_failure};
 use super::{Algorithm, Key, Limit, Name};
 use crate::args::Args;
+use crate::constant::peel;
 use crate::diagnostics::Diagnostics;
 use crate::fallback::Fallback;
 use crate::func::Func;
@@ -250,7 +251,7 @@ fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
 
 /// What can be a function from the result to a `bool`; the compiler sees to the rest.
 fn count_if(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Expr> {
-    if matches!(literal::peel(&expr), Expr::Lit(_)) {
+    if matches!(peel(&expr), Expr::Lit(_)) {
         diagnostics.at(
             expr.span(),
             "`count_if` decides whether a call counts: a function or closure that takes a reference to the \
