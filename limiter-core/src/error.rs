@@ -52,7 +52,7 @@ pub enum ConfigError {
         /// The policy's name.
         policy: String,
     },
-    /// A global limiter is set, or was used, already.
+    /// A global limiter is installed already.
     AlreadyInstalled,
     /// Annotated functions contradict each other, or one cannot be built; see [`verify_sites`](crate::verify_sites).
     Sites {
@@ -151,9 +151,7 @@ impl fmt::Display for ConfigError {
                     "policy `{policy}` occurs twice in one decision with the same key; pass each limit once"
                 )
             }
-            Self::AlreadyInstalled => {
-                f.write_str("a limiter is already installed or in use; call install once, before any use")
-            }
+            Self::AlreadyInstalled => f.write_str("a limiter is already installed; call install once"),
             Self::Sites { mistakes } => {
                 match mistakes.len() {
                     1 => f.write_str("an annotated function cannot be used as written:")?,

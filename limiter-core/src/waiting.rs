@@ -51,7 +51,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when no permit comes in time. That is told when the time is over, though the
+    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when no permit comes in time, and
+    /// [`Rejection::Limited`](crate::Rejection::Limited) for a timeout of zero. The former is told when the time is over, though the
     /// permits may be due later: they may come back before. Only who is [blocked](crate::Decision::is_blocked) by a penalty is told at
     /// once. [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost that the policy never admits, at once, or, where a call
     /// comes later with such a policy, when this one is first in line;

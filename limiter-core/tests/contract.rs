@@ -225,6 +225,7 @@ on_every_store! {
         the_time_in_the_queue_counts
         the_deadline_is_for_all_tries_together
         who_never_reaches_the_head_times_out_too
+        zero_timeout_is_a_check
         a_cancelled_waiter_leaves_its_place_to_the_next
         a_wait_for_more_than_the_quota_ends_at_once
         shutdown_ends_waits_and_refuses_later_calls

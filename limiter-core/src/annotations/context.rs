@@ -10,29 +10,34 @@ tokio::task_local! {
     static CURRENT: Limiter;
 }
 
-/// Set once: by `install`, or by the first call that found none.
-static GLOBAL: OnceLock<Global> = OnceLock::new();
+/// Set once, by `install`.
+static INSTALLED: OnceLock<Limiter> = OnceLock::new();
 
-enum Global {
-    Installed(Limiter),
-    /// A debug build decides in process.
-    InProcess(Limiter),
-    /// A release build rejects: every replica would silently allow the whole limit.
-    None,
-}
+/// Decides in process in a debug build, from the first call without an installed limiter until `install`. A release build has none:
+/// every replica would silently allow the whole limit.
+static IMPLICIT: OnceLock<Limiter> = OnceLock::new();
 
 /// Sets the limiter of every annotated function that names none. Call it once, before the first of them is called.
 ///
-/// Without any, a debug build decides in process (one limiter for the whole process, and the log says so once); a release
-/// build rejects with [`StoreErrorKind::NotInstalled`].
+/// Without an installed limiter, a release build rejects annotated calls with [`StoreErrorKind::NotInstalled`]. A debug build decides
+/// them in process, by one implicit limiter for the whole process, and logs a warning once. A limiter that is installed later
+/// replaces the implicit one: the next annotated call uses it, what earlier calls have used is forgotten, and a warning says
+/// so. Calls that are waiting or running keep the limiter with which they began.
 ///
 /// # Errors
 ///
-/// [`ConfigError::AlreadyInstalled`] when one is set already, or an annotated function has run without one.
+/// [`ConfigError::AlreadyInstalled`] when `install` was called before.
 pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
-    GLOBAL
-        .set(Global::Installed(limiter))
-        .map_err(|_| ConfigError::AlreadyInstalled)
+    INSTALLED
+        .set(limiter)
+        .map_err(|_| ConfigError::AlreadyInstalled)?;
+    if IMPLICIT.get().is_some() {
+        tracing::warn!(
+            "annotated functions were called before limiter_core::install: what these calls used in the implicit in-process \
+             limiter is forgotten; install the limiter earlier"
+        );
+    }
+    Ok(())
 }
 
 /// Runs `future` with `limiter` as the limiter of every annotated function that names none and is called in the same
@@ -49,10 +54,7 @@ pub async fn with_limiter<F: Future>(limiter: Limiter, future: F) -> F::Output {
 /// The limiter of a call that names none, where there is one already: the task's, else the installed one.
 pub(crate) fn installed() -> Option<Limiter> {
     let of_task = CURRENT.try_with(Limiter::clone).ok();
-    of_task.or_else(|| match GLOBAL.get() {
-        Some(Global::Installed(limiter) | Global::InProcess(limiter)) => Some(limiter.clone()),
-        Some(Global::None) | None => None,
-    })
+    of_task.or_else(|| INSTALLED.get().or_else(|| IMPLICIT.get()).cloned())
 }
 
 /// The limiter of a call that names none. The global one is there for good: nobody has to count who uses it.
@@ -78,22 +80,21 @@ pub(crate) fn current() -> Result<CurrentLimiter, StoreError> {
     if let Ok(limiter) = CURRENT.try_with(Limiter::clone) {
         return Ok(CurrentLimiter::OfTask(limiter));
     }
-    let nothing_installed = || {
-        if cfg!(debug_assertions) {
-            tracing::warn!(
-                "no limiter is installed: this debug build decides in process, a release build would reject every call; \
-                 call limiter_core::install at start-up"
-            );
-            Global::InProcess(Limiter::in_process().build())
-        } else {
-            Global::None
-        }
-    };
-    match GLOBAL.get_or_init(nothing_installed) {
-        Global::Installed(limiter) | Global::InProcess(limiter) => Ok(CurrentLimiter::Global(limiter)),
-        Global::None => Err(StoreError::new(
+    if let Some(limiter) = INSTALLED.get() {
+        return Ok(CurrentLimiter::Global(limiter));
+    }
+    if !cfg!(debug_assertions) {
+        return Err(StoreError::new(
             StoreErrorKind::NotInstalled,
             "no limiter is installed: call limiter_core::install at start-up, or give the attribute a `limiter`",
-        )),
+        ));
     }
+    let implicit = IMPLICIT.get_or_init(|| {
+        tracing::warn!(
+            "no limiter is installed: this debug build decides in process, a release build would reject every call; \
+             call limiter_core::install at start-up"
+        );
+        Limiter::in_process().build()
+    });
+    Ok(CurrentLimiter::Global(implicit))
 }

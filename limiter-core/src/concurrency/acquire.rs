@@ -43,7 +43,8 @@ impl<'a> AcquireConcurrency<'a> {
         self
     }
 
-    /// How long to wait in total, the queue and every question to the store included. Default: no time at all.
+    /// How long to wait in total, the queue and every question to the store included. Default: no time at all,
+    /// so that a denial is [`Rejection::Limited`]; after a wait it is [`Rejection::TimedOut`].
     ///
     /// Those who wait in this process are served first come, first served. A permit that is given back here goes straight to
     /// who is next, if it is for as many permits, for up to a second in a row; then it goes back to Redis, so that other

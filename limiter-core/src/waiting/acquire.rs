@@ -90,7 +90,11 @@ impl<'a> Acquire<'a> {
     }
 
     /// How long to wait in total, the queue and every question to the store included. Default:
-    /// [`DEFAULT_UP_TO`](Self::DEFAULT_UP_TO). A wait of zero is a check, which the policy's deadline bounds.
+    /// [`DEFAULT_UP_TO`](Self::DEFAULT_UP_TO).
+    ///
+    /// A timeout of zero is a check, which the policy's deadline bounds: a denial is [`Rejection::Limited`], since the call has not
+    /// waited. A call that has waited is [`Rejection::TimedOut`]. The same holds for [`Reserve::up_to`](crate::Reserve::up_to) and
+    /// [`AcquireConcurrency::up_to`](crate::AcquireConcurrency::up_to).
     pub fn up_to(self, up_to: Duration) -> Self {
         Self { up_to, ..self }
     }
@@ -170,10 +174,7 @@ impl Limiter {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
         let up_to = stay.up_to;
         let asks_until = clock.now().after(stay.asks_up_to);
-        let timed_out = |denied| Rejection::TimedOut {
-            decision: denied,
-            limit: up_to,
-        };
+        let timed_out = |denied| no_permit_within(up_to, denied);
         // Where nobody waits, what takes no waiting takes no place either.
         let name = request.queue();
         if !queues.is_waited_for(&name)
@@ -201,6 +202,9 @@ impl Limiter {
             let now = clock.now();
             match place.place.look(queues, now) {
                 TicketState::Over(answer) => return answer,
+                TicketState::Behind if up_to.is_zero() => {
+                    return Box::pin(self.check_behind(request, &place.place)).await;
+                }
                 TicketState::Behind => {
                     if !needs_no_seat && !seat.take() {
                         let left = self.patience(asks_until, up_to);
@@ -314,6 +318,22 @@ impl Limiter {
         }
     }
 
+    /// Decides a call that does not wait, though others wait for the same: it is denied unless there are permits for them and for
+    /// it.
+    async fn check_behind(
+        &self,
+        request: &DecisionRequest<'_>,
+        place: &Ticket,
+    ) -> Result<Allowed, Rejection> {
+        let after_others = self.after_others(request, place, BacklogScope::Earlier, Duration::MAX);
+        turned_away(after_others.await, no_permit_within(Duration::ZERO, None))?;
+        let decision = match self.decide_now(request) {
+            Some(answer) => answer?,
+            None => self.decide(request, request.deadline()).await?,
+        };
+        decision.require()
+    }
+
     /// What a call is told that has waited behind others to the end of its time, if a moment is enough to find out: each of those who
     /// give up at once is told of those before it, so that they do not all come back at once.
     async fn told_in_vain(&self, request: &DecisionRequest<'_>, place: &Ticket) -> Option<Box<Decision>> {
@@ -333,6 +353,17 @@ impl Limiter {
         } else {
             clock.real(ends.since(clock.now()).max(LATE_TIMER))
         }
+    }
+}
+
+/// The rejection of a call that got no permit within its timeout. A call with a timeout of zero has not waited, so it is denied.
+pub(crate) fn no_permit_within(up_to: Duration, denied: Option<Box<Decision>>) -> Rejection {
+    match denied {
+        Some(denied) if up_to.is_zero() => Rejection::Limited(denied),
+        decision => Rejection::TimedOut {
+            decision,
+            limit: up_to,
+        },
     }
 }
 

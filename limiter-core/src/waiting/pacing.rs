@@ -9,6 +9,7 @@ use crate::policy::OnDenial;
 use crate::settlement::{PendingGrant, Reservation};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
+use crate::waiting::acquire::no_permit_within;
 use crate::waiting::queue::QueueId;
 use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 
@@ -34,7 +35,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// At once [`Rejection::TimedOut`], where that is too late, and [`Rejection::Limited`], where there is no seat to wait in;
+    /// At once [`Rejection::TimedOut`], or [`Rejection::Limited`] for a timeout of zero, where that is too late; and [`Rejection::Limited`], where there is no seat to wait in;
     /// [`Rejection::Unavailable`] when the limiter is shut down meanwhile. Either way it is given back.
     ///
     /// # Cancel safety
@@ -57,10 +58,7 @@ impl Limiter {
         {
             let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
             drop(PendingGrant::new(grant));
-            return Err(Rejection::TimedOut {
-                decision: Some(denied),
-                limit: up_to,
-            });
+            return Err(no_permit_within(up_to, Some(denied)));
         }
         if !seat.take_and_keep() {
             let denied = denied_within(&grant, Duration::ZERO);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::{Allowed, Rejection, StoreErrorKind};
+use limiter_core::{Allowed, Policy, Rejection, StoreErrorKind};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, millis, one_of_each, secs, window};
 use crate::waiting::{answer, served, settle, waiter};
@@ -51,6 +51,50 @@ pub(crate) async fn who_waits_for_what_is_due_too_late_is_served_if_it_comes_bac
         reserved.settle(4).await.unwrap();
         served(waiting).await;
     }
+}
+
+/// A call that does not wait is denied, as by a check, whichever method asks and whether or not others wait.
+pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
+    let limits = &subject.limits;
+    let expect_denial = |rejection: Rejection, retry_after| {
+        assert!(matches!(rejection, Rejection::Limited(_)), "{rejection:?}");
+        assert_eq!(rejection.retry_after(), retry_after, "{rejection:?}");
+    };
+    for policy in one_of_each() {
+        subject.use_up(&policy).await;
+        let wait = subject.call(&policy).await.retry_after();
+        let acquired = limits.acquire(&policy, KEY).up_to(Duration::ZERO).await;
+        expect_denial(acquired.unwrap_err(), wait);
+        let reserved = limits.reserve(&policy, KEY).up_to(Duration::ZERO).await;
+        expect_denial(reserved.unwrap_err(), wait);
+    }
+
+    let exports = Policy::concurrency("export")
+        .max(1)
+        .deadline(PATIENT)
+        .build()
+        .unwrap();
+    let held = limits.enter(&exports, KEY).up_to(Duration::ZERO).await.unwrap();
+    let entered = limits.enter(&exports, KEY).up_to(Duration::ZERO).await;
+    expect_denial(entered.unwrap_err(), None);
+    drop(held);
+
+    // Its turn comes in a second, for which it does not wait; the permit is given back.
+    let paced = Policy::funnel("paced").capacity(2).rate("1/s").paced();
+    let paced = paced.deadline(PATIENT).build().unwrap();
+    assert!(limits.acquire(&paced, KEY).up_to(Duration::ZERO).await.is_ok());
+    let late = limits.acquire(&paced, KEY).up_to(Duration::ZERO).await;
+    expect_denial(late.unwrap_err(), Some(secs(1)));
+
+    // Behind another call it is denied for as long as both need.
+    let bucket = bucket("p", 5, "1/m");
+    subject.use_up(&bucket).await;
+    let head = waiter(&subject, &bucket, 2, secs(300));
+    settle(&subject, &bucket).await;
+    let behind = limits.acquire(&bucket, KEY).up_to(Duration::ZERO).await;
+    expect_denial(behind.unwrap_err(), Some(secs(180)));
+    subject.clock.advance(secs(120));
+    served(head).await;
 }
 
 /// The time in the queue counts: whose turn comes late has less left.

@@ -151,11 +151,7 @@ pub(crate) async fn a_wait_in_vain_counts_as_one_denial(subject: Subject) {
     subject.use_up(&policy).await;
     for call in 1..=3 {
         let late = subject.limits.acquire(&policy, KEY).up_to(micros(0)).await;
-        let Err(Rejection::TimedOut {
-            decision: Some(denied),
-            ..
-        }) = late
-        else {
+        let Err(Rejection::Limited(denied)) = late else {
             unreachable!("{late:?}")
         };
         assert_eq!(denied.is_blocked(), call == 3, "{call}");

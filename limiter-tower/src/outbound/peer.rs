@@ -218,6 +218,7 @@ impl Peer {
             }
         };
         let left = ends.since(now(&self.limiter));
+        let patience = self.patience(bound);
         let permit = self.limiter.acquire(&policy, key).cost(Said(&self.cost));
         match permit.up_to(left).await {
             Ok(allowed) => Ok(Allowed {
@@ -227,8 +228,15 @@ impl Peer {
             // A part of the time may have gone by in a pause.
             Err(Rejection::TimedOut { decision, .. }) => Err(Rejection::TimedOut {
                 decision,
-                limit: self.patience(bound),
+                limit: patience,
             }),
+            // All of the time has gone by in a pause.
+            Err(Rejection::Limited(denied)) if left.is_zero() && !patience.is_zero() => {
+                Err(Rejection::TimedOut {
+                    decision: Some(denied),
+                    limit: patience,
+                })
+            }
             Err(rejection) => Err(rejection),
         }
     }

@@ -1,0 +1,45 @@
+//! The limiter of annotated functions before and after `install`. It is set once in a process, so this file is one test.
+#![cfg(feature = "macros")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use limiter_core::{ConfigError, Limiter, Policy, Rejection, token_limiter};
+use support::log::Warnings;
+
+#[token_limiter(name = "greet", capacity = 2, rate = "1/h", key = "user:{name}")]
+async fn greet(name: &str) -> Result<String, Rejection> {
+    Ok(format!("hello {name}"))
+}
+
+#[tokio::test]
+async fn installed_limiter_replaces_implicit_one() {
+    let log = Warnings::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let warnings = |text: &str| log.all().iter().filter(|line| line.contains(text)).count();
+
+    // A debug build decides in process, and warns once.
+    for is_allowed in [true, true, false] {
+        assert_eq!(greet("ann").await.is_ok(), is_allowed);
+    }
+    assert_eq!(warnings("no limiter is installed"), 1);
+
+    let limits = Limiter::in_process().build();
+    limiter_core::install(limits.clone()).unwrap();
+    assert_eq!(warnings("were called before limiter_core::install"), 1);
+
+    // The usage of the implicit limiter is forgotten, and the installed one counts.
+    for is_allowed in [true, true, false] {
+        assert_eq!(greet("ann").await.is_ok(), is_allowed);
+    }
+    let policy = Policy::token_bucket("greet")
+        .capacity(2)
+        .rate("1/h")
+        .build()
+        .unwrap();
+    assert_eq!(limits.peek(&policy, "user:ann").await.unwrap().remaining(), 0);
+
+    let again = limiter_core::install(Limiter::in_process().build());
+    assert!(matches!(again, Err(ConfigError::AlreadyInstalled)), "{again:?}");
+    assert_eq!(log.all().len(), 2, "{:?}", log.all());
+}
