@@ -22,23 +22,23 @@ impl<T> Mail for Outbox<T> {
                 },
             ));
             ::limiter_core::__private::inventory::submit! {
-                ::limiter_core::__private::Site { name : "mail::send", function :
-                ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
-                ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
-                shared : false, limiter : false, held : false, key :
-                ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces : &
-                [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
+                ::limiter_core::__private::RegisteredAnnotation { name : "mail::send",
+                function : ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
+                file : ::core::file!(), line : ::core::line!(), function_line :
+                ::core::line!(), shared : false, limiter : false, held : false, key :
+                ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces
+                : & [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
                 ::limiter_core::__private::AnnotationPolicy::Fixed(||
                 ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
             }
             ::limiter_core::__private::inventory::submit! {
-                ::limiter_core::__private::Site { name : "burst", function :
-                ::core::concat!(::core::module_path!(), "::", "Outbox::send"), file :
-                ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
-                shared : true, limiter : false, held : false, key :
-                ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces : &
-                [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
+                ::limiter_core::__private::RegisteredAnnotation { name : "burst",
+                function : ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
+                file : ::core::file!(), line : ::core::line!(), function_line :
+                ::core::line!(), shared : true, limiter : false, held : false, key :
+                ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces
+                : & [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
                 ::limiter_core::__private::AnnotationPolicy::Named, }
             }

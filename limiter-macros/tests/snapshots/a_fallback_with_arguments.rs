@@ -8,12 +8,12 @@ async fn send(
     #![allow(unused)]
     let __limiter_guard = {
         ::limiter_core::__private::inventory::submit! {
-            ::limiter_core::__private::Site { name : "send", function :
+            ::limiter_core::__private::RegisteredAnnotation { name : "send", function :
             ::core::concat!(::core::module_path!(), "::", "send"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : true, held : false, key :
-            ::limiter_core::__private::KeyTemplate::Template { text : "{to.0}", pieces : &
-            [::limiter_core::__private::TemplatePiece::Part("to.0")] }, group :
+            ::limiter_core::__private::KeyTemplate::Template { text : "{to.0}", pieces :
+            & [::limiter_core::__private::TemplatePiece::Part("to.0")] }, group :
             ::core::option::Option::Some(::limiter_core::__private::KeyTemplate::Computed),
             policy : ::limiter_core::__private::AnnotationPolicy::Computed, }
         }

@@ -23,13 +23,13 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             },
         ));
         ::limiter_core::__private::inventory::submit! {
-            ::limiter_core::__private::Site { name :
+            ::limiter_core::__private::RegisteredAnnotation { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::KeyTemplate::Template { text : "user:{user}", pieces :
-            & [::limiter_core::__private::TemplatePiece::Text("user:"),
+            ::limiter_core::__private::KeyTemplate::Template { text : "user:{user}",
+            pieces : & [::limiter_core::__private::TemplatePiece::Text("user:"),
             ::limiter_core::__private::TemplatePiece::Part("user")] }, group :
             ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||

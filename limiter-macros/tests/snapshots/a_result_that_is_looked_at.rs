@@ -24,23 +24,23 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             },
         ));
         ::limiter_core::__private::inventory::submit! {
-            ::limiter_core::__private::Site { name :
+            ::limiter_core::__private::RegisteredAnnotation { name :
             ::core::concat!(::core::module_path!(), "::", "login"), function :
             ::core::concat!(::core::module_path!(), "::", "login"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
-            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
+            }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
             ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
         }
         ::limiter_core::__private::inventory::submit! {
-            ::limiter_core::__private::Site { name : "daily", function :
+            ::limiter_core::__private::RegisteredAnnotation { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "login"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : true, limiter : false, held : false, key :
-            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
-            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
+            }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Named, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(

@@ -25,13 +25,13 @@ async fn search() -> Result<(), Rejection> {
             },
         ));
         ::limiter_core::__private::inventory::submit! {
-            ::limiter_core::__private::Site { name :
+            ::limiter_core::__private::RegisteredAnnotation { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
-            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
+            }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
             ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
         }
@@ -52,12 +52,12 @@ async fn search() -> Result<(), Rejection> {
             },
         ));
         ::limiter_core::__private::inventory::submit! {
-            ::limiter_core::__private::Site { name : "daily", function :
+            ::limiter_core::__private::RegisteredAnnotation { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
             ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
             shared : false, limiter : false, held : false, key :
-            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & [] },
-            group : ::core::option::Option::None, policy :
+            ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
+            }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
             ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_1)), }
         }

@@ -36,13 +36,13 @@ where
                 },
             ));
             ::limiter_core::__private::inventory::submit! {
-                ::limiter_core::__private::Site { name : "mail", function :
-                ::core::concat!(::core::module_path!(), "::", "send"), file :
+                ::limiter_core::__private::RegisteredAnnotation { name : "mail", function
+                : ::core::concat!(::core::module_path!(), "::", "send"), file :
                 ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
                 shared : false, limiter : false, held : false, key :
-                ::limiter_core::__private::KeyTemplate::Template { text : "{app.id}", pieces
-                : & [::limiter_core::__private::TemplatePiece::Part("app.id")] }, group :
-                ::core::option::Option::None, policy :
+                ::limiter_core::__private::KeyTemplate::Template { text : "{app.id}",
+                pieces : & [::limiter_core::__private::TemplatePiece::Part("app.id")] },
+                group : ::core::option::Option::None, policy :
                 ::limiter_core::__private::AnnotationPolicy::Fixed(||
                 ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
             }
