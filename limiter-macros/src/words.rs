@@ -107,7 +107,7 @@ pub(crate) const TABLE: &[Row] = &[
         "per",
         Of::Buckets,
         "per = \"1m\"",
-        &["period", "interval", "window"],
+        &["period", "interval", "window", "rateUnit", "timeUnit"],
     ),
     row(
         Word::Limit,
@@ -121,7 +121,7 @@ pub(crate) const TABLE: &[Row] = &[
         "window",
         Of::Windows,
         "window = \"1m\"",
-        &["per", "period", "interval", "duration"],
+        &["per", "period", "interval", "duration", "during", "duringUnit"],
     ),
     row(Word::Name, "name", Of::All, "name = \"search\"", &["id"]),
     row(
@@ -157,7 +157,7 @@ pub(crate) const TABLE: &[Row] = &[
         "wait",
         Of::All,
         "wait = \"500ms\"",
-        &["timeout", "max_wait", "up_to"],
+        &["timeout", "max_wait", "up_to", "isAbort", "timeoutUnit"],
     ),
     row(
         Word::Limiter,

@@ -82,7 +82,7 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
         let _ = key::peer().extract(&request("ann"));
         let _ = key::client_ip(key::hops(0)).extract(&lists("192.0.2.1"));
     }
-    let of_peers = errors.about("without its peer's address");
+    let of_peers = errors.about("the peer's address is missing");
     assert_eq!(of_peers.len(), 1, "{of_peers:?}");
     assert!(
         of_peers
@@ -99,20 +99,20 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
         let _ = key::peer().extract(&forwarded);
         let _ = key::client_ip(key::hops(1)).extract(&forwarded);
     }
-    let of_proxies = errors.about("`key::client_ip` tells them apart");
+    let of_proxies = errors.about("forwarded request limited");
     assert_eq!(of_proxies.len(), 1, "{of_proxies:?}");
 
     for _ in 0..3 {
         let _ = key::client_ip(key::hops(2)).extract(&forwarded);
     }
-    let of_clients = errors.about("without its client's address");
+    let of_clients = errors.about("client address missing");
     assert_eq!(of_clients.len(), 1, "{of_clients:?}");
     assert!(of_clients.concat().contains("Hops(2)"), "{of_clients:?}");
 
     for _ in 0..3 {
         let _ = key::extension(|name: &String| name).extract(&forwarded);
     }
-    assert_eq!(errors.about("without the extension").len(), 1);
+    assert_eq!(errors.about("extension is missing").len(), 1);
     assert_eq!(errors.about("").len(), 7, "nothing else");
 
     // What is said of one layer hides nothing of another.
@@ -122,12 +122,12 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
         let _ = key::client_ip(key::hops(1)).extract(&lists("unknown"));
         let _ = key::extension(|name: &Arc<str>| &**name).extract(&forwarded);
     }
-    let of_clients = errors.about("without its client's address");
+    let of_clients = errors.about("client address missing");
     assert_eq!(of_clients.len(), 4, "{of_clients:?}");
     for told in ["Hops(3)", "header=forwarded", "names no address"] {
         assert!(of_clients.concat().contains(told), "{of_clients:?}");
     }
-    assert_eq!(errors.about("without the extension").len(), 2);
+    assert_eq!(errors.about("extension is missing").len(), 2);
 }
 
 /// Which of several layers it is, and never whose request.
