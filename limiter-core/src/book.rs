@@ -8,6 +8,7 @@ mod file;
 #[cfg(feature = "registry")]
 mod follow;
 mod left;
+mod metadata;
 mod missed;
 mod overrides;
 mod pages;
@@ -33,6 +34,7 @@ pub use crate::book::entry::BookEntry;
 pub use crate::book::file::FileSource;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub(crate) use crate::book::follow::{BYTES_A_NAME, at_leisure};
+pub use crate::book::metadata::PolicyMetadata;
 pub(crate) use crate::book::missed::Miss;
 use crate::book::missed::Missed;
 pub use crate::book::overrides::Override;

@@ -138,7 +138,7 @@ pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, win
 pub use crate::annotations::context::{install, with_limiter};
 pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
 pub use crate::annotations::{Annotation, sites, verify_sites};
-pub use crate::book::{BookEntry, Override, PolicyBook};
+pub use crate::book::{BookEntry, Override, PolicyBook, PolicyMetadata};
 #[cfg(feature = "registry")]
 pub use crate::book::{BookError, FileSource, Mistake};
 #[cfg(all(feature = "registry", feature = "redis"))]

@@ -15,6 +15,7 @@ use limiter_core::{
     StoreErrorKind,
 };
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
+use support::log::Warnings;
 use support::{PATIENT, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;
 
@@ -238,13 +239,10 @@ async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
     let told = |expected: String| {
         move |error: Option<BookError>| error.is_some_and(|error| error.to_string() == expected)
     };
-    let (later, number) = (
-        revision + 1_000_000,
-        "permits per time, such as 10/s, 100/min, 7/3s or 1/30d",
-    );
-    let broken = sized(3).replace("1/h", "10");
+    let later = revision + 1_000_000;
+    let broken = sized(3).replace("\"1/h\"", "1/h");
     by_hand(format!("revision = {later}\n{broken}"));
-    let message = format!("{key}:5:8: policy.p.rate is \"10\", expected {number}");
+    let message = format!("{key}:5:8: 1/h is not a value, expected text in quotes: \"1/h\"");
     replica.is_told("a mistake", told(message.clone())).await;
     by_hand(sized(3));
     let expected = "no revision, expected a first line such as `revision = 7`, with a higher one than before";
@@ -261,7 +259,7 @@ async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
     replica
         .is_told(
             "another type",
-            |error| matches!(error, Some(BookError::Store(error)) if error.kind() == StoreErrorKind::Refused),
+            |error| matches!(error, Some(BookError::Store(error)) if error.kind() == StoreErrorKind::WrongType),
         )
         .await;
     assert_eq!(capacity(replica.limits.book()), Some(2));
@@ -503,7 +501,7 @@ async fn a_text_that_is_refused_is_not_sent_at_every_look() {
     let by_hand = |revision: u64, text: String| {
         server.command(&["SET", &key, &format!("revision = {revision}\n{text}\n{comment}")]);
     };
-    by_hand(revision + 1_000_000, sized(3).replace("1/h", "10"));
+    by_hand(revision + 1_000_000, sized(3).replace("\"1/h\"", "1/h"));
     let is_refused = |error| matches!(error, Some(BookError::Mistakes { .. }));
     replica.is_told("a mistake", is_refused).await;
     let sent = || stat(&server, "stats", "total_net_output_bytes:");
@@ -756,4 +754,168 @@ async fn value_of_another_type_at_the_key_of_the_registry_is_reported_as_such() 
         error.to_string().contains("contains a value of another type"),
         "{error}"
     );
+}
+
+/// The text of two policies and a quota of a key for each of them; `p` has these lines, too.
+fn two(capacity: u64, of_p: &str) -> String {
+    let policies = sized(capacity).replace("[policy.p]\n", &format!("[policy.p]\n{of_p}"));
+    let other = sized(capacity).replace("policy.p", "policy.other");
+    let own = |name: &str| {
+        format!("[[override]]\npolicy = '{name}'\nkey = 'ann'\ncapacity = {capacity}00\nrate = 1\n")
+    };
+    format!("{policies}{other}{}{}", own("p"), own("other"))
+}
+
+fn other(book: &PolicyBook) -> u64 {
+    book.get("other").unwrap().policy().quota().whole()
+}
+
+/// The quotas of the key, by policy.
+fn own(book: &PolicyBook) -> [Vec<u64>; 2] {
+    ["p", "other"].map(|name| {
+        let own = book.overrides(name);
+        own.iter().map(|own| own.policy().quota().whole()).collect()
+    })
+}
+
+/// Writes a text as a newer program would, and waits until the replica has it, or has rejected it.
+async fn published_by_a_newer_program(replica: &Replica, server: &RedisServer, namespace: &str, text: &str) {
+    let before = replica
+        .shelf
+        .read()
+        .await
+        .unwrap()
+        .map_or(0, |(revision, _)| revision);
+    let text = format!("revision = {}\n{text}", before + 1);
+    server.command(&["SET", &format!("{namespace}|book"), &text]);
+    server.command(&["PUBLISH", &format!("{namespace}|book"), "1"]);
+}
+
+#[tokio::test]
+async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let book = replica.limits.book();
+    replica.shelf.publish(&two(2, ""), 0).await.unwrap();
+
+    let newer = two(3, "").replacen("token_bucket", "quantum", 1);
+    published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
+    let partly = |error: Option<BookError>| {
+        error.is_some_and(|error| error.to_string().contains("policy.p.algorithm is \"quantum\""))
+    };
+    replica.is_told("one policy is rejected", partly).await;
+    assert_eq!((capacity(book), other(book)), (Some(2), 3));
+    assert_eq!(own(book), [[200], [300]]);
+
+    // As long as this text is in force; a restarted reader without a previous version has the other policy alone.
+    assert!(replica.source.heard().await.is_err());
+    let late = Replica::new(Limiter::redis(server.url()), &namespace);
+    assert!(matches!(
+        late.source.heard().await,
+        Err(BookError::Mistakes { .. })
+    ));
+    assert_eq!(
+        (capacity(late.limits.book()), other(late.limits.book())),
+        (None, 3)
+    );
+
+    // A quota of a key belongs to its policy.
+    let newer = two(4, "").replacen("capacity = 400\n", "capacity = 'many'\n", 1);
+    published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
+    let of_key = |error: Option<BookError>| {
+        error.is_some_and(|error| error.to_string().contains("override[0].capacity"))
+    };
+    replica.is_told("the quota of a key is rejected", of_key).await;
+    assert_eq!((capacity(book), other(book)), (Some(2), 4));
+    assert_eq!(own(book), [[200], [400]]);
+
+    // So it is with a policy that turns into one of another kind.
+    let turned = two(5, "").replacen(
+        "algorithm = \"token_bucket\"\ncapacity = 5\nrate = \"1/h\"",
+        "algorithm = \"concurrency\"\nmax = 5",
+        1,
+    );
+    let turned = turned.replacen(
+        "[[override]]\npolicy = 'p'\nkey = 'ann'\ncapacity = 500\nrate = 1\n",
+        "",
+        1,
+    );
+    published_by_a_newer_program(&replica, &server, &namespace, &turned).await;
+    let of_kind = |error: Option<BookError>| {
+        error.is_some_and(|error| error.to_string().contains("policy `p` turns from"))
+    };
+    replica
+        .is_told("a policy of another kind is rejected", of_kind)
+        .await;
+    assert_eq!((capacity(book), other(book)), (Some(2), 5));
+
+    published_by_a_newer_program(&replica, &server, &namespace, &two(6, "")).await;
+    replica.is_told("all is well", |error| error.is_none()).await;
+    assert_eq!((capacity(book), other(book)), (Some(6), 6));
+    assert_eq!(own(book), [[600], [600]]);
+}
+
+#[tokio::test]
+async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let newer = format!("[[rule]]\npolicy = 'p'\n{}", two(2, "colour = 'red'\n"));
+    let strict = replica.shelf.publish(&newer, 0).await.unwrap_err().to_string();
+    assert!(
+        strict.contains("rule is unknown") && strict.contains("policy.p.colour is unknown"),
+        "{strict}"
+    );
+
+    published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
+    replica.has(2, SOON).await;
+    replica.is_told("the text applies", |error| error.is_none()).await;
+    let about = || {
+        let warnings = warnings.all().into_iter();
+        let about: Vec<String> = warnings
+            .filter(|warning| warning.contains("unknown fields"))
+            .collect();
+        about
+    };
+    let told = about();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told.concat().contains("rule is unknown") && told.concat().contains("policy.p.colour is unknown"),
+        "{told:?}"
+    );
+
+    // An edit by this version would lose them, also where Redis has lost the text.
+    let edited = replica.shelf.edit(|_| Ok(())).await.unwrap_err().to_string();
+    assert!(edited.contains("policy.p.colour is unknown"), "{edited}");
+    server.command(&["DEL", &format!("{namespace}|book")]);
+    let restored = replica.shelf.edit(|_| Ok(())).await;
+    assert!(
+        matches!(restored, Err(BookError::Older { found: 0, .. })),
+        "{restored:?}"
+    );
+}
+
+#[tokio::test]
+async fn text_for_newer_readers_changes_nothing_and_is_reported() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    replica.shelf.publish(&two(2, ""), 0).await.unwrap();
+    let newer = format!("format = 2\nmin_reader = 2\n{}", two(3, ""));
+    published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
+    let is_newer =
+        |error: Option<BookError>| matches!(error, Some(BookError::NewerFormat { min_reader: 2, .. }));
+    replica.is_told("the text needs a newer reader", is_newer).await;
+    assert_eq!(
+        (capacity(replica.limits.book()), other(replica.limits.book())),
+        (Some(2), 2)
+    );
+    published_by_a_newer_program(
+        &replica,
+        &server,
+        &namespace,
+        &newer.replace("min_reader = 2", "min_reader = 1"),
+    )
+    .await;
+    replica.has(3, SOON).await;
 }

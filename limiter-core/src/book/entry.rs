@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::book::RateType;
+use crate::book::{PolicyMetadata, RateType};
 use crate::error::ConfigError;
 use crate::policy::{Policy, check_text};
 use crate::units::Timestamp;
@@ -26,6 +26,7 @@ pub struct BookEntry {
     apps: Option<Box<[Box<str>]>>,
     until: Option<Timestamp>,
     rate_type: RateType,
+    metadata: Option<Box<PolicyMetadata>>,
 }
 
 impl BookEntry {
@@ -37,6 +38,7 @@ impl BookEntry {
             apps: None,
             until: None,
             rate_type: RateType::Overall,
+            metadata: None,
         }
     }
 
@@ -104,6 +106,20 @@ impl BookEntry {
     #[must_use]
     pub fn with_rate_type(self, rate_type: RateType) -> Self {
         Self { rate_type, ..self }
+    }
+
+    /// Sets the notes about the policy. Default: none.
+    #[must_use]
+    pub fn with_metadata(self, metadata: PolicyMetadata) -> Self {
+        let metadata = Some(Box::new(metadata)).filter(|metadata| !metadata.is_empty());
+        Self { metadata, ..self }
+    }
+
+    /// The notes about the policy.
+    #[must_use]
+    pub fn metadata(&self) -> &PolicyMetadata {
+        const NONE: &PolicyMetadata = &PolicyMetadata::new();
+        self.metadata.as_deref().unwrap_or(NONE)
     }
 
     /// The policy.

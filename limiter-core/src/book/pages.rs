@@ -73,6 +73,18 @@ impl Page {
         }
     }
 
+    /// Takes over what the page before says of a name.
+    #[cfg(all(feature = "registry", feature = "redis"))]
+    pub(super) fn keep(&mut self, name: &str, before: &Self) {
+        if let Some(entry) = before.entries.get(name) {
+            self.entries.insert(name.into(), Arc::clone(entry));
+        }
+        if let Some(own) = before.overrides.get(name) {
+            self.overrides_count += own.len();
+            self.overrides.insert(name.into(), own.clone());
+        }
+    }
+
     /// Whether there was a policy, and whether there were quotas of its keys.
     pub(super) fn remove(&mut self, name: &str) -> (bool, bool) {
         let own = self.overrides.remove(name);
@@ -197,6 +209,9 @@ pub(super) struct Pages {
     /// The revision of what Redis says; 0 where it was not heard.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) published: u64,
+    /// Whether that text has something that this version cannot read, so that it cannot be written again.
+    #[cfg(all(feature = "registry", feature = "redis"))]
+    pub(super) published_partly: bool,
 }
 
 impl Default for Pages {
@@ -206,6 +221,8 @@ impl Default for Pages {
             left: Left::default(),
             #[cfg(all(feature = "registry", feature = "redis"))]
             published: 0,
+            #[cfg(all(feature = "registry", feature = "redis"))]
+            published_partly: false,
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::book::follow::{BYTES_A_NAME, Task, WeakBook, at_leisure};
 use crate::book::redis::following::{Following, follow};
 pub use crate::book::redis::source::RedisSource;
-use crate::book::text::{BookError, MOST_REVISION, parse_numbered, without_revision};
+use crate::book::text::{BookError, Findings, MOST_REVISION, parse_numbered, without_revision};
 use crate::book::{PolicyBook, Source};
 use crate::error::ConfigError;
 use crate::redis::{Published, Shelf, Stored};
@@ -63,7 +63,8 @@ const MOST_TRIES: usize = 8;
 /// a lower one than this process has seen, or with none, is not believed: it comes from a server that lost what it had, or from a backup. To
 /// go back on purpose, publish: a revision is the server's time in milliseconds, or one more than the last, so what is
 /// published is always believed, also after Redis has lost its data. A text that is written by hand, by SET, needs a first line
-/// with a higher revision, also than one that was refused: the same is looked at again every half a minute only. Keep it near the
+/// with a higher revision, also than one that was refused: the same is looked at again every half a minute only, and not at
+/// all where only single policies were refused. Keep it near the
 /// server's time in milliseconds: above 9007199254740991 it is not believed, and after that one nothing can be published any more.
 #[derive(Clone, Debug)]
 pub struct RedisBook(Arc<Shared>);
@@ -85,7 +86,10 @@ impl RedisBook {
     /// Until the first look is over, a policy that stands only in Redis is not configured, and what asks for it is
     /// [allowed](crate::OnNotConfigured): await [`RedisSource::heard`] before the first call.
     ///
-    /// A text that has mistakes changes nothing, and is an event; [`RedisSource::last_error`] says what is wrong as long as it is.
+    /// A text that is no TOML, or needs a newer version ([`BookError::NewerFormat`]), changes nothing. Of another one, a policy that
+    /// cannot be read keeps its previous version, with the quotas of its keys, and the others apply. Both are events, and
+    /// [`RedisSource::last_error`] says what is wrong as long as it is. Fields that are unknown are ignored, with a warning: see
+    /// [versions of the text](PolicyBook#versions-of-the-text).
     ///
     /// # Panics
     ///
@@ -220,7 +224,16 @@ impl RedisBook {
         let (revision, text) = self.read().await?.unwrap_or_default();
         let book = &self.0.book;
         let text = match book.published() {
-            Some(known) if known > revision => book.last_published(),
+            Some(known) if known > revision => {
+                // It would be published without what this version cannot read.
+                if book.pages().published_partly {
+                    return Err(BookError::Older {
+                        found: revision,
+                        seen: known,
+                    });
+                }
+                book.last_published()
+            }
             _ => text,
         };
         let length = text.len();
@@ -289,8 +302,40 @@ impl PolicyBook {
                 return false;
             }
             pages.published = revision;
+            pages.published_partly = false;
             self.put(pages, &Source::Redis, page);
         }
         true
+    }
+
+    /// Adopts a text that another program published, if it is later than what is known. Policies that cannot be read, and those
+    /// that turn into another kind, keep their previous version.
+    fn adopt_findings(
+        &self,
+        key: &str,
+        revision: u64,
+        mut page: super::Page,
+        mut findings: Findings,
+    ) -> Option<Findings> {
+        let turned = page.entries().filter_map(|entry| {
+            let reason = self.turned(entry)?;
+            Some((entry.policy().name().into(), BookError::mistake(key, reason)))
+        });
+        for (name, error) in turned.collect::<Vec<(Box<str>, _)>>() {
+            page.remove(&name);
+            findings.rejected.insert(name);
+            findings.errors.push(error);
+        }
+        let mut pages = self.pages();
+        if revision <= pages.published {
+            return None;
+        }
+        if let Some(before) = pages.redis() {
+            findings.rejected.iter().for_each(|name| page.keep(name, before));
+        }
+        pages.published = revision;
+        pages.published_partly = !(findings.errors.is_empty() && findings.warnings.is_empty());
+        self.put(pages, &Source::Redis, page);
+        Some(findings)
     }
 }

@@ -1,21 +1,26 @@
 //! Books as text: TOML, one table a policy, and one for each key with a quota of its own.
 //!
-//! A text is refused with all of its mistakes, each with its place and what was expected there, and nothing of it counts then.
+//! A text is rejected with all of its errors, each with its place and what was expected there. The subscription of Redis is
+//! lenient: it ignores unknown fields with a warning, and rejects single policies (`report.rs`). Tests: `tests/book/text.rs`,
+//! `tests/book_redis.rs`.
 
 mod draft;
 mod fields;
 mod lineage;
+mod metadata;
 mod mistake;
 mod moment;
 mod read;
+mod report;
 mod syntax;
 mod write;
 
 use toml::de::DeTable;
 
-use crate::book::text::mistake::Report;
 pub use crate::book::text::mistake::{BookError, Mistake};
-use crate::book::text::read::read;
+use crate::book::text::read::{read, read_format};
+pub(crate) use crate::book::text::report::Findings;
+use crate::book::text::report::Report;
 use crate::book::{Page, PolicyBook};
 use crate::error::ConfigError;
 
@@ -26,6 +31,11 @@ const MAX_RECOVERED_BYTES: usize = 64 << 10;
 /// The highest revision: beyond it Lua's numbers are not exact.
 pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
 const MOST_REVISION_DIGITS: usize = 16;
+/// The format that this version writes, and the highest that it reads. It rises when a reader that ignores what is new
+/// would decide otherwise than the text says.
+const FORMAT: u32 = 1;
+/// The lowest format that a reader of what this version writes must know.
+const MIN_READER: u32 = 1;
 
 /// Books as text (feature `registry`).
 ///
@@ -45,6 +55,7 @@ const MOST_REVISION_DIGITS: usize = 16;
 /// deny_keys = ["203.0.113.*"]
 /// until = 2030-01-01T00:00:00Z
 /// rate_type = "per_client"         # or overall: of a redisson::RateLimiter
+/// created_by = "ann"               # and updated_by, note; created_at and updated_at are moments as `until`
 /// generation = 3                   # raised: everybody starts afresh
 ///                                  # scaled: what it was until when, in proportion to which it goes on; not for an exact window
 /// scaled = { capacity = 10, rate = "5/s", at = 2026-11-22T10:00:00Z }
@@ -81,7 +92,21 @@ const MOST_REVISION_DIGITS: usize = 16;
 /// ```
 ///
 /// What a name means that is left out, and which values there may be, is as in [`PolicyBuilder`](crate::PolicyBuilder).
+///
+/// # Versions of the text
+///
+/// A text may begin with `format`, the version of its format, and `min_reader`, the lowest version that a reader must know to
+/// enforce what the text says. Both are 1 where they are left out, and [`to_toml`](PolicyBook::to_toml) writes them. A reader
+/// whose [`FORMAT`](PolicyBook::FORMAT) is lower than `min_reader` rejects the text with [`BookError::NewerFormat`] and keeps its last policies.
+///
+/// A field that is unknown is an error, since it is mostly a typing mistake: in [`from_toml`](PolicyBook::from_toml), in files, and
+/// in what is published. The subscription of the text in Redis, which a newer program may have published, ignores such a field and
+/// logs a warning. A policy that the subscription cannot read keeps its previous version, with the quotas of its keys, and the other
+/// policies of the text apply.
 impl PolicyBook {
+    /// The version of the format of texts that this program writes, and the highest that it reads.
+    pub const FORMAT: u32 = FORMAT;
+
     /// A book of what a text says, as if code had put it there.
     ///
     /// ```
@@ -128,14 +153,28 @@ pub(super) fn write(page: &Page) -> String {
     write::text_of(page)
 }
 
-/// Reads a text; `place` is how messages call it.
+/// Reads a text strictly; `place` is how messages call it.
 pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
-    let mut report = Report::new(place, text);
+    let (page, _) = parse_with(Report::strict(place, text), place, text)?;
+    Ok(page)
+}
+
+/// Reads a text that another program published: unknown fields are warnings, and policies that cannot be read are not in the
+/// page.
+#[cfg(feature = "redis")]
+pub(crate) fn parse_published(place: &str, text: &str) -> Result<(Page, Findings), BookError> {
+    let (mut page, findings) = parse_with(Report::lenient(place, text), place, text)?;
+    for name in &findings.rejected {
+        page.remove(name);
+    }
+    Ok((page, findings))
+}
+
+fn parse_with(mut report: Report<'_>, place: &str, text: &str) -> Result<(Page, Findings), BookError> {
     let length = without_revision(text).len();
     if length > MAX_TEXT_BYTES {
         let told = format!("{length} bytes, expected at most {MAX_TEXT_BYTES}");
-        report.tell(0, told);
-        return Err(report.into());
+        return Err(BookError::one(place, &told));
     }
     let document = match DeTable::parse(text) {
         Ok(document) => document,
@@ -145,15 +184,21 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<Page, BookError> {
                 _ => vec![first],
             };
             syntax::report(&mut report, text, &all);
-            return Err(report.into());
+            report.finish()?;
+            return Err(BookError::one(place, "the text is not TOML"));
         }
     };
-    let page = read(&mut report, document.get_ref());
-    if report.is_empty() {
-        Ok(page)
-    } else {
-        Err(report.into())
+    let min_reader = read_format(document.get_ref());
+    if min_reader > FORMAT {
+        // What such a text says otherwise is not for this version to judge.
+        return Err(BookError::NewerFormat {
+            place: place.to_owned(),
+            min_reader,
+            reader: FORMAT,
+        });
     }
+    let page = read(&mut report, document.get_ref());
+    report.finish().map(|findings| (page, findings))
 }
 
 /// Reads a text as others will when it is published, below a line that says its revision, and tells of mistakes where they

@@ -1,7 +1,9 @@
 //! Books as text.
 
 use limiter_core::redisson::RateType;
-use limiter_core::{BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, Timestamp};
+use limiter_core::{
+    BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, PolicyMetadata, Timestamp,
+};
 
 use crate::support::{millis, secs};
 
@@ -84,7 +86,10 @@ fn a_book_is_written_as_it_is_read() {
     let text = book.to_toml();
     assert_eq!(
         text,
-        r#"[policy."mail out"]
+        r#"format = 1
+min_reader = 1
+
+[policy."mail out"]
 algorithm = "sliding_window"
 limit = 1000
 window = "1h30m"
@@ -123,7 +128,8 @@ until = 2029-12-31T23:00:00Z
 "#
     );
     assert_eq!(PolicyBook::from_toml(&text).unwrap().to_toml(), text);
-    assert_eq!(PolicyBook::from_toml("").unwrap().to_toml(), "");
+    let empty = PolicyBook::from_toml("").unwrap().to_toml();
+    assert_eq!(empty, "format = 1\nmin_reader = 1\n");
 }
 
 fn told(text: &str) -> Vec<String> {
@@ -140,7 +146,7 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     const DURATION: &str = "a number with a unit, such as 500ms, 10s, 1m, 1h30m or 7d";
     const AMOUNT: &str = "a number such as 20, 1_000 or 0.5, with at most three decimals";
     const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
-                            until, rate_type, generation, scaled";
+                            until, rate_type, generation, scaled, created_by, created_at, updated_by, updated_at, note";
     const APPS: &str = "a list of apps, such as [\"checkout\"]";
     const END: &str = "a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z";
     let bucket = |line: &str, is: &str, expected: &str| {
@@ -213,7 +219,7 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
         ("policy.p = 3", "1:12: policy.p is 3, expected a table"),
         (
             "[polcy.p]",
-            "1:2: polcy is unknown, expected policy, override or revision",
+            "1:2: polcy is unknown, expected policy, override, revision, format or min_reader",
         ),
         ("revision = '7'", "1:12: revision is '7', expected a whole number"),
         (
@@ -334,6 +340,73 @@ fn a_mistake_has_a_place_and_says_what_was_expected() {
     own(
         &format!("{right}[[override]]\n{right}"),
         "7:1: override[1] is for a policy and key that stand further up already",
+    );
+}
+
+#[test]
+fn metadata_of_a_policy_is_read_and_written() {
+    let text = "[policy.p]
+algorithm = 'funnel'
+capacity = 1
+rate = 1
+created_by = 'ann'
+created_at = 2026-11-22T10:00:00Z
+updated_by = 'bob <bob@example.org>'
+updated_at = '2026-11-23 11:00:00+01:00'
+note = \"\"\"first line
+second \\\"line\\\"\"\"\"
+";
+    let book = PolicyBook::from_toml(text).unwrap();
+    let metadata = PolicyMetadata::new()
+        .with_created_by("ann")
+        .with_created_at(Timestamp::from_micros(1_795_341_600_000_000))
+        .with_updated_by("bob <bob@example.org>")
+        .with_updated_at(Timestamp::from_micros(1_795_428_000_000_000))
+        .with_note("first line\nsecond \"line\"");
+    let entry = book.get("p").unwrap();
+    assert_eq!(*entry.metadata(), metadata);
+    let again = PolicyBook::from_toml(&book.to_toml()).unwrap();
+    assert_eq!(again.get("p").unwrap(), entry);
+    let plain = BookEntry::new(entry.policy().clone());
+    assert!(plain.metadata().is_empty() && plain != *entry);
+    assert_eq!(plain.clone().with_metadata(PolicyMetadata::new()), plain);
+    assert_eq!(
+        told("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1, note = 7, updated_at = 'now' }"),
+        [
+            "text:1:67: policy.p.note is 7, expected text, in quotes",
+            "text:1:83: policy.p.updated_at is 'now', expected a moment after 1970 with its offset, such as 2030-12-31T23:59:59Z",
+        ]
+    );
+}
+
+#[test]
+fn text_for_newer_readers_is_rejected_as_a_whole() {
+    let text = "format = 3\nmin_reader = 2\n[policy.p]\nalgorithm = 'quantum'\n";
+    let error = PolicyBook::from_toml(text).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            BookError::NewerFormat {
+                min_reader: 2,
+                reader: PolicyBook::FORMAT,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "text: the text needs a reader of format 2, and this program reads format 1: update the program"
+    );
+    assert!(PolicyBook::from_toml("format = 7\nmin_reader = 1").is_ok());
+    let huge = PolicyBook::from_toml("min_reader = 99999999999");
+    assert!(matches!(huge, Err(BookError::NewerFormat { .. })), "{huge:?}");
+    assert_eq!(
+        told("format = '1'\nmin_reader = 0"),
+        [
+            "text:1:10: format is '1', expected a whole number from 1",
+            "text:2:14: min_reader is 0, expected a whole number from 1",
+        ]
     );
 }
 

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::book::follow::{Trouble, WeakBook, at_leisure, reason};
 use crate::book::redis::{too_high, unnumbered};
-use crate::book::text::parse;
+use crate::book::text::{Findings, parse_published};
 use crate::book::{BookError, PolicyBook};
 use crate::error::StoreErrorKind;
 use crate::observe;
@@ -29,6 +29,8 @@ pub(super) struct Following {
     pub(super) trouble: Trouble,
     /// The text that is there, if it was refused.
     refused: Mutex<Option<Refused>>,
+    /// The errors of policies in a text that applies otherwise, with its revision.
+    partial: Mutex<Option<(u64, BookError)>>,
 }
 
 /// A text that was refused, and is not sent again for a while.
@@ -97,12 +99,16 @@ impl Following {
             shelf: shelf.clone(),
             trouble: Trouble::default(),
             refused: Mutex::default(),
+            partial: Mutex::default(),
         }
     }
 
     async fn look(&self, book: &PolicyBook) {
         let key = self.shelf.key();
-        let error = match self.look_once(book, Shelf::BRIEFLY).await {
+        let looked = self.look_once(book, Shelf::BRIEFLY).await;
+        let partial = self.partial_error(book).filter(|_| looked.is_ok());
+        let applies = partial.is_some();
+        let error = match looked.and(partial.map_or(Ok(()), Err)) {
             Ok(()) => {
                 if self.trouble.is_over() {
                     let revision = book.published().unwrap_or(0);
@@ -119,7 +125,11 @@ impl Following {
         }
         let reason = reason(&error);
         if self.trouble.is_new(error) && !is_outage {
-            tracing::warn!(key, %reason, "registry in Redis rejected; keeping the last policies");
+            if applies {
+                tracing::warn!(key, %reason, "policies in Redis rejected; keeping their previous versions");
+            } else {
+                tracing::warn!(key, %reason, "registry in Redis rejected; keeping the last policies");
+            }
         }
     }
 
@@ -174,17 +184,44 @@ impl Following {
                 let reading = {
                     let (key, book) = (key.to_owned(), book.clone());
                     at_leisure(text.len(), move || {
-                        let page = parse(&key, &text)?;
-                        book.refuse_turned(&key, &page)?;
-                        Ok(book.adopt_published(revision, page))
+                        let (page, findings) = parse_published(&key, &text)?;
+                        Ok(book.adopt_findings(&key, revision, page, findings))
                     })
                 };
-                if reading.await.map_err(|error| (Some(revision), error))? {
-                    tracing::info!(key, revision, "policies in Redis changed");
+                let adopted = reading.await.map_err(|error| (Some(revision), error))?;
+                if let Some(findings) = adopted {
+                    self.adopted(revision, findings);
                 }
                 Ok(())
             }
         }
+    }
+
+    fn adopted(&self, revision: u64, findings: Findings) {
+        const SHOWN: usize = 10;
+        let key = self.shelf.key();
+        tracing::info!(key, revision, "policies in Redis changed");
+        if !findings.warnings.is_empty() {
+            let shown = findings.warnings.iter().take(SHOWN).map(ToString::to_string);
+            tracing::warn!(
+                key,
+                revision,
+                fields = shown.collect::<Vec<_>>().join("; "),
+                "unknown fields of the registry in Redis ignored"
+            );
+        }
+        let mistakes = findings.errors;
+        let partial = (!mistakes.is_empty()).then_some((revision, BookError::Mistakes { mistakes }));
+        *self.partial.lock().unwrap_or_else(PoisonError::into_inner) = partial;
+    }
+
+    /// The errors of the text that is in force.
+    fn partial_error(&self, book: &PolicyBook) -> Option<BookError> {
+        let partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, error) = partial
+            .as_ref()
+            .filter(|(revision, _)| book.published() == Some(*revision))?;
+        Some(error.clone())
     }
 
     /// The revision of a text that was refused, unless it is to be looked at again.

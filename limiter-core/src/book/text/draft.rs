@@ -5,7 +5,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::book::text::fields::Table;
-use crate::book::text::mistake::Report;
+use crate::book::text::report::Report;
 use crate::error::{ConfigError, POLICY_NAME};
 use crate::policy::{
     Algorithm, Enforcement, KeyList, LevelParams, OnDenial, OnStoreFailure, Penalty, Policy, PolicyBuilder,
@@ -15,7 +15,7 @@ use crate::units::Amount;
 
 /// The settings of every policy, in the order in which they are told.
 const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
-                        until, rate_type, generation, scaled";
+                        until, rate_type, generation, scaled, created_by, created_at, updated_by, updated_at, note";
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::book::text::expected;
-use crate::book::text::mistake::Report;
+use crate::book::text::report::Report;
 use crate::error::ConfigError;
 use crate::policy::{KeyList, Rate, Window};
 use crate::units::{Amount, parse_duration};
@@ -153,6 +153,24 @@ impl<'t> Field<'t> {
         number
     }
 
+    /// The version of a format: a whole number from 1.
+    pub(super) fn version(&self, report: &mut Report<'_>) -> Option<u32> {
+        let version = self.as_version();
+        if version.is_none() {
+            self.refuse(report, "a whole number from 1");
+        }
+        version
+    }
+
+    pub(super) fn as_version(&self) -> Option<u32> {
+        let DeValue::Integer(integer) = self.value else {
+            return None;
+        };
+        let version = u64::from_str_radix(integer.as_str(), integer.radix()).ok()?;
+        // A higher one is as unknown as the highest.
+        Some(u32::try_from(version).unwrap_or(u32::MAX)).filter(|version| *version > 0)
+    }
+
     fn text_or_nothing(&self) -> &'t str {
         match self.value {
             DeValue::String(text) => text,
@@ -241,7 +259,7 @@ impl<'t> Table<'t> {
     /// All that was not taken is a mistake.
     pub(super) fn refuse_rest(&mut self, report: &mut Report<'_>, expected: &str) {
         for field in std::mem::take(&mut self.fields).into_values() {
-            report.tell(
+            report.tell_unknown(
                 field.at,
                 format!("{} is unknown, expected {expected}", field.path),
             );

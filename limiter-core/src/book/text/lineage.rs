@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use crate::book::text::draft::{Draft, Kind, Settings};
 use crate::book::text::fields::{Field, Table};
-use crate::book::text::mistake::Report;
 use crate::book::text::moment;
 use crate::book::text::moment::Rfc3339;
+use crate::book::text::report::Report;
 use crate::book::text::write::write_numbers;
 use crate::policy::Policy;
 

@@ -7,17 +7,24 @@ use std::{fmt, io};
 
 use crate::error::{ConfigError, StoreError};
 
-/// More are not told of one text.
-const MOST_MISTAKES: usize = 50;
-
 /// Why a book was not read, or not written.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BookError {
-    /// The text is refused. Nothing of it counts.
+    /// The text has errors. It is rejected, and its last policies stay in force. Of a text in Redis whose errors are in single
+    /// policies, only these keep their previous version, and the others apply.
     Mistakes {
         /// At least one, in the order of the text; the first fifty.
         mistakes: Vec<Mistake>,
+    },
+    /// The text needs a newer version of this library. It is rejected, and its last policies stay in force.
+    NewerFormat {
+        /// The file, or the key in Redis.
+        place: String,
+        /// The lowest format that a reader of the text must know: its `min_reader`.
+        min_reader: u32,
+        /// The format that this version knows: [`PolicyBook::FORMAT`](crate::PolicyBook::FORMAT).
+        reader: u32,
     },
     /// The file cannot be read.
     File {
@@ -49,10 +56,10 @@ pub enum BookError {
 /// One mistake of a text: `limits.toml:3:8: policy.search.rate is "10", expected …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    place: Arc<str>,
-    line: usize,
-    column: usize,
-    message: String,
+    pub(super) place: Arc<str>,
+    pub(super) line: usize,
+    pub(super) column: usize,
+    pub(super) message: String,
 }
 
 impl Mistake {
@@ -103,6 +110,14 @@ impl fmt::Display for BookError {
                 }
                 Ok(())
             }
+            Self::NewerFormat {
+                place,
+                min_reader,
+                reader,
+            } => write!(
+                f,
+                "{place}: the text needs a reader of format {min_reader}, and this program reads format {reader}: update the program"
+            ),
             Self::File { path, .. } => write!(f, "cannot read the policy file `{}`", path.display()),
             Self::Conflict { expected, found } => {
                 write!(
@@ -146,6 +161,17 @@ impl BookError {
         }
     }
 
+    /// A mistake of a whole text, beside others.
+    #[cfg(feature = "redis")]
+    pub(crate) fn mistake(place: &str, message: String) -> Mistake {
+        Mistake {
+            place: place.into(),
+            line: 1,
+            column: 1,
+            message,
+        }
+    }
+
     /// The same of a text that lacks lines at its beginning.
     #[cfg(feature = "redis")]
     pub(super) fn up_by(mut self, lines: usize) -> Self {
@@ -167,70 +193,5 @@ impl From<ConfigError> for BookError {
 impl From<StoreError> for BookError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
-    }
-}
-
-/// Collects the mistakes of one text.
-pub(super) struct Report<'t> {
-    place: &'t str,
-    text: &'t str,
-    /// By the byte at which they are.
-    told: Vec<(usize, String)>,
-}
-
-impl<'t> Report<'t> {
-    pub(super) fn new(place: &'t str, text: &'t str) -> Self {
-        let told = Vec::new();
-        Self { place, text, told }
-    }
-
-    pub(super) fn tell(&mut self, at: usize, message: String) {
-        self.told.push((at, message));
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.told.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.told.len()
-    }
-
-    /// A part of the text as it stands, or the beginning of it.
-    pub(super) fn excerpt(&self, span: std::ops::Range<usize>) -> String {
-        const SHOWN: usize = 60;
-        let part = self.text.get(span).unwrap_or_default();
-        let line = part.lines().next().unwrap_or_default();
-        let mut shown: String = line.chars().take(SHOWN).collect();
-        if shown.len() < part.len() {
-            shown.push('…');
-        }
-        shown
-    }
-}
-
-impl From<Report<'_>> for BookError {
-    fn from(report: Report<'_>) -> Self {
-        let Report {
-            place,
-            text,
-            mut told,
-        } = report;
-        told.sort_by_key(|(at, _)| *at);
-        told.truncate(MOST_MISTAKES);
-        let place: Arc<str> = place.into();
-        let mistakes = told.into_iter().map(|(at, message)| {
-            let before = text.get(..at).unwrap_or(text);
-            let line = before.rsplit('\n').next().unwrap_or_default();
-            Mistake {
-                place: Arc::clone(&place),
-                line: before.matches('\n').count() + 1,
-                column: line.chars().count() + 1,
-                message,
-            }
-        });
-        Self::Mistakes {
-            mistakes: mistakes.collect(),
-        }
     }
 }

@@ -6,7 +6,7 @@ use toml::de::DeValue;
 use toml_datetime::{Datetime, Offset};
 
 use crate::book::text::fields::Field;
-use crate::book::text::mistake::Report;
+use crate::book::text::report::Report;
 use crate::units::Timestamp;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;

@@ -9,8 +9,8 @@ use crate::book::RateType;
 use crate::book::text::draft::{Draft, Kind, Settings};
 use crate::book::text::fields::{Field, Table};
 use crate::book::text::lineage::Lineage;
-use crate::book::text::mistake::Report;
-use crate::book::text::moment;
+use crate::book::text::report::{Report, Scope};
+use crate::book::text::{metadata, moment};
 use crate::book::{BookEntry, Override, Page, PolicyBook};
 use crate::key::Key;
 use crate::policy::check_text;
@@ -19,6 +19,11 @@ pub(super) fn read(report: &mut Report<'_>, document: &DeTable<'_>) -> Page {
     let mut top = Table::new(String::new(), 0, document);
     let mut page = Page::default();
     let mut kinds = BTreeMap::new();
+    for name in ["format", "min_reader"] {
+        if let Some(version) = top.take(name) {
+            version.version(report);
+        }
+    }
     // Where it comes from knows what it is; it is no matter of policies.
     if let Some(revision) = top.take("revision") {
         match revision.value {
@@ -30,8 +35,10 @@ pub(super) fn read(report: &mut Report<'_>, document: &DeTable<'_>) -> Page {
         match policies.value {
             DeValue::Table(policies) => {
                 for field in Table::new("policy".to_owned(), 0, policies).into_fields() {
+                    report.enter(Scope::Policy(field.name.into()));
                     read_policy(report, &field, &mut page, &mut kinds);
                 }
+                report.enter(Scope::Text);
             }
             _ => policies.refuse(report, "tables such as [policy.search]"),
         }
@@ -46,14 +53,23 @@ pub(super) fn read(report: &mut Report<'_>, document: &DeTable<'_>) -> Page {
                         break;
                     }
                     let field = Field::new(format!("override[{index}]"), value);
+                    report.enter(Scope::Table);
                     read_override(report, &field, &mut page, &kinds);
+                    report.enter(Scope::Text);
                 }
             }
             _ => overrides.refuse(report, "tables such as [[override]]"),
         }
     }
-    top.refuse_rest(report, "policy, override or revision");
+    top.refuse_rest(report, "policy, override, revision, format or min_reader");
     page
+}
+
+/// The lowest format that a reader of the text must know.
+pub(super) fn read_format(document: &DeTable<'_>) -> u32 {
+    let mut top = Table::new(String::new(), 0, document);
+    let version = top.take("min_reader");
+    version.and_then(|version| version.as_version()).unwrap_or(1)
 }
 
 fn read_policy<'t>(
@@ -72,6 +88,7 @@ fn read_policy<'t>(
     let end = table.take("until").and_then(|until| moment::read(report, &until));
     let rate_type = table.take("rate_type");
     let rate_type = rate_type.and_then(|field| rate_type_of(report, &field));
+    let metadata = metadata::take(report, &mut table);
     let lineage = Lineage::take(&mut table);
     let settings = Settings::read(report, &mut table, kind);
     let Some(kind) = kind else {
@@ -90,6 +107,7 @@ fn read_policy<'t>(
         && report.len() == before
     {
         let entry = entry.with_end(end).with_rate_type(rate_type.unwrap_or_default());
+        let entry = entry.with_metadata(metadata);
         page.set(Arc::new(entry));
     }
 }
@@ -138,6 +156,14 @@ fn read_override(
     };
     let before = report.len();
     let named = table.require(report, "policy");
+    if let Some(Field {
+        value: DeValue::String(name),
+        ..
+    }) = &named
+        && kinds.contains_key(&**name)
+    {
+        report.enter(Scope::Policy((&**name).into()));
+    }
     let key = read_key(report, &mut table);
     let end = table.take("until").and_then(|until| moment::read(report, &until));
     let Some(named) = named else { return };

@@ -5,7 +5,7 @@
 
 use toml::de::Error;
 
-use super::mistake::Report;
+use crate::book::text::report::Report;
 
 /// Reports the errors of the parser, each value once.
 pub(super) fn report(report: &mut Report<'_>, text: &str, errors: &[Error]) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::book::RateType;
 use crate::book::text::draft::{Kind, ON_STORE_FAILURE};
-use crate::book::text::lineage;
 use crate::book::text::moment::Rfc3339;
+use crate::book::text::{FORMAT, MIN_READER, lineage, metadata};
 use crate::book::{BookEntry, Override, Page};
 use crate::key::Key;
 use crate::policy::{
@@ -25,6 +25,7 @@ pub(super) fn text_of(page: &Page) -> String {
 }
 
 fn write_page(text: &mut String, page: &Page) -> fmt::Result {
+    writeln!(text, "format = {FORMAT}\nmin_reader = {MIN_READER}")?;
     for entry in page.entries() {
         separate(text);
         write_entry(text, entry)?;
@@ -95,7 +96,7 @@ fn write_entry(text: &mut String, entry: &BookEntry) -> fmt::Result {
     if entry.rate_type() != RateType::default() {
         writeln!(text, "rate_type = \"{}\"", entry.rate_type().name())?;
     }
-    Ok(())
+    metadata::write(text, entry.metadata())
 }
 
 fn write_override(text: &mut String, own: &Override) -> fmt::Result {
@@ -154,7 +155,7 @@ fn span(span: Duration) -> Span {
 }
 
 /// Text as a basic string of TOML.
-struct Quoted<'a>(&'a str);
+pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
