@@ -66,6 +66,7 @@ pub(super) fn reason(error: &BookError) -> String {
 }
 
 /// What a policy takes in a text, about.
+#[cfg(feature = "redis")]
 pub(crate) const BYTES_A_NAME: usize = 100;
 
 /// Has a text dealt with that may be large: the runtime's threads have other things to do meanwhile.
