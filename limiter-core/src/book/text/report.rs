@@ -40,7 +40,10 @@ pub(super) struct Report<'t> {
 
 /// What a lenient report says of a text that is not rejected as a whole.
 #[derive(Debug, Default)]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only Redis is read leniently"))]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "only Redis is read leniently")
+)]
 pub(crate) struct Findings {
     /// The policies that cannot be read.
     pub(crate) rejected: BTreeSet<Box<str>>,
