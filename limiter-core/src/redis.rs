@@ -15,6 +15,7 @@ pub(crate) mod heartbeat;
 pub(crate) mod local_fallback;
 pub(crate) mod outage_log;
 pub(crate) mod preflight;
+pub(crate) mod reconciler;
 #[cfg(feature = "registry")]
 pub(crate) mod registry_store;
 pub(crate) mod replicas;
@@ -43,6 +44,7 @@ use crate::redis::dispatch::BatchPart;
 use crate::redis::dispatch::operation::{DecideOperation, NodeOperation};
 use crate::redis::eviction::Eviction;
 pub(crate) use crate::redis::heartbeat::Heartbeat;
+use crate::redis::reconciler::PermitReporter;
 #[cfg(feature = "registry")]
 pub(crate) use crate::redis::registry_store::{Published, Shelf, Stored};
 use crate::redis::script::input::{InputDraft, Operation};
@@ -200,6 +202,15 @@ impl RedisStore {
     pub(crate) fn lender(&self) -> RedisTokenLender {
         let namespace = self.namespace.clone();
         RedisTokenLender::new(self.route.clone(), self.clock.clone(), namespace)
+    }
+
+    /// Reports what this replica admits while Redis is out.
+    pub(crate) fn permit_reporter(&self) -> PermitReporter {
+        PermitReporter {
+            route: self.route.clone(),
+            clock: self.clock.clone(),
+            namespace: self.namespace.clone(),
+        }
     }
 
     /// The name of the key that holds a limit's state.

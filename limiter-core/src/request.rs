@@ -256,6 +256,12 @@ impl Verdict {
             states: None,
         }
     }
+
+    /// Whether all limits admit the call.
+    #[cfg(feature = "redis")]
+    pub(crate) fn fits(&self) -> bool {
+        self.outcomes.iter().all(|outcome| outcome.fits)
+    }
 }
 
 #[cold]

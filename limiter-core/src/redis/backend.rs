@@ -1,13 +1,15 @@
 //! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the local fallback decide when it
 //! does not.
 
+mod reconciling;
 mod refunds;
 mod run;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Change, StepResult};
+use crate::algorithm::{Change, Mode, StepResult};
 use crate::concurrency::leases::PermitLeases;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
@@ -18,12 +20,13 @@ use crate::observe;
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisStore;
-use crate::redis::deny_cache::{DenyCache, LimitCost};
+use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::Outage;
+use crate::redis::reconciler::Reconciler;
 use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
-use crate::request::{DecisionRequest, LimitRequest, RequestedLimit};
+use crate::request::{DecisionRequest, LimitRequest, RequestedLimit, Verdict};
 use crate::store::Store;
 use crate::support::clock::{Clock, LogThrottle};
 use crate::support::deadline::{within, within_pinned};
@@ -36,8 +39,9 @@ pub(crate) struct RedisBackend {
     pub(crate) denials: DenyCache,
     refunds: PendingRefunds,
     leases: Leases,
-    pub(crate) fallback: LocalFallback,
-    pub(crate) holding: std::sync::Arc<PermitLeases>,
+    pub(crate) fallback: Arc<LocalFallback>,
+    reconciler: Reconciler,
+    pub(crate) holding: Arc<PermitLeases>,
     pub(crate) replicas: Replicas,
     pub(crate) clock: Clock,
     pub(crate) converted: ConvertedLimits,
@@ -55,13 +59,15 @@ impl RedisBackend {
         keep_denials: Duration,
         (max_keys, max_waiting): (usize, usize),
     ) -> Self {
+        let fallback = Arc::new(LocalFallback::new(clock.clone(), max_keys));
         Self {
             leases: Leases::new(store.lender(), clock.clone()),
             holding: PermitLeases::new(store.register(), clock.clone(), max_waiting),
+            reconciler: Reconciler::new(Arc::clone(&fallback), store.permit_reporter()),
             store,
             denials: DenyCache::new(clock.clone(), keep_denials),
             refunds: PendingRefunds::default(),
-            fallback: LocalFallback::new(clock.clone(), max_keys),
+            fallback,
             replicas,
             clock,
             converted: ConvertedLimits::default(),
@@ -73,7 +79,10 @@ impl RedisBackend {
 
     /// The answer to a request that what is borrowed covers, or the denial that Redis would answer, if that is known.
     pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
-        if let Some(decision) = self.leases.decide(request) {
+        // A lease that is granted while replicas reconcile must not be spent besides their shares.
+        if !self.fallback.is_reconciling(request)
+            && let Some(decision) = self.leases.decide(request)
+        {
             return Some(decision);
         }
         let mut verdict = self.denials.answer(request)?;
@@ -111,6 +120,10 @@ impl RedisBackend {
         request: &DecisionRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
+        if self.fallback.is_reconciling(request) {
+            // Boxed, so that no other decision has to make room for it.
+            return Box::pin(self.decide_reconciling(request, deadline)).await;
+        }
         let limits = request.limits.iter().map(|limit| limit.identity);
         match self.refunds.at_submission(limits) {
             None => self.decide_once(request, deadline).await,
@@ -124,7 +137,6 @@ impl RedisBackend {
         request: &DecisionRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
-        let insured = request.on_store_failure() == OnStoreFailure::Local;
         // The clock is read once before Redis is asked, and once after.
         let started = Instant::now();
         let submission = self.denials.submission(request, started);
@@ -138,13 +150,7 @@ impl RedisBackend {
         };
         let error = match answer {
             Ok(mut verdict) => {
-                self.denials.heard(request, &verdict, submission);
-                if insured {
-                    let now = self.clock.now();
-                    self.fallback.on_verdict(request, &verdict, now);
-                    self.replicas.keep_counting(now);
-                }
-                self.outage.decided(|| self.clock.now());
+                self.on_verdict(request, &verdict, submission);
                 self.leases.complete(request, &mut verdict, held);
                 observe::asked(started, Some(Origin::Redis));
                 return Ok(request.decision(verdict, Origin::Redis));
@@ -152,6 +158,22 @@ impl RedisBackend {
             Err(error) => error,
         };
         self.decide_without(request, error, started)
+    }
+
+    /// Records an answer of Redis.
+    pub(crate) fn on_verdict(
+        &self,
+        request: &DecisionRequest<'_>,
+        verdict: &Verdict,
+        submission: Option<InFlightToken>,
+    ) {
+        self.denials.heard(request, verdict, submission);
+        if request.on_store_failure() == OnStoreFailure::Local {
+            let now = self.clock.now();
+            self.fallback.on_verdict(request, verdict, now);
+            self.replicas.keep_counting(now);
+        }
+        self.outage.decided(|| self.clock.now());
     }
 
     /// The answer to a request to which Redis, asked since `started`, gave none.
@@ -168,22 +190,41 @@ impl RedisBackend {
             observe::asked(started, answer.as_ref().ok().map(Decision::origin));
             return answer;
         }
-        observe::store_failed(error.kind());
-        self.outage
-            .log_fallback(&error, self.replicas.count(), self.clock.now());
         let verdict = self.fallback.decide(request, self.replicas.count());
-        let verdict = verdict.inspect_err(|error| {
-            observe::store_failed(error.kind());
+        let verdict = verdict.inspect_err(|full| {
+            self.log_fallback(&error);
+            observe::store_failed(full.kind());
             observe::asked(started, None);
             if self.told_full.is_due(self.clock.now()) {
-                tracing::warn!(%error, "local fallback is full (max_local_keys); new keys are rejected");
+                tracing::warn!(error = %full, "local fallback is full (max_local_keys); new keys are rejected");
             }
         })?;
+        Ok(self.decided_by_share(request, verdict, error, started))
+    }
+
+    /// The decision of this replica's share alone, since Redis gave no answer for this reason.
+    fn decided_by_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        verdict: Verdict,
+        error: StoreError,
+        started: Instant,
+    ) -> Decision {
+        self.log_fallback(&error);
+        if request.mode == Mode::Charge {
+            self.reconciler.record(request, &verdict, self.replicas.count());
+        }
         observe::asked(started, Some(Origin::LocalFallback));
         let mut decision = request.decision(verdict, Origin::LocalFallback);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
         decision.store_error = Some(Box::new(error));
-        Ok(decision)
+        decision
+    }
+
+    fn log_fallback(&self, error: &StoreError) {
+        observe::store_failed(error.kind());
+        self.outage
+            .log_fallback(error, self.replicas.count(), self.clock.now());
     }
 
     /// Gives back what was used, or charges it whatever is left.
@@ -269,9 +310,14 @@ impl RedisBackend {
         self.replicas.count()
     }
 
-    /// Leaves the other replicas their shares, and what was borrowed.
+    /// Leaves the other replicas their shares, returns leases, and reports permits that were admitted without Redis.
     pub(crate) async fn leave(&self) {
-        tokio::join!(self.replicas.leave(), self.leases.leave(), self.holding.settle());
+        tokio::join!(
+            self.replicas.leave(),
+            self.leases.leave(),
+            self.holding.settle(),
+            self.reconciler.flush()
+        );
     }
 }
 

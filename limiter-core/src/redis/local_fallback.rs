@@ -1,11 +1,26 @@
 //! Decides in process while the store is out: each replica applies its share of the policy.
 //!
 //! The share is a limit of its own, with a state of its own that lasts over several outages, so that in any time T a replica
-//! admits no more than its share's quota and rate allow, however often the store comes and goes. What the store said last
-//! only ever takes permits away from it.
+//! admits no more than its share's quota and rate allow, however often the store comes and goes. What the store had left when
+//! it last answered only ever takes permits away from it. Permits that a share admits are recorded (`unreported`) and charged in
+//! Redis when it answers again.
+//!
+//! # Bound
+//!
+//! Let Q be the quota, r the rate, n the known number of replicas, and A the longest time for which permits of one replica
+//! stay unreported while another replica admits calls by Redis alone. In any time T all replicas together admit at most
+//! `Q + r·T + (Q + n + r·A)`. Reason: let t be the last moment at which Redis alone admitted a call. Until t, Redis has
+//! admitted and been charged at most `Q + r·t`. All other permits were charged to shares after `t - A`: those that are not
+//! reported at t because of their age, and those after t because every later call is charged to a share. The shares
+//! together admit at most `Q + n + r·(T - t + A)` in that time.
+//!
+//! A is at most a second and the time of a report if all replicas lose Redis together, and the pause between reports if replies
+//! are late now and then. It is the length of the outage if some replicas alone lose Redis: k of n replicas then add at most
+//! `k/n·(Q + r·A) + k`. For windows the term with A is 0, since no window contains more than a quota of each kind.
 
 mod last_known;
 mod replica_share;
+pub(crate) mod unreported;
 
 use smallvec::SmallVec;
 
@@ -14,6 +29,7 @@ use crate::error::StoreError;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
 use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
 use crate::redis::local_fallback::replica_share::{ReplicaShare, comes_in, still_counts};
+use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::store::MemoryStore;
 use crate::support::clock::Clock;
@@ -24,15 +40,17 @@ use crate::units::{Timestamp, micros_ceil};
 pub(crate) struct LocalFallback {
     store: MemoryStore,
     last_known: LastKnown,
+    unreported: UnreportedPermits,
     clock: Clock,
 }
 
 impl LocalFallback {
-    /// Keeps so many keys at most, of those that are limited here, and of those of which is known what the store had left.
+    /// `max_keys` bounds the tables of shares, of last known remaining permits, and of unreported permits, each.
     pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
             store: MemoryStore::new(clock.clone(), max_keys),
             last_known: LastKnown::new(max_keys),
+            unreported: UnreportedPermits::new(max_keys),
             clock,
         }
     }
@@ -57,6 +75,60 @@ impl LocalFallback {
         for limit in &request.limits {
             self.last_known.forget(limit.identity.hash());
             self.store.forget(limit);
+            self.unreported.forget(limit.identity);
+        }
+    }
+
+    /// The permits that Redis has not received.
+    pub(crate) fn unreported(&self) -> &UnreportedPermits {
+        &self.unreported
+    }
+
+    /// Whether the share has to admit a call besides Redis, for one of its limits.
+    #[inline]
+    pub(crate) fn is_reconciling(&self, request: &DecisionRequest<'_>) -> bool {
+        if self.unreported.is_empty() {
+            return false;
+        }
+        let now = self.clock.now();
+        let mut limits = request.limits.iter();
+        limits.any(|limit| self.unreported.is_reconciling(limit.identity, now))
+    }
+
+    /// Records a request that the share of one of `replicas` decided without Redis. A denied one has no permits to report; it
+    /// shows that the outage concerns its limits.
+    pub(crate) fn record(&self, request: &DecisionRequest<'_>, verdict: &Verdict, replicas: u32) {
+        let (now, is_allowed) = (self.clock.now(), verdict.fits());
+        for limit in request.limits.iter().filter(|limit| limit.is_charged()) {
+            let share = limit.policy.algorithm().share(replicas);
+            let cost = if is_allowed { limit.cost } else { 0 };
+            self.unreported.record(limit, cost, &share, now);
+        }
+    }
+
+    /// Takes the unreported permits of a limit that still count.
+    pub(crate) fn take_unreported(&self, limit: &UnreportedLimit, now: Timestamp) -> Option<PermitReport> {
+        let algorithm = limit.policy.algorithm();
+        let live = || {
+            // What is known to be used by others has no part in it, so this is the policy itself.
+            let standing = self.store.decide_one(limit.identity, algorithm, 0, Mode::Peek);
+            standing.map_or(0, |(_, outcome)| {
+                algorithm.quota().saturating_sub(outcome.remaining)
+            })
+        };
+        self.unreported.take(limit.identity, live, now)
+    }
+
+    /// Gives an allowed request's permits back to the share of one of `replicas`, after Redis has denied it.
+    pub(crate) fn refund(&self, request: &DecisionRequest<'_>, verdict: &Verdict, replicas: u32) {
+        for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
+            let whole_at = match outcome.whole_at {
+                0 => verdict.decided_at.as_micros().saturating_add(outcome.reset_after),
+                whole_at => whole_at,
+            };
+            let share = limit.policy.algorithm().share(replicas);
+            // A refund needs no capacity, so it does not fail.
+            let _ = self.store.change_as(limit, &share, Change::Refund { whole_at });
         }
     }
 
@@ -100,6 +172,12 @@ impl LocalFallback {
         for limit in &request.limits {
             let share = limit.policy.algorithm().share(replicas);
             self.store.change_as(limit, &share, change)?;
+            match change {
+                Change::Refund { .. } => self.unreported.take_back(limit),
+                Change::Owe => self
+                    .unreported
+                    .record(limit, limit.cost, &share, self.clock.now()),
+            }
         }
         Ok(())
     }
@@ -149,5 +227,7 @@ fn owed(limit: &RequestedLimit<'_>, outcome: &StepOutcome) -> u64 {
     comes.saturating_sub(algorithm.quota())
 }
 
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,6 @@ use smallvec::smallvec;
 use crate::decision::Decisions;
 use crate::decision::Origin;
 use crate::observe;
-use crate::policy::OnStoreFailure;
 use crate::redis::backend::RedisBackend;
 use crate::request::DecisionRequest;
 pub(crate) use crate::support::deadline::{within, within_pinned};
@@ -22,6 +21,9 @@ impl RedisBackend {
         times: usize,
         deadline: Duration,
     ) -> Decisions {
+        if self.fallback.is_reconciling(request) {
+            return smallvec![Box::pin(self.decide(request, deadline)).await];
+        }
         let limits = request.limits.iter().map(|limit| limit.identity);
         match self.refunds.at_submission(limits) {
             None => self.decide_run_once(request, times, deadline).await,
@@ -54,13 +56,7 @@ impl RedisBackend {
         observe::asked(started, Some(Origin::Redis));
         // The last one says how things stand.
         if let Some(last) = verdicts.last() {
-            self.denials.heard(request, last, submission);
-            if request.on_store_failure() == OnStoreFailure::Local {
-                let now = self.clock.now();
-                self.fallback.on_verdict(request, last, now);
-                self.replicas.keep_counting(now);
-            }
-            self.outage.decided(|| self.clock.now());
+            self.on_verdict(request, last, submission);
         }
         let decisions = verdicts.into_iter();
         decisions

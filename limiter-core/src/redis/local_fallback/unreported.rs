@@ -1,0 +1,303 @@
+//! Permits that this replica admitted without Redis, until they are reported.
+//!
+//! During an outage Redis refills its limits as if no call were admitted. So each permit of a share is recorded here, and
+//! charged in Redis as soon as Redis answers ([`reconciler`](crate::redis::reconciler)). A permit is dropped once it counts no
+//! more: one of a window when it leaves the window, permits of a level when Redis, left alone, would be whole again, which
+//! takes quota / rate. From then on Redis cannot grant for a second time what is recorded, so the amount decreases at the
+//! share's rate. Decreasing it earlier would forget permits that Redis grants again; never decreasing it would let a long outage
+//! leave a debt that grows with its length.
+//!
+//! A replica that reports does not know the permits that others have yet to report. A limit whose permits could not be reported
+//! for [`RECONCILE_AFTER`] is therefore *reconciling*: until [`RECONCILE_FOR`] after the report, Redis and the share both
+//! have to admit a call, so that all replicas together stay within their shares until the last of them has reported.
+//!
+//! Verified by `local_fallback/bound_tests.rs`, which measures what replicas admit in random outages.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use crate::identity::Identity;
+use crate::key::Key;
+use crate::policy::{Algorithm, Funnel, Policy, Rate, TokenBucket};
+use crate::request::RequestedLimit;
+use crate::support::sync::atomic::{AtomicUsize, Ordering};
+use crate::support::sync::{Mutex, MutexGuard};
+use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
+
+const SHARDS: usize = 16;
+/// The age of an unreported decision at which its limit is reconciling.
+pub(crate) const RECONCILE_AFTER: Duration = Duration::from_secs(1);
+/// The time that other replicas have for their reports after this one's.
+pub(crate) const RECONCILE_FOR: Duration = Duration::from_secs(1);
+
+/// A bounded table of limits with unreported permits, or that are reconciling.
+#[derive(Debug)]
+pub(crate) struct UnreportedPermits {
+    shards: Box<[Mutex<HashTable<Entry>>]>,
+    /// The number of entries in all shards.
+    len: AtomicUsize,
+    max: usize,
+    /// The shard from which the next batch is taken.
+    next_shard: AtomicUsize,
+}
+
+/// A limit with unreported permits.
+#[derive(Clone, Debug)]
+pub(crate) struct UnreportedLimit {
+    pub(crate) identity: Identity,
+    pub(crate) policy: Policy,
+    key: Key<'static>,
+}
+
+/// Permits taken from the table to be reported.
+#[derive(Debug)]
+pub(crate) struct PermitReport {
+    /// In the algorithm's own unit.
+    pub(crate) amount: u64,
+    permits: Permits,
+}
+
+#[derive(Debug)]
+struct Entry {
+    limit: UnreportedLimit,
+    permits: Option<Permits>,
+    reconciling_until: Timestamp,
+}
+
+/// Unreported permits of one limit.
+#[derive(Clone, Copy, Debug)]
+struct Permits {
+    amount: u64,
+    /// The rate of the share, for a level.
+    rate: Option<Rate>,
+    /// The moment of the first call that was decided without Redis.
+    since: Timestamp,
+    /// The moment from which on the amount decreases.
+    decreases_from: Timestamp,
+    /// The moment up to which it has decreased.
+    at: Timestamp,
+}
+
+impl UnreportedPermits {
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            len: AtomicUsize::new(0),
+            max,
+            next_shard: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
+    /// Records a cost of this limit that was charged to its share. Without capacity for another limit it is not reported.
+    pub(crate) fn record(&self, limit: &RequestedLimit<'_>, cost: u64, share: &Algorithm, now: Timestamp) {
+        let mut shard = self.shard(limit.identity);
+        let entry = match find(&mut shard, limit.identity) {
+            Some(entry) => entry,
+            None if self.len.load(Ordering::Relaxed) >= self.max => return,
+            None => {
+                self.len.fetch_add(1, Ordering::Relaxed);
+                let entry = Entry {
+                    limit: UnreportedLimit {
+                        identity: limit.identity,
+                        policy: limit.policy.clone(),
+                        key: limit.key.clone().into_owned(),
+                    },
+                    permits: None,
+                    reconciling_until: Timestamp::default(),
+                };
+                let hash = |entry: &Entry| entry.limit.identity.hash();
+                shard.insert_unique(limit.identity.hash(), entry, hash).into_mut()
+            }
+        };
+        if entry.limit.policy.algorithm() != limit.policy.algorithm() {
+            entry.limit.policy = limit.policy.clone();
+        }
+        let permits = entry.permits.get_or_insert_with(|| Permits::none_since(now));
+        permits.add(cost, limit.policy.algorithm(), share, now);
+    }
+
+    /// Takes back a refunded cost, as far as it is not reported.
+    pub(crate) fn take_back(&self, limit: &RequestedLimit<'_>) {
+        let mut shard = self.shard(limit.identity);
+        let permits = find(&mut shard, limit.identity).and_then(|entry| entry.permits.as_mut());
+        if let Some(permits) = permits {
+            permits.amount = permits.amount.saturating_sub(limit.cost);
+        }
+    }
+
+    /// Whether a call of this limit needs a permit of the share as well as one of Redis.
+    pub(crate) fn is_reconciling(&self, identity: Identity, now: Timestamp) -> bool {
+        !self.is_empty()
+            && find(&mut self.shard(identity), identity).is_some_and(|entry| entry.is_reconciling(now))
+    }
+
+    /// Some limits with unreported permits: all of some shards, others each time.
+    pub(crate) fn batch(&self, most: usize) -> Vec<UnreportedLimit> {
+        let mut batch = Vec::new();
+        for _ in 0..SHARDS {
+            let number = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let unreported = |entry: &&Entry| entry.permits.is_some();
+            let shard = self.shard_of(number);
+            batch.extend(shard.iter().filter(unreported).map(|entry| entry.limit.clone()));
+            if batch.len() >= most {
+                break;
+            }
+        }
+        batch
+    }
+
+    /// Takes the permits of a limit that still count. `live` says how many of a window's permits have not left it.
+    pub(crate) fn take(
+        &self,
+        identity: Identity,
+        live: impl FnOnce() -> u64,
+        now: Timestamp,
+    ) -> Option<PermitReport> {
+        let mut shard = self.shard(identity);
+        let entry = find(&mut shard, identity)?;
+        let is_reconciling = entry.is_reconciling(now);
+        let mut permits = entry.permits.take()?;
+        if is_reconciling {
+            entry.reconciling_until = now.after(RECONCILE_FOR);
+        }
+        permits.decrease(now);
+        let amount = match permits.rate {
+            Some(_) => permits.amount,
+            None => permits.amount.min(live()),
+        };
+        Some(PermitReport { amount, permits })
+    }
+
+    /// The report is over: other replicas have time for theirs from now on.
+    pub(crate) fn finish(&self, identity: Identity, now: Timestamp) {
+        if let Some(entry) = find(&mut self.shard(identity), identity)
+            && now < entry.reconciling_until
+        {
+            entry.reconciling_until = now.after(RECONCILE_FOR);
+        }
+    }
+
+    /// Redis did not receive the report.
+    pub(crate) fn restore(&self, identity: Identity, report: PermitReport) {
+        if let Some(entry) = find(&mut self.shard(identity), identity) {
+            let mut permits = report.permits;
+            permits.amount = report.amount;
+            if let Some(later) = entry.permits {
+                permits.amount = permits.amount.saturating_add(later.amount).min(MAX_EXACT);
+                permits.decreases_from = permits.decreases_from.max(later.decreases_from);
+            }
+            entry.permits = Some(permits);
+        }
+    }
+
+    /// Removes limits that have nothing to report and are not reconciling.
+    pub(crate) fn remove_settled(&self, now: Timestamp) {
+        for number in 0..SHARDS {
+            let mut shard = self.shard_of(number);
+            let before = shard.len();
+            shard.retain(|entry| entry.permits.is_some() || now < entry.reconciling_until);
+            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn forget(&self, identity: Identity) {
+        let mut shard = self.shard(identity);
+        let is_it = |entry: &Entry| entry.limit.identity == identity;
+        if let Ok(entry) = shard.find_entry(identity.hash(), is_it) {
+            entry.remove();
+            self.len.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The oldest moment of an unreported permit.
+    #[cfg(test)]
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        let shards = (0..SHARDS).map(|number| self.shard_of(number));
+        let oldest = |shard: MutexGuard<'_, HashTable<Entry>>| {
+            let permits = shard.iter().filter_map(|entry| entry.permits);
+            permits.map(|permits| permits.since).min()
+        };
+        shards.filter_map(oldest).min()
+    }
+
+    fn shard(&self, identity: Identity) -> MutexGuard<'_, HashTable<Entry>> {
+        self.shard_of(identity.shard(SHARDS))
+    }
+
+    fn shard_of(&self, number: usize) -> MutexGuard<'_, HashTable<Entry>> {
+        #[expect(clippy::indexing_slicing, reason = "there are `SHARDS` of them")]
+        let shard = &self.shards[number];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UnreportedLimit {
+    /// The limit, at this cost.
+    pub(crate) fn limit(&self, cost: u64) -> RequestedLimit<'_> {
+        RequestedLimit {
+            identity: self.identity,
+            policy: &self.policy,
+            key: (&self.key).into(),
+            cost,
+            blocks: None,
+        }
+    }
+}
+
+impl Entry {
+    fn is_reconciling(&self, now: Timestamp) -> bool {
+        let is_late = |permits: &Permits| now.since(permits.since) >= RECONCILE_AFTER;
+        now < self.reconciling_until || self.permits.as_ref().is_some_and(is_late)
+    }
+}
+
+impl Permits {
+    fn none_since(now: Timestamp) -> Self {
+        Self {
+            amount: 0,
+            rate: None,
+            since: now,
+            decreases_from: now,
+            at: now,
+        }
+    }
+
+    fn add(&mut self, amount: u64, whole: &Algorithm, share: &Algorithm, now: Timestamp) {
+        self.decrease(now);
+        if self.amount == 0
+            && let Some(rate) = rate_of(whole)
+        {
+            let whole_after = rate.time_for(whole.quota(), 0);
+            self.decreases_from = Timestamp::from_micros(now.as_micros().saturating_add(whole_after));
+        }
+        self.rate = rate_of(share);
+        self.amount = self.amount.saturating_add(amount).min(MAX_EXACT);
+    }
+
+    fn decrease(&mut self, now: Timestamp) {
+        let Some(rate) = self.rate else { return };
+        let elapsed = micros_ceil(now.since(self.at.max(self.decreases_from)));
+        self.amount = self.amount.saturating_sub(rate.accrue(elapsed, 0).0);
+        self.at = now;
+    }
+}
+
+fn rate_of(algorithm: &Algorithm) -> Option<Rate> {
+    match algorithm {
+        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+            Some(*rate)
+        }
+        _ => None,
+    }
+}
+
+fn find(shard: &mut HashTable<Entry>, identity: Identity) -> Option<&mut Entry> {
+    shard.find_mut(identity.hash(), |entry| entry.limit.identity == identity)
+}

@@ -1,0 +1,202 @@
+//! Reports permits that were admitted without Redis, so that Redis subtracts them.
+//!
+//! A task runs while there are such permits ([`unreported`](crate::redis::local_fallback::unreported)). Every
+//! [`REPORT_EVERY`] it asks Redis for the state of each of their limits, which changes nothing, and charges the permits only if
+//! Redis answers. All permits of a limit are one report. No call waits for a report, at most [`MAX_CONCURRENT`] are under way,
+//! and a report is sent at most once: one whose outcome is unknown counts as received, since charging it twice could deny a
+//! limit for as long as the outage lasted.
+//!
+//! Verified by `tests/outages.rs` and by the fault suite.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::algorithm::Change;
+use crate::error::StoreError;
+use crate::key::Namespace;
+use crate::redis::Route;
+use crate::redis::backend::is_outage;
+use crate::redis::local_fallback::LocalFallback;
+use crate::redis::local_fallback::unreported::UnreportedLimit;
+use crate::redis::token_lease::account;
+use crate::request::{DecisionRequest, RequestedLimit, Verdict};
+use crate::support::clock::Clock;
+use crate::support::deadline::within;
+use crate::support::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::units::micros_ceil;
+
+/// The pause between two rounds of reports.
+pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// The time that Redis has for an answer, if the policy's deadline is not longer. No call waits for it.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// The most reports under way at one time.
+const MAX_CONCURRENT: usize = 64;
+/// The number of limits after which a round ends.
+const MAX_PER_ROUND: usize = 1_024;
+/// A task that has not run for this time belongs to a runtime that has ended.
+const ABANDONED_AFTER: Duration = Duration::from_secs(5);
+
+/// Charges limits in Redis whatever is left of them.
+#[derive(Clone, Debug)]
+pub(crate) struct PermitReporter {
+    pub(crate) route: Route,
+    pub(crate) clock: Clock,
+    pub(crate) namespace: Namespace,
+}
+
+/// Reports what a local fallback has admitted.
+#[derive(Debug)]
+pub(crate) struct Reconciler {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    fallback: Arc<LocalFallback>,
+    reporter: PermitReporter,
+    /// By when, in microseconds, the task should have run again.
+    due: AtomicU64,
+    /// The number of the task: that of the last one that was started.
+    task: AtomicU32,
+}
+
+impl PermitReporter {
+    async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
+        let patience = PATIENCE.max(limit.policy.deadline());
+        let key = account::key(limit, &self.namespace);
+        let call = account::change(limit, change, key, self.clock.injected(), patience);
+        let reply = within(patience, self.route.run(&call)).await?;
+        account::changed(&reply, limit, change)
+    }
+}
+
+impl Reconciler {
+    pub(crate) fn new(fallback: Arc<LocalFallback>, reporter: PermitReporter) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                fallback,
+                reporter,
+                due: AtomicU64::new(0),
+                task: AtomicU32::new(0),
+            }),
+        }
+    }
+
+    /// Records a request that the share of one of `replicas` decided without Redis, to be reported.
+    pub(crate) fn record(&self, request: &DecisionRequest<'_>, verdict: &Verdict, replicas: u32) {
+        self.shared.fallback.record(request, verdict, replicas);
+        self.keep_reporting();
+    }
+
+    /// Reports what can be reported now.
+    pub(crate) async fn flush(&self) {
+        if !self.shared.fallback.unreported().is_empty() {
+            Arc::clone(&self.shared).round(usize::MAX).await;
+        }
+    }
+
+    /// Starts the task unless it runs. Without a runtime the next call starts it.
+    fn keep_reporting(&self) {
+        let shared = &self.shared;
+        let (now, patience) = (shared.reporter.clock.now(), micros_ceil(ABANDONED_AFTER));
+        let due = shared.due.load(Ordering::Relaxed);
+        // A manual clock may have been set back.
+        let runs = now.as_micros() < due && due - now.as_micros() <= patience;
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if runs {
+            return;
+        }
+        let next = now.after(ABANDONED_AFTER).as_micros();
+        let claim = shared
+            .due
+            .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
+        if claim.is_ok() {
+            let task = shared.task.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            runtime.spawn(run(Arc::downgrade(shared), task));
+        }
+    }
+}
+
+async fn run(shared: Weak<Shared>, task: u32) {
+    loop {
+        let Some(clock) = shared.upgrade().map(|shared| shared.reporter.clock.clone()) else {
+            return;
+        };
+        // First, so that the permits of some time are one report.
+        clock.sleep(clock.now(), REPORT_EVERY).await;
+        let Some(shared) = shared
+            .upgrade()
+            .filter(|shared| shared.task.load(Ordering::Relaxed) == task)
+        else {
+            return;
+        };
+        shared
+            .due
+            .store(clock.now().after(ABANDONED_AFTER).as_micros(), Ordering::Relaxed);
+        Arc::clone(&shared).round(MAX_PER_ROUND).await;
+        let unreported = shared.fallback.unreported();
+        unreported.remove_settled(clock.now());
+        if unreported.is_empty() {
+            shared.due.store(0, Ordering::SeqCst);
+            // A call that recorded a permit before this store has seen a task that runs.
+            if unreported.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Reports about this number of limits, or until Redis does not answer.
+    async fn round(self: Arc<Self>, most: usize) {
+        let batch = self.fallback.unreported().batch(most);
+        for limits in batch.chunks(MAX_CONCURRENT) {
+            let mut reports = JoinSet::new();
+            for limit in limits {
+                let (shared, limit) = (Arc::clone(&self), limit.clone());
+                reports.spawn(async move { shared.report(&limit).await });
+            }
+            if !reports.join_all().await.contains(&true) {
+                return;
+            }
+        }
+    }
+
+    /// Reports the permits of a limit: whether Redis answered.
+    async fn report(&self, unreported: &UnreportedLimit) -> bool {
+        let (clock, identity) = (&self.reporter.clock, unreported.identity);
+        // A refund of nothing. A report that is lost in an outage is lost for good, so Redis has to answer first.
+        let nothing = Change::Refund { whole_at: 0 };
+        if let Err(error) = self.reporter.change(&unreported.limit(0), nothing).await {
+            if !is_outage(error.kind()) {
+                // The value at the key is not a limit's.
+                self.fallback.unreported().forget(identity);
+            }
+            return false;
+        }
+        let Some(report) = self.fallback.take_unreported(unreported, clock.now()) else {
+            return true;
+        };
+        if report.amount > 0 {
+            let limit = unreported.limit(report.amount);
+            match self.reporter.change(&limit, Change::Owe).await {
+                Ok(verdict) => self.fallback.on_verdict(&limit.alone(), &verdict, clock.now()),
+                Err(error) => {
+                    let error_text = error.with_causes();
+                    tracing::debug!(policy = unreported.policy.name(), error = %error_text, "permits admitted without Redis could not be reported");
+                    if error.has_changed_nothing() {
+                        self.fallback.unreported().restore(identity, report);
+                        return false;
+                    }
+                }
+            }
+        }
+        self.fallback.unreported().finish(identity, clock.now());
+        true
+    }
+}

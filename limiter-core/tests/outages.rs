@@ -1,0 +1,160 @@
+//! What replicas admit during an outage is subtracted in Redis afterwards, so that one outage costs at most the bound that
+//! README and docs/operations.md state.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy};
+use limiter_testing::{Proxy, RedisServer};
+use support::{KEY, PATIENT, millis, namespace, secs};
+
+/// Replicas of one program, behind one network.
+struct Deployment {
+    proxy: Proxy,
+    clock: ManualClock,
+    replicas: Vec<Limiter>,
+    policy: Policy,
+    quota: u64,
+    per_second: u64,
+    /// Moments in microseconds.
+    admitted: Vec<u64>,
+    _server: RedisServer,
+}
+
+impl Deployment {
+    fn new(replicas: u32, (quota, per_second): (u64, u64)) -> Self {
+        let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+        let proxy = Proxy::start(server.port());
+        let replica = |_| {
+            let builder = Limiter::redis(proxy.url()).namespace(&namespace).clock(&clock);
+            builder.replicas(replicas).build().unwrap()
+        };
+        let policy = Policy::token_bucket("bucket").capacity(quota).rate(per_second);
+        Self {
+            replicas: (0..replicas).map(replica).collect(),
+            policy: policy.deadline(PATIENT).build().unwrap(),
+            proxy,
+            clock,
+            quota,
+            per_second,
+            admitted: Vec::new(),
+            _server: server,
+        }
+    }
+
+    /// Calls a replica until it denies. Returns the origin of the denial.
+    async fn exhaust(&mut self, replica: usize) -> Origin {
+        loop {
+            let decision = self.replicas[replica].check(&self.policy, KEY).await.unwrap();
+            if !decision.is_allowed() {
+                return decision.origin();
+            }
+            self.admitted.push(decision.decided_at().as_micros());
+        }
+    }
+
+    async fn exhaust_all(&mut self) {
+        for replica in 0..self.replicas.len() {
+            self.exhaust(replica).await;
+        }
+    }
+
+    /// Moves the clock on, and gives background tasks the time of a few round trips for each replica.
+    async fn advance(&self, span: Duration) {
+        self.clock.advance(span);
+        for _ in 0..4 {
+            self.ask_all().await;
+        }
+    }
+
+    /// Asks Redis for something else: whether it answers all replicas.
+    async fn ask_all(&self) -> bool {
+        let other = Policy::token_bucket("other")
+            .capacity(1)
+            .rate(1)
+            .deadline(PATIENT);
+        let other = other.on_store_failure(OnStoreFailure::Error).build().unwrap();
+        let mut answers = true;
+        for limits in &self.replicas {
+            answers &= limits.peek(&other, KEY).await.is_ok();
+        }
+        answers
+    }
+
+    /// Ends the outage, and waits until Redis answers all replicas.
+    async fn restore(&self) {
+        self.proxy.refuse(false);
+        let started = Instant::now();
+        while !self.ask_all().await {
+            assert!(started.elapsed() < secs(10), "Redis is back");
+            tokio::time::sleep(millis(1)).await;
+        }
+    }
+
+    /// The most that was admitted beyond the policy in any time.
+    fn excess(&self) -> u64 {
+        let (mut least, mut excess) = (i128::MAX, 0);
+        for (before, at) in (0..).map(|number: i128| number * 1_000_000).zip(&self.admitted) {
+            let spent = before - i128::from(self.per_second) * i128::from(*at);
+            least = least.min(spent);
+            excess = excess.max(spent + 1_000_000 - least - i128::from(self.quota) * 1_000_000);
+        }
+        u64::try_from(excess.div_euclid(1_000_000)).unwrap()
+    }
+
+    /// One quota, a permit for each replica, and what the rate gives in the time in which permits stay unreported.
+    fn bound(&self, unreported_for: Duration) -> u64 {
+        let late = self.per_second * u64::try_from(unreported_for.as_millis()).unwrap();
+        self.quota + self.replicas.len() as u64 + late.div_ceil(1_000)
+    }
+}
+
+/// The key is used by one replica until the outage, and by all of them from then on.
+#[tokio::test]
+async fn outage_costs_one_quota_also_if_one_replica_used_the_key_before() {
+    for replicas in [2, 10] {
+        let mut deployment = Deployment::new(replicas, (100, 10));
+        deployment.exhaust(0).await;
+        assert_eq!(deployment.admitted.len(), 100);
+        deployment.proxy.refuse(true);
+        deployment.proxy.drop_connections();
+        for _ in 0..110 {
+            deployment.exhaust_all().await;
+            deployment.clock.advance(millis(100));
+        }
+        deployment.restore().await;
+        for _ in 0..300 {
+            deployment.exhaust_all().await;
+            deployment.advance(millis(100)).await;
+        }
+        let (excess, bound) = (deployment.excess(), deployment.bound(millis(1_500)));
+        assert!(excess <= bound, "{replicas} replicas: {excess}, at most {bound}");
+        // In the end Redis decides, and has admitted that much less.
+        let origin = deployment.exhaust(0).await;
+        assert!(matches!(origin, Origin::Redis | Origin::DenyCache), "{origin:?}");
+        let (admitted, allowed) = (deployment.admitted.len(), 100 + 10 * 41);
+        assert!(admitted <= allowed + 1, "{admitted} of {allowed}");
+        assert!(admitted + 120 >= allowed, "{admitted} of {allowed}");
+    }
+}
+
+/// Redis is lost for a tenth of a second, time and again.
+#[tokio::test]
+async fn flapping_costs_one_quota_however_long_it_lasts() {
+    let mut deployment = Deployment::new(1, (20, 50));
+    for _ in 0..40 {
+        deployment.proxy.refuse(true);
+        deployment.proxy.drop_connections();
+        deployment.exhaust(0).await;
+        deployment.clock.advance(millis(100));
+        deployment.restore().await;
+        deployment.exhaust(0).await;
+        deployment.advance(millis(100)).await;
+    }
+    let (excess, bound) = (deployment.excess(), deployment.bound(millis(500)));
+    assert!(excess <= bound, "{excess}, at most {bound}");
+    let origin = deployment.exhaust(0).await;
+    assert!(matches!(origin, Origin::Redis | Origin::DenyCache), "{origin:?}");
+}
