@@ -9,8 +9,9 @@ pub enum OnStoreFailure {
     /// Of n replicas each admits a quota of max(1, ⌈quota/n⌉) at an nth of the rate, starting from an nth of what was left
     /// when Redis was last heard about the key (of 100,000 keys, see
     /// [`RedisBuilder::max_local_keys`](crate::RedisBuilder::max_local_keys)). So in any time T all of them admit at most n
-    /// permits more than the policy would, beside what Redis admits in the same time. A cost above the share is denied, and
-    /// told to ask again in half a second. The [`Origin`](crate::Origin) says `LocalFallback`.
+    /// permits more than the policy would, beside what Redis admits in the same time. When Redis answers again, these permits are
+    /// reported and subtracted there. A cost above the share is denied, with half a second as its retry time. The
+    /// [`Origin`](crate::Origin) is `LocalFallback`.
     ///
     /// A replica is a [`Limiter`](crate::Limiter) of this namespace with all its clones. They are counted in Redis while it
     /// answers (up to 1,024), or given by [`RedisBuilder::replicas`](crate::RedisBuilder::replicas): n is right for those that

@@ -187,8 +187,8 @@ impl Shared {
             match self.reporter.change(&limit, Change::Owe).await {
                 Ok(verdict) => self.fallback.on_verdict(&limit.alone(), &verdict, clock.now()),
                 Err(error) => {
-                    let error_text = error.with_causes();
-                    tracing::debug!(policy = unreported.policy.name(), error = %error_text, "permits admitted without Redis could not be reported");
+                    let policy = unreported.policy.name();
+                    tracing::debug!(policy, error = %error.with_causes(), "cannot report permits of an outage");
                     if error.has_changed_nothing() {
                         self.fallback.unreported().restore(identity, report);
                         return false;

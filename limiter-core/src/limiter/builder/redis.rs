@@ -196,9 +196,11 @@ impl RedisBuilder {
         self
     }
 
-    /// How many keys are kept in this process for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local), roughly: of those that
-    /// it limits while Redis is out, and as many of which it remembers what Redis had left. A new key beyond the first is
-    /// answered with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full); one beyond the second takes the place of those that were not heard of for longest, which start from a whole share.
+    /// The approximate number of keys in each table that is kept in this process for
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local): keys that it limits while Redis is unavailable, keys whose permits
+    /// it has yet to report to Redis, and keys whose remaining permits in Redis it knows. A new key beyond the first table is rejected with
+    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), and permits of one beyond the second are not reported. One beyond the
+    /// third replaces a key that was used longest ago, which then starts with a whole share.
     /// Default: 100,000.
     pub fn max_local_keys(self, max_keys: usize) -> Self {
         Self {
