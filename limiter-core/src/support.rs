@@ -4,4 +4,5 @@ pub(crate) mod clock;
 pub(crate) mod deadline;
 pub(crate) mod jitter;
 pub(crate) mod one_or_many;
+pub(crate) mod real_time;
 pub(crate) mod sync;

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use crate::book::follow::{BYTES_A_NAME, Task, WeakBook, at_leisure};
 use crate::book::redis::following::{Following, follow};
@@ -18,6 +17,7 @@ use crate::book::{PolicyBook, Source};
 use crate::error::ConfigError;
 use crate::redis::{Published, Shelf, Stored};
 use crate::support::jitter::varied;
+use crate::support::real_time::sleep;
 
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;

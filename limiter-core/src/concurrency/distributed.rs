@@ -12,6 +12,7 @@ use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::request::ConcurrencyRequest;
 use crate::support::jitter::varied;
+use crate::support::real_time;
 use crate::tier::RedisBackend;
 use crate::units::Timestamp;
 use crate::waiting::LATE_TIMER;
@@ -114,7 +115,7 @@ async fn ask_in_time(
     let patience = wait.clock.real(wait.left().max(LATE_TIMER));
     // What is admitted for a question that was given up goes back in the background.
     let answer = guard.enter(asked, request.deadline());
-    let Ok(answer) = tokio::time::timeout(patience, answer).await else {
+    let Ok(answer) = real_time::timeout(patience, answer).await else {
         return Err(wait.timed_out(last));
     };
     let (decision, held) = answer?;

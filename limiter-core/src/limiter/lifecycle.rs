@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::limiter::{Backend, Limiter};
 use crate::store::Store;
+use crate::support::real_time;
 
 impl Limiter {
     /// Prepares for traffic: dials every node, loads the scripts, and warns in the log, once for each node and where INFO is
@@ -69,6 +70,6 @@ impl Limiter {
                 guard.leave().await;
             }
         };
-        let _ = tokio::time::timeout(deadline, farewell).await;
+        let _ = real_time::timeout(deadline, farewell).await;
     }
 }

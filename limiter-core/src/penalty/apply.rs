@@ -132,6 +132,7 @@ mod redis {
         Backend, DatedDenials, DeniedLimit, Key, LimitRequest, Limiter, PenaltyAction, PenaltyState,
         REPORT_WITHIN, log_uncounted,
     };
+    use crate::support::real_time;
     use crate::tier::RedisBackend;
 
     impl Limiter {
@@ -160,7 +161,7 @@ mod redis {
                 PenaltyAction::Report(denials) => {
                     let limiter = self.clone();
                     let report = tokio::spawn(async move { limiter.report(&denied, denials).await });
-                    tokio::time::timeout(left.min(policy.deadline()), report)
+                    real_time::timeout(left.min(policy.deadline()), report)
                         .await
                         .ok()?
                         .ok()?

@@ -10,6 +10,7 @@ use bb8_redis::redis::RedisError;
 
 use crate::error::StoreError;
 use crate::redis::client::node::Node;
+use crate::support::real_time;
 
 const WITHIN: Duration = Duration::from_millis(500);
 
@@ -20,7 +21,7 @@ pub(crate) struct Eviction(Mutex<HashSet<String>>);
 impl Eviction {
     /// Looks at a node's memory settings, if the user may. Nothing depends on it.
     pub(crate) async fn look(&self, node: &Node) {
-        let told = tokio::time::timeout(WITHIN, settings(node)).await;
+        let told = real_time::timeout(WITHIN, settings(node)).await;
         match told {
             Ok(Ok(Some((maxmemory, policy)))) if self.is_first(node) => {
                 tracing::warn!(

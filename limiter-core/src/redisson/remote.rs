@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as Turns;
-use tokio::time::sleep;
 
 use crate::book::{BYTES_A_NAME, BookEntry, BookError, Edit, RedisBook, RedisSource, at_leisure};
 use crate::decision::Rejection;
@@ -13,6 +12,7 @@ use crate::limiter::Limiter;
 use crate::redis::Shelf;
 use crate::redisson::client::{crowded, is_crowded, take_out_what_ended};
 use crate::support::jitter::varied;
+use crate::support::real_time::sleep;
 
 /// How often Redis is asked at most for names that are not known.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

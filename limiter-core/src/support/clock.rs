@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
+use crate::support::real_time;
 use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
 
 /// The last moment after which the longest span still ends within the exact arithmetic: in the year 2112.
@@ -18,7 +19,8 @@ const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
 /// limiter by [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
 ///
 /// Waits are measured by this clock too: somebody has to [`advance`](Self::advance) it while a call waits. Tokio's own
-/// paused time does not move a limiter.
+/// paused time does not move a limiter: without a `ManualClock` its waits and the deadlines of Redis take real time, also in a test with
+/// `start_paused = true`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -225,8 +227,8 @@ impl Clock {
     /// Cancel safe.
     pub(crate) async fn sleep_until(&self, moment: Timestamp) {
         match self {
-            // Tokio's timer fires late by up to a millisecond, never early.
-            Self::System => tokio::time::sleep(moment.since(self.now())).await,
+            // The timer fires late by up to a millisecond, never early.
+            Self::System => real_time::sleep(moment.since(self.now())).await,
             Self::Manual(clock) => {
                 // The sender is held by `clock`, so the channel cannot close.
                 let _ = clock.now.subscribe().wait_for(|now| *now >= moment).await;
@@ -241,8 +243,8 @@ impl Clock {
     /// Cancel safe.
     pub(crate) async fn sleep(&self, moment: Timestamp, span: Duration) {
         match self {
-            // The moment may be another machine's. Tokio's timer fires late by up to a millisecond, never early.
-            Self::System => tokio::time::sleep(span).await,
+            // The moment may be another machine's. The timer fires late by up to a millisecond, never early.
+            Self::System => real_time::sleep(span).await,
             // Counted from the moment and not from now: the test may have moved the clock in between.
             Self::Manual(clock) => {
                 let until = moment.after(span);

@@ -6,12 +6,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::support::real_time;
 
 /// So often the other tasks may run after the deadline: the runtime looks at its sockets, the connection's task reads the
 /// reply, the batch's task hands it out, and the caller takes it.
 const LAST_LOOKS: usize = 4;
-
-const FOR_EVER: Duration = Duration::from_secs(86_400);
 
 /// Waits for the store's answer, at most until the deadline.
 ///
@@ -32,9 +31,8 @@ pub(crate) async fn within_pinned<T>(
     deadline: Duration,
     mut answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
 ) -> Result<T, StoreError> {
-    // A deadline beyond what the clock can tell is as good as none.
-    let ends = started.checked_add(deadline).unwrap_or(started + FOR_EVER);
-    if let Ok(answer) = tokio::time::timeout_at(ends.into(), answer.as_mut()).await {
+    let ends = real_time::after(started, deadline);
+    if let Ok(answer) = real_time::timeout_at_pinned(ends, answer.as_mut()).await {
         return answer;
     }
     for _ in 0..LAST_LOOKS {

@@ -16,6 +16,7 @@ use crate::policy::OnStoreFailure;
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
 use crate::settlement::Reservation;
+use crate::support::real_time;
 use crate::units::{Amount, Timestamp};
 use crate::waiting::LATE_TIMER;
 use crate::waiting::WaitBudget;
@@ -295,7 +296,7 @@ impl Limiter {
                     let patience = self.patience(asks_until, up_to);
                     let now = Instant::now();
                     let left = until.saturating_duration_since(now);
-                    let called = tokio::time::timeout(patience.min(left), place.place.called());
+                    let called = real_time::timeout(patience.min(left), place.place.called());
                     if called.await.is_ok() || left < patience {
                         continue;
                     }

@@ -8,6 +8,7 @@ use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::limiter::Limiter;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, Funnel, Policy, SlidingWindow, TokenBucket};
 use crate::request::{DecisionRequest, RequestedLimit};
+use crate::support::real_time;
 pub(crate) use crate::waiting::queue::Ticket;
 
 /// Whom a call is told of.
@@ -134,7 +135,7 @@ impl Limiter {
             // That the time is over says nothing of the store, whose policy has one of its own for it.
             None => {
                 let asked = self.decide(&request, request.deadline());
-                tokio::time::timeout(patience, asked).await.ok()?
+                real_time::timeout(patience, asked).await.ok()?
             }
         };
         let answer = answer.and_then(|decision| postponed(decision, &later).require());

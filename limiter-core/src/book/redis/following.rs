@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
 
 use crate::book::follow::{Trouble, WeakBook, at_leisure, reason};
 use crate::book::redis::{too_high, unnumbered};
@@ -14,6 +13,7 @@ use crate::error::StoreErrorKind;
 use crate::observe;
 use crate::redis::{Shelf, Stored};
 use crate::support::jitter::varied;
+use crate::support::real_time::sleep;
 
 /// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -10,6 +10,7 @@ use crate::concurrency::leases::PermitLeases;
 use crate::concurrency::leases::lease::ends;
 use crate::concurrency::leases::renewal::{Release, Renewal, RenewalCall};
 use crate::support::deadline::within;
+use crate::support::real_time;
 use crate::units::Timestamp;
 
 /// So many calls may be under way at once.
@@ -62,7 +63,7 @@ impl Housekeeper {
                 _ = calls.join_next(), if !calls.is_empty() => {}
                 () = holding.wake.notified(), if calls.len() < MOST_CALLS => {}
                 () = holding.clock.sleep(now, until.since(now)), if calls.len() < MOST_CALLS => {}
-                () = tokio::time::sleep(SHOWN_EVERY) => {}
+                () = real_time::sleep(SHOWN_EVERY) => {}
             }
             let shown = Instant::now() + ABANDONED_AFTER;
             holding.lock().is_kept_until(self.number, shown);

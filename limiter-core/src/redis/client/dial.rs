@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, timeout_at};
 
 use crate::redis::client::connection::Connection;
 use crate::redis::client::dns;
 use crate::redis::client::endpoint::{Endpoint, HostPort};
 use crate::redis::client::health::Health;
 use crate::support::jitter::varied;
+use crate::support::real_time::timeout_at;
 
 /// How long a connection may take: name, socket, TLS and login together.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);

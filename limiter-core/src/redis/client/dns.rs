@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use crate::support::jitter::varied;
+use crate::support::real_time::timeout;
 
 /// A look-up that has not ended by then gets company, two after twice the time, and so on …
 const NEXT_LOOK_UP_AFTER: Duration = Duration::from_millis(150);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use bb8_redis::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tokio::task::yield_now;
-use tokio::time::timeout_at;
 
 use crate::error::StoreError;
 use crate::observe;
@@ -19,6 +18,7 @@ use crate::redis::dispatch::BatchStart;
 use crate::redis::dispatch::queue::{BatchPart, QueuedCall};
 use crate::redis::script::wire::Item;
 use crate::redis::script::{is_unknown, reply, wire};
+use crate::support::real_time::timeout_at_pinned;
 use crate::units::Timestamp;
 
 /// So often the other tasks may run once a moment has come, before it is taken for true that no answer has: it may lie in
@@ -121,7 +121,7 @@ fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Even
 
 /// What comes by this moment.
 async fn by<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    if let Ok(answer) = timeout_at(moment.into(), answer.as_mut()).await {
+    if let Ok(answer) = timeout_at_pinned(moment, answer.as_mut()).await {
         return Some(answer);
     }
     for _ in 0..LAST_LOOKS {

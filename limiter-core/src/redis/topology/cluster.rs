@@ -9,7 +9,6 @@ use bb8_redis::redis;
 use bb8_redis::redis::{ErrorKind, ServerErrorKind};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::redis::call_deadline::CallDeadline;
@@ -21,6 +20,7 @@ use crate::redis::dispatch::operation::NodeOperation;
 use crate::redis::topology::slot_map_refresh::{ABANDONED_AFTER, SlotMapRefresh};
 use crate::redis::topology::slots::{Address, Owners, owners, redirected};
 use crate::support::clock::Clock;
+use crate::support::real_time::{sleep, timeout, timeout_at};
 
 /// More redirections than this for one call mean that the nodes disagree.
 const MAX_REDIRECTIONS: usize = 8;
@@ -213,13 +213,13 @@ impl Inner {
         let majority = asked.len() / 2 + 1;
         let mut maps: Vec<(Owners, usize)> = Vec::new();
         let mut last = StoreError::new(StoreErrorKind::Connection, "no node of the cluster is known");
-        let mut until = tokio::time::Instant::now() + 2 * LEARN_WITHIN;
+        let mut until = Instant::now() + 2 * LEARN_WITHIN;
         while maps.iter().all(|(_, number)| *number < majority)
             && let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await
         {
             match answer {
                 Ok(Ok(owners)) => {
-                    until = until.min(tokio::time::Instant::now() + GRACE);
+                    until = until.min(Instant::now() + GRACE);
                     match maps.iter_mut().find(|(told, _)| *told == owners) {
                         Some((_, number)) => *number += 1,
                         None => maps.push((owners, 1)),

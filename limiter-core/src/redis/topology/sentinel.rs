@@ -5,12 +5,11 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bb8_redis::redis;
 use bb8_redis::redis::{ErrorKind, ProtocolVersion, RedisError, Value};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::ConfigError;
 use crate::redis::client::connection::Connection;
@@ -22,6 +21,7 @@ use crate::redis::client::tls::Certificates;
 use crate::redis::secret_url::SecretUrl;
 use crate::redis::topology::slots::Address;
 use crate::support::jitter::varied;
+use crate::support::real_time::{sleep, timeout, timeout_at};
 
 /// How long all sentinels are waited for …
 const PATIENCE: Duration = DIAL_TIMEOUT.saturating_mul(2);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fastrand::Rng;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::algorithm;
 use crate::algorithm::{LeaseRequest, Mode, StepState};
@@ -27,6 +27,8 @@ pub(crate) struct Bank {
     luck: u8,
     /// Those who wait for an answer, or for their question to arrive.
     late: Vec<oneshot::Sender<()>>,
+    /// Changes when the deadline of all requests on their way is over.
+    overdue: watch::Sender<()>,
 }
 
 impl Bank {
@@ -38,7 +40,14 @@ impl Bank {
             rng,
             grants: Vec::new(),
             late: Vec::new(),
+            overdue: watch::Sender::new(()),
         }
+    }
+
+    /// Ends the deadline of all requests that have no answer yet.
+    pub(crate) fn time_out(&mut self) {
+        self.late.clear();
+        self.overdue.send_replace(());
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -166,6 +175,17 @@ impl TokenLender for Teller {
     }
 
     async fn lend(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
+        let mut overdue = self.bank().overdue.subscribe();
+        tokio::select! {
+            biased;
+            answer = self.ask(account, ask) => answer,
+            _ = overdue.changed() => Err(StoreError::new(StoreErrorKind::Timeout, "no reply")),
+        }
+    }
+}
+
+impl Teller {
+    async fn ask(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
         if self.is_killed.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }

@@ -1,0 +1,222 @@
+//! Timers that measure real time, also where a test has paused the time of the runtime.
+//!
+//! Under `tokio::time::pause`, Tokio's timers do not measure real time: as soon as all tasks are idle, the time jumps to the next
+//! timer. A task that waits for a socket is idle, so the deadline of a call to Redis would end before the reply can arrive; and
+//! a wait for a permit, which is due in real time, would poll its timer in a loop. So every timer here compares its end
+//! with the clock of the operating system, and a thread wakes it where the runtime's time is another one.
+//!
+//! A *timeout* keeps the paused time from advancing while it lasts (Tokio does not advance it during `spawn_blocking`), so that no
+//! other timer fires for the time that a reply takes. A *sleep* lets it advance, since what ends the sleep early may itself
+//! depend on a timer of the test. Where the time is not paused, each timer costs two readings of the clock more than Tokio's.
+//!
+//! Tests: below, and `tests/paused_time.rs`.
+
+use std::pin::{Pin, pin};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::task::{Context, Poll, ready};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// The time was over before the future was ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elapsed;
+
+/// A timer beyond what the clock can represent fires after a day.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// The moment at which `span` has passed since `start`.
+pub(crate) fn after(start: Instant, span: Duration) -> Instant {
+    start.checked_add(span).unwrap_or(start + LONGEST)
+}
+
+/// Sleeps for `span` of real time.
+///
+/// # Cancel safety
+///
+/// Cancel safe.
+pub(crate) async fn sleep(span: Duration) {
+    let until = after(Instant::now(), span);
+    if !is_paused() {
+        tokio::time::sleep_until(until.into()).await;
+        if Instant::now() >= until {
+            return;
+        }
+    }
+    Box::pin(Timer::new(until)).await;
+}
+
+/// Waits for `future` for `span` of real time at most.
+///
+/// # Cancel safety
+///
+/// As that of `future`.
+pub(crate) async fn timeout<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
+    timeout_at_pinned(after(Instant::now(), span), pin!(future)).await
+}
+
+/// Waits for `future` until a moment of real time.
+///
+/// # Cancel safety
+///
+/// As that of `future`.
+#[cfg(feature = "redis")]
+pub(crate) async fn timeout_at<F: Future>(until: Instant, future: F) -> Result<F::Output, Elapsed> {
+    timeout_at_pinned(until, pin!(future)).await
+}
+
+/// As [`timeout_at`], for a future that is pinned already: one that is passed by value takes its room twice.
+///
+/// # Cancel safety
+///
+/// As that of `future`.
+pub(crate) async fn timeout_at_pinned<T>(
+    until: Instant,
+    mut future: Pin<&mut impl Future<Output = T>>,
+) -> Result<T, Elapsed> {
+    if !is_paused() {
+        let output = tokio::time::timeout_at(until.into(), future.as_mut()).await;
+        // Tokio's timers fire early only if the time was paused meanwhile.
+        if output.is_ok() || Instant::now() >= until {
+            return output.map_err(|_| Elapsed);
+        }
+    }
+    Box::pin(timeout_while_paused(until, future)).await
+}
+
+async fn timeout_while_paused<T>(
+    until: Instant,
+    future: Pin<&mut impl Future<Output = T>>,
+) -> Result<T, Elapsed> {
+    tokio::select! {
+        biased;
+        output = future => Ok(output),
+        () = Timer::holding_time(until) => Err(Elapsed),
+    }
+}
+
+/// Whether the runtime's timers measure another time than the real one.
+fn is_paused() -> bool {
+    let before = Instant::now();
+    let timers = tokio::time::Instant::now().into_std();
+    timers < before || timers > Instant::now()
+}
+
+/// Ends at a moment of real time, by a thread that sleeps until then.
+struct Timer {
+    fired: oneshot::Receiver<()>,
+    /// Ends the thread when it is dropped.
+    _cancel: Sender<()>,
+}
+
+impl Timer {
+    fn new(until: Instant) -> Self {
+        let (timer, thread) = Self::with_thread(until);
+        // Without a thread the timer fires at once: the caller looks again, as it does after any wake-up.
+        let _ = thread::Builder::new().name("limiter-timer".into()).spawn(thread);
+        timer
+    }
+
+    /// Keeps the runtime's paused time from advancing for as long as the timer exists.
+    fn holding_time(until: Instant) -> Self {
+        let (timer, thread) = Self::with_thread(until);
+        drop(tokio::task::spawn_blocking(thread));
+        timer
+    }
+
+    fn with_thread(until: Instant) -> (Self, impl FnOnce() + Send + 'static) {
+        let (fire, fired) = oneshot::channel();
+        let (cancel, cancelled): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let thread = move || {
+            // Nothing is ever sent: this ends at the time, or when the timer is dropped.
+            let _ = cancelled.recv_timeout(until.saturating_duration_since(Instant::now()));
+            let _ = fire.send(());
+        };
+        let timer = Self {
+            fired,
+            _cancel: cancel,
+        };
+        (timer, thread)
+    }
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // The sender is dropped unused where there is no thread.
+        let _ = ready!(Pin::new(&mut self.fired).poll(context));
+        Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(30);
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn timeout_measures_real_time_and_holds_paused_time() {
+        let (began, paused) = (Instant::now(), tokio::time::Instant::now());
+        assert!(timeout(MOMENT, pending::<()>()).await.is_err());
+        assert!(began.elapsed() >= MOMENT);
+        assert_eq!(paused.elapsed(), Duration::ZERO);
+
+        let (send, answer) = oneshot::channel();
+        thread::spawn(move || {
+            thread::sleep(MOMENT);
+            send.send(7)
+        });
+        assert_eq!(timeout(LONG, answer).await, Ok(Ok(7)));
+        assert_eq!(paused.elapsed(), Duration::ZERO);
+        // The time advances again afterwards.
+        tokio::time::sleep(LONG).await;
+        assert!(paused.elapsed() >= LONG);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sleep_measures_real_time_and_lets_paused_time_advance() {
+        let began = Instant::now();
+        sleep(MOMENT).await;
+        assert!(began.elapsed() >= MOMENT);
+        let sleeping = pin!(sleep(LONG * 60));
+        let first = tokio::select! {
+            () = sleeping => "real",
+            () = tokio::time::sleep(LONG) => "paused",
+        };
+        assert_eq!(first, "paused");
+    }
+
+    #[tokio::test]
+    async fn timers_notice_that_time_is_paused_meanwhile() {
+        let began = Instant::now();
+        let pause = async {
+            tokio::task::yield_now().await;
+            tokio::time::pause();
+            pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = async {
+                assert!(timeout(MOMENT, pending::<()>()).await.is_err());
+                assert!(began.elapsed() >= MOMENT);
+                sleep(MOMENT).await;
+            } => {}
+            () = pause => {}
+        }
+        assert!(began.elapsed() >= 2 * MOMENT);
+    }
+
+    #[tokio::test]
+    async fn time_that_runs_is_not_taken_for_paused() {
+        for _ in 0..1_000 {
+            assert!(!is_paused());
+            tokio::task::yield_now().await;
+        }
+    }
+}
