@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 #[cfg(feature = "redis")]
 use crate::algorithm::StepState;
 use crate::algorithm::{Change, Mode, ScaleChange, StepOutcome, StepResult, scale_change};
-pub(crate) use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participations, Rejection};
 use crate::error::ConfigError;
 use crate::identity::Identity;
@@ -213,7 +212,7 @@ impl<'a> DecisionRequest<'a> {
     pub(crate) fn decision(&self, mut verdict: Verdict, origin: Origin) -> Decision {
         let marks = match &*self.limits {
             [_] => DecisionFlags::default(),
-            limits => crate::penalty::blocks::fold(limits, &mut verdict.outcomes),
+            limits => apply_blocks(limits, &mut verdict.outcomes),
         };
         let told = |(limit, outcome): (&RequestedLimit<'_>, &StepOutcome)| {
             LimitOutcome::new(limit.policy, StepResult::Told(*outcome))
@@ -343,4 +342,24 @@ pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection
         false => u64::try_from(used.as_thousandths()).unwrap_or(u64::MAX),
     };
     Ok(units.min(MAX_EXACT))
+}
+
+/// Replaces the outcome of each limit that a penalty blocks by the outcome of its block. The blocks come last.
+fn apply_blocks(limits: &[RequestedLimit<'_>], outcomes: &mut SmallVec<[StepOutcome; 1]>) -> DecisionFlags {
+    let Some(asked) = limits.iter().position(|limit| limit.blocks.is_some()) else {
+        return DecisionFlags::default();
+    };
+    let mut marks = DecisionFlags::default();
+    for (limit, block) in limits.iter().zip(outcomes.clone()) {
+        if let Some(number) = limit.blocks
+            && !block.fits
+            && let Some(outcome) = outcomes.get_mut(number)
+        {
+            *outcome = outcome.blocked_for(block.retry_after);
+            marks = DecisionFlags::BLOCKED;
+        }
+    }
+    // The blocks come last.
+    outcomes.truncate(asked);
+    marks
 }

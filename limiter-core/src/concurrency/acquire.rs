@@ -10,12 +10,13 @@ use crate::concurrency::deadline::AcquireDeadline;
 #[cfg(feature = "redis")]
 use crate::concurrency::distributed::wait_there;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::limiter::{Backend, Limiter, shut_down};
 use crate::observe;
 use crate::policy::Policy;
-use crate::request::{ConcurrencyRequest, LimitRequest};
+use crate::request::LimitRequest;
 pub(crate) use crate::units::Amount;
 
 /// Permits of what is in flight, not asked for yet: await it. Made by [`Limiter::enter`].

@@ -4,10 +4,11 @@ use crate::algorithm::{Mode, StepOutcome};
 use crate::concurrency::acquire::permitted;
 use crate::concurrency::deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::limiter::Limiter;
-use crate::request::{ConcurrencyRequest, LimitRequest};
+use crate::request::LimitRequest;
 
 impl Limiter {
     /// Asks the store in this process, which needs no time.

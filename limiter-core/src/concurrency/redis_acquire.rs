@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::StepOutcome;
 use crate::concurrency::leases::{AcquireOutcome, PermitLease};
 use crate::concurrency::redis_store::Occupancy;
+use crate::concurrency::request::ConcurrencyRequest;
 use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
@@ -12,7 +13,7 @@ use crate::error::StoreError;
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::redis::backend::{RedisBackend, is_outage};
-use crate::request::{ConcurrencyRequest, DecisionRequest};
+use crate::request::DecisionRequest;
 use crate::units::micros_ceil;
 
 /// When to ask again while Redis is out. It is back by then, or it is not.

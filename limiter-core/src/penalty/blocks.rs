@@ -1,10 +1,9 @@
 //! What a penalty asks of a store, beside its limit: whether the key is blocked, with each decision; and, for a denial, to count
 //! it and to block.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use crate::algorithm::{Mode, StepOutcome};
-use crate::decision::DecisionFlags;
 use crate::key::Key;
 use crate::policy::{PenaltyLimits, Policy};
 use crate::request::{DecisionRequest, RequestedLimit, Verdict, identity};
@@ -97,29 +96,6 @@ impl StepOutcome {
             ..self
         }
     }
-}
-
-/// Has the outcomes of blocks be those of the limits that they block, and says whether there is one.
-pub(crate) fn fold(
-    limits: &[RequestedLimit<'_>],
-    outcomes: &mut SmallVec<[StepOutcome; 1]>,
-) -> DecisionFlags {
-    let Some(asked) = limits.iter().position(|limit| limit.blocks.is_some()) else {
-        return DecisionFlags::default();
-    };
-    let mut marks = DecisionFlags::default();
-    for (limit, block) in limits.iter().zip(outcomes.clone()) {
-        if let Some(number) = limit.blocks
-            && !block.fits
-            && let Some(outcome) = outcomes.get_mut(number)
-        {
-            *outcome = outcome.blocked_for(block.retry_after);
-            marks = DecisionFlags::BLOCKED;
-        }
-    }
-    // The blocks come last.
-    outcomes.truncate(asked);
-    marks
 }
 
 fn alone(limit: RequestedLimit<'_>, mode: Mode) -> DecisionRequest<'_> {
