@@ -12,7 +12,8 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
 use crate::observe;
 use crate::policy::OnStoreFailure;
-use crate::redis::backend::{RedisBackend, is_outage};
+use crate::redis::backend::RedisBackend;
+use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
 use crate::units::micros_ceil;
 

@@ -22,7 +22,7 @@ use crate::policy::OnStoreFailure;
 use crate::redis::RedisStore;
 use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
 use crate::redis::local_fallback::LocalFallback;
-use crate::redis::outage_log::Outage;
+use crate::redis::outage_log::{Outage, is_outage};
 use crate::redis::reconciler::Reconciler;
 use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
@@ -319,12 +319,4 @@ impl RedisBackend {
             self.reconciler.flush()
         );
     }
-}
-
-/// Whether the store as a whole cannot decide; else the fault is the key's, or the limiter was shut down.
-pub(crate) fn is_outage(kind: StoreErrorKind) -> bool {
-    !matches!(
-        kind,
-        StoreErrorKind::WrongType | StoreErrorKind::UnknownLayout | StoreErrorKind::ShutDown
-    )
 }

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::OnStoreFailure;
-use crate::redis::backend::is_outage;
 use crate::request::DecisionRequest;
 use crate::units::{Timestamp, micros_ceil};
 
@@ -73,4 +72,12 @@ impl Outage {
             tracing::info!("Redis makes all decisions again; outage ended");
         }
     }
+}
+
+/// Whether Redis cannot decide any call. Other errors concern one key, or follow a shutdown.
+pub(crate) fn is_outage(kind: StoreErrorKind) -> bool {
+    !matches!(
+        kind,
+        StoreErrorKind::WrongType | StoreErrorKind::UnknownLayout | StoreErrorKind::ShutDown
+    )
 }

@@ -8,7 +8,8 @@ use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::policy::OnStoreFailure;
-use crate::redis::backend::{RedisBackend, is_outage};
+use crate::redis::backend::RedisBackend;
+use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
 use crate::support::deadline::within_pinned;
 
