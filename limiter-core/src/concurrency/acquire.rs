@@ -9,7 +9,7 @@ use crate::algorithm::Mode;
 use crate::concurrency::deadline::AcquireDeadline;
 #[cfg(feature = "redis")]
 use crate::concurrency::distributed::wait_there;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, permitted};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
@@ -253,9 +253,4 @@ impl Limiter {
             Backend::Redis(guard) => guard.peek_held(asked, asked.request().deadline()).await,
         }
     }
-}
-
-pub(crate) fn permitted(decision: Decision, stand: PermitBacking) -> Result<ConcurrencyPermit, Rejection> {
-    let allowed = decision.require()?;
-    Ok(ConcurrencyPermit::new(allowed.into_decision(), stand))
 }

@@ -4,10 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::algorithm::StepOutcome;
-use crate::concurrency::acquire::permitted;
 use crate::concurrency::deadline::AcquireDeadline;
 use crate::concurrency::leases::PermitLease;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, permitted};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Origin, Rejection};

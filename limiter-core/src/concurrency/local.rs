@@ -1,9 +1,8 @@
 //! Permits that are counted in this process, where that is what limits them.
 
 use crate::algorithm::{Mode, StepOutcome};
-use crate::concurrency::acquire::permitted;
 use crate::concurrency::deadline::AcquireDeadline;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, permitted};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};

@@ -171,3 +171,9 @@ const _: () = {
     const fn movable<T: Send + Sync + 'static>() {}
     movable::<ConcurrencyPermit>();
 };
+
+/// The permit that an allowed decision grants.
+pub(crate) fn permitted(decision: Decision, stand: PermitBacking) -> Result<ConcurrencyPermit, Rejection> {
+    let allowed = decision.require()?;
+    Ok(ConcurrencyPermit::new(allowed.into_decision(), stand))
+}
