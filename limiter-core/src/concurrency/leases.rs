@@ -7,6 +7,7 @@
 pub(crate) mod housekeeper;
 mod lease;
 pub(crate) mod renewal;
+mod validity;
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::algorithm::{Change, Mode, StepResult};
 use crate::concurrency::leases::PermitLeases;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::inheritance::redis::ConvertedLimits;
 use crate::observe;

@@ -3,17 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::concurrency::leases::renewal::{Release, Renewal};
+use crate::concurrency::leases::validity::{Validity, WITHOUT_END, ends};
 use crate::concurrency::leases::{PermitLeases, housekeeper as keeper};
-use crate::concurrency::redis_store::{PermitId, RenewalResult};
+use crate::concurrency::redis_store::PermitId;
 use crate::concurrency::table::{PermitPayload, PermitTerms};
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::support::clock::Clock;
 use crate::support::deadline::within;
-use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
 
 /// For so long at most a lease is handed on from one holder of this process to the next. Then it goes back to Redis, lest
@@ -44,75 +41,6 @@ enum OnDrop {
     Unknown,
     /// There is none.
     Nothing,
-}
-
-/// Until when a lease is surely held: counted from before Redis was asked, so that Redis's own moment is no earlier.
-#[derive(Debug)]
-pub(crate) struct Validity {
-    /// In microseconds.
-    ends: AtomicU64,
-    /// It has changed.
-    told: Notify,
-}
-
-/// It has ended once, and stays so.
-const LOST: u64 = 0;
-/// Redis has not been asked for it.
-const WITHOUT_END: u64 = u64::MAX;
-
-impl Validity {
-    /// Whether it has surely not ended. Who is told once that it has is never told otherwise.
-    fn is_held(&self, clock: &Clock) -> bool {
-        self.left(clock).is_some()
-    }
-
-    /// How long it lasts unless it is renewed: `None` if it is lost.
-    fn left(&self, clock: &Clock) -> Option<Duration> {
-        loop {
-            let ends = self.ends.load(Ordering::Acquire);
-            if ends == LOST {
-                return None;
-            }
-            let now = clock.now().as_micros();
-            if now < ends {
-                return Some(Duration::from_micros(ends - now));
-            }
-            // Unless it is renewed this moment.
-            if self.set(ends, LOST) {
-                return None;
-            }
-        }
-    }
-
-    /// Whether Redis has not been asked for it.
-    pub(crate) fn is_without_end(&self) -> bool {
-        self.ends.load(Ordering::Acquire) == WITHOUT_END
-    }
-
-    /// Takes note of what Redis says of it, which was asked at a moment.
-    pub(crate) fn heard(&self, renewed: RenewalResult, ends: u64) {
-        loop {
-            let ended = self.ends.load(Ordering::Acquire);
-            let next = match (ended, renewed) {
-                (LOST, _) => return,
-                // It was Redis that had not heard of it, and had room.
-                (WITHOUT_END, RenewalResult::Anew) | (_, RenewalResult::GoesOn) => ends,
-                // Others are in its place. It goes on being renewed, so that Redis counts it when there is room.
-                (_, RenewalResult::Gone | RenewalResult::Anew) => LOST,
-            };
-            if self.set(ended, next) {
-                self.told.notify_waiters();
-                return;
-            }
-        }
-    }
-
-    fn set(&self, from: u64, to: u64) -> bool {
-        let set = self
-            .ends
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-        set.is_ok()
-    }
 }
 
 impl PermitLease {
@@ -151,10 +79,7 @@ impl PermitLease {
             key: Arc::clone(key),
             permit,
             handed_on: None,
-            term: Arc::new(Validity {
-                ends: AtomicU64::new(ends),
-                told: Notify::new(),
-            }),
+            term: Arc::new(Validity::until(ends)),
             end,
         }
     }
@@ -203,7 +128,7 @@ impl PermitLease {
     pub(crate) async fn lost(&self) {
         let clock = &self.holding.clock;
         loop {
-            let mut told = std::pin::pin!(self.term.told.notified());
+            let mut told = std::pin::pin!(self.term.changed());
             told.as_mut().enable();
             keeper::keep(&self.holding);
             let now = clock.now();
@@ -277,9 +202,4 @@ impl Drop for PermitLease {
         self.holding.wake.notify_one();
         keeper::keep(&self.holding);
     }
-}
-
-/// When a lease ends that begins at a moment.
-pub(crate) fn ends(from: Timestamp, terms: &PermitTerms) -> u64 {
-    from.as_micros().saturating_add(u64::from(terms.lease_ms) * 1_000)
 }

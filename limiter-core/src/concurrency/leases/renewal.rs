@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::concurrency::leases::lease::Validity;
+use crate::concurrency::leases::validity::Validity;
 use crate::concurrency::redis_store::PermitId;
 use crate::concurrency::table::MOST_HELD_AT_ONCE;
 use crate::identity::Identity;
