@@ -24,6 +24,7 @@ mod sliding_window;
 mod text;
 pub(crate) mod thread_cache;
 mod token_bucket;
+mod window;
 
 #[cfg(feature = "redis")]
 use std::borrow::Cow;
@@ -34,7 +35,7 @@ use crate::identity::{Identity, Prefix};
 pub(crate) use crate::policy::algorithm::Algorithm;
 pub(crate) use crate::policy::builder::check_text;
 pub use crate::policy::builder::{
-    CounterWindowParams, FixedWindowParams, LevelParams, PolicyBuilder, SlidingWindowParams, Window,
+    CounterWindowParams, FixedWindowParams, LevelParams, PolicyBuilder, SlidingWindowParams,
 };
 pub use crate::policy::calendar::UtcOffset;
 #[cfg(feature = "redis")]
@@ -60,6 +61,7 @@ pub(crate) use crate::policy::rate::Span;
 pub(crate) use crate::policy::sliding_window::SlidingWindow;
 pub(crate) use crate::policy::thread_cache::CachedPolicy;
 pub(crate) use crate::policy::token_bucket::TokenBucket;
+pub use crate::policy::window::Window;
 use crate::units::Amount;
 
 /// A named limit: an algorithm with its parameters, and what to do when the store is out.

@@ -2,7 +2,6 @@
 
 mod levels;
 pub(crate) mod options;
-pub(crate) mod window;
 mod windows;
 
 use std::ops::RangeInclusive;
@@ -13,9 +12,9 @@ use crate::error::{ConfigError, POLICY_NAME};
 use crate::identity::Prefix;
 use crate::key::escape_part;
 pub use crate::policy::builder::levels::LevelParams;
-pub use crate::policy::builder::window::Window;
 pub use crate::policy::builder::windows::{CounterWindowParams, FixedWindowParams, SlidingWindowParams};
 use crate::policy::options::RareSettings;
+use crate::policy::window::Window;
 use crate::policy::{Algorithm, Funnel, Inner, OnDenial, OnStoreFailure, Policy};
 
 const MAX_NAME_BYTES: usize = 256;
@@ -199,6 +198,20 @@ pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), ConfigErr
         ));
     }
     Ok(())
+}
+
+impl<S> PolicyBuilder<S> {
+    /// Keeps a length that does not depend on the calendar, or the first mistake.
+    pub(super) fn length(
+        &mut self,
+        what: &'static str,
+        length: impl TryInto<Window, Error: Into<ConfigError>>,
+    ) -> Option<Duration> {
+        let length: Window = self.parse(length)?;
+        let span = length.span(what);
+        span.map_err(|error| self.mistake.get_or_insert(error).clone())
+            .ok()
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::error::ConfigError;
 use crate::identity::Prefix;
-use crate::policy::builder::Window;
 #[cfg(feature = "redis")]
 use crate::policy::inheritance;
 use crate::policy::rate::Span;
+use crate::policy::window::Window;
 use crate::policy::{Algorithm, Funnel, Inner, Policy, Rate, SlidingWindow};
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 

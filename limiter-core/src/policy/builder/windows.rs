@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::error::ConfigError;
 use crate::policy::builder::PolicyBuilder;
-use crate::policy::builder::window::{Length, Window, whole_micros};
 use crate::policy::calendar::{MONTH, can_be_aligned};
+use crate::policy::window::{Length, Window, whole_micros};
 use crate::policy::{
     Algorithm, CounterWindow, FixedWindow, MAX_COUNTED, Periods, Policy, SlidingWindow, UtcOffset,
 };

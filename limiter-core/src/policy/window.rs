@@ -1,12 +1,12 @@
-//! Lengths of time, as builders read them.
+//! Lengths of time, from text or a `Duration`.
 
 use std::time::Duration;
 
 use crate::error::ConfigError;
-use crate::policy::builder::PolicyBuilder;
 use crate::units::{micros_ceil, parse_duration};
 
-/// A length of time, as [`PolicyBuilder::window`] and [`PolicyBuilder::lease`] read it from a [`Duration`] or from text.
+/// A length of time for [`PolicyBuilder::window`](crate::PolicyBuilder::window) and
+/// [`PolicyBuilder::lease`](crate::PolicyBuilder::lease), from a [`Duration`] or from text.
 /// `"week"` is seven days; `"month"` is a month of the calendar, of which only a fixed window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(pub(super) Length);
@@ -63,20 +63,6 @@ fn or_of_the_calendar(error: ConfigError) -> ConfigError {
 pub(super) enum Length {
     Of(Duration),
     Month,
-}
-
-impl<S> PolicyBuilder<S> {
-    /// Keeps a length that does not depend on the calendar, or the first mistake.
-    pub(super) fn length(
-        &mut self,
-        what: &'static str,
-        length: impl TryInto<Window, Error: Into<ConfigError>>,
-    ) -> Option<Duration> {
-        let length: Window = self.parse(length)?;
-        let span = length.span(what);
-        span.map_err(|error| self.mistake.get_or_insert(error).clone())
-            .ok()
-    }
 }
 
 /// A window that the exact arithmetic holds, in microseconds.
