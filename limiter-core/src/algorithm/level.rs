@@ -3,8 +3,8 @@
 //! It is stored as it stood at one moment and brought forward on use, as in J. Turner, "New directions in communications"
 //! (1986), with a remainder in place of rounding.
 
-use crate::algorithm::StepState;
 #[cfg(feature = "redis")]
+use crate::algorithm::StepState;
 use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, next_permit};
 #[cfg(feature = "redis")]

@@ -1,5 +1,6 @@
 //! What a look at a question says before Redis is asked.
 
+#[cfg(feature = "redis")]
 use crate::algorithm::Mode;
 use crate::check::Check;
 use crate::decision::{Decision, Rejection};

@@ -9,7 +9,9 @@ use crate::algorithm::Mode;
 use crate::concurrency::deadline::AcquireDeadline;
 #[cfg(feature = "redis")]
 use crate::concurrency::distributed::wait_there;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, permitted};
+#[cfg(feature = "redis")]
+use crate::concurrency::permit::permitted;
+use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
