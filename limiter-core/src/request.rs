@@ -304,7 +304,7 @@ fn not_asked_so(policy: &Policy) -> Rejection {
     Rejection::Config(ConfigError::invalid(
         "policy",
         policy,
-        "one of a rate: what is in flight is held by `Limiter::enter`, or by limiter-tower's `InFlightLayer`; looked at by \
+        "one of a rate: what is in flight is held by `Limiter::enter`, or by limiter-tower's `ConcurrencyLimitLayer`; looked at by \
          `Limiter::peek`; and freed by dropping the permit",
     ))
 }

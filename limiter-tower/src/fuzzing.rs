@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::key::{Syntax, Trust};
+use crate::key::{Syntax, TrustedProxies};
 
 /// The lines of `X-Forwarded-For`, or of `Forwarded`.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ impl Lines<'_> {
     }
 
     /// The client's address.
-    pub fn client(self, trust: &Trust, peer: Option<IpAddr>) -> Option<IpAddr> {
+    pub fn client(self, trust: &TrustedProxies, peer: Option<IpAddr>) -> Option<IpAddr> {
         trust.client(|| peer, self.addresses()).ok()
     }
 }

@@ -6,10 +6,10 @@
 //! more of them fit nothing is said to remain, until the next one does ([`LimitOutcome::available_after`]).
 
 mod costs;
-mod expiring;
+mod draft7;
+mod header_buffer;
 mod lists;
-mod open;
-mod text;
+mod unsettled;
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use limiter_core::__private::whole_seconds;
 use limiter_core::{Decision, Enforcement, LimitOutcome};
 
 pub(crate) use costs::Costs;
-pub(crate) use open::Open;
-use text::Text;
+use header_buffer::HeaderBuffer;
+pub(crate) use unsettled::Unsettled;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -57,7 +57,7 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// [that is asked for](crate::RateLimitLayer::with_origin_header).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Dialect {
+pub enum RateLimitHeaders {
     /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). The default.
     ///
     /// Each limit of a decision is an item: `q` is its quota, `w` the time after which nothing remains of a fully used quota
@@ -83,8 +83,8 @@ pub enum Dialect {
 
 /// What a response tells its client, ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    dialect: Dialect,
+pub(crate) struct RateLimitFields {
+    dialect: RateLimitHeaders,
     /// The values, one after the other.
     values: Bytes,
     /// Where the first and the second of them end.
@@ -94,28 +94,35 @@ pub(crate) struct Told {
 }
 
 /// What was written of a decision.
-struct Written {
+struct MergedFields {
     ends: [usize; 2],
     /// How long nothing remains of one of its limits at least.
     full_for: Duration,
 }
 
-impl Told {
+impl RateLimitFields {
     /// What is to be told of a decision, if anything.
-    pub(crate) fn of(decision: &Decision, dialect: Dialect, costs: &Costs) -> Option<Self> {
-        Self::but_of(&Open::default(), decision, dialect, costs)
+    pub(crate) fn of(decision: &Decision, dialect: RateLimitHeaders, costs: &Costs) -> Option<Self> {
+        Self::but_of(&Unsettled::default(), decision, dialect, costs)
     }
 
     /// The same, without what remains of those of its limits that are open still.
-    pub(crate) fn but_of(open: &Open, decision: &Decision, dialect: Dialect, costs: &Costs) -> Option<Self> {
-        let mut text = Text::default();
+    pub(crate) fn but_of(
+        open: &Unsettled,
+        decision: &Decision,
+        dialect: RateLimitHeaders,
+        costs: &Costs,
+    ) -> Option<Self> {
+        let mut text = HeaderBuffer::default();
         let written = match dialect {
-            Dialect::Draft11 | Dialect::Draft10 => lists::write(decision, open, dialect, costs, &mut text),
-            Dialect::Draft7 => expiring::write_draft7(decision, open, costs, &mut text),
-            Dialect::Legacy => expiring::write_legacy(decision, open, costs, &mut text),
-            Dialect::None => None,
+            RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => {
+                lists::write(decision, open, dialect, costs, &mut text)
+            }
+            RateLimitHeaders::Draft7 => draft7::write_draft7(decision, open, costs, &mut text),
+            RateLimitHeaders::Legacy => draft7::write_legacy(decision, open, costs, &mut text),
+            RateLimitHeaders::None => None,
         };
-        written.map(|Written { ends, full_for }| Self {
+        written.map(|MergedFields { ends, full_for }| Self {
             dialect,
             values: text.into_bytes(),
             ends,
@@ -134,7 +141,7 @@ impl Told {
     /// handler's own, stays as it is.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         match self.dialect {
-            Dialect::Draft11 | Dialect::Draft10 => {
+            RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => {
                 for name in [RATELIMIT, RATELIMIT_POLICY] {
                     let Some(value) = self.value(&name) else { continue };
                     match headers.try_entry(name) {
@@ -147,15 +154,15 @@ impl Told {
                     }
                 }
             }
-            Dialect::Draft7 => {
+            RateLimitHeaders::Draft7 => {
                 self.replace(headers, [&RATELIMIT, &RATELIMIT], &[RATELIMIT_POLICY, RATELIMIT]);
             }
-            Dialect::Legacy => self.replace(
+            RateLimitHeaders::Legacy => self.replace(
                 headers,
                 [&X_RATELIMIT_REMAINING, &X_RATELIMIT_RESET],
                 &[X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET],
             ),
-            Dialect::None => {}
+            RateLimitHeaders::None => {}
         }
         if self.full_for > 0 {
             self.put_off(headers);
@@ -180,8 +187,8 @@ impl Told {
         let [remaining, reset] = telling;
         let keeps = headers.get(remaining).is_some_and(|told| {
             let (own, until) = (self.value(remaining), self.value(reset));
-            let own = own.and_then(|told| expiring::standing(&told, until.as_ref()));
-            let others = expiring::standing(told, headers.get(reset));
+            let own = own.and_then(|told| draft7::standing(&told, until.as_ref()));
+            let others = draft7::standing(told, headers.get(reset));
             others.is_none() || others <= own
         });
         if keeps {
@@ -213,12 +220,12 @@ impl Told {
 }
 
 /// The limits that are told of: those that would deny a request, if they do not.
-fn told_of(decision: &Decision) -> impl Iterator<Item = &LimitOutcome> {
+fn fields_for(decision: &Decision) -> impl Iterator<Item = &LimitOutcome> {
     placed(decision).map(|(_, limit)| limit)
 }
 
 /// Those of them of which it is known what remains.
-fn known_of<'a>(decision: &'a Decision, open: &'a Open) -> impl Iterator<Item = &'a LimitOutcome> {
+fn known_of<'a>(decision: &'a Decision, open: &'a Unsettled) -> impl Iterator<Item = &'a LimitOutcome> {
     placed(decision).filter_map(|(place, limit)| (!open.has(place)).then_some(limit))
 }
 

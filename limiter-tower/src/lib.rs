@@ -20,7 +20,7 @@
 //! let policy = Policy::sliding_window("search").limit(2).window("1m").build()?;
 //! let app = Router::new()
 //!     .route("/search", get(search))
-//!     .route_layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")).with_decisions());
+//!     .route_layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")).with_decision_extension());
 //!
 //! let ask = async |api_key| {
 //!     let request = Request::get("/search").header("x-api-key", api_key).body(Body::empty()).unwrap();
@@ -49,7 +49,7 @@
 //! let limits = Limiter::in_process().build();
 //! let policy = Policy::token_bucket("echo").capacity(1).rate("1/min").build()?;
 //! let service = ServiceBuilder::new()
-//!     .layer(RateLimitLayer::new(&limits, policy).key(key::shared()))
+//!     .layer(RateLimitLayer::new(&limits, policy).key(key::global()))
 //!     .service_fn(async |request: Request<String>| Ok::<_, Infallible>(Response::new(request.into_body())));
 //!
 //! let allowed = service.clone().oneshot(Request::new("hello".to_owned())).await.unwrap();
@@ -68,13 +68,13 @@
 //!
 //! # By what is in flight
 //!
-//! [`InFlightLayer`] bounds how many requests of a key are in flight at once, in one process or in all of them: each holds its
-//! permit until its response's body has ended. [`ShedLayer`] bounds how many are in flight in this process, of which it keeps
-//! shares for what matters most ([`Priority`]); it asks no limiter, and answers 503. [`Answers`] has several layers answer alike.
+//! [`ConcurrencyLimitLayer`] bounds how many requests of a key are in flight at once, in one process or in all of them: each holds its
+//! permit until its response's body has ended. [`LoadShedLayer`] bounds how many are in flight in this process, of which it keeps
+//! shares for what matters most ([`Priority`]); it asks no limiter, and answers 503. [`ResponseConfig`] has several layers answer alike.
 //!
 //! # Around a client
 //!
-//! `RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2))` holds the requests of a client to a third party's quota,
+//! `RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2))` holds the requests of a client to a third party's quota,
 //! and to the pauses for which that asks: see [`outbound`].
 //!
 //! # What a client gets
@@ -85,8 +85,8 @@
 //! | blocked by a penalty | 429 | RESOURCE_EXHAUSTED | until the block ends, or the limit has room, if that is later |
 //! | denied, and the policy degrades | the inner response | the inner response | |
 //! | denied by a list of keys | 403 | PERMISSION_DENIED | none: waiting never helps |
-//! | a [wait](RateLimitLayer::wait_up_to) that is over | 429 | RESOURCE_EXHAUSTED | as limited; none where nobody was asked |
-//! | as many wait as the layer lets wait ([`at_most_waiting`](RateLimitLayer::at_most_waiting)) | 429 | RESOURCE_EXHAUSTED | after those before it |
+//! | a [wait](RateLimitLayer::max_wait) that is over | 429 | RESOURCE_EXHAUSTED | as limited; none where nobody was asked |
+//! | as many wait as the layer lets wait ([`max_waiting`](RateLimitLayer::max_waiting)) | 429 | RESOURCE_EXHAUSTED | after those before it |
 //! | as many wait as the limiter lets wait ([`max_waiting`](limiter_core::InProcessBuilder::max_waiting)) | 503 | UNAVAILABLE | none: nobody knows |
 //! | a cost above the policy's quota | 429 | RESOURCE_EXHAUSTED | none: waiting never helps |
 //! | the store is out, the policy says `Local` (the default) | as its share says: the inner response, or 429 | the same | as limited |
@@ -99,7 +99,7 @@
 //!
 //! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the policies that deny. Responses to
 //! allowed and to denied requests tell of the limits in the headers `RateLimit-Policy` and `RateLimit`, in one of several
-//! [dialects](Dialect): a client that obeys them, has its key for itself, and whose requests cost a permit each, is never denied; nor
+//! [dialects](RateLimitHeaders): a client that obeys them, has its key for itself, and whose requests cost a permit each, is never denied; nor
 //! is one whose requests all cost the same, if it heeds each answer.
 //!
 //! A request whose content type is `application/grpc` is answered with headers only: status 200, `grpc-status`, `grpc-message`,
@@ -115,7 +115,7 @@
 //!
 //! The response to a denied request holds the [`Rejection`](limiter_core::Rejection) in its extensions, from which a layer
 //! further out can form an answer of its own, and the [`Decision`](limiter_core::Decision). A decision that allows a request
-//! stands in the response where the store did not make it; with [`with_decisions`](RateLimitLayer::with_decisions) it always
+//! stands in the response where the store did not make it; with [`with_decision_extension`](RateLimitLayer::with_decision_extension) it always
 //! does, and in the extensions of the request that the inner service gets as well. Where layers are nested, the innermost's
 //! that shows one is seen.
 //!
@@ -145,52 +145,52 @@
 //!
 //! Neither is needed for the layer. The oldest supported compiler is 1.88.
 
-mod layer;
-
-mod guarded;
-mod service;
-
-mod future;
-
-mod afterwards;
-mod decide;
-pub mod key;
-mod next;
-mod settle;
-pub mod skip;
-mod terms;
-mod wait;
-
-mod in_flight;
-mod shed;
-
-pub mod outbound;
-
-mod body;
-mod grpc;
+mod concurrency;
+mod gate;
 mod headers;
-mod held;
-mod respond;
-mod said;
+pub mod key;
+pub mod load_shed;
+pub mod outbound;
+mod rate;
+mod request_limits;
+mod responses;
 mod same_body;
+mod settlement;
+pub mod skip;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use body::ResponseBody;
-pub use future::ResponseFuture;
-pub use guarded::Guarded;
-pub use headers::Dialect;
-pub use held::HeldBody;
-pub use in_flight::{BoxInFlightLayer, Held, InFlight, InFlightFuture, InFlightLayer, PermitBody};
-pub use layer::{BoxRateLimitLayer, By, Chosen, NoKey, RateLimitLayer};
-pub use respond::{AnswerBody, Answers};
-pub use same_body::{IntoInner, SameBody, SameBodyFuture, SameBodyLayer};
-pub use service::RateLimit;
-pub use settle::Spent;
-pub use shed::{Classify, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer};
-pub use terms::{Costed, Fixed, Hook, IntoCost, IntoTerms, PerRequest, Policies, Terms, Tier, Tiered};
+/// The futures of the services. They are not named in most programs.
+pub mod future {
+    pub use crate::concurrency::ConcurrencyLimitFuture;
+    pub use crate::load_shed::future::LoadShedFuture;
+    pub use crate::rate::ResponseFuture;
+    pub use crate::same_body::{IntoInner, SameBody, SameBodyFuture};
+}
+
+/// The type parameters of the layers and the traits of their arguments. They are not named in most programs.
+pub mod typestate {
+    pub use crate::rate::typestate::{
+        Costing, FixedPolicies, HasKey, IntoCost, IntoResponseBytes, LimitsFor, MissingKey, Policies,
+        PoliciesPerRequest, RequestOptions, Skipping, Unless, WithChosenPolicies, WithCost, WithKey,
+    };
+}
+
+pub use concurrency::{
+    BoxConcurrencyLimitLayer, ConcurrencyLimit, ConcurrencyLimitLayer, PermitBody, PermitHandle,
+};
+pub use headers::RateLimitHeaders;
+pub use load_shed::layer::LoadShedLayer;
+pub use load_shed::priority::Priority;
+pub use load_shed::service::{LoadShed, Overloaded};
+pub use rate::extractors::IntoRequestLimits;
+pub use rate::{BoxRateLimitLayer, RateLimit, RateLimitLayer};
+pub use request_limits::{PolicySet, RequestLimits};
+pub use responses::{ResponseBody, ResponseConfig};
+pub use same_body::SameBodyLayer;
+pub use settlement::ReportedCost;
 
 // The code in these documents compiles and runs with the doctests.
 
@@ -251,4 +251,4 @@ struct GrpcPage;
 struct TestingPage;
 
 #[cfg(doctest)]
-mod mistakes;
+mod compile_fail;

@@ -22,7 +22,7 @@
 //! let limits = Limiter::in_process().clock(&clock).build();
 //! let policy = Policy::token_bucket("them").capacity(10).rate("5/s").build()?;
 //! let client = ServiceBuilder::new()
-//!     .layer(RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2)))
+//!     .layer(RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2)))
 //!     .service_fn(them);
 //! let call = async || client.clone().oneshot(Request::new(())).await;
 //!
@@ -49,11 +49,11 @@
 //! | gRPC: RESOURCE_EXHAUSTED or UNAVAILABLE, trailers only | `grpc-retry-pushback-ms`, else `RetryInfo` in `grpc-status-details-bin` | as it says |
 //!
 //! What is malformed, or said twice, counts as not said. A pause lasts five minutes at most, or what
-//! [`at_most_paused`](OutboundLayer::at_most_paused) says; it is never cut short by what the peer says later. It holds up the
+//! [`max_pause`](OutboundLayer::max_pause) says; it is never cut short by what the peer says later. It holds up the
 //! requests of the key whose request was answered so, in this process: others hear of it when they ask. At most 10,000 keys are
 //! paused at once; beyond, those are forgotten that would end first.
 //!
-//! While a key is paused, its requests wait, if there is time ([`wait_up_to`](OutboundLayer::wait_up_to)), or fail as
+//! While a key is paused, its requests wait, if there is time ([`max_wait`](OutboundLayer::max_wait)), or fail as
 //! [`Rejection::Paused`](limiter_core::Rejection::Paused); they take no permits. Those that already wait for a permit go on
 //! waiting without their place in the queue. When the pause ends, the limit decides who is sent first.
 //!
@@ -78,7 +78,7 @@
 //! # let policy = Policy::token_bucket("greeter").capacity(10).rate("5/s").build()?;
 //! let channel = Channel::from_static("http://[::1]:50051").connect_lazy();
 //! let channel: Outbound<Channel> = ServiceBuilder::new()
-//!     .layer(RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2)))
+//!     .layer(RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2)))
 //!     .service(channel);
 //! // let greeter = GreeterClient::new(channel);
 //! # Ok::<(), limiter_core::ConfigError>(())
@@ -98,7 +98,7 @@
 //!
 //! let request = http::Request::get("https://example.com/").body(reqwest::Body::default())?;
 //! let response = reqwest::Response::from(client.clone().oneshot(request).await?);
-//! let answer: Answer = response.json().await?;
+//! let answer: Extraction = response.json().await?;
 //! ```
 //!
 //! # Contract
@@ -112,17 +112,17 @@
 //! where it would be a denial in earnest.
 
 mod layer;
-mod limit;
+mod policy;
 
 mod service;
 
 mod future;
 
-mod peer;
+mod upstream;
 
 mod pauses;
 
-mod heard;
+mod peer_quota;
 
 mod error;
 mod host;
@@ -131,5 +131,5 @@ pub use error::{BoxError, rejection};
 pub use future::OutboundFuture;
 pub use host::{Host, host};
 pub use layer::OutboundLayer;
-pub use limit::OutboundPolicy;
+pub use policy::OutboundPolicy;
 pub use service::Outbound;

@@ -13,9 +13,9 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::body::ResponseBody;
-use crate::held::HeldBody;
-use crate::in_flight::PermitBody;
+use crate::concurrency::PermitBody;
+use crate::load_shed::LoadShedBody;
+use crate::responses::body::ResponseBody;
 
 /// Wraps a layer of this crate so that its responses have the body type of the inner service.
 ///
@@ -148,7 +148,7 @@ impl<B: From<Self>> IntoInner for PermitBody<B> {
     }
 }
 
-impl<B: From<Self>, H> IntoInner for HeldBody<B, H> {
+impl<B: From<Self>, H> IntoInner for LoadShedBody<B, H> {
     type Inner = B;
 
     fn into_inner(self) -> B {
@@ -161,5 +161,5 @@ mod sealed {
 
     impl<B> Sealed for super::ResponseBody<B> {}
     impl<B> Sealed for super::PermitBody<B> {}
-    impl<B, H> Sealed for super::HeldBody<B, H> {}
+    impl<B, H> Sealed for super::LoadShedBody<B, H> {}
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use http::{Method, Request};
 
-use crate::key::{Answer, ExtractKey};
+use crate::key::{Extraction, KeyExtractor};
 
 /// Says of a request with a body of type `B` whether it passes unlimited. Closures implement it.
 #[diagnostic::on_unimplemented(
@@ -114,12 +114,12 @@ impl<B> SkipRequest<B> for Paths {
 /// Finds a key, or a class, as `E` does, unless `S` skips the request. Made by
 /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip) and its like.
 pub struct Unless<S, E> {
-    skip: S,
+    skip: Arc<S>,
     key: Arc<E>,
 }
 
 impl<S, E> Unless<S, E> {
-    pub(crate) fn new(skip: S, key: Arc<E>) -> Self {
+    pub(crate) fn new(skip: Arc<S>, key: Arc<E>) -> Self {
         Self { skip, key }
     }
 
@@ -136,10 +136,10 @@ impl<S, E> Unless<S, E> {
     }
 }
 
-impl<B, S: SkipRequest<B>, E: ExtractKey<B>> ExtractKey<B> for Unless<S, E> {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B, S: SkipRequest<B>, E: KeyExtractor<B>> KeyExtractor<B> for Unless<S, E> {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         self.unless_skipped(request, |key| key.extract(request))
-            .unwrap_or(Answer::Skip)
+            .unwrap_or(Extraction::Skip)
     }
 }
 

@@ -9,8 +9,10 @@ use std::task::{Context, Poll, Waker};
 use allocation_counter::measure;
 use http::{Request, Response};
 use limiter_core::{Limiter, Policy};
-use limiter_tower::key::{self, ExtractKey};
-use limiter_tower::{Answers, Dialect, InFlightLayer, Priority, RateLimitLayer, ShedLayer};
+use limiter_tower::key::{self, KeyExtractor};
+use limiter_tower::{
+    ConcurrencyLimitLayer, LoadShedLayer, Priority, RateLimitHeaders, RateLimitLayer, ResponseConfig,
+};
 use tower::{Layer, Service, service_fn};
 
 fn answer(_: Request<()>) -> Ready<Result<Response<()>, Infallible>> {
@@ -39,10 +41,10 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
         .unwrap();
     let layer = RateLimitLayer::new(&limits, policy)
         .key(key::header("x-api-key"))
-        .headers(Dialect::None);
+        .headers(RateLimitHeaders::None);
     let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
 
-    for (layer, allocates) in [(layer.clone(), false), (layer.with_decisions(), true)] {
+    for (layer, allocates) in [(layer.clone(), false), (layer.with_decision_extension(), true)] {
         let mut service = layer.layer(service_fn(answer));
         // The first decision sets up what others find.
         assert_eq!(status(&mut service, request()), 200);
@@ -56,9 +58,9 @@ fn an_allowed_request_costs_no_allocation_unless_its_decision_is_shown() {
 fn a_request_in_flight_costs_no_allocation() {
     let limits = Limiter::in_process().build();
     let policy = Policy::concurrency("flights").max(10).build().unwrap();
-    let mut service = InFlightLayer::new(&limits, policy)
+    let mut service = ConcurrencyLimitLayer::new(&limits, policy)
         .key(key::header("x-api-key"))
-        .answers(&Answers::new().headers(Dialect::None))
+        .responses(&ResponseConfig::new().headers(RateLimitHeaders::None))
         .layer(service_fn(|_: Request<()>| {
             ready(Ok::<_, Infallible>(Response::new(String::new())))
         }));
@@ -71,8 +73,7 @@ fn a_request_in_flight_costs_no_allocation() {
 
 #[test]
 fn a_request_that_may_be_shed_costs_no_allocation() {
-    let mut service = ShedLayer::at_most(10)
-        .unwrap()
+    let mut service = LoadShedLayer::new(10)
         .priority(|_: &Request<()>| Priority::High)
         .layer(service_fn(|_: Request<()>| {
             ready(Ok::<_, Infallible>(Response::new(String::new())))
@@ -101,11 +102,11 @@ fn headers_cost_a_buffer_and_what_shares_it_among_them() {
     let request = || Request::get("/").header("x-api-key", "ann").body(()).unwrap();
 
     for (dialect, allocations) in [
-        (Dialect::None, 2),
-        (Dialect::Draft11, 4),
-        (Dialect::Draft10, 4),
-        (Dialect::Draft7, 4),
-        (Dialect::Legacy, 4),
+        (RateLimitHeaders::None, 2),
+        (RateLimitHeaders::Draft11, 4),
+        (RateLimitHeaders::Draft10, 4),
+        (RateLimitHeaders::Draft7, 4),
+        (RateLimitHeaders::Legacy, 4),
     ] {
         let mut service = layer.clone().headers(dialect).layer(service_fn(answer_with_room));
         assert_eq!(status(&mut service, request()), 200);
@@ -124,13 +125,16 @@ fn a_key_that_has_to_be_written_costs_one_allocation() {
     headers.insert("forwarded", "for=\"[2001:db8:1111:2222::1]:80\"".parse().unwrap());
     headers.insert("x-api-key", "ann".parse().unwrap());
     let request = request.body(()).unwrap();
-    let allocations = |extractor: &dyn ExtractKey<()>| {
+    let allocations = |extractor: &dyn KeyExtractor<()>| {
         let counted = measure(|| drop(extractor.extract(&request)));
         counted.count_total
     };
     assert_eq!(allocations(&key::header("x-api-key")), 0);
     assert_eq!(allocations(&key::path()), 0);
-    assert_eq!(allocations(&key::client_ip(key::hops(1))), 1);
-    assert_eq!(allocations(&key::client_ip(key::hops(1)).forwarded()), 1);
+    assert_eq!(allocations(&key::client_ip(key::TrustedProxies::hops(1))), 1);
+    assert_eq!(
+        allocations(&key::client_ip(key::TrustedProxies::hops(1)).forwarded()),
+        1
+    );
     assert_eq!(allocations(&(key::header("x-api-key"), key::path())), 1);
 }

@@ -15,8 +15,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use limiter_tower::key::{self, Answer, Header, Refusal, Shared};
-use limiter_tower::{By, RateLimit, RateLimitLayer, ResponseBody, ResponseFuture};
+use limiter_tower::future::ResponseFuture;
+use limiter_tower::key::{self, Extraction, Global, Header, KeyRejection};
+use limiter_tower::typestate::WithKey;
+use limiter_tower::{RateLimit, RateLimitLayer, ResponseBody};
 use support::{Strict, at_most, limiter, one_a_minute, request};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
@@ -26,8 +28,8 @@ const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
 
 const _: () = {
     is_handed_around::<RateLimitLayer>();
-    is_handed_around::<RateLimitLayer<By<Header>>>();
-    is_handed_around::<RateLimit<Strict, Shared>>();
+    is_handed_around::<RateLimitLayer<WithKey<Header>>>();
+    is_handed_around::<RateLimit<Strict, Global>>();
     is_send::<ResponseFuture<Strict, String>>();
     is_send::<ResponseBody<String>>();
 };
@@ -58,9 +60,9 @@ async fn skipping_and_refusing_leave_the_inner_service_ready() {
     let inner = Strict::default();
     let calls = inner.calls();
     let extractor = |request: &Request<String>| match request.uri().path() {
-        "/health" => Answer::Skip,
-        "/closed" => Answer::Refuse(Refusal::new(StatusCode::FORBIDDEN, "closed")),
-        path => Answer::Key(path.to_owned().into()),
+        "/health" => Extraction::Skip,
+        "/closed" => Extraction::Reject(KeyRejection::new(StatusCode::FORBIDDEN, "closed")),
+        path => Extraction::Key(path.to_owned().into()),
     };
     let mut service = RateLimitLayer::new(&limits, one_a_minute())
         .key(extractor)
@@ -87,7 +89,7 @@ async fn in_process_a_request_is_decided_as_the_service_is_called() {
     let inner = Strict::default();
     let calls = inner.calls();
     let mut service = RateLimitLayer::new(&limits, at_most(2))
-        .key(key::shared())
+        .key(key::global())
         .layer(inner);
 
     for (left, called) in [(1, 1), (0, 2), (0, 2)] {
@@ -107,7 +109,7 @@ async fn a_future_dropped_in_the_inner_service_ends_it() {
     });
     let service = ServiceBuilder::new()
         .layer(ConcurrencyLimitLayer::new(1))
-        .layer(RateLimitLayer::new(&limits, at_most(1_000)).key(key::shared()))
+        .layer(RateLimitLayer::new(&limits, at_most(1_000)).key(key::global()))
         .layer(ConcurrencyLimitLayer::new(1))
         .service(hangs);
 
@@ -147,7 +149,7 @@ async fn a_refusal_gives_the_readied_slot_back() {
 async fn a_denial_gives_the_readied_slot_back() {
     let (limits, _clock) = limiter();
     let service = ServiceBuilder::new()
-        .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::shared()))
+        .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::global()))
         .layer(ConcurrencyLimitLayer::new(1))
         .service(Strict::default());
 
@@ -175,7 +177,7 @@ async fn a_denial_gives_the_readied_slot_back() {
 #[tokio::test]
 async fn backpressure_and_errors_are_the_inner_services() {
     let (limits, _clock) = limiter();
-    let layer = RateLimitLayer::new(&limits, at_most(10)).key(key::shared());
+    let layer = RateLimitLayer::new(&limits, at_most(10)).key(key::global());
     let (mut service, mut inner) =
         tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
 

@@ -11,7 +11,8 @@ use std::{env, fs};
 
 use http::{HeaderName, Request, Response};
 use limiter_core::{Enforcement, Limiter, OnStoreFailure, Penalty, Policy};
-use limiter_tower::{By, Dialect, RateLimitLayer, key};
+use limiter_tower::typestate::WithKey;
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
 use support::{Strict, at_most, limiter, request, text};
 use tower::{Layer, ServiceExt};
 
@@ -29,7 +30,7 @@ fn assert_frozen(file: &str, actual: &str) {
     assert_eq!(actual, expected, "{}", path.display());
 }
 
-type Keyed = RateLimitLayer<By<key::Header>>;
+type Keyed = RateLimitLayer<WithKey<key::Header>>;
 
 fn layer(limits: &Limiter, policy: Policy) -> Keyed {
     let layer = RateLimitLayer::new(limits, policy).key(key::header("x-api-key"));
@@ -72,11 +73,11 @@ where
 async fn rate_limit_headers_are_frozen() {
     let mut page = String::new();
     for dialect in [
-        Dialect::Draft11,
-        Dialect::Draft10,
-        Dialect::Draft7,
-        Dialect::Legacy,
-        Dialect::None,
+        RateLimitHeaders::Draft11,
+        RateLimitHeaders::Draft10,
+        RateLimitHeaders::Draft7,
+        RateLimitHeaders::Legacy,
+        RateLimitHeaders::None,
     ] {
         let (limits, _clock) = limiter();
         for (name, policy) in [("bucket", bucket().build().unwrap()), ("window", at_most(1))] {

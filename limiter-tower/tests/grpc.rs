@@ -84,12 +84,12 @@ async fn refusals_and_outages_have_codes_of_their_own() {
 
     assert_eq!(code(by_api_key(), None).await, "3", "INVALID_ARGUMENT");
     assert_eq!(
-        code(by_api_key().or_refuse(StatusCode::UNAUTHORIZED), None).await,
+        code(by_api_key().or_reject(StatusCode::UNAUTHORIZED), None).await,
         "16",
         "UNAUTHENTICATED"
     );
     assert_eq!(
-        code(by_api_key().or_refuse(StatusCode::FORBIDDEN), None).await,
+        code(by_api_key().or_reject(StatusCode::FORBIDDEN), None).await,
         "7",
         "PERMISSION_DENIED"
     );
@@ -154,7 +154,7 @@ fn the_name_of_a_tonic_service_is_forwarded() {
         const NAME: &'static str = "greeter.Greeter";
     }
     assert_eq!(
-        <RateLimit<Greeter, key::Shared> as NamedService>::NAME,
+        <RateLimit<Greeter, key::Global> as NamedService>::NAME,
         "greeter.Greeter"
     );
 }

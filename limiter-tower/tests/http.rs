@@ -45,7 +45,7 @@ fn get_as(path: &str, api_key: &str) -> Request {
 async fn retry_after_is_rounded_up_and_never_zero() {
     let (limits, clock) = limiter();
     let service = RateLimitLayer::new(&limits, one_a_minute())
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     let retry_after = async || {
         let denied = service.clone().oneshot(request("ann")).await.unwrap();
@@ -75,9 +75,9 @@ async fn retry_after_is_rounded_up_and_never_zero() {
 async fn a_denial_is_a_sentence_of_plain_text_where_that_is_asked_for() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, one_a_minute())
-        .key(key::shared())
+        .key(key::global())
         .plain_text()
-        .with_decisions()
+        .with_decision_extension()
         .layer(Strict::default());
 
     assert_eq!(
@@ -94,7 +94,7 @@ async fn the_decision_is_seen_by_the_handler_and_by_outer_layers() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::new(&limits, at_most(2))
         .key(key::header("x-api-key"))
-        .with_decisions()
+        .with_decision_extension()
         .layer(Strict::default());
 
     for remaining in [1, 0] {
@@ -126,12 +126,12 @@ async fn the_decision_is_seen_by_the_handler_and_by_outer_layers() {
 async fn of_nested_layers_the_innermost_decision_is_seen() {
     let (limits, _clock) = limiter();
     let inner = RateLimitLayer::new(&limits, one_a_minute())
-        .key(key::shared())
-        .with_decisions()
+        .key(key::global())
+        .with_decision_extension()
         .layer(Strict::default());
     let service = RateLimitLayer::new(&limits, at_most(5))
-        .key(key::shared())
-        .with_decisions()
+        .key(key::global())
+        .with_decision_extension()
         .layer(inner);
 
     assert_eq!(
@@ -158,7 +158,7 @@ async fn on_a_router_the_layer_covers_everything_and_on_a_route_only_what_matche
         .route_layer(
             RateLimitLayer::new(&limits, stricter)
                 .key(key::header("x-api-key"))
-                .with_decisions(),
+                .with_decision_extension(),
         )
         .route(
             "/search",
@@ -167,7 +167,7 @@ async fn on_a_router_the_layer_covers_everything_and_on_a_route_only_what_matche
         .layer(
             RateLimitLayer::new(&limits, at_most(4))
                 .key(key::header("x-api-key"))
-                .with_decisions(),
+                .with_decision_extension(),
         );
     let answer = async |path: &str, api_key: &str| {
         let response = app.clone().oneshot(get_as(path, api_key)).await.unwrap();
@@ -217,7 +217,7 @@ async fn an_extension_that_an_outer_layer_sets_is_the_key() {
     };
     let strict = app(by_user.clone());
     let open = app(by_user.clone().or_skip());
-    let closed = app(by_user.or_refuse(StatusCode::UNAUTHORIZED));
+    let closed = app(by_user.or_reject(StatusCode::UNAUTHORIZED));
     let status = async |app: &Router, user: Option<&str>| {
         let request = user
             .into_iter()
@@ -308,8 +308,8 @@ async fn closures_may_answer_with_options_and_results() {
 async fn a_cost_is_charged_and_one_that_cannot_be_paid_is_answered() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, at_most(5))
-        .key(key::shared())
-        .with_decisions();
+        .key(key::global())
+        .with_decision_extension();
     let response = async |cost: i32| {
         layer
             .clone()
@@ -350,7 +350,7 @@ async fn a_store_that_is_out_is_answered_as_the_policy_says() {
             .build()
             .unwrap();
         let service = RateLimitLayer::new(&full, policy)
-            .key(key::shared())
+            .key(key::global())
             .layer(Strict::default());
         service.oneshot(request("ann")).await.unwrap()
     };
@@ -386,7 +386,7 @@ async fn after_a_shutdown_requests_are_answered_503() {
     let (limits, _clock) = limiter();
     limits.shutdown(Duration::ZERO).await;
     let service = RateLimitLayer::new(&limits, one_a_minute())
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     assert_eq!(
         service.oneshot(request("ann")).await.unwrap().status(),
@@ -422,7 +422,7 @@ async fn a_request_waits_where_its_policy_says_so() {
         .build()
         .unwrap();
     let service = RateLimitLayer::new(&limits, policy)
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     assert_eq!(
         service.clone().oneshot(request("ann")).await.unwrap().status(),
@@ -471,8 +471,8 @@ async fn a_policy_of_a_book_limits_by_its_name_and_may_change() {
     let clock = ManualClock::new();
     let book = PolicyBook::new();
     let limits = Limiter::in_process().clock(&clock).book(&book).build();
-    let service = RateLimitLayer::named(&limits, "api")
-        .key(key::shared())
+    let service = RateLimitLayer::new(&limits, "api")
+        .key(key::global())
         .layer(Strict::default());
     let status = async || service.clone().oneshot(request("ann")).await.unwrap().status();
 
@@ -503,7 +503,7 @@ async fn requests_behind_a_paced_funnel_leave_evenly() {
         .build()
         .unwrap();
     let service = RateLimitLayer::new(&limits, policy)
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     let first = service.clone().oneshot(request("ann")).await.unwrap();
     assert_eq!(first.status(), StatusCode::OK);

@@ -10,18 +10,20 @@ use axum::error_handling::HandleErrorLayer;
 use axum::routing::get;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use limiter_core::{Limiter, Policy};
+use limiter_tower::typestate::WithKey;
 use limiter_tower::{
-    BoxInFlightLayer, BoxRateLimitLayer, By, InFlightLayer, Priority, RateLimitLayer, SameBodyLayer,
-    ShedLayer, key, skip,
+    BoxConcurrencyLimitLayer, BoxRateLimitLayer, ConcurrencyLimitLayer, LoadShedLayer, Priority,
+    RateLimitLayer, SameBodyLayer, key, skip,
 };
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::buffer::BufferLayer;
 use tower::filter::{AsyncFilterLayer, FilterLayer};
 use tower::limit::{
-    ConcurrencyLimitLayer, GlobalConcurrencyLimitLayer, RateLimitLayer as TowerRateLimitLayer,
+    ConcurrencyLimitLayer as TowerConcurrencyLimitLayer, GlobalConcurrencyLimitLayer,
+    RateLimitLayer as TowerRateLimitLayer,
 };
-use tower::load_shed::LoadShedLayer;
+use tower::load_shed::LoadShedLayer as TowerLoadShedLayer;
 use tower::spawn_ready::SpawnReadyLayer;
 use tower::timeout::TimeoutLayer as TowerTimeoutLayer;
 use tower::util::{
@@ -115,9 +117,9 @@ macro_rules! combine_all {
                 MapRequestBodyLayer::new(|body: _| body),
                 MapResponseBodyLayer::new(<$body>::new),
                 TowerTimeoutLayer::new(MINUTE),
-                ConcurrencyLimitLayer::new(10),
+                TowerConcurrencyLimitLayer::new(10),
                 GlobalConcurrencyLimitLayer::new(10),
-                LoadShedLayer::new(),
+                TowerLoadShedLayer::new(),
                 (BufferLayer::new(10), SpawnReadyLayer::new()),
                 BufferLayer::new(10),
                 (BufferLayer::new(10), TowerRateLimitLayer::new(10, MINUTE)),
@@ -151,27 +153,24 @@ fn bucket() -> Policy {
         .unwrap()
 }
 
-fn rate() -> RateLimitLayer<By<key::Header>> {
+fn rate() -> RateLimitLayer<WithKey<key::Header>> {
     RateLimitLayer::new(&limits(), bucket()).key(key::header("x-api-key"))
 }
 
-fn in_flight() -> InFlightLayer<By<key::Header>> {
+fn in_flight() -> ConcurrencyLimitLayer<WithKey<key::Header>> {
     let policy = Policy::concurrency("flight").max(20).build().unwrap();
-    InFlightLayer::new(&limits(), policy).key(key::header("x-api-key"))
+    ConcurrencyLimitLayer::new(&limits(), policy).key(key::header("x-api-key"))
 }
 
-fn shed() -> ShedLayer {
-    ShedLayer::at_most(20)
-        .unwrap()
-        .reserve(Priority::High, 1)
-        .unwrap()
+fn shed() -> LoadShedLayer {
+    LoadShedLayer::new(20).reserve_for(Priority::High, 1)
 }
 
 /// What an application's state holds. No closure or extractor shows in a type.
 #[derive(Clone)]
 struct AppState<B> {
     rate: BoxRateLimitLayer<B>,
-    in_flight: BoxInFlightLayer<B>,
+    in_flight: BoxConcurrencyLimitLayer<B>,
 }
 
 impl<B: 'static> AppState<B> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use http::Request;
 use limiter_core::{Key, Limiter, Policy, PolicyBook, Rejection, token_limiter, with_limiter};
-use limiter_tower::key::{self, ExtractKey};
-use limiter_tower::{RateLimitLayer, Terms};
+use limiter_tower::key::{self, KeyExtractor};
+use limiter_tower::{RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};
 
 use support::log::Errors;
@@ -32,7 +32,7 @@ async fn a_misconfiguration_is_logged_once_even_where_a_fallback_hides_it() {
     let (limits, _clock) = limiter();
 
     let service = RateLimitLayer::new(&limits, one_a_minute())
-        .key(key::shared())
+        .key(key::global())
         .cost(-1)
         .layer(Strict::default());
     for _ in 0..3 {
@@ -79,8 +79,8 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
         request
     };
     for _ in 0..3 {
-        let _ = key::peer().extract(&request("ann"));
-        let _ = key::client_ip(key::hops(0)).extract(&lists("192.0.2.1"));
+        let _ = key::peer_ip().extract(&request("ann"));
+        let _ = key::client_ip(key::TrustedProxies::hops(0)).extract(&lists("192.0.2.1"));
     }
     let of_peers = errors.about("the peer's address is missing");
     assert_eq!(of_peers.len(), 1, "{of_peers:?}");
@@ -96,14 +96,14 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
         .extensions_mut()
         .insert(std::net::SocketAddr::from(([10, 0, 7, 1], 80)));
     for _ in 0..3 {
-        let _ = key::peer().extract(&forwarded);
-        let _ = key::client_ip(key::hops(1)).extract(&forwarded);
+        let _ = key::peer_ip().extract(&forwarded);
+        let _ = key::client_ip(key::TrustedProxies::hops(1)).extract(&forwarded);
     }
     let of_proxies = errors.about("forwarded request limited");
     assert_eq!(of_proxies.len(), 1, "{of_proxies:?}");
 
     for _ in 0..3 {
-        let _ = key::client_ip(key::hops(2)).extract(&forwarded);
+        let _ = key::client_ip(key::TrustedProxies::hops(2)).extract(&forwarded);
     }
     let of_clients = errors.about("client address missing");
     assert_eq!(of_clients.len(), 1, "{of_clients:?}");
@@ -117,9 +117,11 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
 
     // What is said of one layer hides nothing of another.
     for _ in 0..3 {
-        let _ = key::client_ip(key::hops(3)).extract(&forwarded);
-        let _ = key::client_ip(key::hops(3)).forwarded().extract(&forwarded);
-        let _ = key::client_ip(key::hops(1)).extract(&lists("unknown"));
+        let _ = key::client_ip(key::TrustedProxies::hops(3)).extract(&forwarded);
+        let _ = key::client_ip(key::TrustedProxies::hops(3))
+            .forwarded()
+            .extract(&forwarded);
+        let _ = key::client_ip(key::TrustedProxies::hops(1)).extract(&lists("unknown"));
         let _ = key::extension(|name: &Arc<str>| &**name).extract(&forwarded);
     }
     let of_clients = errors.about("client address missing");
@@ -140,20 +142,18 @@ async fn layers_are_told_by_their_policies_and_no_key_is_told(errors: &Errors, l
 
     let several = RateLimitLayer::new(limits, [policy("first"), policy("second")]);
     let several = several.key(by_key()).cost(-1).layer(Strict::default());
-    let named = RateLimitLayer::named(&of_the_book, "named")
-        .key(by_key())
-        .cost(-1);
+    let named = RateLimitLayer::new(&of_the_book, "named").key(by_key()).cost(-1);
     let named = named.layer(Strict::default());
     let (user, all) = (policy("user"), policy("all"));
-    let groups = RateLimitLayer::by(limits, move |request: &Request<String>| {
+    let groups = RateLimitLayer::limits_for(limits, move |request: &Request<String>| {
         let key = request.headers()["x-api-key"].to_str().unwrap().to_owned();
-        Terms::new(&user, key).and(Terms::new(&all, Key::shared()))
+        RequestLimits::new(&user, key).and(RequestLimits::new(&all, Key::shared()))
     });
     let groups = groups.layer(Strict::default());
     let found = policy("found");
-    let costs = RateLimitLayer::by(limits, move |request: &Request<String>| {
+    let costs = RateLimitLayer::limits_for(limits, move |request: &Request<String>| {
         let key = request.headers()["x-api-key"].to_str().unwrap().to_owned();
-        Terms::new(&found, key).cost("many")
+        RequestLimits::new(&found, key).cost("many")
     });
     let costs = costs.layer(Strict::default());
     for _ in 0..3 {

@@ -42,7 +42,7 @@ async fn replicas_share_one_limit() {
         limits.ready().await.unwrap();
         let layer = RateLimitLayer::new(&limits, policy.clone())
             .key(key::header("x-api-key"))
-            .with_decisions();
+            .with_decision_extension();
         for _ in 0..4 {
             let mut service = layer.layer(inner.clone());
             tasks.push(tokio::spawn(async move {
@@ -116,7 +116,7 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
     let limits = replica(&server);
     limits.ready().await.unwrap();
     let policy = policy(5, OnStoreFailure::Error);
-    let layer = RateLimitLayer::new(&limits, policy.clone()).key(key::shared());
+    let layer = RateLimitLayer::new(&limits, policy.clone()).key(key::global());
     let mut service = layer.layer(Strict::default());
 
     for _ in 0..100 {
@@ -140,7 +140,7 @@ async fn unapplied_settlement_does_not_deny_next_request() {
             .cost(60)
             .settle_by(|_| Some(1));
         let layer = if waits {
-            layer.wait_up_to(Duration::from_millis(100))
+            layer.max_wait(Duration::from_millis(100))
         } else {
             layer
         };
@@ -200,7 +200,7 @@ async fn redis_may_go_away_while_requests_wait_are_settled_or_look_for_their_key
     let slots = tower::limit::ConcurrencyLimitLayer::new(20);
     let ask = |service, key| tokio::spawn(ServiceExt::oneshot(service, request(key)));
 
-    let waits = by_header(&one).wait_up_to(Duration::from_secs(120));
+    let waits = by_header(&one).max_wait(Duration::from_secs(120));
     let waits = waits.layer(slots.layer(Strict::default()));
     assert_eq!(ask(waits.clone(), "ann").await.unwrap().unwrap().status(), 200);
     let waiting: Vec<_> = (0..10).map(|_| ask(waits.clone(), "ann")).collect();
@@ -271,7 +271,7 @@ fn what_outlives_its_runtime_does_no_harm() {
         let mut patient = layer
             .cost(1_000)
             .settle_bytes()
-            .wait_up_to(60 * one_second)
+            .max_wait(60 * one_second)
             .layer(Strict::default());
         let mut waiting = Box::pin(patient.ready().await.unwrap().call(request("ann")));
         let polled = tokio::time::timeout(one_second / 10, &mut waiting).await;

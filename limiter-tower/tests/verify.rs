@@ -4,7 +4,7 @@
 mod support;
 
 use limiter_core::{ConfigError, Limiter, Policy, PolicyBook};
-use limiter_tower::{InFlightLayer, RateLimitLayer, Tier, key};
+use limiter_tower::{ConcurrencyLimitLayer, PolicySet, RateLimitLayer, key};
 use support::Strict;
 use support::log::Errors;
 use tower::Layer;
@@ -41,26 +41,36 @@ fn layer_rejects_policy_of_wrong_kind() {
         expected,
     );
     let expected = "policy of a layer is `r`, expected a policy of concurrency";
-    fails(InFlightLayer::new(&limits, bucket("r", 1)).verify(), expected);
     fails(
-        InFlightLayer::new(&limits, [concurrency("a"), concurrency("b")]).verify(),
+        ConcurrencyLimitLayer::new(&limits, bucket("r", 1)).verify(),
+        expected,
+    );
+    fails(
+        ConcurrencyLimitLayer::new(&limits, [concurrency("a"), concurrency("b")]).verify(),
         "is `2`, expected 1",
     );
     assert!(RateLimitLayer::new(&limits, bucket("r", 1)).verify().is_ok());
-    assert!(InFlightLayer::new(&limits, concurrency("c")).verify().is_ok());
+    assert!(
+        ConcurrencyLimitLayer::new(&limits, concurrency("c"))
+            .verify()
+            .is_ok()
+    );
 }
 
 #[test]
 fn layer_rejects_other_limits_under_one_name() {
     let limits = Limiter::in_process().build();
-    let first = RateLimitLayer::new(&limits, bucket("api", 5)).key(key::shared());
+    let first = RateLimitLayer::new(&limits, bucket("api", 5)).key(key::global());
     let expected = "another name, or the limits of the other layer's policy of this name";
     fails(RateLimitLayer::new(&limits, bucket("api", 6)).verify(), expected);
     fails(
         RateLimitLayer::outbound(&limits, bucket("api", 6)).verify(),
         expected,
     );
-    fails(InFlightLayer::new(&limits, concurrency("api")).verify(), expected);
+    fails(
+        ConcurrencyLimitLayer::new(&limits, concurrency("api")).verify(),
+        expected,
+    );
 
     // The same limits are one budget by intention, and another limiter counts for itself.
     assert!(RateLimitLayer::new(&limits, bucket("api", 5)).verify().is_ok());
@@ -86,7 +96,7 @@ fn layer_rejects_invalid_cost_missing_policies_and_unknown_names() {
         "amount is `-1`",
     );
     fails(
-        RateLimitLayer::new(&limits, Vec::<Tier>::new()).verify(),
+        RateLimitLayer::new(&limits, Vec::<PolicySet>::new()).verify(),
         "is `0`, expected at least 1",
     );
     fails(
@@ -94,7 +104,7 @@ fn layer_rejects_invalid_cost_missing_policies_and_unknown_names() {
         "name of a layer's policy is `app`",
     );
     fails(
-        RateLimitLayer::outbound_named(&limits, "app").verify(),
+        RateLimitLayer::outbound(&limits, "app").verify(),
         "name of a layer's policy is `app`",
     );
     fails(
@@ -102,12 +112,12 @@ fn layer_rejects_invalid_cost_missing_policies_and_unknown_names() {
         "expected a policy of a rate",
     );
     fails(
-        InFlightLayer::new(&limits, "api").verify(),
+        ConcurrencyLimitLayer::new(&limits, "api").verify(),
         "expected a policy of concurrency",
     );
     assert!(RateLimitLayer::new(&limits, "api").verify().is_ok());
-    assert!(RateLimitLayer::outbound_named(&limits, "api").verify().is_ok());
-    assert!(InFlightLayer::new(&limits, "exports").verify().is_ok());
+    assert!(RateLimitLayer::outbound(&limits, "api").verify().is_ok());
+    assert!(ConcurrencyLimitLayer::new(&limits, "exports").verify().is_ok());
 }
 
 #[test]
@@ -115,14 +125,14 @@ fn layer_logs_mistakes_once_when_it_wraps_a_service() {
     let errors = Errors::default();
     let _recording = tracing::subscriber::set_default(errors.clone());
     let limits = Limiter::in_process().build();
-    let rate = RateLimitLayer::new(&limits, bucket("api", 5)).key(key::shared());
+    let rate = RateLimitLayer::new(&limits, bucket("api", 5)).key(key::global());
     let _service = rate.layer(Strict::default());
-    let named = RateLimitLayer::new(&limits, "later").key(key::shared());
+    let named = RateLimitLayer::new(&limits, "later").key(key::global());
     let _service = named.layer(Strict::default());
     assert!(errors.about("").is_empty(), "{:?}", errors.about(""));
 
-    let conflicting = RateLimitLayer::new(&limits, bucket("api", 6)).key(key::shared());
-    let wrong_kind = InFlightLayer::new(&limits, bucket("rate", 5)).key(key::shared());
+    let conflicting = RateLimitLayer::new(&limits, bucket("api", 6)).key(key::global());
+    let wrong_kind = ConcurrencyLimitLayer::new(&limits, bucket("rate", 5)).key(key::global());
     let outbound = RateLimitLayer::outbound(&limits, concurrency("c"));
     for _ in 0..3 {
         let _service = conflicting.clone().layer(Strict::default());
@@ -131,7 +141,7 @@ fn layer_logs_mistakes_once_when_it_wraps_a_service() {
     }
     for (layer, reason) in [
         ("RateLimitLayer", "another name"),
-        ("InFlightLayer", "a policy of concurrency"),
+        ("ConcurrencyLimitLayer", "a policy of concurrency"),
         ("OutboundLayer", "a policy of a rate"),
     ] {
         let logged = errors.about(&format!("layer=\"{layer}\""));

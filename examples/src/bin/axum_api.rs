@@ -51,7 +51,9 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use examples::Failure;
 use limiter_core::{Decision, Limiter, Policy, Rejection, window_limiter};
-use limiter_tower::{InFlightLayer, Priority, RateLimitLayer, ShedLayer, Spent, key, skip};
+use limiter_tower::{
+    ConcurrencyLimitLayer, LoadShedLayer, Priority, RateLimitLayer, ReportedCost, key, skip,
+};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
@@ -115,10 +117,10 @@ async fn report(Path(name): Path<String>) -> Result<String, Rejection> {
 }
 
 /// Stands for a language model, which says how many tokens the prompt and its answer were.
-async fn complete(prompt: String) -> (Extension<Spent>, String) {
+async fn complete(prompt: String) -> (Extension<ReportedCost>, String) {
     let tokens = prompt.split_whitespace().fold(8, |tokens, _| tokens + 1);
     (
-        Extension(Spent::new(tokens)),
+        Extension(ReportedCost::new(tokens)),
         format!("an answer of {tokens} tokens\n"),
     )
 }
@@ -168,13 +170,17 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
         .build()?;
     let exports = Policy::concurrency("exports").max(1).lease("30s").build()?;
 
-    let by_client = || key::extension(|client: &Client| client.name).or_refuse(StatusCode::UNAUTHORIZED);
+    let by_client = || key::extension(|client: &Client| client.name).or_reject(StatusCode::UNAUTHORIZED);
     let tier = move |request: &Request| match request.extensions().get::<Client>() {
         Some(client) if client.pays => pro.clone(),
         _ => free.clone(),
     };
     // What a proxy on this machine says of its clients is believed; who comes from elsewhere is the client itself.
-    let by_address = || -> Result<_, Failure> { Ok(key::client_ip(key::trusted(["127.0.0.1".parse()?]))) };
+    let by_address = || -> Result<_, Failure> {
+        Ok(key::client_ip(key::TrustedProxies::networks([
+            "127.0.0.1".parse()?
+        ])))
+    };
 
     let for_clients = Router::new()
         .route("/search", get(search))
@@ -185,12 +191,12 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
         .route("/reports/{name}", get(report))
         .route(
             "/export",
-            get(export).route_layer(InFlightLayer::new(limits, exports).key(by_client())),
+            get(export).route_layer(ConcurrencyLimitLayer::new(limits, exports).key(by_client())),
         )
         .route_layer(
             RateLimitLayer::new(limits, tier)
                 .key(by_client())
-                .with_decisions(),
+                .with_decision_extension(),
         )
         .route_layer(middleware::from_fn(authenticate));
     let for_anybody = Router::new()
@@ -212,7 +218,7 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
         RateLimitLayer::new(limits, tokens)
             .key(key::from_parts((), |client: Client| client.name))
             .cost(500)
-            .settle_spent()
+            .settle_by_reported_cost()
             .respond_with(out_of_tokens),
     );
     let limited = for_clients.merge(for_anybody).merge(model).layer(
@@ -221,8 +227,8 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
             .skip(skip::probes()),
     );
     // The process bears no more at once, whoever asks. Logins have places that nothing else takes.
-    let bears = ShedLayer::at_most(at_once)?
-        .reserve(Priority::High, at_once.div_ceil(5))?
+    let bears = LoadShedLayer::new(at_once)
+        .reserve_for(Priority::High, at_once.div_ceil(5))
         .priority(|request: &Request| match request.uri().path() {
             "/login" => Priority::High,
             _ => Priority::Normal,

@@ -35,7 +35,7 @@ use tonic::service::Routes;
 /// The answer is formed by the content type of the request.
 fn app(limits: &Limiter) -> Result<Router, ConfigError> {
     let policy = Policy::sliding_window("greet").limit(3).window("1m").build()?;
-    let by_caller = key::header("x-caller").or_refuse(StatusCode::UNAUTHORIZED);
+    let by_caller = key::header("x-caller").or_reject(StatusCode::UNAUTHORIZED);
     Ok(Routes::new(GreeterServer::new(English))
         .into_axum_router()
         .route(

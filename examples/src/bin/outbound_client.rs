@@ -32,7 +32,7 @@ async fn third_party() -> Result<Uri, Failure> {
     let limits = Limiter::in_process().build();
     let app = Router::new()
         .route("/", get(async || "hello"))
-        .layer(RateLimitLayer::new(&limits, quota).key(key::shared()));
+        .layer(RateLimitLayer::new(&limits, quota).key(key::global()));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let uri = format!("http://{}/", listener.local_addr()?).parse()?;
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -85,7 +85,7 @@ async fn run() -> Result<(), Failure> {
     let policy = Policy::token_bucket("them").capacity(5).rate("15/s").build()?;
     let limits = examples::limiter(&examples::store(), "outbound").await?;
     let careful = ServiceBuilder::new()
-        .layer(RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(30)))
+        .layer(RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(30)))
         .service(http.clone());
     let (careful, took) = refused(&careful, &third_party().await?).await?;
     println!("{CALLS} calls behind the layer: {careful} refused, in {took:.1?}");
@@ -99,7 +99,7 @@ async fn run() -> Result<(), Failure> {
         .rate("1000/s")
         .build()?;
     let obedient = ServiceBuilder::new()
-        .layer(RateLimitLayer::outbound(&limits, guessed).wait_up_to(Duration::from_secs(30)))
+        .layer(RateLimitLayer::outbound(&limits, guessed).max_wait(Duration::from_secs(30)))
         .service(http);
     let (them, started) = (third_party().await?, Instant::now());
     let (mut obedient_refused, mut taken) = (0, 0);

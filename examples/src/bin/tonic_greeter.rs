@@ -34,7 +34,7 @@ const TRIES: u32 = 3;
 /// verified by a layer further out.
 async fn serve(limits: &Limiter, incoming: TcpIncoming) -> Result<(), Failure> {
     let policy = Policy::token_bucket("greet").capacity(3).rate("1/2s").build()?;
-    let by_caller = key::metadata("x-caller").or_refuse(StatusCode::UNAUTHORIZED);
+    let by_caller = key::metadata("x-caller").or_reject(StatusCode::UNAUTHORIZED);
     Server::builder()
         .layer(
             RateLimitLayer::new(limits, policy)

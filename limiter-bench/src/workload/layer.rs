@@ -17,7 +17,7 @@ use axum_governor::{GovernorConfigBuilder, GovernorLayer};
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, StatusCode};
 use limiter_core::Limiter;
-use limiter_tower::{Dialect, RateLimitLayer, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
 use tower::layer::util::Identity;
 use tower::{Layer, Service, service_fn};
 use tower_governor::errors::GovernorError;
@@ -39,7 +39,11 @@ pub(super) fn turn(app: App, tells: bool, contender: Contender, pace: Pace) -> S
         Contender::Bare => requests(app, Identity::new(), pace),
         Contender::Ours => {
             let limits = Limiter::in_process().build();
-            let dialect = if tells { Dialect::default() } else { Dialect::None };
+            let dialect = if tells {
+                RateLimitHeaders::default()
+            } else {
+                RateLimitHeaders::None
+            };
             let layer = RateLimitLayer::new(&limits, policy("layer", AMPLE, Mode::Bucket))
                 .key(key::header("x-api-key"))
                 .headers(dialect);

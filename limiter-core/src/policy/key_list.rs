@@ -32,7 +32,7 @@ use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
 ///
 /// # Keys that are networks
 ///
-/// `key::peer()` and `key::client_ip()` of limiter-tower limit an IPv6 client by the first 64 bits of its
+/// `key::peer_ip()` and `key::client_ip()` of limiter-tower limit an IPv6 client by the first 64 bits of its
 /// address, so its key is a network: `2001:db8::/64`. Such a key matches every entry that contains the whole
 /// network: `2001:db8::/32` and `2001:db8::/64`, and not the single address `2001:db8::7`. An entry that is
 /// longer than the prefix of the keys never matches. The limiter logs a warning with these entries when it

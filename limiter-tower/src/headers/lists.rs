@@ -6,18 +6,20 @@ use http::HeaderValue;
 use limiter_core::__private::cached_text;
 use limiter_core::{Decision, LimitOutcome};
 
-use super::text::Text;
-use super::{Costs, Dialect, Open, Written, full_for, known_of, remaining, told_of, window};
+use super::header_buffer::HeaderBuffer;
+use super::{
+    Costs, MergedFields, RateLimitHeaders, Unsettled, fields_for, full_for, known_of, remaining, window,
+};
 
 /// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if there is anything to tell.
 pub(super) fn write(
     decision: &Decision,
-    open: &Open,
-    dialect: Dialect,
+    open: &Unsettled,
+    dialect: RateLimitHeaders,
     costs: &Costs,
-    text: &mut Text,
-) -> Option<Written> {
-    for limit in told_of(decision) {
+    text: &mut HeaderBuffer,
+) -> Option<MergedFields> {
+    for limit in fields_for(decision) {
         separate(text, 0);
         text.push(cached_text(limit.policy(), || item(limit)));
     }
@@ -26,7 +28,7 @@ pub(super) fn write(
         separate(text, first);
         longest = longest.max(service_limit(limit, dialect, costs, text));
     }
-    (first > 0).then(|| Written {
+    (first > 0).then(|| MergedFields {
         ends: [first, text.len()],
         full_for: longest,
     })
@@ -35,7 +37,7 @@ pub(super) fn write(
 /// The item of a policy, which is the same for all requests.
 #[cold]
 fn item(limit: &LimitOutcome) -> String {
-    let (policy, mut text) = (limit.policy(), Text::default());
+    let (policy, mut text) = (limit.policy(), HeaderBuffer::default());
     text.string(policy.name());
     text.push(";q=");
     text.integer(policy.quota().whole());
@@ -49,7 +51,12 @@ fn item(limit: &LimitOutcome) -> String {
 }
 
 /// Returns how long nothing remains of it.
-fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &mut Text) -> Duration {
+fn service_limit(
+    limit: &LimitOutcome,
+    dialect: RateLimitHeaders,
+    costs: &Costs,
+    text: &mut HeaderBuffer,
+) -> Duration {
     let remaining = remaining(limit, costs);
     text.string(limit.policy().name());
     text.push(";r=");
@@ -58,7 +65,9 @@ fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &m
         return Duration::ZERO;
     };
     let until_more = match dialect {
-        Dialect::Draft10 if limit.is_allowed() && costs.wanting(limit).is_none() => Some(limit.next_after()),
+        RateLimitHeaders::Draft10 if limit.is_allowed() && costs.wanting(limit).is_none() => {
+            Some(limit.next_after())
+        }
         _ => None,
     };
     text.push(";t=");
@@ -68,7 +77,7 @@ fn service_limit(limit: &LimitOutcome, dialect: Dialect, costs: &Costs, text: &m
 }
 
 /// Begins another item of the list that starts at `start`.
-fn separate(text: &mut Text, start: usize) {
+fn separate(text: &mut HeaderBuffer, start: usize) {
     if text.len() > start {
         text.push(", ");
     }

@@ -14,13 +14,13 @@ use http::HeaderMap;
 use limiter_core::{Amount, Decision, LimitRequest, Limiter, ManualClock, Policy};
 use sfv::{Dictionary, Item, List, ListEntry, Parser};
 
-use super::{Costs, Dialect, Told};
+use super::{Costs, RateLimitFields, RateLimitHeaders};
 
-const DIALECTS: [Dialect; 4] = [
-    Dialect::Draft11,
-    Dialect::Draft10,
-    Dialect::Draft7,
-    Dialect::Legacy,
+const DIALECTS: [RateLimitHeaders; 4] = [
+    RateLimitHeaders::Draft11,
+    RateLimitHeaders::Draft10,
+    RateLimitHeaders::Draft7,
+    RateLimitHeaders::Legacy,
 ];
 
 /// What a client reads of one limit.
@@ -31,29 +31,29 @@ struct Read {
     window: Option<u64>,
 }
 
-fn headers(decision: &Decision, dialect: Dialect) -> HeaderMap {
+fn headers(decision: &Decision, dialect: RateLimitHeaders) -> HeaderMap {
     headers_at(decision, dialect, Amount::ONE)
 }
 
-fn headers_at(decision: &Decision, dialect: Dialect, cost: Amount) -> HeaderMap {
+fn headers_at(decision: &Decision, dialect: RateLimitHeaders, cost: Amount) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(told) = Told::of(decision, dialect, &Costs::Same(cost)) {
+    if let Some(told) = RateLimitFields::of(decision, dialect, &Costs::Same(cost)) {
         told.write(&mut headers);
     }
     headers
 }
 
 /// The limits that a response tells of, read by a parser that is not ours.
-fn read(headers: &HeaderMap, dialect: Dialect) -> Vec<Read> {
+fn read(headers: &HeaderMap, dialect: RateLimitHeaders) -> Vec<Read> {
     match dialect {
-        Dialect::Draft11 | Dialect::Draft10 => list(headers, "ratelimit")
+        RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => list(headers, "ratelimit")
             .iter()
             .map(|item| Read {
                 remaining: integer(item, "r").unwrap(),
                 window: integer(item, "t"),
             })
             .collect(),
-        Dialect::Draft7 => {
+        RateLimitHeaders::Draft7 => {
             let text = headers["ratelimit"].as_bytes();
             let parsed: Dictionary = Parser::new(text).parse().unwrap();
             let number = |key: &str| match &parsed[key] {

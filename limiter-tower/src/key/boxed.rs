@@ -5,27 +5,28 @@ use std::sync::Arc;
 
 use http::Request;
 
-use super::{Answer, ExtractKey};
+use super::extraction::Extraction;
+use super::extractor::KeyExtractor;
 
 /// A key extractor for requests with a body of type `B`, whose own type is erased. A layer with it can be named as a field's
 /// type: see [`RateLimitLayer::boxed`](crate::RateLimitLayer::boxed).
-pub struct BoxExtractor<B> {
-    extractor: Arc<dyn ExtractKey<B> + Send + Sync>,
+pub struct BoxKeyExtractor<B> {
+    extractor: Arc<dyn KeyExtractor<B> + Send + Sync>,
 }
 
-impl<B> BoxExtractor<B> {
-    pub(crate) fn new<E: ExtractKey<B> + Send + Sync + 'static>(extractor: Arc<E>) -> Self {
+impl<B> BoxKeyExtractor<B> {
+    pub(crate) fn new<E: KeyExtractor<B> + Send + Sync + 'static>(extractor: Arc<E>) -> Self {
         Self { extractor }
     }
 }
 
-impl<B> ExtractKey<B> for BoxExtractor<B> {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B> KeyExtractor<B> for BoxKeyExtractor<B> {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         self.extractor.extract(request)
     }
 }
 
-impl<B> Clone for BoxExtractor<B> {
+impl<B> Clone for BoxKeyExtractor<B> {
     fn clone(&self) -> Self {
         Self {
             extractor: Arc::clone(&self.extractor),
@@ -33,8 +34,8 @@ impl<B> Clone for BoxExtractor<B> {
     }
 }
 
-impl<B> fmt::Debug for BoxExtractor<B> {
+impl<B> fmt::Debug for BoxKeyExtractor<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BoxExtractor")
+        f.write_str("BoxKeyExtractor")
     }
 }

@@ -6,20 +6,20 @@ use std::net::IpAddr;
 use http::{Extensions, HeaderName, Request, StatusCode, header};
 use limiter_core::__private::KeyedLogThrottle;
 
-use super::ExtractKey;
 use super::address::Prefixes;
-use super::answer::{Answer, Refusal};
-use super::connection::{Connection, unknown_peer};
+use super::extraction::{Extraction, KeyRejection};
+use super::extractor::KeyExtractor;
 use super::forwarded::{Syntax, nearest_first};
 use super::header::named;
 use super::peer::X_FORWARDED_FOR;
-use super::trust::{Trust, Unknown};
+use super::peer_addr::{Connection, unknown_peer};
+use super::trusted_proxies::{TrustedProxies, UnknownClient};
 
 /// Limits by the address of the client, as trusted proxies name it in a header: `X-Forwarded-For`, unless
-/// [`forwarded`](ClientIp::forwarded) or [`named_in`](ClientIp::named_in) chooses another.
+/// [`forwarded`](ClientIp::forwarded) or [`from_header`](ClientIp::from_header) chooses another.
 ///
 /// Each proxy writes whom it got the request from at the end of the list, so a list is read from its end, and no further than
-/// `trust` reaches: [`hops`](super::hops) counts proxies, [`trusted`](super::trusted) knows their networks. Nothing that the
+/// `trust` reaches: [`hops`](super::TrustedProxies::hops) counts proxies, [`trusted`](super::TrustedProxies::networks) knows their networks. Nothing that the
 /// client writes is read, and so no client chooses its key, or another's.
 ///
 /// | what arrives | what becomes of it |
@@ -27,22 +27,22 @@ use super::trust::{Trust, Unknown};
 /// | elements to the left of those of trusted proxies | not read, whatever they are, and however many |
 /// | the other header | not read: whoever wants both has two kinds of proxies, and two layers |
 /// | several lines of the header | one list, in their order |
-/// | fewer elements than [`hops`](super::hops) says | unknown client: the request bypassed a proxy, or there are fewer proxies |
-/// | no header, with [`trusted`](super::trusted) | the peer is the client |
+/// | fewer elements than [`hops`](super::TrustedProxies::hops) says | unknown client: the request bypassed a proxy, or there are fewer proxies |
+/// | no header, with [`trusted`](super::TrustedProxies::networks) | the peer is the client |
 /// | a peer outside of the networks | the peer is the client, its header is not read |
 /// | all addresses are those of proxies | the farthest is the client; with more than 64, the client is unknown |
-/// | no peer's address, where it is needed | rejected with 500, as by [`peer`](super::peer()) |
+/// | no peer's address, where it is needed | rejected with 500, as by [`peer`](super::peer_ip()) |
 /// | an element where a trusted proxy should have named an address: empty, `unknown`, `_hidden`, a name, not ASCII, malformed | unknown client: elements further left are never used, because no trusted proxy wrote them |
 /// | `for` missing or repeated in an element of `Forwarded` | the same |
 /// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and left out of the key |
 /// | an IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) | the IPv4 address |
 ///
-/// # Unknown clients
+/// # UnknownClient clients
 ///
 /// A legal proxy may hide the client (`for=unknown`, `for=_hidden`, an empty element), so a request of an unknown client is
 /// limited by the address of the peer that sent the header. All unknown clients behind one proxy then share one budget.
-/// [`or_refuse`](ClientIp::or_refuse) rejects these requests, [`or_skip`](ClientIp::or_skip) does not limit them, and
-/// [`or_peer`](ClientIp::or_peer) states the default. By default the layer also logs a warning, at most once in ten seconds for
+/// [`or_reject`](ClientIp::or_reject) rejects these requests, [`or_skip`](ClientIp::or_skip) does not limit them, and
+/// [`or_peer_ip`](ClientIp::or_peer_ip) states the default. By default the layer also logs a warning, at most once in ten seconds for
 /// each reason, header and trust; and it rejects the request with 400 (INVALID_ARGUMENT) if the server does not provide
 /// the peer's address.
 ///
@@ -60,8 +60,8 @@ use super::trust::{Trust, Unknown};
 /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
 /// let policy = Policy::sliding_window("api").limit(1).window("1m").build()?;
 /// // One proxy. If it does not name the client, the peer's address is the key. This is the default;
-/// // `.or_refuse(400)` rejects such requests instead.
-/// let by_client = key::client_ip(key::hops(1)).or_peer();
+/// // `.or_reject(400)` rejects such requests instead.
+/// let by_client = key::client_ip(key::TrustedProxies::hops(1)).or_peer_ip();
 /// let layer = RateLimitLayer::new(&limits, policy).key(by_client);
 /// let service = layer.layer(service_fn(
 ///     async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())),
@@ -80,7 +80,7 @@ use super::trust::{Trust, Unknown};
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// # }).unwrap();
 /// ```
-pub fn client_ip(trust: Trust) -> ClientIp {
+pub fn client_ip(trust: TrustedProxies) -> ClientIp {
     ClientIp {
         trust,
         header: X_FORWARDED_FOR,
@@ -95,7 +95,7 @@ pub fn client_ip(trust: Trust) -> ClientIp {
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct ClientIp {
-    trust: Trust,
+    trust: TrustedProxies,
     header: HeaderName,
     syntax: Syntax,
     connection: Connection,
@@ -109,7 +109,7 @@ enum Fallback {
     /// The default: as `Peer`, with a warning, since the trust may be misconfigured.
     PeerWithWarning,
     Peer,
-    Refuse(Refusal),
+    Refuse(KeyRejection),
     Skip,
 }
 
@@ -119,11 +119,11 @@ impl ClientIp {
     /// ```
     /// # use http::Request;
     /// # use limiter_core::Key;
-    /// # use limiter_tower::key::{self, Answer, ExtractKey};
-    /// let by_client = key::client_ip(key::hops(1)).forwarded();
+    /// # use limiter_tower::key::{self, Extraction, KeyExtractor};
+    /// let by_client = key::client_ip(key::TrustedProxies::hops(1)).forwarded();
     /// let list = r#"for=unknown, for="[2001:db8::17]:4711";proto=https"#;
     /// let request = Request::builder().header("forwarded", list).body(()).unwrap();
-    /// assert_eq!(by_client.extract(&request), Answer::Key(Key::from("2001:db8::/64")));
+    /// assert_eq!(by_client.extract(&request), Extraction::Key(Key::from("2001:db8::/64")));
     /// ```
     pub fn forwarded(self) -> Self {
         Self {
@@ -134,14 +134,14 @@ impl ClientIp {
     }
 
     /// Reads another header that lists addresses as `X-Forwarded-For` does, or has only one: with
-    /// [`hops(1)`](super::hops), one that the nearest proxy always sets anew, such as `X-Real-IP` or `CF-Connecting-IP`.
+    /// [`hops(1)`](super::TrustedProxies::hops), one that the nearest proxy always sets anew, such as `X-Real-IP` or `CF-Connecting-IP`.
     /// Default: `X-Forwarded-For`.
     ///
     /// # Panics
     ///
     /// When `name` cannot be the name of a header.
     #[track_caller]
-    pub fn named_in(self, name: impl TryInto<HeaderName, Error: Display>) -> Self {
+    pub fn from_header(self, name: impl TryInto<HeaderName, Error: Display>) -> Self {
         Self {
             header: named(name),
             syntax: Syntax::List,
@@ -149,7 +149,7 @@ impl ClientIp {
         }
     }
 
-    /// As [`Peer::ipv6_prefix`](super::Peer::ipv6_prefix). Default: 64.
+    /// As [`Peer::ipv6_prefix`](super::PeerIp::ipv6_prefix). Default: 64.
     ///
     /// # Panics
     ///
@@ -162,7 +162,7 @@ impl ClientIp {
         }
     }
 
-    /// As [`Peer::ipv4_prefix`](super::Peer::ipv4_prefix). Default: 32, all.
+    /// As [`Peer::ipv4_prefix`](super::PeerIp::ipv4_prefix). Default: 32, all.
     ///
     /// # Panics
     ///
@@ -175,24 +175,24 @@ impl ClientIp {
         }
     }
 
-    /// Where the peer's address is, as [`Peer::told_by`](super::Peer::told_by) says.
-    pub fn told_by(self, find: fn(&Extensions) -> Option<IpAddr>) -> Self {
+    /// Where the peer's address is, as [`Peer::peer_from`](super::PeerIp::peer_from) says.
+    pub fn peer_from(self, find: fn(&Extensions) -> Option<IpAddr>) -> Self {
         Self {
-            connection: Connection::told_by(find),
+            connection: Connection::peer_from(find),
             ..self
         }
     }
 
-    /// Rejects a request of an unknown client with this status or response. Default: [`or_peer`](Self::or_peer), with a
+    /// Rejects a request of an unknown client with this status or response. Default: [`or_peer_ip`](Self::or_peer_ip), with a
     /// warning in the log.
-    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             unknown: Fallback::Refuse(refusal.into()),
             ..self
         }
     }
 
-    /// Lets a request of an unknown client pass, unlimited and uncounted. Default: [`or_peer`](Self::or_peer), with a warning in
+    /// Lets a request of an unknown client pass, unlimited and uncounted. Default: [`or_peer_ip`](Self::or_peer_ip), with a warning in
     /// the log.
     pub fn or_skip(self) -> Self {
         Self {
@@ -203,7 +203,7 @@ impl ClientIp {
 
     /// Limits a request of an unknown client by the address of the peer that sent the header: all unknown clients behind one
     /// proxy share one budget. No element of the header is used. This is the default, here without the warning in the log.
-    pub fn or_peer(self) -> Self {
+    pub fn or_peer_ip(self) -> Self {
         Self {
             unknown: Fallback::Peer,
             ..self
@@ -211,13 +211,13 @@ impl ClientIp {
     }
 }
 
-impl<B> ExtractKey<B> for ClientIp {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B> KeyExtractor<B> for ClientIp {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         let peer = || self.connection.peer(request.extensions());
         let lines = request.headers().get_all(&self.header).iter();
         let named = nearest_first(self.syntax, lines.map(|line| line.as_bytes()));
         match self.trust.client(peer, named) {
-            Ok(client) => Answer::Key(self.prefixes.key(client)),
+            Ok(client) => Extraction::Key(self.prefixes.key(client)),
             Err(unknown) => self.unknown(unknown, peer),
         }
     }
@@ -225,35 +225,35 @@ impl<B> ExtractKey<B> for ClientIp {
 
 impl ClientIp {
     #[cold]
-    fn unknown(&self, unknown: Unknown, peer: impl FnOnce() -> Option<IpAddr>) -> Answer<'static> {
+    fn unknown(&self, unknown: UnknownClient, peer: impl FnOnce() -> Option<IpAddr>) -> Extraction<'static> {
         match &self.unknown {
-            Fallback::Refuse(refusal) => return Answer::Refuse(refusal.clone()),
-            Fallback::Skip => return Answer::Skip,
-            Fallback::PeerWithWarning if unknown != Unknown::Peer => self.warn(unknown),
+            Fallback::Refuse(refusal) => return Extraction::Reject(refusal.clone()),
+            Fallback::Skip => return Extraction::Skip,
+            Fallback::PeerWithWarning if unknown != UnknownClient::Peer => self.warn(unknown),
             Fallback::PeerWithWarning | Fallback::Peer => {}
         }
         match (peer(), unknown) {
-            (Some(peer), _) => Answer::Key(self.prefixes.key(peer)),
-            (None, Unknown::Peer) => Answer::Refuse(unknown_peer()),
-            (None, _) => Answer::Refuse(Refusal::new(
+            (Some(peer), _) => Extraction::Key(self.prefixes.key(peer)),
+            (None, UnknownClient::Peer) => Extraction::Reject(unknown_peer()),
+            (None, _) => Extraction::Reject(KeyRejection::new(
                 StatusCode::BAD_REQUEST,
                 "the proxies do not tell whose request this is",
             )),
         }
     }
 
-    fn warn(&self, unknown: Unknown) {
+    fn warn(&self, unknown: UnknownClient) {
         static LOGGED: KeyedLogThrottle = KeyedLogThrottle::new();
         if LOGGED.is_due(&(&self.header, &self.trust, unknown)) {
             tracing::warn!(
                 header = %self.header,
                 trust = ?self.trust,
                 reason = %unknown,
-                "client address missing, limiting by the peer: request bypassed a proxy, trusted proxies are wrong, or a proxy hides clients (then set or_peer or or_refuse)"
+                "client address missing, limiting by the peer: request bypassed a proxy, trusted proxies are wrong, or a proxy hides clients (then set or_peer_ip or or_reject)"
             );
         }
     }
 }
 
 #[cfg(test)]
-mod forged;
+mod spoofing_tests;

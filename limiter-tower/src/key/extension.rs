@@ -8,15 +8,15 @@ use http::{Request, StatusCode};
 use limiter_core::__private::KeyedLogThrottle;
 use limiter_core::Key;
 
-use super::ExtractKey;
-use super::answer::{Answer, Missing, Refusal};
+use super::extraction::{Extraction, KeyRejection, Missing};
+use super::extractor::KeyExtractor;
 
 /// Limits by a part of the request extension `T`, which a layer further out has set: the verified claims of a token, a
 /// session, a tenant.
 ///
 /// A request without the extension is refused with 500 (INTERNAL) and logged as an error, since then that layer is
 /// missing or stands further in; where it sets the extension for some requests only, say what becomes of the others with
-/// [`or_refuse`](Extension::or_refuse) or [`or_skip`](Extension::or_skip).
+/// [`or_reject`](Extension::or_reject) or [`or_skip`](Extension::or_skip).
 ///
 /// ```
 /// use http::StatusCode;
@@ -28,7 +28,7 @@ use super::answer::{Answer, Missing, Refusal};
 ///     tenant: u64,
 /// }
 ///
-/// let by_user = key::extension(|claims: &Claims| &claims.sub).or_refuse(StatusCode::UNAUTHORIZED);
+/// let by_user = key::extension(|claims: &Claims| &claims.sub).or_reject(StatusCode::UNAUTHORIZED);
 /// let by_tenant = key::extension(|claims: &Claims| &claims.tenant).or_skip();
 /// ```
 ///
@@ -44,7 +44,7 @@ use super::answer::{Answer, Missing, Refusal};
 ///     let claims = request.extensions().get::<Claims>()?;
 ///     Some(Key::from("tenant:").part(claims.tenant).text(":").part(&claims.sub))
 /// };
-/// # limiter_tower::key::ExtractKey::extract(&by_tenant_and_user, &Request::new(String::new()));
+/// # limiter_tower::key::KeyExtractor::extract(&by_tenant_and_user, &Request::new(String::new()));
 /// ```
 pub fn extension<T, K, F>(part: F) -> Extension<T, F>
 where
@@ -69,9 +69,9 @@ pub struct Extension<T, F> {
 }
 
 impl<T, F> Extension<T, F> {
-    /// Answers a request without the extension with this status or [refusal](Refusal#a-whole-response), as 401 with `WWW-Authenticate`.
+    /// ResponseConfig a request without the extension with this status or [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`.
     /// Default: 500.
-    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
             ..self
@@ -87,16 +87,16 @@ impl<T, F> Extension<T, F> {
     }
 }
 
-impl<B, T, K, F> ExtractKey<B> for Extension<T, F>
+impl<B, T, K, F> KeyExtractor<B> for Extension<T, F>
 where
     T: Send + Sync + 'static,
     K: ?Sized + 'static,
     F: Fn(&T) -> &K,
     for<'a> &'a K: Into<Key<'a>>,
 {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match request.extensions().get::<T>() {
-            Some(extension) => Answer::Key((self.part)(extension).into()),
+            Some(extension) => Extraction::Key((self.part)(extension).into()),
             None => self.missing.answer(|| {
                 static LOGGED: KeyedLogThrottle = KeyedLogThrottle::new();
                 if LOGGED.is_due(&type_name::<T>()) {
@@ -105,7 +105,7 @@ where
                         "the key's extension is missing; put the layer that inserts it outside the rate limit"
                     );
                 }
-                Refusal::new(
+                KeyRejection::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "the server cannot tell whose request this is",
                 )

@@ -8,12 +8,13 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use http::Request;
 
-use super::ExtractKey;
-use super::answer::{Answer, IntoAnswer, Refusal};
-use super::later::{Later, head_of};
+use super::extraction::PendingKey;
+use super::extraction::{Extraction, IntoExtraction, KeyRejection};
+use super::extractor::KeyExtractor;
+use super::pending::head_of;
 
 /// Limits by what an axum extractor finds, or a tuple of them: anything that is `FromRequestParts` with this state, such as
-/// verified claims, a session, path parameters. The closure makes a key of it ([`IntoAnswer`]).
+/// verified claims, a session, path parameters. The closure makes a key of it ([`IntoExtraction`]).
 ///
 /// A request that the extractor rejects is answered with the extractor's own response, status, headers and body; a gRPC
 /// client gets the code that is paired with the status. The extractor works on a copy of the request's head, so a handler
@@ -76,7 +77,7 @@ where
     T: FromRequestParts<S> + 'static,
     S: Send + Sync + 'static,
     F: Fn(T) -> A + Send + Sync + 'static,
-    A: IntoAnswer,
+    A: IntoExtraction,
 {
     FromParts {
         given: Arc::new((state, key)),
@@ -91,23 +92,23 @@ pub struct FromParts<T, S, F> {
     extracted: PhantomData<fn() -> T>,
 }
 
-impl<B, T, S, F, A> ExtractKey<B> for FromParts<T, S, F>
+impl<B, T, S, F, A> KeyExtractor<B> for FromParts<T, S, F>
 where
     T: FromRequestParts<S> + 'static,
     S: Send + Sync + 'static,
     F: Fn(T) -> A + Send + Sync + 'static,
-    A: IntoAnswer,
+    A: IntoExtraction,
 {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         let given = Arc::clone(&self.given);
         let mut head = head_of(request);
-        Answer::Later(Later::new(async move {
+        Extraction::Pending(PendingKey::new(async move {
             let (state, key) = &*given;
             let response = match T::from_request_parts(&mut head, state).await {
-                Ok(extracted) => return key(extracted).into_answer(),
+                Ok(extracted) => return key(extracted).into_extraction(),
                 Err(rejection) => rejection.into_response(),
             };
-            Answer::Refuse(refusal(response).await)
+            Extraction::Reject(refusal(response).await)
         }))
     }
 }
@@ -116,7 +117,7 @@ where
 const MOST_BYTES: usize = 64 * 1024;
 
 /// A body that is longer, or that fails, is left out.
-async fn refusal(rejection: Response) -> Refusal {
+async fn refusal(rejection: Response) -> KeyRejection {
     let (head, body) = rejection.into_parts();
     match axum::body::to_bytes(body, MOST_BYTES).await {
         Ok(body) => Response::from_parts(head, body).into(),

@@ -3,23 +3,23 @@
 use http::{Request, StatusCode};
 use limiter_core::Key;
 
-use super::ExtractKey;
-use super::answer::{Answer, Missing, Refusal};
+use super::extraction::{Extraction, KeyRejection, Missing};
+use super::extractor::KeyExtractor;
 
 /// Limits each gRPC method by itself, for all callers together: the key is `package.Service/Method`.
 ///
 /// A request whose path names no method is refused with 501 (UNIMPLEMENTED), as servers answer it, unless
-/// [`or_refuse`](GrpcMethod::or_refuse) or [`or_skip`](GrpcMethod::or_skip) says otherwise. Whether the server has the method
+/// [`or_reject`](GrpcMethod::or_reject) or [`or_skip`](GrpcMethod::or_skip) says otherwise. Whether the server has the method
 /// is not known here: one that it does not have gets a budget of its own.
 ///
 /// ```
 /// # use http::Request;
 /// # use limiter_core::Key;
-/// # use limiter_tower::key::{self, Answer, ExtractKey};
+/// # use limiter_tower::key::{self, Extraction, KeyExtractor};
 /// let request = Request::post("http://[::1]:50051/helloworld.Greeter/SayHello").body(()).unwrap();
 /// assert_eq!(
 ///     key::grpc_method().extract(&request),
-///     Answer::Key(Key::from("helloworld.Greeter/SayHello")),
+///     Extraction::Key(Key::from("helloworld.Greeter/SayHello")),
 /// );
 /// ```
 pub fn grpc_method() -> GrpcMethod {
@@ -36,8 +36,8 @@ pub struct GrpcMethod {
 }
 
 impl GrpcMethod {
-    /// Answers a request that names no method with this status or refusal. Default: 501.
-    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+    /// ResponseConfig a request that names no method with this status or refusal. Default: 501.
+    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
         }
@@ -51,13 +51,13 @@ impl GrpcMethod {
     }
 }
 
-impl<B> ExtractKey<B> for GrpcMethod {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B> KeyExtractor<B> for GrpcMethod {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match method(request.uri().path()) {
-            Some(method) => Answer::Key(Key::from(method)),
+            Some(method) => Extraction::Key(Key::from(method)),
             None => self
                 .missing
-                .answer(|| Refusal::new(StatusCode::NOT_IMPLEMENTED, "the path names no gRPC method")),
+                .answer(|| KeyRejection::new(StatusCode::NOT_IMPLEMENTED, "the path names no gRPC method")),
         }
     }
 }

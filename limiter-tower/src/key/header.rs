@@ -5,14 +5,14 @@ use std::fmt::Display;
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use limiter_core::Key;
 
-use super::ExtractKey;
-use super::answer::{Answer, Missing, Refusal};
+use super::extraction::{Extraction, KeyRejection, Missing};
+use super::extractor::KeyExtractor;
 use super::forwarded::trimmed;
 
 /// Limits by the value of a header; in gRPC, by a metadata entry.
 ///
 /// A request without the header, or with an empty one, is refused with 400 (INVALID_ARGUMENT), unless
-/// [`or_refuse`](Header::or_refuse) or [`or_skip`](Header::or_skip) says otherwise. One that repeats it is always refused
+/// [`or_reject`](Header::or_reject) or [`or_skip`](Header::or_skip) says otherwise. One that repeats it is always refused
 /// with 400: who checks the first and who counts the last would speak of different clients.
 ///
 /// The header must be one that the client cannot choose freely, such as an API key that is verified further out;
@@ -24,7 +24,7 @@ use super::forwarded::trimmed;
 /// use http::StatusCode;
 /// use limiter_tower::key;
 ///
-/// let by_api_key = key::header("X-Api-Key").or_refuse(StatusCode::UNAUTHORIZED);
+/// let by_api_key = key::header("X-Api-Key").or_reject(StatusCode::UNAUTHORIZED);
 /// ```
 ///
 /// # Panics
@@ -44,7 +44,7 @@ pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
 /// use http::StatusCode;
 /// use limiter_tower::key;
 ///
-/// let by_api_key = key::metadata("x-api-key").or_refuse(StatusCode::UNAUTHORIZED);
+/// let by_api_key = key::metadata("x-api-key").or_reject(StatusCode::UNAUTHORIZED);
 /// ```
 ///
 /// # Panics
@@ -87,9 +87,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// Answers a request without the header with this status or [refusal](Refusal#a-whole-response), as 401 with `WWW-Authenticate`.
+    /// ResponseConfig a request without the header with this status or [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`.
     /// Default: 400.
-    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
             ..self
@@ -105,10 +105,10 @@ impl Header {
     }
 }
 
-impl<B> ExtractKey<B> for Header {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B> KeyExtractor<B> for Header {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         let bad_request =
-            |what: &str| Refusal::new(StatusCode::BAD_REQUEST, format!("header `{}` {what}", self.name));
+            |what: &str| KeyRejection::new(StatusCode::BAD_REQUEST, format!("header `{}` {what}", self.name));
         let headers = request.headers();
         // To compare a few names takes half the time of a hash, and of a search for repetitions.
         let (first, second) = if headers.len() <= FEW {
@@ -122,9 +122,9 @@ impl<B> ExtractKey<B> for Header {
             (values.next(), values.next())
         };
         match (first, second) {
-            (Some(_), Some(_)) => Answer::Refuse(bad_request("must be given once")),
+            (Some(_), Some(_)) => Extraction::Reject(bad_request("must be given once")),
             (value, _) => match value.and_then(key) {
-                Some(key) => Answer::Key(key),
+                Some(key) => Extraction::Key(key),
                 None => self.missing.answer(|| bad_request("is required")),
             },
         }
@@ -150,45 +150,47 @@ mod tests {
     use super::*;
 
     #[expect(clippy::expect_used, reason = "a test ends that way")]
-    fn answer(extractor: &Header, values: &[&str]) -> Answer<'static> {
+    fn answer(extractor: &Header, values: &[&str]) -> Extraction<'static> {
         let request = values.iter().fold(Request::builder(), |request, value| {
             request.header("x-api-key", *value)
         });
         match extractor.extract(&request.body(()).expect("valid values")) {
-            Answer::Key(key) => Answer::Key(key.into_owned()),
-            Answer::Terms(terms) => Answer::Terms(terms.into_owned()),
-            Answer::Skip => Answer::Skip,
-            Answer::Refuse(refusal) => Answer::Refuse(refusal),
-            Answer::Later(later) => Answer::Later(later),
+            Extraction::Key(key) => Extraction::Key(key.into_owned()),
+            Extraction::Limits(terms) => Extraction::Limits(terms.into_owned()),
+            Extraction::Skip => Extraction::Skip,
+            Extraction::Reject(refusal) => Extraction::Reject(refusal),
+            Extraction::Pending(later) => Extraction::Pending(later),
         }
     }
 
     #[test]
     fn only_one_value_that_says_something_is_a_key() {
         let strict = header("X-Api-Key");
-        assert_eq!(answer(&strict, &["ann"]), Answer::Key(Key::from("ann")));
+        assert_eq!(answer(&strict, &["ann"]), Extraction::Key(Key::from("ann")));
         for refused in [&[] as &[&str], &[""], &["ann", "bob"], &["ann", "ann"], &["", ""]] {
-            assert!(matches!(answer(&strict, refused), Answer::Refuse(refusal) if refusal.status() == 400));
+            assert!(
+                matches!(answer(&strict, refused), Extraction::Reject(refusal) if refusal.status() == 400)
+            );
         }
     }
 
     #[test]
     fn the_answer_to_a_missing_one_can_be_chosen() {
-        let unauthorized = header("x-api-key").or_refuse(StatusCode::UNAUTHORIZED);
+        let unauthorized = header("x-api-key").or_reject(StatusCode::UNAUTHORIZED);
         assert_eq!(
             answer(&unauthorized, &[]),
-            Answer::Refuse(StatusCode::UNAUTHORIZED.into())
+            Extraction::Reject(StatusCode::UNAUTHORIZED.into())
         );
-        let bare = header("x-api-key").or_refuse(401);
+        let bare = header("x-api-key").or_reject(401);
         assert_eq!(
             answer(&bare, &[]),
-            Answer::Refuse(StatusCode::UNAUTHORIZED.into())
+            Extraction::Reject(StatusCode::UNAUTHORIZED.into())
         );
-        assert_eq!(Refusal::from(42), StatusCode::INTERNAL_SERVER_ERROR.into());
+        assert_eq!(KeyRejection::from(42), StatusCode::INTERNAL_SERVER_ERROR.into());
         let lenient = header("x-api-key").or_skip();
-        assert_eq!(answer(&lenient, &[]), Answer::Skip);
+        assert_eq!(answer(&lenient, &[]), Extraction::Skip);
         assert!(
-            matches!(answer(&lenient, &["ann", "bob"]), Answer::Refuse(_)),
+            matches!(answer(&lenient, &["ann", "bob"]), Extraction::Reject(_)),
             "a repeated one is never skipped"
         );
     }

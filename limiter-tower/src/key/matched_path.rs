@@ -5,13 +5,13 @@ use http::{Request, StatusCode};
 use limiter_core::__private::ReportThrottle;
 use limiter_core::Key;
 
-use super::ExtractKey;
-use super::answer::{Answer, Missing, Refusal};
+use super::extraction::{Extraction, KeyRejection, Missing};
+use super::extractor::KeyExtractor;
 
 /// Limits each route of an axum router by itself: `/users/1` and `/users/2` share the budget of `/users/{id}`.
 ///
-/// A request that no route matches is refused with 404 (NOT_FOUND), unless [`or_refuse`](Matched::or_refuse) or
-/// [`or_skip`](Matched::or_skip) says otherwise: a router with a fallback wants the latter. So is every request where the
+/// A request that no route matches is refused with 404 (NOT_FOUND), unless [`or_reject`](MatchedPathKey::or_reject) or
+/// [`or_skip`](MatchedPathKey::or_skip) says otherwise: a router with a fallback wants the latter. So is every request where the
 /// layer stands around the router instead of in it, and a warning in the log says so, at most once in ten seconds.
 ///
 /// ```
@@ -38,8 +38,8 @@ use super::answer::{Answer, Missing, Refusal};
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// # }).unwrap();
 /// ```
-pub fn matched_path() -> Matched {
-    Matched {
+pub fn matched_path() -> MatchedPathKey {
+    MatchedPathKey {
         missing: Missing::default(),
     }
 }
@@ -47,13 +47,13 @@ pub fn matched_path() -> Matched {
 /// Takes the template of the matched route as the key. Made by [`matched_path`].
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
-pub struct Matched {
+pub struct MatchedPathKey {
     missing: Missing,
 }
 
-impl Matched {
-    /// Answers a request that no route matches with this status or refusal. Default: 404.
-    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+impl MatchedPathKey {
+    /// ResponseConfig a request that no route matches with this status or refusal. Default: 404.
+    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
         }
@@ -67,19 +67,19 @@ impl Matched {
     }
 }
 
-impl<B> ExtractKey<B> for Matched {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B> KeyExtractor<B> for MatchedPathKey {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match request.extensions().get::<MatchedPath>() {
-            Some(path) => Answer::Key(Key::from(path.as_str())),
+            Some(path) => Extraction::Key(Key::from(path.as_str())),
             None => self.missing.answer(unmatched),
         }
     }
 }
 
-fn unmatched() -> Refusal {
+fn unmatched() -> KeyRejection {
     static LOGGED: ReportThrottle = ReportThrottle::new();
     if LOGGED.is_due() {
         tracing::warn!("matched path missing: no route matches, or the layer is outside the router");
     }
-    Refusal::from(StatusCode::NOT_FOUND)
+    KeyRejection::from(StatusCode::NOT_FOUND)
 }

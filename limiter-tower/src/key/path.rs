@@ -3,8 +3,8 @@
 use http::Request;
 use limiter_core::Key;
 
-use super::ExtractKey;
-use super::answer::Answer;
+use super::extraction::Extraction;
+use super::extractor::KeyExtractor;
 
 /// Limits each path by itself: `/search` and `/users/1` have budgets of their own, for all callers together.
 ///
@@ -12,14 +12,14 @@ use super::answer::Answer;
 /// answers many of them, a client gets a fresh budget with each; then the route's template is the key (`matched_path`, with
 /// the feature `axum`). Below axum's `nest` the path lacks its prefix.
 ///
-/// Seldom is it the only limit: `(key::client_ip(key::hops(1)), key::path())` gives each client a budget for each path.
+/// Seldom is it the only limit: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives each client a budget for each path.
 ///
 /// ```
 /// # use http::Request;
 /// # use limiter_core::Key;
-/// # use limiter_tower::key::{self, Answer, ExtractKey};
+/// # use limiter_tower::key::{self, Extraction, KeyExtractor};
 /// let request = Request::get("https://example.com/users/7?page=2").body(()).unwrap();
-/// assert_eq!(key::path().extract(&request), Answer::Key(Key::from("/users/7")));
+/// assert_eq!(key::path().extract(&request), Extraction::Key(Key::from("/users/7")));
 /// ```
 pub fn path() -> Path {
     Path(())
@@ -30,8 +30,8 @@ pub fn path() -> Path {
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
 pub struct Path(());
 
-impl<B> ExtractKey<B> for Path {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
-        Answer::Key(Key::from(request.uri().path()))
+impl<B> KeyExtractor<B> for Path {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
+        Extraction::Key(Key::from(request.uri().path()))
     }
 }

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use http::{Extensions, HeaderMap, HeaderName, Request, header};
 use limiter_core::__private::{ReportThrottle, forwarded_unread};
 
-use super::ExtractKey;
 use super::address::Prefixes;
-use super::answer::{Answer, Missing, Refusal};
-use super::connection::{Connection, unknown_peer};
+use super::extraction::{Extraction, KeyRejection, Missing};
+use super::extractor::KeyExtractor;
+use super::peer_addr::{Connection, unknown_peer};
 
 /// Limits by the address at the other end of the connection. For servers that clients reach directly; behind a proxy, all
 /// have the proxy's address, and [`client_ip`](super::client_ip()) tells them apart.
@@ -16,8 +16,8 @@ use super::connection::{Connection, unknown_peer};
 /// The address is taken from axum's `ConnectInfo<SocketAddr>` (feature `axum`; the router is to be served with
 /// `into_make_service_with_connect_info::<SocketAddr>()`), from tonic's `TcpConnectInfo` (feature `tonic`; its server sets it
 /// by itself, with TLS too), or from a `SocketAddr` in the request's extensions; or from where
-/// [`told_by`](Peer::told_by) says. A request without one is refused with 500 (INTERNAL), and an error in the log says how
-/// to mend that, unless [`or_refuse`](Peer::or_refuse) or [`or_skip`](Peer::or_skip) says otherwise.
+/// [`peer_from`](PeerIp::peer_from) says. A request without one is refused with 500 (INTERNAL), and an error in the log says how
+/// to mend that, unless [`or_reject`](PeerIp::or_reject) or [`or_skip`](PeerIp::or_skip) says otherwise.
 ///
 /// Of an IPv6 address the first 64 bits count, since a client may choose the others; an IPv4 address that is mapped into IPv6
 /// is the IPv4 address. The key is the address, or its network: `192.0.2.1`, `2001:db8::/64`.
@@ -36,7 +36,7 @@ use super::connection::{Connection, unknown_peer};
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
 /// let policy = Policy::sliding_window("api").limit(1).window("1m").build()?;
-/// let service = RateLimitLayer::new(&limits, policy).key(key::peer()).layer(service_fn(
+/// let service = RateLimitLayer::new(&limits, policy).key(key::peer_ip()).layer(service_fn(
 ///     async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())),
 /// ));
 ///
@@ -52,24 +52,24 @@ use super::connection::{Connection, unknown_peer};
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// # }).unwrap();
 /// ```
-pub fn peer() -> Peer {
-    Peer {
+pub fn peer_ip() -> PeerIp {
+    PeerIp {
         connection: Connection::default(),
         prefixes: Prefixes::default(),
         missing: Missing::default(),
     }
 }
 
-/// Finds the key in the connection. Made by [`peer`].
+/// Finds the key in the connection. Made by [`peer_ip`].
 #[derive(Clone, Debug)]
 #[must_use = "an extractor is to be given to `RateLimitLayer::key`"]
-pub struct Peer {
+pub struct PeerIp {
     connection: Connection,
     prefixes: Prefixes,
     missing: Missing,
 }
 
-impl Peer {
+impl PeerIp {
     /// How many leading bits of an IPv6 address make the key. Default: 64. Providers give many customers a /56 or a /48, from
     /// which one of them has as many budgets as there are /64s in it.
     ///
@@ -98,7 +98,7 @@ impl Peer {
     }
 
     /// Where the peer's address is: for servers that tell it in a type of their own. Default: the extensions that are named
-    /// at [`peer`].
+    /// at [`peer_ip`].
     ///
     /// ```
     /// # use limiter_tower::key;
@@ -107,17 +107,17 @@ impl Peer {
     ///     from: std::net::SocketAddr,
     /// }
     ///
-    /// let by_peer = key::peer().told_by(|extensions| Some(extensions.get::<Accepted>()?.from.ip()));
+    /// let by_peer = key::peer_ip().peer_from(|extensions| Some(extensions.get::<Accepted>()?.from.ip()));
     /// ```
-    pub fn told_by(self, find: fn(&Extensions) -> Option<IpAddr>) -> Self {
+    pub fn peer_from(self, find: fn(&Extensions) -> Option<IpAddr>) -> Self {
         Self {
-            connection: Connection::told_by(find),
+            connection: Connection::peer_from(find),
             ..self
         }
     }
 
-    /// Answers a request without an address with this status or refusal. Default: 500.
-    pub fn or_refuse(self, refusal: impl Into<Refusal>) -> Self {
+    /// ResponseConfig a request without an address with this status or refusal. Default: 500.
+    pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
             ..self
@@ -134,13 +134,13 @@ impl Peer {
     }
 }
 
-impl<B> ExtractKey<B> for Peer {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B> KeyExtractor<B> for PeerIp {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         if is_forwarded(request.headers()) {
             unread();
         }
         match self.connection.peer(request.extensions()) {
-            Some(peer) => Answer::Key(self.prefixes.key(peer)),
+            Some(peer) => Extraction::Key(self.prefixes.key(peer)),
             None => self.missing.answer(unknown_peer),
         }
     }

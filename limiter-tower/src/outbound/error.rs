@@ -6,7 +6,7 @@ use std::fmt;
 use http::Request;
 use limiter_core::Rejection;
 
-use crate::key::Refusal;
+use crate::key::KeyRejection;
 
 /// The error of an outbound service: the inner service's, or why a request was not sent. As tower's `BoxError`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -34,26 +34,26 @@ pub fn rejection<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Rejection> 
     None
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for KeyRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.message())
     }
 }
 
-impl Error for Refusal {}
+impl Error for KeyRejection {}
 
 /// Why a request was not sent.
 #[derive(Debug)]
-pub(super) enum Unsent {
+pub(super) enum NotSent {
     Rejected(Rejection),
-    Refused(Refusal),
+    Refused(KeyRejection),
 }
 
-impl Unsent {
+impl NotSent {
     /// A hook's terms name policies of their own, and a client is held to one.
     #[cold]
     pub(super) fn terms() -> Self {
-        Self::Refused(Refusal::new(
+        Self::Refused(KeyRejection::new(
             http::StatusCode::INTERNAL_SERVER_ERROR,
             "an outbound layer is given a key, and no terms: its policy is that of the peer",
         ))
@@ -66,7 +66,7 @@ impl Unsent {
     )]
     pub(super) fn error_of<B>(self, request: &Request<B>) -> BoxError {
         #[cfg(feature = "tonic")]
-        if let crate::respond::Protocol::Grpc { .. } = crate::respond::Protocol::of(request) {
+        if let crate::responses::Protocol::Grpc { .. } = crate::responses::Protocol::of(request) {
             return self.into_status().into();
         }
         match self {
@@ -80,7 +80,7 @@ impl Unsent {
         match self {
             Self::Rejected(rejection) => rejection.into(),
             Self::Refused(refusal) => {
-                let code = tonic::Code::from_i32(crate::grpc::code(refusal.status()));
+                let code = tonic::Code::from_i32(crate::responses::grpc::code(refusal.status()));
                 let mut status = tonic::Status::new(code, refusal.message());
                 status.set_source(std::sync::Arc::new(refusal));
                 status

@@ -11,10 +11,10 @@ use limiter_core::{Decision, Key};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::error::{BoxError, Unsent};
-use super::peer::Peer;
-use crate::key::{Answer, Later};
-use crate::wait;
+use super::error::{BoxError, NotSent};
+use super::upstream::Upstream;
+use crate::key::{Extraction, PendingKey};
+use crate::rate::wait;
 
 pin_project! {
     /// The future of [`Outbound`](crate::outbound::Outbound).
@@ -36,32 +36,32 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S: Service<Request<B>>, B> {
-        Asking { asked: Option<Box<Asked<S, B>>> },
-        Calling { #[pin] inner: S::Future, listening: Option<Listening> },
-        Unsent { error: Option<BoxError> },
+        DecisionFuture { asked: Option<Box<ResolvedLimit<S, B>>> },
+        Calling { #[pin] inner: S::Future, listening: Option<ObserveResponse> },
+        NotSent { error: Option<BoxError> },
     }
 }
 
 /// A question on its way, and the request that waits for its answer.
-struct Asked<S, B> {
-    asking: Asking,
+struct ResolvedLimit<S, B> {
+    asking: DecisionFuture,
     ready: S,
     request: Request<B>,
 }
 
 /// The limiter's own future borrows what a `Service::Future` cannot: hence the box.
-type Asking = Pin<Box<dyn Future<Output = Result<Option<Listening>, Unsent>> + Send>>;
+type DecisionFuture = Pin<Box<dyn Future<Output = Result<Option<ObserveResponse>, NotSent>> + Send>>;
 
 /// What is to be done with a response.
-pub(super) struct Listening {
-    peer: Arc<Peer>,
+pub(super) struct ObserveResponse {
+    peer: Arc<Upstream>,
     key: Key<'static>,
     shown: Option<Box<Decision>>,
 }
 
-impl Listening {
+impl ObserveResponse {
     /// The decision is shown where the store did not make it, or it is not what it would be in earnest.
-    pub(super) fn new(peer: &Arc<Peer>, key: Key<'static>, decision: Decision) -> Self {
+    pub(super) fn new(peer: &Arc<Upstream>, key: Key<'static>, decision: Decision) -> Self {
         let is_special = decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
         Self {
             peer: Arc::clone(peer),
@@ -71,7 +71,7 @@ impl Listening {
     }
 
     fn to<B>(self, response: &mut Response<B>) {
-        self.peer.hear(&self.key, response);
+        self.peer.observe_response(&self.key, response);
         if let Some(decision) = self.shown {
             response.extensions_mut().insert(*decision);
         }
@@ -80,51 +80,51 @@ impl Listening {
 
 /// The request waits at most for the time that it says itself.
 async fn ask(
-    peer: Arc<Peer>,
+    peer: Arc<Upstream>,
     key: Key<'static>,
     bound: Option<Duration>,
-) -> Result<Option<Listening>, Unsent> {
-    let decision = peer.ask(&key, bound).await.map_err(Unsent::Rejected)?;
-    Ok(Some(Listening::new(&peer, key, decision)))
+) -> Result<Option<ObserveResponse>, NotSent> {
+    let decision = peer.ask(&key, bound).await.map_err(NotSent::Rejected)?;
+    Ok(Some(ObserveResponse::new(&peer, key, decision)))
 }
 
 impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
-    pub(super) fn asking(peer: Arc<Peer>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
+    pub(super) fn asking(peer: Arc<Upstream>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
         let bound = wait::timeout(request.headers());
         Self::waiting(Box::pin(ask(peer, key, bound)), ready, request)
     }
 
     /// Asks for the key that is found then.
-    pub(super) fn extracting(peer: Arc<Peer>, later: Later, ready: S, request: Request<B>) -> Self {
+    pub(super) fn extracting(peer: Arc<Upstream>, later: PendingKey, ready: S, request: Request<B>) -> Self {
         let bound = wait::timeout(request.headers());
         let asking = Box::pin(async move {
             let mut later = later;
             loop {
                 later = match later.await {
-                    Answer::Key(key) => return ask(peer, key, bound).await,
-                    Answer::Skip => return Ok(None),
-                    Answer::Refuse(refusal) => return Err(Unsent::Refused(refusal)),
-                    Answer::Terms(_) => return Err(Unsent::terms()),
-                    Answer::Later(later) => later,
+                    Extraction::Key(key) => return ask(peer, key, bound).await,
+                    Extraction::Skip => return Ok(None),
+                    Extraction::Reject(refusal) => return Err(NotSent::Refused(refusal)),
+                    Extraction::Limits(_) => return Err(NotSent::terms()),
+                    Extraction::Pending(later) => later,
                 };
             }
         });
         Self::waiting(asking, ready, request)
     }
 
-    fn waiting(asking: Asking, ready: S, request: Request<B>) -> Self {
-        let asked = Asked {
+    fn waiting(asking: DecisionFuture, ready: S, request: Request<B>) -> Self {
+        let asked = ResolvedLimit {
             asking,
             ready,
             request,
         };
         let asked = Some(Box::new(asked));
         Self {
-            state: State::Asking { asked },
+            state: State::DecisionFuture { asked },
         }
     }
 
-    pub(super) fn calling(inner: S::Future, listening: Option<Listening>) -> Self {
+    pub(super) fn calling(inner: S::Future, listening: Option<ObserveResponse>) -> Self {
         Self {
             state: State::Calling { inner, listening },
         }
@@ -132,7 +132,7 @@ impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
 
     pub(super) fn unsent(error: BoxError) -> Self {
         Self {
-            state: State::Unsent { error: Some(error) },
+            state: State::NotSent { error: Some(error) },
         }
     }
 }
@@ -154,11 +154,11 @@ where
                     }
                     return Poll::Ready(Ok(response));
                 }
-                StateProj::Asking { asked } => {
+                StateProj::DecisionFuture { asked } => {
                     let Some(waiting) = asked else { ended() };
                     let answer = ready!(waiting.asking.as_mut().poll(context));
                     let Some(waiting) = asked.take() else { ended() };
-                    let Asked {
+                    let ResolvedLimit {
                         mut ready, request, ..
                     } = *waiting;
                     match answer {
@@ -166,12 +166,12 @@ where
                             inner: ready.call(request),
                             listening,
                         },
-                        Err(unsent) => State::Unsent {
+                        Err(unsent) => State::NotSent {
                             error: Some(unsent.error_of(&request)),
                         },
                     }
                 }
-                StateProj::Unsent { error } => {
+                StateProj::NotSent { error } => {
                     let Some(error) = error.take() else { ended() };
                     return Poll::Ready(Err(error));
                 }
@@ -192,9 +192,9 @@ fn ended() -> ! {
 impl<S: Service<Request<B>>, B> fmt::Debug for OutboundFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Asking { .. } => "Asking",
+            State::DecisionFuture { .. } => "DecisionFuture",
             State::Calling { .. } => "Calling",
-            State::Unsent { .. } => "Unsent",
+            State::NotSent { .. } => "NotSent",
         };
         f.debug_struct("OutboundFuture")
             .field("state", &state)

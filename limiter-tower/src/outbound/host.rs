@@ -5,21 +5,21 @@ use http::uri::Authority;
 use http::{Request, StatusCode};
 use limiter_core::Key;
 
-use crate::key::{Answer, ExtractKey, Refusal};
+use crate::key::{Extraction, KeyExtractor, KeyRejection};
 
 /// Gives each host that a client calls a budget of its own: the host of the request's URI, else that of its `Host` header, in
 /// lower case, without the port, and without the dot of the root (`example.com.`).
 ///
-/// A request that names none is not sent: its error is a [`Refusal`] with 400.
+/// A request that names none is not sent: its error is a [`KeyRejection`] with 400.
 ///
 /// ```
 /// use http::Request;
 /// use limiter_core::Key;
-/// use limiter_tower::key::{Answer, ExtractKey};
+/// use limiter_tower::key::{Extraction, KeyExtractor};
 /// use limiter_tower::outbound;
 ///
 /// let request = Request::get("https://API.example.com:8443/v1").body(()).unwrap();
-/// assert_eq!(outbound::host().extract(&request), Answer::Key(Key::from("api.example.com")));
+/// assert_eq!(outbound::host().extract(&request), Extraction::Key(Key::from("api.example.com")));
 /// ```
 pub fn host() -> Host {
     Host(())
@@ -30,15 +30,15 @@ pub fn host() -> Host {
 #[must_use = "an extractor is to be given to `OutboundLayer::key`"]
 pub struct Host(());
 
-impl<B> ExtractKey<B> for Host {
-    fn extract<'a>(&'a self, request: &'a Request<B>) -> Answer<'a> {
+impl<B> KeyExtractor<B> for Host {
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         if let Some(host) = request.uri().host() {
-            return Answer::Key(key(host));
+            return Extraction::Key(key(host));
         }
         let header = request.headers().get(HOST).map(|host| host.as_bytes());
         match header.map(Authority::try_from) {
-            Some(Ok(authority)) => Answer::Key(key(authority.host()).into_owned()),
-            _ => Answer::Refuse(Refusal::new(
+            Some(Ok(authority)) => Extraction::Key(key(authority.host()).into_owned()),
+            _ => Extraction::Reject(KeyRejection::new(
                 StatusCode::BAD_REQUEST,
                 "the request does not say which host it is for",
             )),

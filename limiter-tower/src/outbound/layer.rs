@@ -7,22 +7,22 @@ use std::time::Duration;
 use limiter_core::{Amount, ConfigError, Limiter};
 use tower_layer::Layer;
 
-use super::limit::OutboundPolicy;
-use super::peer::{Limit, Peer};
+use super::policy::OutboundPolicy;
 use super::service::Outbound;
-use crate::key::{self, Shared};
-use crate::layer::RateLimitLayer;
+use super::upstream::{Limit, Upstream};
+use crate::key::{self, Global};
+use crate::rate::layer::RateLimitLayer;
 
 /// Holds requests to a peer back, so that a client keeps to the peer's quota, and to what the peer says of it. Made by
 /// [`RateLimitLayer::outbound`]; the module [`outbound`](crate::outbound) tells how to use it.
-pub struct OutboundLayer<E = Shared> {
-    peer: Arc<Peer>,
+pub struct OutboundLayer<E = Global> {
+    peer: Arc<Upstream>,
     key: Arc<E>,
 }
 
 impl RateLimitLayer {
     /// Limits the requests that a client sends: they are held to `policy`, a [`Policy`](limiter_core::Policy) or the name of one in the
-    /// limiter's book ([`outbound_named`](Self::outbound_named)), and to the pauses for which the peer asks.
+    /// limiter's book ([`outbound`](Self::outbound)), and to the pauses for which the peer asks.
     ///
     /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says otherwise. Clones of the layer, and
     /// the services that it wraps, share the limiter and what they heard of the peer.
@@ -54,35 +54,17 @@ impl RateLimitLayer {
     pub fn outbound(limiter: &Limiter, policy: impl OutboundPolicy) -> OutboundLayer {
         OutboundLayer::new(limiter, policy.into_limit())
     }
-
-    /// Limits the requests that a client sends by the policy that stands under this name in the limiter's book when they are
-    /// sent. Where there is none, the limiter says what becomes of them ([`OnNotConfigured`](limiter_core::OnNotConfigured));
-    /// the peer's pauses count all the same.
-    ///
-    /// ```
-    /// use limiter_core::{Limiter, Policy, PolicyBook};
-    /// use limiter_tower::RateLimitLayer;
-    ///
-    /// let book = PolicyBook::new().with(Policy::token_bucket("stripe").capacity(20).rate("10/s").build()?);
-    /// let limits = Limiter::in_process().book(&book).build();
-    /// let layer = RateLimitLayer::outbound_named(&limits, "stripe");
-    /// # let _ = layer;
-    /// # Ok::<(), limiter_core::ConfigError>(())
-    /// ```
-    pub fn outbound_named(limiter: &Limiter, policy: impl Into<String>) -> OutboundLayer {
-        OutboundLayer::new(limiter, policy.into().into_limit())
-    }
 }
 
 impl OutboundLayer {
     /// How long a pause lasts at most, whatever the peer asks for, unless the layer says otherwise: five minutes.
-    pub const DEFAULT_AT_MOST_PAUSED: Duration = Duration::from_secs(300);
+    pub const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(300);
 
     fn new(limiter: &Limiter, limit: Limit) -> Self {
-        let peer = Peer::new(limiter.clone(), limit, Self::DEFAULT_AT_MOST_PAUSED);
+        let peer = Upstream::new(limiter.clone(), limit, Self::DEFAULT_MAX_PAUSE);
         Self {
             peer: Arc::new(peer),
-            key: Arc::new(key::shared()),
+            key: Arc::new(key::global()),
         }
     }
 }
@@ -94,7 +76,7 @@ impl<E> OutboundLayer<E> {
     ///
     /// What the peer counts apart needs keys apart: a pause for one of its quotas would hold up the others.
     ///
-    /// A request for which the extractor has no key is not sent; its error is the [`Refusal`](key::Refusal). One that is
+    /// A request for which the extractor has no key is not sent; its error is the [`KeyRejection`](key::KeyRejection). One that is
     /// skipped is sent without a look at limit and pauses, and its response is not listened to.
     pub fn key<K>(self, extractor: K) -> OutboundLayer<K> {
         OutboundLayer {
@@ -130,7 +112,7 @@ impl<E> OutboundLayer<E> {
     /// # let limits = Limiter::in_process().clock(&clock).build();
     /// # let policy = Policy::token_bucket("them").capacity(1).rate("1/s").build()?;
     /// let client = ServiceBuilder::new()
-    ///     .layer(RateLimitLayer::outbound(&limits, policy).wait_up_to(Duration::from_secs(2)))
+    ///     .layer(RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2)))
     ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     ///
     /// assert!(client.clone().oneshot(Request::new(())).await.is_ok());
@@ -140,13 +122,13 @@ impl<E> OutboundLayer<E> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn wait_up_to(mut self, wait: Duration) -> Self {
+    pub fn max_wait(mut self, wait: Duration) -> Self {
         Arc::make_mut(&mut self.peer).wait = wait;
         self
     }
 
     /// How long a pause lasts at most, counted from the response that asked for it; a broken or hostile peer must not stop a
-    /// client for ever. Default: [`DEFAULT_AT_MOST_PAUSED`](OutboundLayer::DEFAULT_AT_MOST_PAUSED). Zero: what the peer says is
+    /// client for ever. Default: [`DEFAULT_MAX_PAUSE`](OutboundLayer::DEFAULT_MAX_PAUSE). Zero: what the peer says is
     /// not listened to.
     ///
     /// ```
@@ -159,7 +141,7 @@ impl<E> OutboundLayer<E> {
     /// # let limits = Limiter::in_process().clock(&ManualClock::new()).build();
     /// # let policy = Policy::token_bucket("them").capacity(10).rate("1/s").build()?;
     /// let client = ServiceBuilder::new()
-    ///     .layer(RateLimitLayer::outbound(&limits, policy).at_most_paused(Duration::from_secs(60)))
+    ///     .layer(RateLimitLayer::outbound(&limits, policy).max_pause(Duration::from_secs(60)))
     ///     .service_fn(async |_: Request<()>| Response::builder().status(429).header("retry-after", "86400").body(()));
     ///
     /// assert_eq!(client.clone().oneshot(Request::new(())).await.unwrap().status(), 429);
@@ -168,7 +150,7 @@ impl<E> OutboundLayer<E> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn at_most_paused(mut self, longest: Duration) -> Self {
+    pub fn max_pause(mut self, longest: Duration) -> Self {
         Arc::make_mut(&mut self.peer).longest_pause = longest;
         self
     }

@@ -6,54 +6,59 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::error::{BoxError, Unsent};
-use super::future::{Listening, OutboundFuture};
-use super::peer::Peer;
-use crate::guarded::Guarded;
-use crate::key::{Answer, ExtractKey, Shared};
-use crate::wait;
+use super::error::{BoxError, NotSent};
+use super::future::{ObserveResponse, OutboundFuture};
+use super::upstream::Upstream;
+use crate::gate::{Gate, impl_service};
+use crate::key::{Extraction, Global, KeyExtractor};
+use crate::rate::wait;
 
 /// A client whose requests are limited. Made by [`OutboundLayer`](super::OutboundLayer). `S` is the client, `E` finds the key. Its
 /// responses are passed on as they are.
-pub type Outbound<S, E = Shared> = Guarded<S, Peer, E>;
+pub struct Outbound<S, E = Global> {
+    gate: Gate<S, Upstream, E>,
+}
+
+impl_service!(Outbound, Upstream);
 
 impl<S, E, B, ResBody> Service<Request<B>> for Outbound<S, E>
 where
     S: Service<Request<B>, Response = Response<ResBody>, Error: Into<BoxError>> + Clone,
-    E: ExtractKey<B>,
+    E: KeyExtractor<B>,
 {
     type Response = Response<ResBody>;
     type Error = BoxError;
     type Future = OutboundFuture<S, B>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context).map_err(Into::into)
+        self.gate.inner.poll_ready(context).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let bound = || wait::timeout(request.headers());
-        let unsent = match self.guard.key.extract(&request) {
-            Answer::Key(key) => match self.guard.limits.at_once(&key, bound) {
+        let unsent = match self.gate.shared.key.extract(&request) {
+            Extraction::Key(key) => match self.gate.shared.config.at_once(&key, bound) {
                 Poll::Ready(Ok(decision)) => {
-                    let listening = Listening::new(&self.guard.limits, key.into_owned(), decision);
-                    return OutboundFuture::calling(self.inner.call(request), Some(listening));
+                    let listening =
+                        ObserveResponse::new(&self.gate.shared.config, key.into_owned(), decision);
+                    return OutboundFuture::calling(self.gate.inner.call(request), Some(listening));
                 }
-                Poll::Ready(Err(rejection)) => Unsent::Rejected(rejection),
+                Poll::Ready(Err(rejection)) => NotSent::Rejected(rejection),
                 Poll::Pending => {
-                    let (peer, key) = (Arc::clone(&self.guard.limits), key.into_owned());
-                    return OutboundFuture::asking(peer, key, self.take_ready(), request);
+                    let (peer, key) = (Arc::clone(&self.gate.shared.config), key.into_owned());
+                    return OutboundFuture::asking(peer, key, self.gate.take_ready(), request);
                 }
             },
-            Answer::Skip => return OutboundFuture::calling(self.inner.call(request), None),
-            Answer::Refuse(refusal) => Unsent::Refused(refusal),
-            Answer::Later(later) => {
-                let peer = Arc::clone(&self.guard.limits);
-                return OutboundFuture::extracting(peer, later, self.take_ready(), request);
+            Extraction::Skip => return OutboundFuture::calling(self.gate.inner.call(request), None),
+            Extraction::Reject(refusal) => NotSent::Refused(refusal),
+            Extraction::Pending(later) => {
+                let peer = Arc::clone(&self.gate.shared.config);
+                return OutboundFuture::extracting(peer, later, self.gate.take_ready(), request);
             }
-            Answer::Terms(_) => Unsent::terms(),
+            Extraction::Limits(_) => NotSent::terms(),
         };
         // What it has reserved to be ready, others may need.
-        self.release_ready();
+        self.gate.release_ready();
         OutboundFuture::unsent(unsent.error_of(&request))
     }
 }

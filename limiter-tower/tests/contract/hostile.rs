@@ -4,16 +4,17 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Request, Uri, Version};
 use limiter_core::{Limiter, ManualClock, Policy};
-use limiter_tower::key::{self, ExtractKey};
-use limiter_tower::{Chosen, RateLimitLayer};
+use limiter_tower::RateLimitLayer;
+use limiter_tower::key::{self, KeyExtractor};
+use limiter_tower::typestate::HasKey;
 use tower::{Layer, ServiceExt};
 
 use crate::support::{Strict, at_most, limiter, one_a_minute};
 
-async fn status<K>(layer: &RateLimitLayer<K>, request: Request<String>) -> u16
+async fn status<K, P>(layer: &RateLimitLayer<K, P>, request: Request<String>) -> u16
 where
-    K: Chosen,
-    K::Extractor: ExtractKey<String>,
+    K: HasKey,
+    P: limiter_tower::typestate::RequestOptions<K::Extractor, Extractor: KeyExtractor<String>>,
 {
     let service = layer.layer(Strict::default());
     service.oneshot(request).await.unwrap().status().as_u16()
@@ -77,9 +78,10 @@ async fn blanks_around_a_key_get_no_second_budget() {
 async fn lists_of_forwarders_cost_little_however_they_are_written() {
     let (limits, _clock) = limiter();
     let policy = at_most(1_000);
-    let hops = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::hops(1)));
-    let many_hops = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::hops(200)));
-    let forwarded = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::hops(1)).forwarded());
+    let hops = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::TrustedProxies::hops(1)));
+    let many_hops = RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::TrustedProxies::hops(200)));
+    let forwarded =
+        RateLimitLayer::new(&limits, &policy).key(key::client_ip(key::TrustedProxies::hops(1)).forwarded());
     let begun = Instant::now();
     for pattern in [
         "192.0.2.1, ",
@@ -127,7 +129,7 @@ async fn lists_of_forwarders_cost_little_however_they_are_written() {
 async fn a_request_line_that_is_odd_gets_no_second_budget() {
     let (limits, _clock) = limiter();
     let layer = RateLimitLayer::new(&limits, one_a_minute())
-        .key(key::shared())
+        .key(key::global())
         .skip(limiter_tower::skip::probes());
     let request = |method: Method, uri: &'static str, version| {
         let mut request = Request::new(String::new());
@@ -203,8 +205,8 @@ async fn no_time_limit_of_a_client_makes_its_wait_longer() {
         .rate("1/min")
         .build()
         .unwrap();
-    let layer = RateLimitLayer::new(&limits, policy).key(key::shared());
-    let layer = layer.wait_up_to(Duration::from_secs(1));
+    let layer = RateLimitLayer::new(&limits, policy).key(key::global());
+    let layer = layer.max_wait(Duration::from_secs(1));
     assert_eq!(status(&layer, Request::new(String::new())).await, 200);
     for timeout in [
         b"99999999H".as_slice(),
@@ -236,7 +238,7 @@ async fn no_time_limit_of_a_client_makes_its_wait_longer() {
 #[tokio::test]
 async fn content_types_change_the_form_of_an_answer_alone() {
     let (limits, _clock) = limiter();
-    let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::shared());
+    let layer = RateLimitLayer::new(&limits, one_a_minute()).key(key::global());
     assert_eq!(status(&layer, Request::new(String::new())).await, 200);
     let service = layer.layer(Strict::default());
     for (types, content_type) in [

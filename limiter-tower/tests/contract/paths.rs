@@ -13,9 +13,10 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::StreamBody;
 use limiter_core::{Limiter, ManualClock, Policy};
-use limiter_tower::key::{self, Answer, Refusal};
+use limiter_tower::key::{self, Extraction, KeyRejection};
 use limiter_tower::outbound::BoxError;
-use limiter_tower::{Chosen, RateLimitLayer, ResponseBody, Spent, Terms};
+use limiter_tower::typestate::HasKey;
+use limiter_tower::{RateLimitLayer, ReportedCost, RequestLimits, ResponseBody};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceBuilder, ServiceExt};
@@ -28,7 +29,7 @@ type Stream = StreamBody<tokio_stream::Iter<Frames>>;
 /// What the inner service, or what the layer was given, does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    Answers,
+    ResponseConfig,
     Fails,
     /// As it is called.
     Panics,
@@ -41,7 +42,7 @@ enum Mood {
 }
 
 const MOODS: [Mood; 6] = [
-    Mood::Answers,
+    Mood::ResponseConfig,
     Mood::Fails,
     Mood::Panics,
     Mood::PanicsLater,
@@ -94,7 +95,7 @@ impl Service<Request<String>> for Moody {
             };
             let frames = vec![data(), data(), last];
             let mut response = Response::new(StreamBody::new(tokio_stream::iter(frames)));
-            response.extensions_mut().insert(Spent::new(5));
+            response.extensions_mut().insert(ReportedCost::new(5));
             response.extensions_mut().insert(mood);
             Ok(response)
         })
@@ -143,10 +144,13 @@ fn spend(limits: &Limiter) -> Policy {
     policy
 }
 
-fn way<K>(name: &'static str, status: u16, layer: &RateLimitLayer<K>) -> Way<Inbound>
+fn way<K, P>(name: &'static str, status: u16, layer: &RateLimitLayer<K, P>) -> Way<Inbound>
 where
-    K: Chosen + Clone,
-    K::Extractor: key::ExtractKey<String> + Send + Sync + 'static,
+    K: HasKey + Clone,
+    P: limiter_tower::typestate::RequestOptions<
+            K::Extractor,
+            Extractor: key::KeyExtractor<String> + Send + Sync + 'static,
+        > + Clone,
 {
     let inner = Moody::default();
     let calls = Arc::clone(&inner.calls);
@@ -174,13 +178,13 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
     let by_header = || RateLimitLayer::new(limits, &many).key(key::header("x-api-key"));
     let patient = || {
         let layer = RateLimitLayer::new(limits, spend(limits)).key(key::header("x-api-key"));
-        layer.wait_up_to(100 * SECOND)
+        layer.max_wait(100 * SECOND)
     };
     let hook = {
         let (many, other) = (many.clone(), bucket(2_000));
         move |request: &Request<String>| {
             may_panic(request);
-            Terms::new(&many, "ann").and(Terms::new(&other, "ann").cost(2))
+            RequestLimits::new(&many, "ann").and(RequestLimits::new(&other, "ann").cost(2))
         }
     };
     let tiers = {
@@ -196,9 +200,9 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
         way(
             "a key and nothing told",
             200,
-            &by_header().headers(limiter_tower::Dialect::None),
+            &by_header().headers(limiter_tower::RateLimitHeaders::None),
         ),
-        way("decisions shown", 200, &by_header().with_decisions()),
+        way("decisions shown", 200, &by_header().with_decision_extension()),
         way(
             "a key later",
             200,
@@ -209,7 +213,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
             200,
             &RateLimitLayer::new(limits, tiers).key(key::from_async(ann)),
         ),
-        way("terms", 200, &RateLimitLayer::by(limits, hook)),
+        way("terms", 200, &RateLimitLayer::limits_for(limits, hook)),
         way(
             "several",
             200,
@@ -221,7 +225,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
             200,
             &RateLimitLayer::new(limits, spend(limits))
                 .key(key::from_async(ann))
-                .wait_up_to(100 * SECOND),
+                .max_wait(100 * SECOND),
         ),
         way(
             "a wait that is settled",
@@ -240,7 +244,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
             }),
         ),
         way("bytes", 200, &by_header().settle_bytes()),
-        way("what was spent", 200, &by_header().settle_spent()),
+        way("what was spent", 200, &by_header().settle_by_reported_cost()),
         way(
             "a cost",
             200,
@@ -253,7 +257,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
             "skipped",
             200,
             &RateLimitLayer::new(limits, bucket(1))
-                .key(key::shared())
+                .key(key::global())
                 .skip(|request: &Request<String>| {
                     may_panic(request);
                     true
@@ -264,7 +268,7 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
             403,
             &RateLimitLayer::new(limits, &many).key(|request: &Request<String>| {
                 may_panic(request);
-                Answer::Refuse(Refusal::new(StatusCode::FORBIDDEN, "closed"))
+                Extraction::Reject(KeyRejection::new(StatusCode::FORBIDDEN, "closed"))
             }),
         ),
         way(
@@ -380,7 +384,7 @@ fn outbound_ways(limits: &Limiter) -> Vec<Way<Outbound>> {
         layer: &limiter_tower::outbound::OutboundLayer<E>,
     ) -> Way<Outbound>
     where
-        E: key::ExtractKey<String> + Send + Sync + 'static,
+        E: key::KeyExtractor<String> + Send + Sync + 'static,
     {
         let inner = Moody::default();
         let calls = Arc::clone(&inner.calls);
@@ -399,20 +403,20 @@ fn outbound_ways(limits: &Limiter) -> Vec<Way<Outbound>> {
     let layer = |policy| RateLimitLayer::outbound(limits, policy).key(key::header("x-api-key"));
     vec![
         way("at once", 200, &layer(bucket(1_000))),
-        way("waiting", 200, &layer(spend(limits)).wait_up_to(100 * SECOND)),
+        way("waiting", 200, &layer(spend(limits)).max_wait(100 * SECOND)),
         way("later", 200, &layer(bucket(1_000)).key(key::from_async(ann))),
         way(
             "later and waiting",
             200,
             &layer(spend(limits))
                 .key(key::from_async(ann))
-                .wait_up_to(100 * SECOND),
+                .max_wait(100 * SECOND),
         ),
         way("too dear", 429, &layer(bucket(1)).cost(2)),
         way(
             "too dear, and waiting",
             429,
-            &layer(bucket(1)).cost(2).wait_up_to(SECOND),
+            &layer(bucket(1)).cost(2).max_wait(SECOND),
         ),
         way(
             "refused",

@@ -36,8 +36,8 @@ async fn in_process_ten_thousand_leave_nothing() {
     let policy = policy();
     let layer = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
-        .wait_up_to(Duration::from_secs(120))
-        .at_most_waiting(2)
+        .max_wait(Duration::from_secs(120))
+        .max_waiting(2)
         .count_if(|_| true);
     let mut service = ServiceBuilder::new()
         .layer(layer)
@@ -84,8 +84,8 @@ async fn on_redis_ten_thousand_leave_nothing() {
     limits.ready().await.unwrap();
     let layer = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
-        .wait_up_to(Duration::from_secs(120))
-        .at_most_waiting(20)
+        .max_wait(Duration::from_secs(120))
+        .max_waiting(20)
         .count_if(|_| true);
     let mut service = ServiceBuilder::new()
         .layer(layer.clone())

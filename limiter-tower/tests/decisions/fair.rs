@@ -22,7 +22,7 @@ async fn many_requests_of_one_client_leave_others_their_wait() {
         .unwrap();
     let mut service = RateLimitLayer::new(&limits, policy)
         .key(key::header("x-api-key"))
-        .wait_up_to(SECOND / 5)
+        .max_wait(SECOND / 5)
         .layer(Strict::default());
     let busy: Vec<_> = (0..1_100).map(|_| begin(&mut service, request("busy"))).collect();
     let waiting = busy.iter().filter(|(_, polled)| polled.is_pending()).count();
@@ -40,7 +40,7 @@ async fn request_whose_permit_is_due_too_late_is_denied_at_once() {
     let (limits, clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
-        .wait_up_to(3 * SECOND / 2)
+        .max_wait(3 * SECOND / 2)
         .layer(Strict::default());
     assert!(begin(&mut service, request("ann")).1.is_ready());
     let (first, polled) = begin(&mut service, request("ann"));
@@ -60,8 +60,8 @@ async fn full_room_is_shared_among_keys() {
     let (limits, clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
-        .wait_up_to(60 * SECOND)
-        .at_most_waiting(4)
+        .max_wait(60 * SECOND)
+        .max_waiting(4)
         .layer(Strict::default());
     assert!(begin(&mut service, request("busy")).1.is_ready());
     let mut busy = [(); 4].map(|()| begin(&mut service, request("busy")));
@@ -103,7 +103,7 @@ async fn redis_denies_late_requests_at_once_and_keeps_slots_for_others() {
     let policy = policy.build().unwrap();
     let service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
-        .wait_up_to(20 * SECOND)
+        .max_wait(20 * SECOND)
         .layer(Strict::default());
     let ask = |who| tower::ServiceExt::oneshot(service.clone(), request(who));
     assert_eq!(ask("busy").await.unwrap().status(), 200);

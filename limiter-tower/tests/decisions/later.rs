@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, StatusCode};
 use limiter_core::Policy;
-use limiter_tower::key::{self, Answer, ExtractKey, Later};
-use limiter_tower::{RateLimitLayer, Terms, Tier};
+use limiter_tower::key::{self, Extraction, KeyExtractor, PendingKey};
+use limiter_tower::{PolicySet, RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};
 
 use super::support::{Strict, limiter, request};
@@ -20,14 +20,14 @@ async fn user(head: Parts) -> Result<String, StatusCode> {
 }
 
 /// The same, three times later.
-fn much_later(request: &Request<String>) -> Answer<'static> {
+fn much_later(request: &Request<String>) -> Extraction<'static> {
     let by_user = key::from_async(user);
     let mut answer = match by_user.extract(request) {
-        Answer::Later(later) => Answer::Later(later),
+        Extraction::Pending(later) => Extraction::Pending(later),
         other => unreachable!("{other:?}"),
     };
     for _ in 0..2 {
-        answer = Answer::Later(Later::new(async move {
+        answer = Extraction::Pending(PendingKey::new(async move {
             tokio::task::yield_now().await;
             answer
         }));
@@ -41,9 +41,10 @@ fn at(path: &str) -> Request<String> {
     request
 }
 
-async fn statuses<E: ExtractKey<String>, K>(layer: &RateLimitLayer<K>, paths: &[&str]) -> Vec<u16>
+async fn statuses<K, P>(layer: &RateLimitLayer<K, P>, paths: &[&str]) -> Vec<u16>
 where
-    K: limiter_tower::Chosen<Extractor = E>,
+    K: limiter_tower::typestate::HasKey,
+    P: limiter_tower::typestate::RequestOptions<K::Extractor, Extractor: KeyExtractor<String>>,
 {
     let service = layer.layer(Strict::default());
     let mut statuses = Vec::new();
@@ -54,13 +55,13 @@ where
     statuses
 }
 
-fn tiers(free: &Policy, pro: &Policy) -> impl Fn(&Request<String>) -> Tier + use<> {
+fn tiers(free: &Policy, pro: &Policy) -> impl Fn(&Request<String>) -> PolicySet + use<> {
     let (free, pro) = (free.clone(), pro.clone());
     move |request| match request.uri().path() {
-        "/pro" => Tier::from(&pro),
-        "/both" => Tier::from([&free, &pro]),
-        "/internal" => Tier::unlimited(),
-        _ => Tier::from(&free),
+        "/pro" => PolicySet::from(&pro),
+        "/both" => PolicySet::from([&free, &pro]),
+        "/internal" => PolicySet::unlimited(),
+        _ => PolicySet::from(&free),
     }
 }
 
@@ -112,11 +113,11 @@ async fn a_cost_holds_for_the_layers_own_policies_and_where_the_answer_says_none
     let answered = terms.clone();
     let hook = move |head: Parts| {
         let terms = match head.uri.path() {
-            "/terms" => Some(Terms::new(&answered, "ann")),
-            "/at-four" => Some(Terms::new(&answered, "ann").cost(4)),
+            "/terms" => Some(RequestLimits::new(&answered, "ann")),
+            "/at-four" => Some(RequestLimits::new(&answered, "ann").cost(4)),
             _ => None,
         };
-        async move { terms.map_or_else(|| Answer::Key("ann".into()), Answer::Terms) }
+        async move { terms.map_or_else(|| Extraction::Key("ann".into()), Extraction::Limits) }
     };
     let layer = RateLimitLayer::new(&limits, &own)
         .key(key::from_async(hook))

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use http::{Request, Response};
 use limiter_core::{Decision, Enforcement, Policy};
-use limiter_tower::{InFlightLayer, RateLimitLayer, Terms, key};
+use limiter_tower::{ConcurrencyLimitLayer, RateLimitLayer, RequestLimits, key};
 use tower::{Layer, Service, ServiceExt};
 
 use super::support::{Strict, limiter, request};
@@ -39,17 +39,17 @@ async fn a_cost_that_cannot_be_used_rejects_nobody_where_nobody_is_to_be_rejecte
             let by_key = || RateLimitLayer::new(&limits, &rate).key(key::header("x-api-key"));
             let minus_one = |_: &Request<String>| -1;
             let terms = rate.clone();
-            let hook = move |_: &Request<String>| Terms::new(&terms, "ann").cost(-1);
+            let hook = move |_: &Request<String>| RequestLimits::new(&terms, "ann").cost(-1);
             let outbound = RateLimitLayer::outbound(&limits, rate.clone()).cost(-1);
-            let patient = outbound.clone().wait_up_to(std::time::Duration::from_secs(1));
+            let patient = outbound.clone().max_wait(std::time::Duration::from_secs(1));
             let statuses = [
                 status(by_key().cost(-1).layer(Strict::default())).await,
                 status(by_key().cost_by(minus_one).layer(Strict::default())).await,
                 status(by_key().cost(-1).settle_bytes().layer(Strict::default())).await,
-                status(RateLimitLayer::by(&limits, hook).layer(Strict::default())).await,
+                status(RateLimitLayer::limits_for(&limits, hook).layer(Strict::default())).await,
                 status(
-                    InFlightLayer::new(&limits, &flights)
-                        .key(key::shared())
+                    ConcurrencyLimitLayer::new(&limits, &flights)
+                        .key(key::global())
                         .cost(-1)
                         .layer(Strict::default()),
                 )
@@ -75,11 +75,11 @@ async fn in_shadow_it_shows_as_what_would_be_rejected() {
     let strict = bucket("strict", 3);
     let (ours, theirs) = (shadow.clone(), strict.clone());
     let hook = move |_: &Request<String>| {
-        Terms::new(&ours, "ann")
+        RequestLimits::new(&ours, "ann")
             .cost(-1)
-            .and(Terms::new(&theirs, "ann").cost(2))
+            .and(RequestLimits::new(&theirs, "ann").cost(2))
     };
-    let service = RateLimitLayer::by(&limits, hook)
+    let service = RateLimitLayer::limits_for(&limits, hook)
         .settle_by(|_| Some(1))
         .layer(Strict::default());
     let response = service.oneshot(request("ann")).await.unwrap();

@@ -10,13 +10,13 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use limiter_core::{Enforcement, OnDenial, Policy};
-use limiter_tower::{RateLimitLayer, Spent, Terms, key};
+use limiter_tower::{RateLimitLayer, ReportedCost, RequestLimits, key};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::support::{limiter, request};
 use super::{begin, bucket, left};
 
-/// Answers with the status that is the request's body; never, where that is empty.
+/// ResponseConfig with the status that is the request's body; never, where that is empty.
 async fn by_body(request: Request<String>) -> Result<Response<String>, Infallible> {
     if request.body().is_empty() {
         std::future::pending::<()>().await;
@@ -120,10 +120,10 @@ async fn a_limit_on_requests_stands_beside_one_that_is_settled() {
     let (limits, _clock) = limiter();
     let (requests, tokens) = (bucket("requests", 10), bucket("tokens", 1_000));
     let (r, t) = (requests.clone(), tokens.clone());
-    let service = RateLimitLayer::by(&limits, move |_: &Request<String>| {
-        Terms::new(&r, "ann")
+    let service = RateLimitLayer::limits_for(&limits, move |_: &Request<String>| {
+        RequestLimits::new(&r, "ann")
             .unsettled()
-            .and(Terms::new(&t, "ann").cost(500))
+            .and(RequestLimits::new(&t, "ann").cost(500))
     })
     .settle_by(|_| Some(120))
     .count_if(|response| response.status() != 500)
@@ -180,12 +180,12 @@ async fn bytes_are_charged_as_they_passed_whether_or_not_all_are_read() {
 async fn what_the_handler_has_spent_is_charged_when_the_body_has_ended() {
     let (limits, _clock) = limiter();
     let policy = bucket("tokens", 1_000);
-    let spent = Spent::new(20);
+    let spent = ReportedCost::new(20);
     let in_the_handler = spent.clone();
     let service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
         .cost(500)
-        .settle_spent()
+        .settle_by_reported_cost()
         .layer(service_fn(move |request: Request<String>| {
             let mut response = Response::new("some text".to_owned());
             if request.body() == "metered" {
@@ -249,7 +249,7 @@ async fn what_does_not_count_goes_to_who_waits() {
     let policy = Policy::token_bucket("p").capacity(1).rate("1/h").build().unwrap();
     let service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
-        .wait_up_to(Duration::from_secs(7_200))
+        .max_wait(Duration::from_secs(7_200))
         .count_if(|response| response.status() != 200)
         .layer(service_fn(by_body));
     let mut held = service.clone();

@@ -2,8 +2,8 @@
 
 use http::{Method, Request, StatusCode};
 use limiter_core::{Enforcement, Key, Limiter, ManualClock, OnDenial, OnNotConfigured, Policy, PolicyBook};
-use limiter_tower::key::{self, Answer};
-use limiter_tower::{RateLimitLayer, Terms, Tier};
+use limiter_tower::key::{self, Extraction};
+use limiter_tower::{PolicySet, RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};
 
 use super::support::{Strict, limiter, request};
@@ -52,7 +52,7 @@ async fn a_decision_about_several_is_made_as_the_service_is_called() {
     let (limits, _clock) = limiter();
     let (burst, daily) = (bucket("burst", 5), bucket("daily", 5));
     let mut service = RateLimitLayer::new(&limits, vec![burst.clone(), daily])
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     drop(tower::Service::call(
         service.ready().await.unwrap(),
@@ -68,14 +68,14 @@ async fn a_closure_finds_the_tier_of_each_request_once_its_key_is_known() {
     let (free, pro) = (bucket("free", 1), bucket("pro", 3));
     let (ours, theirs) = (free.clone(), pro.clone());
     let tiers = move |request: &Request<String>| match request.uri().path() {
-        "/pro" => Tier::from(&theirs),
-        "/internal" => Tier::unlimited(),
-        "/both" => Tier::from([&ours, &theirs]),
-        "/none" => Tier::from(Vec::<Policy>::new()),
-        _ => Tier::from(&ours),
+        "/pro" => PolicySet::from(&theirs),
+        "/internal" => PolicySet::unlimited(),
+        "/both" => PolicySet::from([&ours, &theirs]),
+        "/none" => PolicySet::from(Vec::<Policy>::new()),
+        _ => PolicySet::from(&ours),
     };
     let service = RateLimitLayer::new(&limits, tiers)
-        .key(key::header("x-api-key").or_refuse(401))
+        .key(key::header("x-api-key").or_reject(401))
         .layer(Strict::default());
 
     assert_eq!(status(&service, Request::new(String::new())).await, 401);
@@ -134,12 +134,16 @@ async fn a_hook_says_policies_keys_and_costs_skips_and_refuses() {
             .ok_or(StatusCode::UNAUTHORIZED)?;
         let key = Key::from(key.as_bytes()).into_owned();
         Ok::<_, StatusCode>(match (request.method(), request.uri().path()) {
-            (_, "/health") => Terms::unlimited(),
-            (&Method::GET, _) => Terms::new(&r, key),
-            _ => Terms::new(&w, key.clone()).cost(6).and(Terms::new(&r, key)),
+            (_, "/health") => RequestLimits::unlimited(),
+            (&Method::GET, _) => RequestLimits::new(&r, key),
+            _ => RequestLimits::new(&w, key.clone())
+                .cost(6)
+                .and(RequestLimits::new(&r, key)),
         })
     };
-    let service = RateLimitLayer::by(&limits, hook).cost(2).layer(Strict::default());
+    let service = RateLimitLayer::limits_for(&limits, hook)
+        .cost(2)
+        .layer(Strict::default());
     let post = || {
         Request::post("/")
             .header("x-api-key", "ann")
@@ -173,9 +177,9 @@ async fn keys_of_several_limits_must_share_a_group() {
         let apart = request.uri().path() == "/apart";
         let key = Key::from("ann");
         let key = if apart { key } else { key.in_group("acme") };
-        Terms::new(&u, key).and(Terms::new(&t, Key::from("acme").in_group("acme")))
+        RequestLimits::new(&u, key).and(RequestLimits::new(&t, Key::from("acme").in_group("acme")))
     };
-    let service = RateLimitLayer::by(&limits, hook).layer(Strict::default());
+    let service = RateLimitLayer::limits_for(&limits, hook).layer(Strict::default());
     assert_eq!(status(&service, at("/apart")).await, 500);
     assert_eq!(status(&service, at("/")).await, 200);
     assert_eq!(status(&service, at("/")).await, 429);
@@ -205,10 +209,10 @@ async fn the_cost_is_found_for_each_request() {
     // What terms say holds.
     let terms = bucket("terms", 10);
     let of_terms = terms.clone();
-    let service = RateLimitLayer::by(&limits, move |_: &Request<String>| {
-        Terms::new(&of_terms, "ann")
+    let service = RateLimitLayer::limits_for(&limits, move |_: &Request<String>| {
+        RequestLimits::new(&of_terms, "ann")
             .cost(2)
-            .and(Terms::new("other", "ann"))
+            .and(RequestLimits::new("other", "ann"))
     })
     .cost_by(by_path)
     .layer(Strict::default());
@@ -222,8 +226,8 @@ async fn an_extractor_may_answer_terms_of_its_own() {
     let (usual, special) = (bucket("usual", 5), bucket("special", 1));
     let of_special = special.clone();
     let extractor = move |request: &Request<String>| match request.uri().path() {
-        "/special" => Answer::from(Terms::new(&of_special, "ann")),
-        _ => Answer::Key("ann".into()),
+        "/special" => Extraction::from(RequestLimits::new(&of_special, "ann")),
+        _ => Extraction::Key("ann".into()),
     };
     let service = RateLimitLayer::new(&limits, &usual)
         .key(extractor)
@@ -244,12 +248,12 @@ async fn of_several_policies_the_strictest_says_what_becomes_of_a_denial() {
         .build()
         .unwrap();
     let service = RateLimitLayer::new(&limits, [&degrades])
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     assert_eq!(status(&service, at("/")).await, 200);
     assert_eq!(status(&service, at("/")).await, 200, "for something cheaper");
     let service = RateLimitLayer::new(&limits, [&degrades, &bucket("rejects", 5)])
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     assert_eq!(status(&service, at("/")).await, 429);
 }
@@ -259,7 +263,7 @@ async fn shadow_shows_in_the_response_what_would_be_denied() {
     let (limits, _clock) = limiter();
     limits.set_enforcement(Enforcement::Shadow);
     let service = RateLimitLayer::new(&limits, [bucket("a", 1), bucket("b", 1)])
-        .key(key::shared())
+        .key(key::global())
         .layer(Strict::default());
     let shown = async || {
         let response = service.clone().oneshot(at("/")).await.unwrap();
@@ -277,12 +281,12 @@ async fn shadow_shows_in_the_response_what_would_be_denied() {
 async fn what_is_to_be_unlimited_passes_uncounted() {
     let (limits, _clock) = limiter();
     let policy = bucket("p", 1);
-    let unlimited = |_: &Request<String>| Answer::Terms(Terms::unlimited());
-    let by_nothing = RateLimitLayer::new(&limits, Tier::unlimited()).key(key::header("x-api-key"));
+    let unlimited = |_: &Request<String>| Extraction::Limits(RequestLimits::unlimited());
+    let by_nothing = RateLimitLayer::new(&limits, PolicySet::unlimited()).key(key::header("x-api-key"));
     let at_a_cost = by_nothing.clone().cost_by(|_: &Request<String>| 3);
     let waiting = by_nothing
         .clone()
-        .wait_up_to(std::time::Duration::from_secs(1))
+        .max_wait(std::time::Duration::from_secs(1))
         .count_if(|_| true);
     for _ in 0..3 {
         assert_eq!(status(&by_nothing.layer(Strict::default()), at("/")).await, 200);
@@ -304,7 +308,60 @@ async fn what_is_to_be_unlimited_passes_uncounted() {
 #[test]
 fn terms_that_say_the_same_are_equal() {
     let policy = bucket("p", 1);
-    let terms = |cost: u32| Answer::Terms(Terms::new(&policy, "ann").cost(cost));
+    let terms = |cost: u32| Extraction::Limits(RequestLimits::new(&policy, "ann").cost(cost));
     assert_eq!(terms(2), terms(2));
     assert_ne!(terms(2), terms(3));
+}
+
+#[tokio::test]
+async fn setters_apply_in_any_order() {
+    let (limits, _clock) = limiter();
+    let policy = bucket("p", 6);
+    let skips = |request: &Request<String>| request.uri().path() == "/alive";
+    let costs = |request: &Request<String>| if request.uri().path() == "/export" { 3 } else { 1 };
+    let chosen = {
+        let policy = policy.clone();
+        move |_: &Request<String>| policy.clone()
+    };
+    let new = || RateLimitLayer::new(&limits, &policy);
+    let key = || key::header("x-api-key");
+    let services = [
+        tower::util::BoxCloneSyncService::new(
+            new()
+                .key(key())
+                .skip(skips)
+                .cost_by(costs)
+                .layer(Strict::default()),
+        ),
+        tower::util::BoxCloneSyncService::new(
+            new()
+                .skip(skips)
+                .cost_by(costs)
+                .key(key())
+                .layer(Strict::default()),
+        ),
+        tower::util::BoxCloneSyncService::new(
+            new()
+                .cost_by(costs)
+                .key(key())
+                .skip(skips)
+                .layer(Strict::default()),
+        ),
+        tower::util::BoxCloneSyncService::new(
+            RateLimitLayer::new(&limits, chosen)
+                .skip(skips)
+                .key(key())
+                .cost_by(costs)
+                .layer(Strict::default()),
+        ),
+    ];
+    for service in services {
+        let without_key = Request::get("/alive").body(String::new()).unwrap();
+        assert_eq!(status(&service, without_key).await, 200);
+        assert_eq!(status(&service, at("/row")).await, 200);
+        assert_eq!(status(&service, at("/export")).await, 200);
+        assert_eq!(left(&limits, &policy, "ann").await, 2);
+        assert_eq!(status(&service, at("/export")).await, 429);
+        limits.reset(&policy, "ann").await.unwrap();
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use limiter_core::{Limiter, ManualClock, Policy};
-use limiter_tower::{Dialect, RateLimitLayer, Spent, Terms, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, ReportedCost, RequestLimits, key};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::bucket;
@@ -15,14 +15,14 @@ use super::support::limiter;
 const HOUR: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);
 
-const DIALECTS: [Dialect; 4] = [
-    Dialect::Draft11,
-    Dialect::Draft10,
-    Dialect::Draft7,
-    Dialect::Legacy,
+const DIALECTS: [RateLimitHeaders; 4] = [
+    RateLimitHeaders::Draft11,
+    RateLimitHeaders::Draft10,
+    RateLimitHeaders::Draft7,
+    RateLimitHeaders::Legacy,
 ];
 
-/// Answers with the status that its path says.
+/// ResponseConfig with the status that its path says.
 async fn by_path(request: Request<String>) -> Result<Response<String>, Infallible> {
     let mut response = Response::new("0123456789".to_owned());
     *response.status_mut() = request.uri().path().trim_start_matches('/').parse().unwrap();
@@ -185,7 +185,7 @@ async fn a_client_of_ours_is_not_paused_by_what_was_given_back() {
         .layer(service_fn(by_path));
     let own = Limiter::in_process().clock(&clock).build();
     let client = RateLimitLayer::outbound(&own, bucket("calls", 1_000))
-        .key(key::shared())
+        .key(key::global())
         .layer(peer);
     for status in [200, 200, 200, 401] {
         let response = client.clone().oneshot(asking(status)).await.unwrap();
@@ -205,14 +205,14 @@ async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
     let terms = {
         let (requests, tokens) = (requests.clone(), tokens.clone());
         move |_: &Request<String>| {
-            let requests = Terms::new(&requests, "ann").unsettled();
-            requests.and(Terms::new(&tokens, "ann").cost(600))
+            let requests = RequestLimits::new(&requests, "ann").unsettled();
+            requests.and(RequestLimits::new(&tokens, "ann").cost(600))
         }
     };
-    let layer = RateLimitLayer::by(&limits, terms);
+    let layer = RateLimitLayer::limits_for(&limits, terms);
     let spends = service_fn(async |request: Request<String>| {
         let mut response = by_path(request).await?;
-        response.extensions_mut().insert(Spent::new(10));
+        response.extensions_mut().insert(ReportedCost::new(10));
         Ok::<_, Infallible>(response)
     });
     let headers = async |layer: RateLimitLayer<_>, dialect| {
@@ -223,8 +223,8 @@ async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
         assert_eq!(limits.peek(&tokens, "ann").await.unwrap().remaining(), 990);
         head.headers
     };
-    for layer in [layer.clone().settle_bytes(), layer.settle_spent()] {
-        for dialect in [Dialect::Draft11, Dialect::Draft10] {
+    for layer in [layer.clone().settle_bytes(), layer.settle_by_reported_cost()] {
+        for dialect in [RateLimitHeaders::Draft11, RateLimitHeaders::Draft10] {
             let headers = headers(layer.clone(), dialect).await;
             assert_eq!(
                 text(&headers, "ratelimit-policy"),
@@ -236,10 +236,10 @@ async fn what_is_settled_later_is_not_told_of_and_what_stands_beside_it_is() {
                 "{told}"
             );
         }
-        let seven = headers(layer.clone(), Dialect::Draft7).await;
+        let seven = headers(layer.clone(), RateLimitHeaders::Draft7).await;
         assert_eq!(text(&seven, "ratelimit-policy"), Some("10;w=10, 1000;w=1000"));
         assert_eq!(text(&seven, "ratelimit"), Some("limit=10, remaining=9, reset=9"));
-        let legacy = headers(layer, Dialect::Legacy).await;
+        let legacy = headers(layer, RateLimitHeaders::Legacy).await;
         assert_eq!(text(&legacy, "x-ratelimit-remaining"), Some("9"));
     }
 }
@@ -252,10 +252,10 @@ async fn alone_what_is_settled_later_tells_of_its_policy() {
         .key(key::header("x-api-key"))
         .settle_bytes();
     for (dialect, policy) in [
-        (Dialect::Draft11, Some(r#""bytes";q=1000;w=1000"#)),
-        (Dialect::Draft10, Some(r#""bytes";q=1000;w=1000"#)),
-        (Dialect::Draft7, Some("1000;w=1000")),
-        (Dialect::Legacy, None),
+        (RateLimitHeaders::Draft11, Some(r#""bytes";q=1000;w=1000"#)),
+        (RateLimitHeaders::Draft10, Some(r#""bytes";q=1000;w=1000"#)),
+        (RateLimitHeaders::Draft7, Some("1000;w=1000")),
+        (RateLimitHeaders::Legacy, None),
     ] {
         let service = layer.clone().headers(dialect).layer(service_fn(by_path));
         let response = service.oneshot(asking(200)).await.unwrap();
@@ -278,7 +278,7 @@ async fn what_stays_at_its_estimate_is_told() {
     let service = RateLimitLayer::new(&limits, bucket("tokens", 1_000))
         .key(key::header("x-api-key"))
         .cost(100)
-        .settle_spent()
+        .settle_by_reported_cost()
         .layer(service_fn(by_path));
     let response = service.oneshot(asking(200)).await.unwrap();
     assert_eq!(

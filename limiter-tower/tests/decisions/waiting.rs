@@ -28,7 +28,7 @@ async fn requests_wait_in_the_order_of_their_arrival() {
     let calls = inner.calls();
     let service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
-        .wait_up_to(10 * SECOND)
+        .max_wait(10 * SECOND)
         .layer(inner);
     let (sender, mut answered) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..5 {
@@ -60,7 +60,7 @@ async fn who_is_admitted_at_once_does_not_wait_and_nobody_overtakes_who_does() {
     let policy = bucket("p", 2);
     let mut service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
-        .wait_up_to(10 * SECOND)
+        .max_wait(10 * SECOND)
         .layer(Strict::default());
     for _ in 0..2 {
         assert!(begin(&mut service, request("ann")).1.is_ready());
@@ -81,8 +81,8 @@ async fn one_more_than_may_wait_is_told_when_there_will_be_a_permit_for_it() {
     let mut service = RateLimitLayer::new(&limits, bucket("p", 5))
         .key(key::header("x-api-key"))
         .cost(2)
-        .wait_up_to(60 * SECOND)
-        .at_most_waiting(2)
+        .max_wait(60 * SECOND)
+        .max_waiting(2)
         .layer(Strict::default());
     for _ in 0..2 {
         assert!(begin(&mut service, request("ann")).1.is_ready());
@@ -123,8 +123,8 @@ async fn who_finds_no_place_is_told_of_those_before_it() {
     let mut service = RateLimitLayer::new(&limits, bucket("p", 100))
         .key(key::header("x-api-key"))
         .cost(10)
-        .wait_up_to(600 * SECOND)
-        .at_most_waiting(3)
+        .max_wait(600 * SECOND)
+        .max_waiting(3)
         .layer(Strict::default());
     for _ in 0..10 {
         assert!(begin(&mut service, request("ann")).1.is_ready());
@@ -148,8 +148,8 @@ async fn more_before_it_than_ever_fit_at_once_are_counted_as_well() {
         let mut service = RateLimitLayer::new(&limits, policy)
             .key(key::header("x-api-key"))
             .cost_by(|request: &Request<String>| if request.method() == "PUT" { 4 } else { 1 })
-            .wait_up_to(600 * SECOND)
-            .at_most_waiting(5)
+            .max_wait(600 * SECOND)
+            .max_waiting(5)
             .layer(Strict::default());
         let put = || {
             Request::put("/")
@@ -191,8 +191,8 @@ async fn with_redis_those_who_are_before_it_are_counted_as_well() {
         .deadline(5 * SECOND);
     let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
         .key(key::header("x-api-key"))
-        .wait_up_to(600 * SECOND)
-        .at_most_waiting(5)
+        .max_wait(600 * SECOND)
+        .max_waiting(5)
         .layer(Strict::default());
     let ask = service.ready().await.unwrap().call(request("ann"));
     assert_eq!(ask.await.unwrap().status(), 200);
@@ -211,7 +211,7 @@ async fn who_waits_behind_others_in_vain_is_told_when_there_will_be_a_permit_for
     let (limits, clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
-        .wait_up_to(3 * SECOND / 2)
+        .max_wait(3 * SECOND / 2)
         .count_if(|_| true)
         .layer(Strict::default());
     assert!(begin(&mut service, request("ann")).1.is_ready());
@@ -250,7 +250,7 @@ async fn with_redis_who_waits_behind_others_in_vain_is_told_as_well() {
         .deadline(5 * SECOND);
     let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
         .key(key::header("x-api-key"))
-        .wait_up_to(SECOND)
+        .max_wait(SECOND)
         .count_if(|_| true)
         .layer(Strict::default());
     let ask = service.ready().await.unwrap().call(request("ann"));
@@ -278,7 +278,7 @@ async fn where_redis_says_nothing_nobody_waits_for_an_answer() {
         .deadline(10 * SECOND);
     let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
         .key(key::header("x-api-key"))
-        .wait_up_to(SECOND / 2)
+        .max_wait(SECOND / 2)
         .count_if(|_| true)
         .layer(Strict::default());
     let ask = service.ready().await.unwrap().call(request("ann"));
@@ -296,7 +296,7 @@ async fn nobody_waits_for_longer_than_that_nor_for_what_never_comes() {
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
         .cost_by(|request: &Request<String>| if request.method() == "PUT" { 2 } else { 1 })
-        .wait_up_to(SECOND / 2)
+        .max_wait(SECOND / 2)
         .count_if(|_| true)
         .layer(Strict::default());
     assert!(begin(&mut service, request("ann")).1.is_ready());
@@ -325,7 +325,7 @@ async fn a_request_waits_no_longer_than_its_client() {
     let layers = [
         // A layer that refunds permits lets a request wait though its permit is due later.
         RateLimitLayer::new(&limits, bucket("p", 1))
-            .wait_up_to(60 * SECOND)
+            .max_wait(60 * SECOND)
             .count_if(|_| true),
         RateLimitLayer::new(&limits, waits),
     ];
@@ -379,7 +379,7 @@ async fn nobody_waits_for_its_turn_for_longer_than_its_client() {
     let (limits, clock) = limiter();
     let layers = [
         RateLimitLayer::new(&limits, paced("p")),
-        RateLimitLayer::new(&limits, paced("q")).wait_up_to(60 * SECOND),
+        RateLimitLayer::new(&limits, paced("q")).max_wait(60 * SECOND),
         RateLimitLayer::new(&limits, [paced("r"), bucket("b", 100)]),
     ];
     for layer in layers {
@@ -423,10 +423,10 @@ async fn nobody_waits_for_its_turn_for_longer_than_its_client() {
 async fn who_waits_for_its_turn_takes_a_seat() {
     let (limits, clock) = limiter();
     let layers = [
-        RateLimitLayer::new(&limits, paced("p")).at_most_waiting(2),
+        RateLimitLayer::new(&limits, paced("p")).max_waiting(2),
         RateLimitLayer::new(&limits, paced("q"))
-            .at_most_waiting(2)
-            .wait_up_to(60 * SECOND),
+            .max_waiting(2)
+            .max_wait(60 * SECOND),
     ];
     for layer in layers {
         let mut service = layer.key(key::header("x-api-key")).layer(Strict::default());
@@ -476,7 +476,7 @@ async fn the_little_time_of_a_client_has_nobody_else_decide() {
             .deadline(10 * SECOND);
         let mut service = RateLimitLayer::new(&limits, policy.build().unwrap())
             .key(key::header("x-api-key"))
-            .wait_up_to(60 * SECOND)
+            .max_wait(60 * SECOND)
             .with_origin_header(origin.clone())
             .layer(Strict::default());
         proxy.set_delay(Duration::from_millis(50));
@@ -497,8 +497,8 @@ async fn who_leaves_is_not_charged_and_the_next_takes_its_place() {
     let calls = inner.calls();
     let mut service = RateLimitLayer::new(&limits, &policy)
         .key(key::header("x-api-key"))
-        .wait_up_to(10 * SECOND)
-        .at_most_waiting(3)
+        .max_wait(10 * SECOND)
+        .max_waiting(3)
         .layer(inner);
     assert!(begin(&mut service, request("ann")).1.is_ready());
     let [(first, _), (second, _), (third, _)] = [(); 3].map(|()| begin(&mut service, request("ann")));
@@ -517,8 +517,8 @@ async fn a_wait_is_for_several_limits_at_once() {
     let (a, b) = (bucket("a", 1), bucket("b", 5));
     let mut service = RateLimitLayer::new(&limits, [&a, &b])
         .key(key::header("x-api-key"))
-        .wait_up_to(10 * SECOND)
-        .with_decisions()
+        .max_wait(10 * SECOND)
+        .with_decision_extension()
         .layer(Strict::default());
     drop(begin(&mut service, request("ann")));
     let (response, polled) = begin(&mut service, request("ann"));
@@ -535,7 +535,7 @@ async fn shutting_down_ends_waits_with_unavailable() {
     let (limits, _clock) = limiter();
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
         .key(key::header("x-api-key"))
-        .wait_up_to(60 * SECOND)
+        .max_wait(60 * SECOND)
         .layer(Strict::default());
     drop(begin(&mut service, request("ann")));
     let (response, polled) = begin(&mut service, request("ann"));
@@ -566,7 +566,7 @@ async fn replicas_have_their_requests_wait_for_one_limit() {
             .unwrap();
         limits.ready().await.unwrap();
         let layer = RateLimitLayer::new(&limits, &policy).key(key::header("x-api-key"));
-        let service = layer.wait_up_to(30 * SECOND).layer(inner.clone());
+        let service = layer.max_wait(30 * SECOND).layer(inner.clone());
         waiting.extend((0..15).map(|_| tokio::spawn(service.clone().oneshot(request("ann")))));
     }
     for response in waiting {
@@ -582,8 +582,8 @@ async fn seats_alone_leave_it_to_the_policies_who_waits() {
     let patient = Policy::token_bucket("patient").capacity(1).rate("1/s");
     let patient = patient.on_denial(OnDenial::Wait(5 * SECOND)).build().unwrap();
     let mut service = RateLimitLayer::new(&limits, [patient])
-        .key(key::shared())
-        .at_most_waiting(1)
+        .key(key::global())
+        .max_waiting(1)
         .layer(Strict::default());
     assert!(begin(&mut service, request("ann")).1.is_ready());
     let (mut second, pending) = begin(&mut service, request("ann"));
@@ -592,9 +592,9 @@ async fn seats_alone_leave_it_to_the_policies_who_waits() {
     assert_eq!((&mut second).await.unwrap().status(), 200);
 
     let mut service = RateLimitLayer::new(&limits, bucket("p", 1))
-        .key(key::shared())
-        .at_most_waiting(1)
-        .wait_up_to(Duration::ZERO)
+        .key(key::global())
+        .max_waiting(1)
+        .max_wait(Duration::ZERO)
         .layer(Strict::default());
     for expected in [200, 429] {
         let Poll::Ready(response) = begin(&mut service, request("ann")).1 else {

@@ -12,14 +12,14 @@ use tower::{Layer, ServiceExt};
 
 use crate::support::{Strict, at_most, limiter};
 
-fn layer(limits: &Limiter, policy: Policy) -> RateLimitLayer<limiter_tower::By<key::Shared>> {
-    RateLimitLayer::new(limits, policy).key(key::shared())
+fn layer(limits: &Limiter, policy: Policy) -> RateLimitLayer<limiter_tower::typestate::WithKey<key::Global>> {
+    RateLimitLayer::new(limits, policy).key(key::global())
 }
 
 async fn answer<K>(layer: &RateLimitLayer<K>) -> HeaderMap
 where
-    K: limiter_tower::Chosen + Clone,
-    K::Extractor: key::ExtractKey<String>,
+    K: limiter_tower::typestate::HasKey + Clone,
+    K::Extractor: key::KeyExtractor<String>,
 {
     let request = crate::grpc_request("application/grpc", None);
     let service = layer.clone().layer(Strict::default());

@@ -30,7 +30,7 @@ async fn a_tonic_server_tells_the_peer_and_the_method() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let layer = RateLimitLayer::new(&limits, one_a_minute())
-        .key((key::peer(), key::grpc_method()))
+        .key((key::peer_ip(), key::grpc_method()))
         .skip(skip::probes());
     let server = Server::builder()
         .layer(layer)

@@ -7,23 +7,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Response};
 use limiter_core::{Decision, Enforcement, Origin, Penalty, Policy, Rejection};
-use limiter_tower::{By, Dialect, RateLimitLayer, Terms, key};
+use limiter_tower::typestate::WithKey;
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, RequestLimits, key};
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{Strict, at_most, limiter, one_a_minute, request, text};
 
-async fn headers<K>(layer: &RateLimitLayer<K>) -> (u16, HeaderMap)
+async fn headers<K, P>(layer: &RateLimitLayer<K, P>) -> (u16, HeaderMap)
 where
-    K: limiter_tower::Chosen + Clone,
-    K::Extractor: key::ExtractKey<String>,
+    K: limiter_tower::typestate::HasKey + Clone,
+    P: limiter_tower::typestate::RequestOptions<K::Extractor, Extractor: key::KeyExtractor<String>> + Clone,
 {
     let service = layer.clone().layer(Strict::default());
     let response = service.oneshot(request("ann")).await.unwrap();
     (response.status().as_u16(), response.headers().clone())
 }
 
-fn by_key(policy: Policy, limits: &limiter_core::Limiter) -> RateLimitLayer<By<key::Header>> {
+fn by_key(policy: Policy, limits: &limiter_core::Limiter) -> RateLimitLayer<WithKey<key::Header>> {
     RateLimitLayer::new(limits, policy).key(key::header("x-api-key"))
 }
 
@@ -48,7 +49,7 @@ async fn responses_to_allowed_and_to_denied_requests_tell_of_the_limit() {
 #[tokio::test]
 async fn without_headers_only_a_denial_says_when_to_come_back() {
     let (limits, _clock) = limiter();
-    let layer = by_key(one_a_minute(), &limits).headers(Dialect::None);
+    let layer = by_key(one_a_minute(), &limits).headers(RateLimitHeaders::None);
     assert!(headers(&layer).await.1.is_empty());
     let (status, denied) = headers(&layer).await;
     assert_eq!((status, denied["retry-after"].to_str().unwrap()), (429, "60"));
@@ -170,7 +171,7 @@ async fn a_denial_by_a_list_or_because_the_store_is_out_says_so() {
     ] {
         let layer =
             by_key(policy.build().unwrap(), &full).with_origin_header(HeaderName::from_static("x-limiter"));
-        for layer in [layer.clone(), layer.wait_up_to(waits)] {
+        for layer in [layer.clone(), layer.max_wait(waits)] {
             let denied = layer.layer(Strict::default()).oneshot(request("ann"));
             let denied = denied.await.unwrap();
             assert_eq!(denied.status(), status);
@@ -215,7 +216,7 @@ async fn who_is_blocked_is_told_of_abnormal_usage() {
 #[tokio::test]
 async fn one_limit_alone_is_the_one_that_is_reached_first() {
     let (limits, _clock) = limiter();
-    for dialect in [Dialect::Legacy, Dialect::Draft7] {
+    for dialect in [RateLimitHeaders::Legacy, RateLimitHeaders::Draft7] {
         for swapped in [false, true] {
             let (strict, loose) = if swapped {
                 (at_most(5), one_a_minute())
@@ -231,7 +232,7 @@ async fn one_limit_alone_is_the_one_that_is_reached_first() {
             let service = outer.headers(dialect).layer(inner.headers(dialect).layer(echo));
             let response = service.oneshot(request("ann")).await.unwrap();
             let (name, value) = match dialect {
-                Dialect::Legacy => ("x-ratelimit-remaining", "0"),
+                RateLimitHeaders::Legacy => ("x-ratelimit-remaining", "0"),
                 _ => ("ratelimit", "limit=1, remaining=0, reset=60"),
             };
             let told: Vec<_> = response.headers().get_all(name).iter().collect();
@@ -267,7 +268,7 @@ async fn a_client_that_heeds_its_headers_is_never_denied_again() {
     ];
     for policy in policies {
         let (limits, clock) = limiter();
-        let layer = by_key(policy.clone(), &limits).headers(Dialect::Legacy);
+        let layer = by_key(policy.clone(), &limits).headers(RateLimitHeaders::Legacy);
         let start = clock.now();
         while limits.check(&policy, "ann").await.unwrap().is_allowed() {
             clock.advance(Duration::from_micros(123_457));
@@ -296,10 +297,11 @@ async fn a_client_that_heeds_its_headers_is_never_denied_again() {
 /// Through the layer, in every way in which a request can be said to cost more than a permit.
 #[tokio::test]
 async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_is_never_denied() {
-    async fn heeds<K>(layer: &RateLimitLayer<K>, clock: &limiter_core::ManualClock)
+    async fn heeds<K, P>(layer: &RateLimitLayer<K, P>, clock: &limiter_core::ManualClock)
     where
-        K: limiter_tower::Chosen + Clone,
-        K::Extractor: key::ExtractKey<String>,
+        K: limiter_tower::typestate::HasKey + Clone,
+        P: limiter_tower::typestate::RequestOptions<K::Extractor, Extractor: key::KeyExtractor<String>>
+            + Clone,
     {
         let (start, mut allowed) = (clock.now(), 0);
         while clock.now().since(start) < Duration::from_secs(3_600) {
@@ -313,7 +315,7 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
         }
         assert!(allowed > 150, "{allowed}");
     }
-    type Asked = http::Request<String>;
+    type ResolvedLimit = http::Request<String>;
 
     let bucket = |name: &str, capacity: u32| {
         let policy = Policy::token_bucket(name).capacity(capacity).rate("11/min");
@@ -322,25 +324,27 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
     let (policy, calls) = (bucket("permits", 10), bucket("calls", 4));
     let (limits, clock) = limiter();
     heeds(
-        &by_key(policy.clone(), &limits).cost(3).headers(Dialect::Legacy),
+        &by_key(policy.clone(), &limits)
+            .cost(3)
+            .headers(RateLimitHeaders::Legacy),
         &clock,
     )
     .await;
 
     let (limits, clock) = limiter();
-    let by_path = by_key(policy.clone(), &limits).cost_by(|_: &Asked| 3);
-    heeds(&by_path.headers(Dialect::Legacy), &clock).await;
+    let by_path = by_key(policy.clone(), &limits).cost_by(|_: &ResolvedLimit| 3);
+    heeds(&by_path.headers(RateLimitHeaders::Legacy), &clock).await;
 
     // Each limit has a cost of its own, and four calls are left where three permits are.
     let (limits, clock) = limiter();
     let (by_hook, beside) = (policy.clone(), calls.clone());
-    let hook = move |_: &Asked| {
-        Terms::new(&by_hook, "ann")
+    let hook = move |_: &ResolvedLimit| {
+        RequestLimits::new(&by_hook, "ann")
             .cost(3)
-            .and(Terms::new(&beside, "ann").cost(1))
+            .and(RequestLimits::new(&beside, "ann").cost(1))
     };
     heeds(
-        &RateLimitLayer::by(&limits, hook).headers(Dialect::Legacy),
+        &RateLimitLayer::limits_for(&limits, hook).headers(RateLimitHeaders::Legacy),
         &clock,
     )
     .await;

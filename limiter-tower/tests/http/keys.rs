@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{Method, StatusCode};
 use limiter_core::{Key, Policy};
-use limiter_tower::key::{Answer, Later};
+use limiter_tower::key::{Extraction, PendingKey};
 use limiter_tower::{RateLimitLayer, key, skip};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,8 +40,12 @@ async fn an_axum_server_tells_the_peer_where_it_is_asked_to() {
     let loopback = "127.0.0.0/8".parse().unwrap();
     let app = Router::new()
         .route("/", get(async || "hello"))
-        .layer(layer.clone().key(key::client_ip(key::trusted([loopback]))))
-        .layer(layer.key((key::peer(), key::header("x-turn"))));
+        .layer(
+            layer
+                .clone()
+                .key(key::client_ip(key::TrustedProxies::networks([loopback]))),
+        )
+        .layer(layer.key((key::peer_ip(), key::header("x-turn"))));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let told = app.clone().into_make_service_with_connect_info::<SocketAddr>();
@@ -74,7 +78,7 @@ async fn a_mocked_peer_is_the_peer() {
     let mocked = axum::extract::connect_info::MockConnectInfo(SocketAddr::from(([192, 0, 2, 1], 80)));
     let app = Router::new()
         .route("/", get(async || "hello"))
-        .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::peer()))
+        .layer(RateLimitLayer::new(&limits, one_a_minute()).key(key::peer_ip()))
         .layer(mocked);
     for expected in [200, 429] {
         let request = Request::get("/").body(Body::empty()).unwrap();
@@ -147,11 +151,11 @@ async fn a_key_that_comes_later_is_waited_for_and_costs_nothing_before() {
     let by_message = key::from_async(move |_| {
         let receive = Arc::clone(&receive);
         // Twice later: who waits for one thing may find that it has to wait for another.
-        Later::new(async move {
-            Answer::Later(Later::new(async move {
+        PendingKey::new(async move {
+            Extraction::Pending(PendingKey::new(async move {
                 match receive.lock().await.take() {
-                    Some(receive) => Answer::Key(Key::from(receive.await.unwrap())),
-                    None => Answer::Key(Key::from("ann")),
+                    Some(receive) => Extraction::Key(Key::from(receive.await.unwrap())),
+                    None => Extraction::Key(Key::from("ann")),
                 }
             }))
         })
@@ -189,9 +193,9 @@ async fn a_key_that_comes_later_is_waited_for_and_costs_nothing_before() {
 async fn an_answer_that_comes_later_may_skip_or_refuse() {
     let (limits, _clock) = limiter();
     let by_user = key::from_async(async |head: Parts| match head.headers.get("x-api-key") {
-        Some(key) if key == "probe" => Answer::Skip,
-        Some(key) => Answer::Key(Key::from(key.as_bytes()).into_owned()),
-        None => Answer::Refuse(StatusCode::FORBIDDEN.into()),
+        Some(key) if key == "probe" => Extraction::Skip,
+        Some(key) => Extraction::Key(Key::from(key.as_bytes()).into_owned()),
+        None => Extraction::Reject(StatusCode::FORBIDDEN.into()),
     });
     let service = RateLimitLayer::new(&limits, one_a_minute())
         .key(by_user)
@@ -214,7 +218,7 @@ async fn what_is_skipped_needs_no_key_and_is_not_counted() {
         .route("/", get(async || "hello"))
         .layer(
             RateLimitLayer::new(&limits, one_a_minute())
-                .key((key::header("x-api-key").or_refuse(401), key::shared()))
+                .key((key::header("x-api-key").or_reject(401), key::global()))
                 .skip(skip::probes())
                 .skip(|request: &Request| request.headers().contains_key("x-internal")),
         );
@@ -294,7 +298,7 @@ async fn key_list_matches_clients_by_network() {
             .status()
             .as_u16()
     };
-    let layer = |bits| RateLimitLayer::new(&limits, policy.clone()).key(key::peer().ipv4_prefix(bits));
+    let layer = |bits| RateLimitLayer::new(&limits, policy.clone()).key(key::peer_ip().ipv4_prefix(bits));
     for (bits, peer, expected) in [
         (32, "2001:db8:bad:7::1", 403),
         (32, "2001:db8:bae::1", 200),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::Policy;
-use limiter_tower::{Dialect, RateLimitLayer, key};
+use limiter_tower::{RateLimitHeaders, RateLimitLayer, key};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{limiter, request};
@@ -16,7 +16,7 @@ async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
         let policy = Policy::sliding_window(name).limit(limit).window(window);
         policy.build().unwrap()
     };
-    for dialect in [Dialect::Legacy, Dialect::Draft7] {
+    for dialect in [RateLimitHeaders::Legacy, RateLimitHeaders::Draft7] {
         for limit in [1, 2] {
             for outer_is_slower in [true, false] {
                 let (limits, clock) = limiter();
@@ -61,10 +61,10 @@ async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
 #[tokio::test]
 async fn a_client_that_waits_as_it_is_told_is_denied_by_neither_of_two_layers() {
     for dialect in [
-        Dialect::Draft11,
-        Dialect::Draft10,
-        Dialect::Draft7,
-        Dialect::Legacy,
+        RateLimitHeaders::Draft11,
+        RateLimitHeaders::Draft10,
+        RateLimitHeaders::Draft7,
+        RateLimitHeaders::Legacy,
     ] {
         let (limits, clock) = limiter();
         let layer = |name: &str, limit: u32, window: &str| {

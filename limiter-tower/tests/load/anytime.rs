@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use limiter_core::{Limiter, ManualClock, Policy};
-use limiter_tower::{InFlightLayer, RateLimitLayer, ShedLayer, Terms, key};
+use limiter_tower::{ConcurrencyLimitLayer, LoadShedLayer, RateLimitLayer, RequestLimits, key};
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -181,33 +181,33 @@ async fn whenever_requests_are_dropped_nothing_is_left_and_charges_are_exact() {
         .rate("1/s")
         .build()
         .unwrap();
-    let shed = ShedLayer::at_most(5).unwrap();
+    let shed = LoadShedLayer::new(5);
     let terms = [bytes.clone(), calls.clone()];
     let hook = move |_: &Request<String>| {
         let [bytes, calls] = &terms;
-        Terms::new(calls, "ann")
+        RequestLimits::new(calls, "ann")
             .unsettled()
-            .and(Terms::new(bytes, "ann").cost(7))
+            .and(RequestLimits::new(bytes, "ann").cost(7))
     };
     let later = key::from_async(async |_| {
         tokio::task::yield_now().await;
         "ann"
     });
-    let rates = RateLimitLayer::by(&limits, hook).wait_up_to(5 * SECOND);
+    let rates = RateLimitLayer::limits_for(&limits, hook).max_wait(5 * SECOND);
     let service = ServiceBuilder::new()
         .map_response(|response: Response<_>| response.map(http_body_util::BodyExt::boxed_unsync))
         .layer(shed.clone())
-        .layer(rates.at_most_waiting(2).settle_bytes())
+        .layer(rates.max_waiting(2).settle_bytes())
         .map_request(|request: Request<String>| {
             let plan = request.extensions().get::<Plan>().unwrap();
             plan.admitted.store(true, Ordering::SeqCst);
             request
         })
         .layer(
-            InFlightLayer::new(&limits, at_once(2))
+            ConcurrencyLimitLayer::new(&limits, at_once(2))
                 .key(later)
-                .wait_up_to(3 * SECOND)
-                .with_permits(),
+                .max_wait(3 * SECOND)
+                .with_permit_extension(),
         )
         .service_fn(serve);
     let service = BoxCloneSyncService::new(service);

@@ -11,14 +11,15 @@ use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{Empty, Full};
 use limiter_core::{ConcurrencyPermit, Limiter};
-use limiter_tower::{By, InFlightLayer, key};
+use limiter_tower::typestate::WithKey;
+use limiter_tower::{ConcurrencyLimitLayer, key};
 use tower::{Layer, service_fn};
 
 use super::support::{limiter, request};
 use super::{Streams, answer, at_once, begin, data, poll_once, room, trailers};
 
-fn layer(limits: &Limiter) -> InFlightLayer<By<key::Header>> {
-    InFlightLayer::new(limits, at_once(1)).key(key::header("x-api-key"))
+fn layer(limits: &Limiter) -> ConcurrencyLimitLayer<WithKey<key::Header>> {
+    ConcurrencyLimitLayer::new(limits, at_once(1)).key(key::header("x-api-key"))
 }
 
 type Next<B> = Option<Result<http_body::Frame<<B as Body>::Data>, <B as Body>::Error>>;
@@ -148,7 +149,7 @@ async fn a_handler_may_keep_its_share_of_a_permit() {
         sender.send(permit).unwrap();
         std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
     });
-    let shared = layer(&limits).with_permits();
+    let shared = layer(&limits).with_permit_extension();
     let mut service = shared
         .skip(|request: &Request<String>| request.uri() == "/free")
         .layer(keeps);

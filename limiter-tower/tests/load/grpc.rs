@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use limiter_core::Limiter;
-use limiter_tower::InFlightLayer;
+use limiter_tower::ConcurrencyLimitLayer;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
@@ -72,7 +72,7 @@ async fn a_stream_holds_its_permit_until_it_ends_or_its_client_leaves() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server::builder()
-        .layer(InFlightLayer::new(&limits, &policy).key(|_: &http::Request<tonic::body::Body>| "all"))
+        .layer(ConcurrencyLimitLayer::new(&limits, &policy).key(|_: &http::Request<tonic::body::Body>| "all"))
         .add_service(ticker.clone())
         .serve_with_incoming(TcpListenerStream::new(listener));
     let server = tokio::spawn(server);
@@ -116,10 +116,10 @@ async fn a_stream_holds_its_permit_until_it_ends_or_its_client_leaves() {
 #[cfg(feature = "tonic")]
 #[test]
 fn the_name_of_a_tonic_service_is_forwarded() {
-    use limiter_tower::{InFlight, key};
+    use limiter_tower::{ConcurrencyLimit, key};
 
     assert_eq!(
-        <InFlight<Ticker, key::Shared> as NamedService>::NAME,
+        <ConcurrencyLimit<Ticker, key::Global> as NamedService>::NAME,
         "ticker.Ticker"
     );
 }

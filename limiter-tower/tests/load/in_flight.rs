@@ -8,11 +8,14 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use limiter_core::{Decision, Limiter, Policy, PolicyBook, Rejection};
-use limiter_tower::key::{self, Answer, Refusal};
+use limiter_tower::future::ConcurrencyLimitFuture;
+use limiter_tower::key::{self, Extraction, KeyRejection};
+use limiter_tower::typestate::WithKey;
 use limiter_tower::{
-    Answers, By, Dialect, InFlight, InFlightFuture, InFlightLayer, PermitBody, RateLimitLayer, Terms,
+    ConcurrencyLimit, ConcurrencyLimitLayer, PermitBody, RateLimitHeaders, RateLimitLayer, RequestLimits,
+    ResponseConfig,
 };
-use tower::limit::ConcurrencyLimitLayer;
+use tower::limit::ConcurrencyLimitLayer as TowerConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use super::support::{Strict, at_most, limiter, request, text};
@@ -24,10 +27,10 @@ const fn is_send<T: Send>() {}
 const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
 
 const _: () = {
-    is_handed_around::<InFlightLayer>();
-    is_handed_around::<InFlightLayer<By<key::Header>>>();
-    is_handed_around::<InFlight<Strict, key::Shared>>();
-    is_send::<InFlightFuture<Strict, String>>();
+    is_handed_around::<ConcurrencyLimitLayer>();
+    is_handed_around::<ConcurrencyLimitLayer<WithKey<key::Header>>>();
+    is_handed_around::<ConcurrencyLimit<Strict, key::Global>>();
+    is_send::<ConcurrencyLimitFuture<Strict, String>>();
     is_send::<PermitBody<String>>();
 };
 
@@ -40,7 +43,7 @@ async fn each_key_has_its_own_room() {
     let (limits, _clock) = limiter();
     let inner = Strict::default();
     let calls = inner.calls();
-    let mut service = InFlightLayer::new(&limits, at_once(2))
+    let mut service = ConcurrencyLimitLayer::new(&limits, at_once(2))
         .key(key::header("x-api-key"))
         .layer(inner);
     let held = [(); 2].map(|()| answer(&mut service, request("ann")));
@@ -55,8 +58,8 @@ async fn each_key_has_its_own_room() {
 #[tokio::test]
 async fn who_is_denied_is_told_so_but_not_until_when() {
     let (limits, _clock) = limiter();
-    let mut service = InFlightLayer::new(&limits, at_once(1))
-        .key(key::shared())
+    let mut service = ConcurrencyLimitLayer::new(&limits, at_once(1))
+        .key(key::global())
         .layer(Streams::default());
     let held = answer(&mut service, request("ann"));
     assert_eq!(
@@ -93,9 +96,9 @@ async fn who_is_denied_is_told_so_but_not_until_when() {
 #[tokio::test]
 async fn who_waits_in_vain_is_told_by_which_policy() {
     let (limits, clock) = limiter();
-    let mut service = InFlightLayer::new(&limits, at_once(1))
-        .key(key::shared())
-        .wait_up_to(SECOND)
+    let mut service = ConcurrencyLimitLayer::new(&limits, at_once(1))
+        .key(key::global())
+        .max_wait(SECOND)
         .layer(Streams::default());
     let held = begin(&mut service, request("ann")).1;
     assert!(held.is_ready());
@@ -131,15 +134,15 @@ async fn who_waits_in_vain_is_told_by_which_policy() {
 #[tokio::test]
 async fn nothing_remains_for_who_takes_more_than_there_is() {
     let (limits, _clock) = limiter();
-    let mut service = InFlightLayer::new(&limits, at_once(3))
-        .key(key::shared())
+    let mut service = ConcurrencyLimitLayer::new(&limits, at_once(3))
+        .key(key::global())
         .cost(2)
         .layer(Strict::default());
     let told = answer(&mut service, request("ann"));
     assert_eq!(told.headers()["ratelimit"], r#""flights";r=0"#);
-    let patient = InFlightLayer::new(&limits, at_once(3))
+    let patient = ConcurrencyLimitLayer::new(&limits, at_once(3))
         .key(key::header("x-api-key"))
-        .wait_up_to(SECOND)
+        .max_wait(SECOND)
         .cost(2)
         .layer(Streams::default());
     let told = patient.oneshot(request("ann")).await.unwrap();
@@ -150,10 +153,10 @@ async fn nothing_remains_for_who_takes_more_than_there_is() {
 async fn a_key_that_a_list_denies_is_told_by_whom() {
     let (limits, _clock) = limiter();
     let policy = Policy::concurrency("flights").max(1).deny_keys(["ann"]);
-    let answers = Answers::new().with_origin_header(http::HeaderName::from_static("x-limiter"));
-    let mut service = InFlightLayer::new(&limits, policy.build().unwrap())
+    let answers = ResponseConfig::new().with_origin_header(http::HeaderName::from_static("x-limiter"));
+    let mut service = ConcurrencyLimitLayer::new(&limits, policy.build().unwrap())
         .key(key::header("x-api-key"))
-        .answers(&answers)
+        .responses(&answers)
         .layer(Strict::default());
     let denied = answer(&mut service, request("ann"));
     assert_eq!(denied.status(), StatusCode::FORBIDDEN);
@@ -165,16 +168,15 @@ async fn a_key_that_a_list_denies_is_told_by_whom() {
 #[tokio::test]
 async fn answers_are_shared_with_other_layers() {
     let (limits, _clock) = limiter();
-    let answers =
-        Answers::new()
-            .headers(Dialect::None)
-            .plain_text()
-            .respond_with(|rejection: &Rejection, response| {
-                response.map(|_| format!("own: {}", rejection.diagnostic()))
-            });
-    let mut service = InFlightLayer::new(&limits, at_once(1))
-        .key(key::shared())
-        .answers(&answers)
+    let answers = ResponseConfig::new()
+        .headers(RateLimitHeaders::None)
+        .plain_text()
+        .respond_with(|rejection: &Rejection, response| {
+            response.map(|_| format!("own: {}", rejection.diagnostic()))
+        });
+    let mut service = ConcurrencyLimitLayer::new(&limits, at_once(1))
+        .key(key::global())
+        .responses(&answers)
         .layer(Strict::default());
     let held = answer(&mut service, request("ann"));
     assert!(!held.headers().contains_key("ratelimit"));
@@ -183,8 +185,8 @@ async fn answers_are_shared_with_other_layers() {
     assert!(text(denied).await.starts_with("own: rate limit reached: flights"));
 
     let mut service = RateLimitLayer::new(&limits, at_most(1))
-        .key(key::shared())
-        .answers(&answers)
+        .key(key::global())
+        .responses(&answers)
         .layer(Strict::default());
     assert!(
         !answer(&mut service, request("ann"))
@@ -201,11 +203,11 @@ async fn extractors_may_skip_refuse_and_say_terms_later() {
     let policy = at_once(3);
     let terms = policy.clone();
     let extractor = move |request: &Request<String>| match request.uri().path() {
-        "/health" => Answer::Skip,
-        "/closed" => Answer::Refuse(Refusal::new(StatusCode::FORBIDDEN, "closed")),
+        "/health" => Extraction::Skip,
+        "/closed" => Extraction::Reject(KeyRejection::new(StatusCode::FORBIDDEN, "closed")),
         path => {
-            let terms = Terms::new(&terms, path.to_owned()).cost(2);
-            Answer::Later(key::Later::new(async move {
+            let terms = RequestLimits::new(&terms, path.to_owned()).cost(2);
+            Extraction::Pending(key::PendingKey::new(async move {
                 tokio::task::yield_now().await;
                 terms.into()
             }))
@@ -213,7 +215,7 @@ async fn extractors_may_skip_refuse_and_say_terms_later() {
     };
     let inner = Strict::default();
     let calls = inner.calls();
-    let mut service = InFlightLayer::new(&limits, at_once(1))
+    let mut service = ConcurrencyLimitLayer::new(&limits, at_once(1))
         .key(extractor)
         .layer(inner);
     let mut held = Vec::new();
@@ -238,14 +240,14 @@ async fn extractors_may_skip_refuse_and_say_terms_later() {
 async fn policies_are_found_by_name_and_by_request() {
     let book = PolicyBook::new().with(at_once(1));
     let limits = Limiter::in_process().book(&book).build();
-    let mut service = InFlightLayer::named(&limits, "flights")
-        .key(key::shared())
+    let mut service = ConcurrencyLimitLayer::new(&limits, "flights")
+        .key(key::global())
         .layer(Strict::default());
     let held = answer(&mut service, request("ann"));
     assert_eq!(answer(&mut service, request("ann")).status(), 429);
     drop(held);
-    let mut unknown = InFlightLayer::named(&limits, "unknown")
-        .key(key::shared())
+    let mut unknown = ConcurrencyLimitLayer::new(&limits, "unknown")
+        .key(key::global())
         .layer(Strict::default());
     let response = answer(&mut unknown, request("ann"));
     assert_eq!(response.status(), 200);
@@ -259,9 +261,9 @@ async fn policies_are_found_by_name_and_by_request() {
             few.clone()
         }
     };
-    let mut service = InFlightLayer::new(&limits, tiers)
+    let mut service = ConcurrencyLimitLayer::new(&limits, tiers)
         .key(key::header("x-api-key"))
-        .with_decisions()
+        .with_decision_extension()
         .layer(Strict::default());
     let mut asked = request("ann");
     *asked.uri_mut() = "/many".parse().unwrap();
@@ -281,34 +283,39 @@ async fn a_policy_for_the_other_layer_is_a_mistake_that_names_the_mend() {
     let inner = Strict::default();
     let calls = inner.calls();
     let mut rates = RateLimitLayer::new(&limits, at_once(1))
-        .key(key::shared())
+        .key(key::global())
         .layer(inner.clone());
     let response = answer(&mut rates, request("ann"));
     let (status, text) = mistake(&response.map(drop));
     assert_eq!(status, 500);
-    assert!(text.contains("`InFlightLayer`"), "{text}");
+    assert!(text.contains("`ConcurrencyLimitLayer`"), "{text}");
 
-    let mut flights = InFlightLayer::new(&limits, at_most(1))
-        .key(key::shared())
+    let mut flights = ConcurrencyLimitLayer::new(&limits, at_most(1))
+        .key(key::global())
         .layer(inner.clone());
     let (status, text) = mistake(&answer(&mut flights, request("ann")).map(drop));
     assert_eq!(status, 500);
     assert!(text.contains("one of concurrency"), "{text}");
 
     let both = [at_once(1), Policy::concurrency("other").max(1).build().unwrap()];
-    let mut flights = InFlightLayer::new(&limits, both).key(key::shared()).layer(inner);
+    let mut flights = ConcurrencyLimitLayer::new(&limits, both)
+        .key(key::global())
+        .layer(inner);
     let (status, text) = mistake(&answer(&mut flights, request("ann")).map(drop));
     assert_eq!(status, 500);
-    assert!(text.contains("nest an `InFlightLayer` for each"), "{text}");
+    assert!(
+        text.contains("nest an `ConcurrencyLimitLayer` for each"),
+        "{text}"
+    );
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn requests_wait_in_the_order_of_their_arrival() {
     let (limits, clock) = limiter();
-    let service = InFlightLayer::new(&limits, at_once(1))
-        .key(key::shared())
-        .wait_up_to(10 * SECOND)
+    let service = ConcurrencyLimitLayer::new(&limits, at_once(1))
+        .key(key::global())
+        .max_wait(10 * SECOND)
         .layer(Strict::default());
     let mut held = service.clone().oneshot(request("ann")).await.unwrap();
     let mut waiting: Vec<_> = (0..3)
@@ -340,8 +347,8 @@ async fn a_denial_and_a_refusal_give_the_readied_slot_back() {
     let (limits, _clock) = limiter();
     let held = limits.enter(&at_once(1), "ann").await.unwrap();
     let service = ServiceBuilder::new()
-        .layer(InFlightLayer::new(&limits, at_once(1)).key(key::header("x-api-key")))
-        .layer(ConcurrencyLimitLayer::new(1))
+        .layer(ConcurrencyLimitLayer::new(&limits, at_once(1)).key(key::header("x-api-key")))
+        .layer(TowerConcurrencyLimitLayer::new(1))
         .service(Strict::default());
     let mut connections = vec![service; 4];
     for (place, connection) in connections.iter_mut().enumerate() {
@@ -359,7 +366,7 @@ async fn a_denial_and_a_refusal_give_the_readied_slot_back() {
 #[tokio::test]
 async fn backpressure_and_errors_are_the_inner_services() {
     let (limits, _clock) = limiter();
-    let layer = InFlightLayer::new(&limits, at_once(1)).key(key::shared());
+    let layer = ConcurrencyLimitLayer::new(&limits, at_once(1)).key(key::global());
     let (mut service, mut inner) =
         tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
     inner.allow(0);
@@ -385,12 +392,12 @@ async fn ten_thousand_that_are_cancelled_leave_nothing() {
         }
         Some(limiter_core::Key::from(head.headers.get("x-api-key")?.as_bytes()).into_owned())
     });
-    let layer = InFlightLayer::new(&limits, &policy).key(by_api_key);
-    let service = ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(3));
+    let layer = ConcurrencyLimitLayer::new(&limits, &policy).key(by_api_key);
+    let service = ServiceBuilder::new().layer(TowerConcurrencyLimitLayer::new(3));
     let mut patient = service
         .clone()
-        .layer(layer.clone().wait_up_to(60 * SECOND))
-        .layer(ConcurrencyLimitLayer::new(3))
+        .layer(layer.clone().max_wait(60 * SECOND))
+        .layer(TowerConcurrencyLimitLayer::new(3))
         .service(service_fn(pending));
     for number in 0..10_000 {
         let (flying, polled) = begin(&mut patient, request("ann"));

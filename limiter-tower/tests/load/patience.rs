@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_core::{OnDenial, Policy};
-use limiter_tower::{InFlightLayer, key};
+use limiter_tower::{ConcurrencyLimitLayer, key};
 use tower::{Layer, ServiceExt};
 
 use super::poll_once;
@@ -19,8 +19,8 @@ fn patient(up_to: Duration) -> Policy {
 #[tokio::test]
 async fn a_request_waits_where_its_policy_says_so() {
     let (limits, _clock) = limiter();
-    let service = InFlightLayer::new(&limits, patient(10 * SECOND))
-        .key(key::shared())
+    let service = ConcurrencyLimitLayer::new(&limits, patient(10 * SECOND))
+        .key(key::global())
         .layer(Strict::default());
     let held = service.clone().oneshot(request("ann")).await.unwrap();
     let mut waiting = Box::pin(service.oneshot(request("ann")));
@@ -39,9 +39,9 @@ async fn it_waits_for_the_shortest_of_all_times_that_are_said() {
         (9, Some(8), Some(2)),
     ] {
         let (limits, clock) = limiter();
-        let mut layer = InFlightLayer::new(&limits, patient(policys * SECOND)).key(key::shared());
+        let mut layer = ConcurrencyLimitLayer::new(&limits, patient(policys * SECOND)).key(key::global());
         if let Some(layers) = layers {
-            layer = layer.wait_up_to(layers * SECOND);
+            layer = layer.max_wait(layers * SECOND);
         }
         let service = layer.layer(Strict::default());
         let held = service.clone().oneshot(request("ann")).await.unwrap();

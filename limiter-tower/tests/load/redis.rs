@@ -10,7 +10,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use limiter_core::{Limiter, OnStoreFailure, Policy};
 use limiter_testing::RedisServer;
-use limiter_tower::{By, InFlight, InFlightLayer, PermitBody, key};
+use limiter_tower::typestate::WithKey;
+use limiter_tower::{ConcurrencyLimit, ConcurrencyLimitLayer, PermitBody, key};
 use tower::{Layer, Service, ServiceExt};
 
 use super::{Sent, Streams, poll_once, room};
@@ -33,11 +34,11 @@ fn policy(max: u32) -> Policy {
         .unwrap()
 }
 
-fn layer(limits: &Limiter, max: u32) -> InFlightLayer<By<key::Header>> {
-    InFlightLayer::new(limits, policy(max)).key(key::header("x-api-key"))
+fn layer(limits: &Limiter, max: u32) -> ConcurrencyLimitLayer<WithKey<key::Header>> {
+    ConcurrencyLimitLayer::new(limits, policy(max)).key(key::header("x-api-key"))
 }
 
-async fn ask(service: &mut InFlight<Streams, key::Header>) -> Response<PermitBody<Sent>> {
+async fn ask(service: &mut ConcurrencyLimit<Streams, key::Header>) -> Response<PermitBody<Sent>> {
     service.ready().await.unwrap().call(request("ann")).await.unwrap()
 }
 
@@ -79,7 +80,7 @@ async fn who_waits_in_vain_is_told_by_which_policy() {
     let limits = replica(&server.url());
     limits.ready().await.unwrap();
     let mut service = layer(&limits, 1)
-        .wait_up_to(Duration::from_millis(300))
+        .max_wait(Duration::from_millis(300))
         .layer(Streams::default());
     let _held = ask(&mut service).await;
     let waiting = [(); 3].map(|()| service.clone().oneshot(request("ann")));
@@ -103,7 +104,7 @@ async fn requests_that_are_cancelled_leave_nothing() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
     limits.ready().await.unwrap();
-    let mut service = layer(&limits, 3).wait_up_to(PATIENT).layer(Streams::default());
+    let mut service = layer(&limits, 3).max_wait(PATIENT).layer(Streams::default());
     for round in 0..50 {
         let mut asked = Vec::new();
         for polls in 0..10 {
@@ -191,7 +192,7 @@ async fn what_a_killed_process_had_in_flight_is_free_after_its_lease() {
     drop(holder);
     let killed = Instant::now();
     assert_eq!(ask(&mut other).await.status(), 429);
-    let patient = layer(&limits, 1).wait_up_to(PATIENT).layer(Streams::default());
+    let patient = layer(&limits, 1).max_wait(PATIENT).layer(Streams::default());
     let response = patient.oneshot(request("ann")).await.unwrap();
     assert_eq!(response.status(), 200);
     // A third of the lease may be over when it is renewed.
@@ -227,8 +228,8 @@ async fn an_outage_is_answered_as_the_policy_says() {
             .on_store_failure(on_store_failure)
             .build()
             .unwrap();
-        let service = InFlightLayer::new(&limits, policy)
-            .key(key::shared())
+        let service = ConcurrencyLimitLayer::new(&limits, policy)
+            .key(key::global())
             .layer(Streams::default());
         service.oneshot(Request::new(String::new())).await.unwrap()
     };

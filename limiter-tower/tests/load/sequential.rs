@@ -16,7 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use limiter_core::{Limiter, Policy};
 use limiter_testing::{Proxy, RedisServer};
-use limiter_tower::{InFlightLayer, key};
+use limiter_tower::{ConcurrencyLimitLayer, key};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ async fn serve(limits: &Limiter) -> String {
         .route("/text", get(async || "found"))
         .route("/empty", get(async || ()))
         .route("/stream", get(streamed))
-        .layer(InFlightLayer::new(limits, policy()).key(key::header("x-api-key")));
+        .layer(ConcurrencyLimitLayer::new(limits, policy()).key(key::header("x-api-key")));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });

@@ -8,10 +8,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use limiter_tower::key::Shared;
-use limiter_tower::{
-    Answers, HeldBody, Normal, Overloaded, Place, Priority, Shed, ShedFuture, ShedLayer, skip,
-};
+use limiter_tower::future::LoadShedFuture;
+use limiter_tower::key::Global;
+use limiter_tower::load_shed::{DefaultPriority, InFlightGuard, LoadShedBody};
+use limiter_tower::{LoadShed, LoadShedLayer, Overloaded, Priority, ResponseConfig, skip};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -22,10 +22,10 @@ const fn is_send<T: Send>() {}
 const fn is_handed_around<T: Clone + Send + Sync + 'static>() {}
 
 const _: () = {
-    is_handed_around::<ShedLayer>();
-    is_handed_around::<Shed<Strict, Normal>>();
-    is_send::<ShedFuture<std::future::Ready<Shared>>>();
-    is_send::<HeldBody<String, Place>>();
+    is_handed_around::<LoadShedLayer>();
+    is_handed_around::<LoadShed<Strict, DefaultPriority>>();
+    is_send::<LoadShedFuture<std::future::Ready<Global>>>();
+    is_send::<LoadShedBody<String, InFlightGuard>>();
 };
 
 /// By the path.
@@ -42,15 +42,11 @@ fn class(request: &Request<String>) -> Option<Priority> {
 type ByPath = fn(&Request<String>) -> Option<Priority>;
 
 /// Three for what is sheddable, four for what is normal, six for what is high, and seven in all.
-fn layer() -> ShedLayer<ByPath> {
-    ShedLayer::at_most(7)
-        .unwrap()
-        .reserve(Priority::Normal, 1)
-        .unwrap()
-        .reserve(Priority::High, 2)
-        .unwrap()
-        .reserve(Priority::Critical, 1)
-        .unwrap()
+fn layer() -> LoadShedLayer<ByPath> {
+    LoadShedLayer::new(7)
+        .reserve_for(Priority::Normal, 1)
+        .reserve_for(Priority::High, 2)
+        .reserve_for(Priority::Critical, 1)
         .priority(class as ByPath)
 }
 
@@ -96,7 +92,7 @@ async fn each_class_finds_what_is_not_kept_for_higher_ones() {
 
 #[tokio::test]
 async fn who_is_shed_is_told_so() {
-    let shed = ShedLayer::at_most(1).unwrap();
+    let shed = LoadShedLayer::new(1);
     let grpc = || {
         let mut request = request("ann");
         let grpc = "application/grpc+proto".parse().unwrap();
@@ -130,7 +126,7 @@ async fn who_is_shed_is_told_so() {
     // It counts with the one it was made from.
     let mut service = shed
         .retry_after(Duration::from_micros(1_500_001))
-        .answers(&Answers::new().plain_text())
+        .responses(&ResponseConfig::new().plain_text())
         .layer(Strict::default());
     let denied = answer(&mut service, request("ann"));
     assert_eq!(denied.headers()["retry-after"], "2");
@@ -143,8 +139,7 @@ async fn who_is_shed_is_told_so() {
 
 #[tokio::test]
 async fn probes_are_shed_where_that_is_asked_and_others_pass_where_that_is() {
-    let mut service = ShedLayer::at_most(1)
-        .unwrap()
+    let mut service = LoadShedLayer::new(1)
         .with_probes()
         .skip(skip::paths(["/metrics"]))
         .layer(Strict::default());
@@ -155,23 +150,26 @@ async fn probes_are_shed_where_that_is_asked_and_others_pass_where_that_is() {
 }
 
 #[test]
-fn a_bound_that_cannot_be_is_refused_by_name() {
-    let bound = || ShedLayer::at_most(4).unwrap();
-    let kept = |class, places| bound().reserve(class, places).map(drop);
+fn verify_rejects_unusable_bounds_and_reservations() {
+    let bound = || LoadShedLayer::new(4);
+    let kept = |class, places| bound().reserve_for(class, places).verify().map(drop);
     let error = |result: Result<(), limiter_core::ConfigError>| result.unwrap_err().to_string();
-    assert!(error(ShedLayer::at_most(0).map(drop)).contains("`0`"));
-    assert!(error(kept(Priority::Sheddable, 1)).contains("`1 for Sheddable`"));
-    assert!(error(kept(Priority::Critical, 4)).contains("fewer than 4 in all"));
+    assert!(error(LoadShedLayer::new(0).verify().map(drop)).contains("`0`"));
+    assert!(error(kept(Priority::Sheddable, 1)).contains("1 for Sheddable`"));
+    assert!(error(kept(Priority::Critical, 4)).contains("fewer than 4 in total"));
     assert!(error(kept(Priority::Critical, usize::MAX)).contains("fewer than 4"));
-    let all = bound().reserve(Priority::High, 2).unwrap();
-    assert!(all.clone().reserve(Priority::Critical, 2).is_err());
-    assert!(all.clone().reserve(Priority::Critical, 1).is_ok());
-    assert!(all.reserve(Priority::High, 3).is_ok(), "what is said last counts");
+    let all = bound().reserve_for(Priority::High, 2);
+    assert!(all.clone().reserve_for(Priority::Critical, 2).verify().is_err());
+    assert!(all.clone().reserve_for(Priority::Critical, 1).verify().is_ok());
+    assert!(
+        all.reserve_for(Priority::High, 3).verify().is_ok(),
+        "the last reservation of a class counts"
+    );
 }
 
 #[tokio::test]
 async fn a_place_is_taken_until_the_response_has_ended_however_it_ends() {
-    let layer = ShedLayer::at_most(1).unwrap();
+    let layer = LoadShedLayer::new(1);
     let streams = Streams::default();
     let mut service = layer.clone().layer(streams.clone());
     let mut response = answer(&mut service, request("ann"));
@@ -212,7 +210,7 @@ async fn a_place_is_taken_until_the_response_has_ended_however_it_ends() {
 
 #[tokio::test]
 async fn a_request_that_is_shed_gives_the_readied_slot_back() {
-    let layer = ShedLayer::at_most(1).unwrap();
+    let layer = LoadShedLayer::new(1);
     let held = answer(&mut layer.clone().layer(Strict::default()), request("ann"));
     let service = ServiceBuilder::new()
         .layer(layer)
@@ -229,7 +227,7 @@ async fn a_request_that_is_shed_gives_the_readied_slot_back() {
 
 #[tokio::test]
 async fn backpressure_and_errors_are_the_inner_services() {
-    let layer = ShedLayer::at_most(1).unwrap();
+    let layer = LoadShedLayer::new(1);
     let (mut service, mut inner) =
         tower_test::mock::spawn_layer::<Request<String>, Response<String>, _>(layer);
     inner.allow(0);
@@ -297,5 +295,5 @@ fn the_name_of_a_tonic_service_is_forwarded() {
     impl NamedService for Greeter {
         const NAME: &'static str = "greeter.Greeter";
     }
-    assert_eq!(<Shed<Greeter> as NamedService>::NAME, "greeter.Greeter");
+    assert_eq!(<LoadShed<Greeter> as NamedService>::NAME, "greeter.Greeter");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use limiter_core::{Decision, Enforcement, Key, Limiter, ManualClock, Policy, PolicyBook, Rejection};
 use limiter_tower::RateLimitLayer;
-use limiter_tower::key::{self, Answer, Header, Refusal};
+use limiter_tower::key::{self, Extraction, Header, KeyRejection};
 use limiter_tower::outbound::{self, Outbound, OutboundFuture, OutboundLayer};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
@@ -48,7 +48,7 @@ async fn the_readied_instance_is_called_and_a_rejection_calls_none() {
 #[tokio::test]
 async fn one_that_waited_is_called_ready_too() {
     let (limits, clock) = limiter();
-    let layer = RateLimitLayer::outbound(&limits, one_a_minute()).wait_up_to(Duration::from_secs(60));
+    let layer = RateLimitLayer::outbound(&limits, one_a_minute()).max_wait(Duration::from_secs(60));
     let mut service = layer.layer(Strict::default());
 
     assert!(service.ready().await.unwrap().call(request("ann")).await.is_ok());
@@ -70,7 +70,7 @@ async fn a_policy_may_be_given_or_lent_or_named() {
         RateLimitLayer::outbound(&limits(), &policy),
         RateLimitLayer::outbound(&limits(), policy.clone()),
         RateLimitLayer::outbound(&limits(), policy.name().to_owned()),
-        RateLimitLayer::outbound_named(&limits(), policy.name()),
+        RateLimitLayer::outbound(&limits(), policy.name().to_owned()),
     ] {
         let service = layer.layer(Strict::default());
         assert!(service.clone().oneshot(request("ann")).await.is_ok());
@@ -103,9 +103,9 @@ async fn keys_and_costs_are_the_layers() {
 async fn skipping_and_refusing_are_the_extractors() {
     let (limits, _clock) = limiter();
     let extractor = |request: &Request<String>| match request.uri().path() {
-        "/health" => Answer::Skip,
-        "/closed" => Answer::Refuse(Refusal::new(StatusCode::FORBIDDEN, "closed")),
-        path => Answer::Key(path.to_owned().into()),
+        "/health" => Extraction::Skip,
+        "/closed" => Extraction::Reject(KeyRejection::new(StatusCode::FORBIDDEN, "closed")),
+        path => Extraction::Key(path.to_owned().into()),
     };
     let inner = Strict::default();
     let calls = inner.calls();
@@ -120,7 +120,7 @@ async fn skipping_and_refusing_are_the_extractors() {
     for _ in 0..3 {
         assert!(ask("/health").await.is_ok());
         let refused = ask("/closed").await.unwrap_err();
-        assert_eq!(refused.downcast_ref::<Refusal>().unwrap().status(), 403);
+        assert_eq!(refused.downcast_ref::<KeyRejection>().unwrap().status(), 403);
         assert_eq!(refused.to_string(), "closed");
     }
     assert!(ask("/").await.is_ok());
@@ -160,7 +160,7 @@ async fn each_host_has_a_budget_of_its_own() {
     for host in [None, Some("a b"), Some("")] {
         let refused = ask("/", host).await.unwrap_err();
         assert_eq!(
-            refused.downcast_ref::<Refusal>().unwrap().status(),
+            refused.downcast_ref::<KeyRejection>().unwrap().status(),
             400,
             "{host:?}"
         );
@@ -193,7 +193,7 @@ async fn whoever_leaves_the_queue_is_not_charged() {
         .build()
         .unwrap();
     let service = ServiceBuilder::new()
-        .layer(RateLimitLayer::outbound(&limits, policy.clone()).wait_up_to(Duration::from_secs(3_600)))
+        .layer(RateLimitLayer::outbound(&limits, policy.clone()).max_wait(Duration::from_secs(3_600)))
         .layer(ConcurrencyLimitLayer::new(1_000))
         .service(Strict::default());
 
@@ -220,7 +220,7 @@ async fn requests_are_sent_in_the_order_in_which_they_came() {
         .unwrap();
     let peer = crate::Peer::new(&clock);
     let service = RateLimitLayer::outbound(&limits, policy)
-        .wait_up_to(Duration::from_secs(60))
+        .max_wait(Duration::from_secs(60))
         .layer(peer.clone());
     let mut waiting: Vec<_> = (0..5)
         .map(|number| {
@@ -252,7 +252,7 @@ async fn one_that_comes_too_late_waits_to_the_end_and_says_how_long_it_would_hav
     let (limits, clock) = limiter();
     let wait = Duration::from_secs(2);
     let service = RateLimitLayer::outbound(&limits, one_a_minute())
-        .wait_up_to(wait)
+        .max_wait(wait)
         .layer(Strict::default());
 
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
@@ -305,7 +305,7 @@ async fn what_would_be_denied_in_earnest_is_shown() {
 async fn shutting_the_limiter_down_ends_the_waits() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::outbound(&limits, one_a_minute())
-        .wait_up_to(Duration::from_secs(60))
+        .max_wait(Duration::from_secs(60))
         .layer(Strict::default());
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
     let waiting = service.oneshot(request("ann"));

@@ -23,7 +23,7 @@ fn hurried() -> Request<String> {
 async fn nobody_waits_for_a_permit_for_longer_than_its_caller() {
     let (limits, clock) = limiter();
     let patient = || one_a_minute_that(OnDenial::Reject);
-    let waits = RateLimitLayer::outbound(&limits, patient()).wait_up_to(100 * SECOND);
+    let waits = RateLimitLayer::outbound(&limits, patient()).max_wait(100 * SECOND);
     let by_later = waits.clone().key(key::from_async(async |_| ""));
     let by_policy = RateLimitLayer::outbound(&limits, one_a_minute_that(OnDenial::Wait(100 * SECOND)));
     let first = waits.layer(Strict::default()).oneshot(hurried()).await;
@@ -51,7 +51,7 @@ async fn nor_for_the_end_of_a_pause() {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
     let layer: OutboundLayer = RateLimitLayer::outbound(&limits, one_a_minute());
-    let service = layer.wait_up_to(100 * SECOND).layer(peer.clone());
+    let service = layer.max_wait(100 * SECOND).layer(peer.clone());
     peer.answers(429, [("retry-after", "5")]);
     assert!(service.clone().oneshot(hurried()).await.is_ok());
     let told = tokio::time::timeout(5 * SECOND, service.oneshot(hurried())).await;

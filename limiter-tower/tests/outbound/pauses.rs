@@ -98,16 +98,16 @@ async fn a_hostile_peer_stops_nobody_for_ever() {
     let (service, peer, _limits, clock) = client(|layer| layer);
     peer.answers(429, [("retry-after", "99999999999999")]);
     assert_eq!(told(&service).await, None);
-    assert_eq!(told(&service).await, Some(OutboundLayer::DEFAULT_AT_MOST_PAUSED));
-    clock.advance(OutboundLayer::DEFAULT_AT_MOST_PAUSED);
+    assert_eq!(told(&service).await, Some(OutboundLayer::DEFAULT_MAX_PAUSE));
+    clock.advance(OutboundLayer::DEFAULT_MAX_PAUSE);
     assert_eq!(told(&service).await, None);
 
-    let (service, peer, _limits, _clock) = client(|layer| layer.at_most_paused(2 * SECOND));
+    let (service, peer, _limits, _clock) = client(|layer| layer.max_pause(2 * SECOND));
     peer.answers(429, [("retry-after", "60")]);
     assert_eq!(told(&service).await, None);
     assert_eq!(told(&service).await, Some(2 * SECOND));
 
-    let (service, peer, _limits, _clock) = client(|layer| layer.at_most_paused(Duration::ZERO));
+    let (service, peer, _limits, _clock) = client(|layer| layer.max_pause(Duration::ZERO));
     peer.answers(429, [("retry-after", "60")]);
     assert_eq!(told(&service).await, None);
     assert_eq!(told(&service).await, None, "it does not listen");
@@ -137,7 +137,7 @@ async fn what_is_said_later_prolongs_a_pause_and_shortens_none() {
 
 #[tokio::test]
 async fn a_request_waits_for_the_end_of_a_pause_if_there_is_time() {
-    let (service, peer, limits, clock) = client(|layer| layer.wait_up_to(5 * SECOND));
+    let (service, peer, limits, clock) = client(|layer| layer.max_wait(5 * SECOND));
     peer.answers(429, [("retry-after", "5")]);
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
     peer.answers(200, []);
@@ -170,7 +170,7 @@ async fn a_pause_that_grows_is_told_to_those_who_wait_for_its_end() {
     let (limits, clock) = limiter();
     let peer = Peer::new(&clock);
     let layer = RateLimitLayer::outbound(&limits, at_most(100));
-    let (patient, brisk) = (layer.clone().wait_up_to(5 * SECOND), layer);
+    let (patient, brisk) = (layer.clone().max_wait(5 * SECOND), layer);
     let slow = Slow::new(&peer);
     let (patient, brisk) = (patient.layer(peer.clone()), brisk.layer(slow.clone()));
     // On its way before the pause.
@@ -197,7 +197,7 @@ async fn a_pause_takes_those_out_of_the_queue_who_wait_for_a_permit() {
         .rate("1/s")
         .build()
         .unwrap();
-    let layer = RateLimitLayer::outbound(&limits, policy.clone()).wait_up_to(5 * SECOND);
+    let layer = RateLimitLayer::outbound(&limits, policy.clone()).max_wait(5 * SECOND);
     let slow = Slow::new(&peer);
     let (service, late) = (layer.layer(peer.clone()), layer.layer(slow.clone()));
 
@@ -248,7 +248,7 @@ async fn those_who_wait_for_the_end_of_a_pause_are_bounded_and_leave_with_the_li
     let limits = Limiter::in_process().clock(&clock).max_waiting(1).build();
     let peer = Peer::new(&clock);
     let service = RateLimitLayer::outbound(&limits, at_most(100))
-        .wait_up_to(10 * SECOND)
+        .max_wait(10 * SECOND)
         .layer(peer.clone());
     peer.answers(429, [("retry-after", "5")]);
     assert!(service.clone().oneshot(request("ann")).await.is_ok());
@@ -270,7 +270,7 @@ async fn an_obedient_client_is_refused_no_request_twice() {
         .window("10s")
         .build()
         .unwrap();
-    let server = RateLimitLayer::new(&limits, quota).key(key::shared());
+    let server = RateLimitLayer::new(&limits, quota).key(key::global());
     let client = RateLimitLayer::outbound(&limits, at_most(100_000));
     let service = client.layer(server.layer(Peer::new(&clock)));
 

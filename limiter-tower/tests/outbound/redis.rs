@@ -38,7 +38,7 @@ async fn all_processes_wait_for_permits_of_one_budget() {
     for _ in 0..2 {
         let limits = replica(&server).await;
         let service = RateLimitLayer::outbound(&limits, policy(2, "20/s"))
-            .wait_up_to(Duration::from_secs(30))
+            .max_wait(Duration::from_secs(30))
             .layer(Strict::default());
         for _ in 0..5 {
             calls.spawn(service.clone().oneshot(request("ann")));
@@ -103,7 +103,7 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
     let limits = replica(&server).await;
     let policy = policy(5, "1/h");
     let layer = RateLimitLayer::outbound(&limits, policy.clone());
-    for layer in [layer.clone(), layer.wait_up_to(Duration::from_secs(1))] {
+    for layer in [layer.clone(), layer.max_wait(Duration::from_secs(1))] {
         let mut service = layer.layer(Strict::default());
         for _ in 0..100 {
             drop(service.ready().await.unwrap().call(request("ann")));

@@ -47,7 +47,7 @@ fn tightest(read: &[Read]) -> (u32, Duration) {
 }
 
 /// Calls for an hour, and says how many calls that were, or would have been.
-async fn calls_in_an_hour(policies: &[Policy], cost: Amount, dialect: Dialect, habit: Habit) -> u32 {
+async fn calls_in_an_hour(policies: &[Policy], cost: Amount, dialect: RateLimitHeaders, habit: Habit) -> u32 {
     let (limits, clock) = limiter();
     let start = clock.now();
     let calls = Cell::new(0);
@@ -148,7 +148,8 @@ async fn a_client_that_obeys_is_never_denied_in_an_hour() {
     for (policies, admitted) in policies() {
         for dialect in DIALECTS {
             // In all but draft 10 a client reads the same of one limit.
-            let alike = matches!(dialect, Dialect::Draft7 | Dialect::Legacy) && policies.len() == 1;
+            let alike =
+                matches!(dialect, RateLimitHeaders::Draft7 | RateLimitHeaders::Legacy) && policies.len() == 1;
             for habit in HABITS.into_iter().take(if alike { 1 } else { 5 }) {
                 let calls = calls_in_an_hour(&policies, Amount::ONE, dialect, habit).await;
                 // Nor is it told to wait for longer than it must, but for what whole seconds round up.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::headers::text::Text;
+use crate::headers::header_buffer::HeaderBuffer;
 use limiter_core::Enforcement;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn each_dialect_tells_the_same_in_its_own_words() {
     let decision = limits.check_all(asks).await.unwrap();
     let told = |dialect| headers(&decision, dialect);
 
-    let eleven = told(Dialect::Draft11);
+    let eleven = told(RateLimitHeaders::Draft11);
     assert_eq!(eleven.len(), 2);
     assert_eq!(
         value(&eleven, "ratelimit-policy"),
@@ -43,22 +43,22 @@ async fn each_dialect_tells_the_same_in_its_own_words() {
         value(&eleven, "ratelimit"),
         r#""burst";r=70;t=42, "daily";r=970;t=86400"#
     );
-    let ten = told(Dialect::Draft10);
+    let ten = told(RateLimitHeaders::Draft10);
     assert_eq!(ten["ratelimit-policy"], eleven["ratelimit-policy"]);
     assert_eq!(
         value(&ten, "ratelimit"),
         r#""burst";r=70;t=1, "daily";r=970;t=86400"#
     );
-    let seven = told(Dialect::Draft7);
+    let seven = told(RateLimitHeaders::Draft7);
     assert_eq!(seven.len(), 2);
     assert_eq!(value(&seven, "ratelimit-policy"), "100;w=61, 1000;w=86400");
     assert_eq!(value(&seven, "ratelimit"), "limit=100, remaining=70, reset=42");
-    let legacy = told(Dialect::Legacy);
+    let legacy = told(RateLimitHeaders::Legacy);
     assert_eq!(legacy.len(), 3);
     assert_eq!(value(&legacy, "x-ratelimit-limit"), "100");
     assert_eq!(value(&legacy, "x-ratelimit-remaining"), "70");
     assert_eq!(value(&legacy, "x-ratelimit-reset"), "42");
-    assert!(told(Dialect::None).is_empty());
+    assert!(told(RateLimitHeaders::None).is_empty());
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn every_list_is_one_of_structured_fields() {
             .iter()
             .map(|policy| LimitRequest::new(policy, place).cost(0));
         let decision = limits.check_all(asks).await.unwrap();
-        for dialect in [Dialect::Draft11, Dialect::Draft10] {
+        for dialect in [RateLimitHeaders::Draft11, RateLimitHeaders::Draft10] {
             let headers = headers(&decision, dialect);
             let (policy, limit) = (list(&headers, "ratelimit-policy"), list(&headers, "ratelimit"));
             assert_eq!((policy.len(), limit.len()), (3, 3), "{name}");
@@ -127,7 +127,7 @@ async fn every_list_is_one_of_structured_fields() {
                 "none below a second"
             );
         }
-        let seven = headers(&decision, Dialect::Draft7);
+        let seven = headers(&decision, RateLimitHeaders::Draft7);
         let quotas: Vec<_> = list(&seven, "ratelimit-policy").iter().map(number).collect();
         assert_eq!(quotas, [0, 1_000_000_000, 7]);
     }
@@ -152,11 +152,11 @@ fn numbers_stay_within_what_a_field_holds() {
         (999_999_999_999_999, "999999999999999"),
         (u64::MAX, "999999999999999"),
     ] {
-        let mut text = Text::default();
+        let mut text = HeaderBuffer::default();
         text.integer(number);
         assert_eq!(text.into_bytes(), written);
     }
-    let mut text = Text::default();
+    let mut text = HeaderBuffer::default();
     text.seconds(Duration::from_micros(1));
     text.seconds(Duration::from_micros(1_000_001));
     assert_eq!(text.into_bytes(), "12", "rounded up");
@@ -170,7 +170,7 @@ async fn of_two_policies_of_one_quota_draft_7_names_one() {
         window("minute", 10, "1m"),
         window("hour", 20, "1h"),
     ];
-    let headers = headers(&call(&limits, &policies).await, Dialect::Draft7);
+    let headers = headers(&call(&limits, &policies).await, RateLimitHeaders::Draft7);
     assert_eq!(value(&headers, "ratelimit-policy"), "10;w=1, 20;w=3600");
     assert_eq!(
         value(&headers, "ratelimit"),
@@ -185,13 +185,15 @@ async fn what_is_in_flight_has_no_window() {
     let policy = Policy::concurrency("slots").max(3).build().unwrap();
     let permit = limits.enter(&policy, "ann").await.unwrap();
     let headers_in = |dialect| headers(permit.decision(), dialect);
-    let eleven = headers_in(Dialect::Draft11);
+    let eleven = headers_in(RateLimitHeaders::Draft11);
     assert_eq!(
         value(&eleven, "ratelimit-policy"),
         r#""slots";q=3;qu="concurrent-requests""#
     );
     assert_eq!(value(&eleven, "ratelimit"), r#""slots";r=2"#);
-    assert!(headers_in(Dialect::Draft7).is_empty() && headers_in(Dialect::Legacy).is_empty());
+    assert!(
+        headers_in(RateLimitHeaders::Draft7).is_empty() && headers_in(RateLimitHeaders::Legacy).is_empty()
+    );
 }
 
 #[tokio::test]
@@ -201,7 +203,7 @@ async fn limits_in_shadow_are_not_told_of() {
     let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
     let policies = [shadow, window("burst", 5, "1m")];
     for remaining in [4, 3] {
-        let headers = headers(&call(&limits, &policies).await, Dialect::Draft11);
+        let headers = headers(&call(&limits, &policies).await, RateLimitHeaders::Draft11);
         assert_eq!(
             value(&headers, "ratelimit"),
             format!(r#""burst";r={remaining};t=60"#)
@@ -227,7 +229,7 @@ async fn what_is_there_already_is_respected() {
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
         }
-        Told::of(&decision, dialect, &Costs::Same(Amount::ONE))
+        RateLimitFields::of(&decision, dialect, &Costs::Same(Amount::ONE))
             .unwrap()
             .write(&mut headers);
         headers
@@ -236,7 +238,7 @@ async fn what_is_there_already_is_respected() {
         ("ratelimit-policy", r#""inner";q=9;w=1"#),
         ("ratelimit", r#""inner";r=1;t=1"#),
     ];
-    let both = write(Dialect::Draft11, &inner);
+    let both = write(RateLimitHeaders::Draft11, &inner);
     let names: Vec<_> = list(&both, "ratelimit")
         .iter()
         .map(|item| string(item).to_owned())
@@ -245,7 +247,7 @@ async fn what_is_there_already_is_respected() {
     assert_eq!(list(&both, "ratelimit-policy").len(), 2);
 
     let other = write(
-        Dialect::Draft11,
+        RateLimitHeaders::Draft11,
         &[("ratelimit", "limit=9, remaining=1, reset=1")],
     );
     assert_eq!(
@@ -259,11 +261,11 @@ async fn what_is_there_already_is_respected() {
         ("limit=9, remaining=5, reset=1", false),
         ("\"inner\";r=9", true),
     ] {
-        let headers = write(Dialect::Draft7, &[("ratelimit", line)]);
+        let headers = write(RateLimitHeaders::Draft7, &[("ratelimit", line)]);
         assert_eq!(value(&headers, "ratelimit") == line, kept, "{line}");
     }
     for (remaining, kept) in [("3", true), ("5", false), ("many", true)] {
-        let headers = write(Dialect::Legacy, &[("x-ratelimit-remaining", remaining)]);
+        let headers = write(RateLimitHeaders::Legacy, &[("x-ratelimit-remaining", remaining)]);
         assert_eq!(
             value(&headers, "x-ratelimit-remaining") == remaining,
             kept,

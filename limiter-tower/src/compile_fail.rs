@@ -1,0 +1,48 @@
+//! Mistakes that the compiler reports where they are made.
+
+/// What a closure returns is looked at where it is given to the layer, whatever that wraps later:
+///
+/// ```compile_fail,E0277
+/// use limiter_core::{Limiter, Policy};
+/// use limiter_tower::{RateLimitLayer, key};
+///
+/// fn maybe(limits: &Limiter, policy: Policy) {
+///     let by_key = RateLimitLayer::new(limits, policy).key(key::header("x-api-key"));
+///     let _ = by_key.cost_by(|request: &http::Request<String>| request.headers().get("x-rows").map(|_| 3));
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// use http::StatusCode;
+/// use limiter_core::Limiter;
+/// use limiter_tower::{RateLimitLayer, RequestLimits};
+///
+/// fn refused(limits: &Limiter) {
+///     let _ = RateLimitLayer::limits_for(limits, |_: &http::Request<String>| {
+///         Err::<RequestLimits<'static>, _>((StatusCode::UNAUTHORIZED, "who are you?"))
+///     });
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// use limiter_core::{Limiter, Policy, Rejection};
+/// use limiter_tower::{RateLimitLayer, key};
+///
+/// fn of_axum(limits: &Limiter, policy: Policy) {
+///     let by_key = RateLimitLayer::new(limits, policy).key(key::header("x-api-key"));
+///     let _ = by_key.respond_with(|_: &Rejection, _| http::Response::new(axum::body::Body::from("come back")));
+/// }
+/// ```
+struct OfAnotherType;
+
+/// A client is held to one policy:
+///
+/// ```compile_fail,E0277
+/// use limiter_core::{Limiter, Policy};
+/// use limiter_tower::RateLimitLayer;
+///
+/// fn several(limits: &Limiter, burst: Policy, daily: Policy) {
+///     let _ = RateLimitLayer::outbound(limits, [burst, daily]);
+/// }
+/// ```
+struct Outbound;

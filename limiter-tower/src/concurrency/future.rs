@@ -1,0 +1,242 @@
+//! The future of a request that is to be in flight: is admitted, then calls, and leaves its permit to the body.
+
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use limiter_core::Rejection;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::admission::{AdmissionConfig, Admitted};
+use super::permit_body::PermitBody;
+use super::permit_handle::{PermitHandle, Release};
+use crate::key::{Extraction, KeyRejection, PendingKey};
+use crate::rate::action::Deciding;
+use crate::rate::config::RequestScope;
+use crate::rate::future::{Own, ended};
+use crate::rate::response_hooks::ResponseHooks;
+use crate::rate::wait;
+use crate::responses::Protocol;
+
+pin_project! {
+    /// The future of [`ConcurrencyLimit`](crate::InFlight).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any time, it releases its permit, or leaves the queue in which it waits for one. A permit that Redis may have
+    /// granted meanwhile is released in the background.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ConcurrencyLimitFuture<S: Service<Request<B>>, B> {
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    // What is rarer than to call is boxed, and makes the future no larger.
+    enum State<S: Service<Request<B>>, B> {
+        Extracting { later: Option<Box<(PendingKey, Call<S, B>)>> },
+        Admitting { later: Option<Box<(Deciding<Admitted>, Call<S, B>)>> },
+        Calling { #[pin] inner: S::Future, afterwards: ResponseHooks, held: Option<PermitHandle> },
+        Releasing { release: Release, called: Option<Called<S, B>> },
+        Answered { response: Option<Own> },
+    }
+}
+
+/// A call that has ended, with nothing of its response to come.
+struct Called<S: Service<Request<B>>, B> {
+    result: Result<S::Response, S::Error>,
+    afterwards: ResponseHooks,
+}
+
+/// A call that is still to be made, of the service that was found ready.
+pub(super) struct Call<S, B> {
+    pub(super) admission: Arc<AdmissionConfig>,
+    pub(super) ready: S,
+    pub(super) request: Request<B>,
+}
+
+impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
+    pub(super) fn extracting(later: PendingKey, call: Call<S, B>) -> Self {
+        let later = Some(Box::new((later, call)));
+        Self {
+            state: State::Extracting { later },
+        }
+    }
+
+    pub(super) fn admitting(later: Deciding<Admitted>, call: Call<S, B>) -> Self {
+        let later = Some(Box::new((later, call)));
+        Self {
+            state: State::Admitting { later },
+        }
+    }
+
+    pub(super) fn calling(inner: S::Future, afterwards: ResponseHooks, held: Option<PermitHandle>) -> Self {
+        Self {
+            state: State::Calling {
+                inner,
+                afterwards,
+                held,
+            },
+        }
+    }
+
+    pub(super) fn answered(response: Own) -> Self {
+        let response = Some(response);
+        Self {
+            state: State::Answered { response },
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> Call<S, B> {
+    /// What follows from the extractor's answer, as if it had come at once.
+    fn extracted(mut self, answer: Extraction<'static>) -> State<S, B> {
+        let question = match answer {
+            Extraction::Key(key) => RequestScope::Key(key),
+            Extraction::Limits(terms) => RequestScope::RequestLimits(terms),
+            Extraction::Skip => {
+                return State::Calling {
+                    inner: self.ready.call(self.request),
+                    afterwards: ResponseHooks::default(),
+                    held: None,
+                };
+            }
+            Extraction::Reject(refusal) => return self.refused(refusal),
+            Extraction::Pending(later) => {
+                let later = Some(Box::new((later, self)));
+                return State::Extracting { later };
+            }
+        };
+        match self.admission.at_once(&question) {
+            Poll::Ready(answer) => self.answered(answer),
+            Poll::Pending => {
+                let bound = wait::timeout(self.request.headers());
+                let admitting = self.admission.later(question, bound);
+                let later = Some(Box::new((admitting, self)));
+                State::Admitting { later }
+            }
+        }
+    }
+
+    fn answered(mut self, answer: Result<Admitted, Rejection>) -> State<S, B> {
+        match answer {
+            Ok(admitted) => {
+                let (afterwards, held) = self.admission.admitted(admitted, &mut self.request);
+                State::Calling {
+                    inner: self.ready.call(self.request),
+                    afterwards,
+                    held,
+                }
+            }
+            Err(rejection) => {
+                let protocol = Protocol::of(&self.request);
+                let response = self.admission.limits.responder().rejected(rejection, &protocol);
+                let response = Some(Box::new(response));
+                State::Answered { response }
+            }
+        }
+    }
+
+    fn refused(self, refusal: KeyRejection) -> State<S, B> {
+        let protocol = Protocol::of(&self.request);
+        let response = self.admission.limits.responder().refused(refusal, &protocol);
+        let response = Some(Box::new(response));
+        State::Answered { response }
+    }
+}
+
+impl<S, B, ResBody> Future for ConcurrencyLimitFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    ResBody: Body<Data = Bytes>,
+{
+    type Output = Result<Response<PermitBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Calling {
+                    inner,
+                    afterwards,
+                    held,
+                } => {
+                    let result = ready!(inner.poll(context));
+                    let (held, mut afterwards) = (held.take(), mem::take(afterwards));
+                    let has_ended =
+                        (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
+                    if !has_ended {
+                        return Poll::Ready(result.map(|response| {
+                            afterwards
+                                .respond(response)
+                                .map(|body| PermitBody::new(body, held))
+                        }));
+                    }
+                    match held.and_then(PermitHandle::release) {
+                        Some(release) => State::Releasing {
+                            release,
+                            called: Some(Called { result, afterwards }),
+                        },
+                        None => return Poll::Ready(respond(result, afterwards)),
+                    }
+                }
+                StateProj::Releasing { release, called } => {
+                    ready!(Pin::new(release).poll(context));
+                    let Some(Called { result, afterwards }) = called.take() else {
+                        ended()
+                    };
+                    return Poll::Ready(respond(result, afterwards));
+                }
+                StateProj::Extracting { later } => {
+                    let Some(waiting) = later else { ended() };
+                    let answer = ready!(Pin::new(&mut waiting.0).poll(context));
+                    let Some(waiting) = later.take() else { ended() };
+                    waiting.1.extracted(answer)
+                }
+                StateProj::Admitting { later } => {
+                    let Some(waiting) = later else { ended() };
+                    let answer = ready!(Pin::new(&mut waiting.0).poll(context));
+                    let Some(waiting) = later.take() else { ended() };
+                    waiting.1.answered(answer)
+                }
+                StateProj::Answered { response } => {
+                    let Some(response) = response.take() else { ended() };
+                    return Poll::Ready(Ok(response.map(|body| PermitBody::new(body.of_any(), None))));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+/// The response of a request that holds no permit any more.
+fn respond<B, E>(
+    result: Result<Response<B>, E>,
+    mut afterwards: ResponseHooks,
+) -> Result<Response<PermitBody<B>>, E> {
+    let response = afterwards.respond(result?);
+    Ok(response.map(|body| PermitBody::new(body, None)))
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for ConcurrencyLimitFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Extracting { .. } => "Extracting",
+            State::Admitting { .. } => "Admitting",
+            State::Calling { .. } => "Calling",
+            State::Releasing { .. } => "Releasing",
+            State::Answered { .. } => "Answered",
+        };
+        f.debug_struct("ConcurrencyLimitFuture")
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}

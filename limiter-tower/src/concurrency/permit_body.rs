@@ -1,0 +1,137 @@
+//! The response body that holds a request's permit.
+//!
+//! The permit must be free when the client can send its next request, or a sequential client would be denied by its own previous
+//! request. A permit in this process is released before the last frame is handed on. A permit in Redis is released there
+//! first: the body keeps its last frame, or the end, until Redis has confirmed the release, since the next request may reach
+//! another replica. The wait is bounded by the policy's deadline. Tests: `tests/load/sequential.rs`, `tests/load/bodies.rs`.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::permit_handle::{PermitHandle, Release};
+use crate::responses::body::ResponseBody;
+
+pin_project! {
+    /// The body of a response whose request is in flight until the body has ended. It releases the permit with the last frame, with
+    /// the trailers, with an error, or when it is dropped, whichever comes first. With Redis, the last frame and the end
+    /// wait until the release is confirmed, at most for the policy's deadline.
+    ///
+    /// A body that has ended from the start, such as an empty one, holds nothing.
+    #[derive(Debug)]
+    pub struct PermitBody<B> {
+        #[pin]
+        body: ResponseBody<B>,
+        permit: State,
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// The permit is released, or there was none.
+    Free,
+    PermitHandle(PermitHandle),
+    /// The body has ended. The frame is its last one, if the end is not known from it.
+    Releasing(Release, Option<Frame<Bytes>>),
+}
+
+impl<B> PermitBody<B> {
+    /// The permit, until it is released.
+    pub fn held(&self) -> Option<&PermitHandle> {
+        match &self.permit {
+            State::PermitHandle(permit) => Some(permit),
+            State::Free | State::Releasing(..) => None,
+        }
+    }
+
+    pub(super) fn new(body: ResponseBody<B>, permit: Option<PermitHandle>) -> Self {
+        let permit = permit.map_or(State::Free, State::PermitHandle);
+        Self { body, permit }
+    }
+}
+
+/// An empty body that holds nothing.
+impl<B> Default for PermitBody<B> {
+    fn default() -> Self {
+        Self::new(ResponseBody::default(), None)
+    }
+}
+
+#[cfg(feature = "axum")]
+impl From<PermitBody<axum::body::Body>> for axum::body::Body {
+    fn from(body: PermitBody<axum::body::Body>) -> Self {
+        match body.permit {
+            State::Free => body.body.into(),
+            State::PermitHandle(_) | State::Releasing(..) => Self::new(body),
+        }
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl From<PermitBody<tonic::body::Body>> for tonic::body::Body {
+    fn from(body: PermitBody<tonic::body::Body>) -> Self {
+        match body.permit {
+            State::Free => body.body.into(),
+            State::PermitHandle(_) | State::Releasing(..) => Self::new(body),
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut this = self.project();
+        loop {
+            if let State::Releasing(release, frame) = this.permit {
+                ready!(Pin::new(release).poll(context));
+                let frame = frame.take();
+                *this.permit = State::Free;
+                return Poll::Ready(frame.map(Ok));
+            }
+            let frame = match ready!(this.body.as_mut().poll_frame(context)) {
+                // A server that knows the end from a frame may poll no further, and keep the body for a while.
+                Some(Ok(frame)) if frame.is_trailers() || this.body.is_end_stream() => Some(frame),
+                // The connection ends with an error, so no request follows on it: it waits for nothing.
+                Some(Err(error)) => {
+                    *this.permit = State::Free;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+                None => None,
+            };
+            *this.permit = match std::mem::replace(this.permit, State::Free) {
+                State::PermitHandle(permit) => match permit.release() {
+                    Some(release) => State::Releasing(release, frame),
+                    None => return Poll::Ready(frame.map(Ok)),
+                },
+                State::Free | State::Releasing(..) => return Poll::Ready(frame.map(Ok)),
+            };
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        !matches!(self.permit, State::Releasing(..)) && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.size_hint();
+        if let State::Releasing(_, Some(frame)) = &self.permit
+            && let Some(data) = frame.data_ref()
+        {
+            let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper.saturating_add(length));
+            }
+            hint.set_lower(hint.lower().saturating_add(length));
+        }
+        hint
+    }
+}

@@ -1,0 +1,93 @@
+//! The service: finds the key, and has the request admitted.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::admission::AdmissionConfig;
+use super::future::{Call, ConcurrencyLimitFuture};
+use super::permit_body::PermitBody;
+use crate::gate::{Gate, impl_service};
+use crate::key::{Extraction, KeyExtractor};
+use crate::rate::config::RequestScope;
+use crate::rate::response_hooks::ResponseHooks;
+use crate::rate::wait;
+use crate::responses::Protocol;
+
+/// A service of whose requests so many are in flight at once. Made by [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer). `S` is the inner
+/// service, `E` finds the key.
+pub struct ConcurrencyLimit<S, E> {
+    gate: Gate<S, AdmissionConfig, E>,
+}
+
+impl_service!(ConcurrencyLimit, AdmissionConfig);
+
+impl<S, E, B, ResBody> Service<Request<B>> for ConcurrencyLimit<S, E>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    E: KeyExtractor<B>,
+    ResBody: Body<Data = Bytes>,
+{
+    type Response = Response<PermitBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ConcurrencyLimitFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.gate.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let question = match self.gate.shared.key.extract(&request) {
+            Extraction::Key(key) => RequestScope::Key(key),
+            Extraction::Limits(terms) => RequestScope::RequestLimits(terms),
+            Extraction::Skip => {
+                return ConcurrencyLimitFuture::calling(
+                    self.gate.inner.call(request),
+                    ResponseHooks::default(),
+                    None,
+                );
+            }
+            Extraction::Reject(refusal) => {
+                self.gate.release_ready();
+                let responder = self.gate.shared.config.limits.responder();
+                let response = responder.refused(refusal, &Protocol::of(&request));
+                return ConcurrencyLimitFuture::answered(Box::new(response));
+            }
+            Extraction::Pending(later) => {
+                return ConcurrencyLimitFuture::extracting(later, self.take_call(request));
+            }
+        };
+        match self.gate.shared.config.at_once(&question) {
+            Poll::Ready(Ok(admitted)) => {
+                let (afterwards, held) = self.gate.shared.config.admitted(admitted, &mut request);
+                ConcurrencyLimitFuture::calling(self.gate.inner.call(request), afterwards, held)
+            }
+            Poll::Ready(Err(rejection)) => {
+                // What it has reserved to be ready, others may need.
+                self.gate.release_ready();
+                let responder = self.gate.shared.config.limits.responder();
+                let response = responder.rejected(rejection, &Protocol::of(&request));
+                ConcurrencyLimitFuture::answered(Box::new(response))
+            }
+            Poll::Pending => {
+                let bound = wait::timeout(request.headers());
+                let admitting = self.gate.shared.config.later(question.into_owned(), bound);
+                ConcurrencyLimitFuture::admitting(admitting, self.take_call(request))
+            }
+        }
+    }
+}
+
+impl<S: Clone, E> ConcurrencyLimit<S, E> {
+    fn take_call<B>(&mut self, request: Request<B>) -> Call<S, B> {
+        Call {
+            admission: Arc::clone(&self.gate.shared.config),
+            ready: self.gate.take_ready(),
+            request,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Draft 7 and the headers before it, which tell of one limit: the one that is reached first.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use http::HeaderValue;
+use limiter_core::{Decision, LimitOutcome};
+
+use super::header_buffer::HeaderBuffer;
+use super::{Costs, MergedFields, Unsettled, fields_for, full_for, known_of, remaining, window};
+
+/// The limit of which the least remains; of several of these the one that the client has to wait for longest.
+fn expiring<'a>(
+    decision: &'a Decision,
+    open: &'a Unsettled,
+    costs: &Costs,
+) -> Option<(&'a LimitOutcome, Duration)> {
+    known_of(decision, open)
+        .filter_map(|limit| Some((limit, window(limit, costs)?)))
+        .min_by_key(|(limit, window)| (remaining(limit, costs), Reverse(*window)))
+}
+
+pub(super) fn write_draft7(
+    decision: &Decision,
+    open: &Unsettled,
+    costs: &Costs,
+    text: &mut HeaderBuffer,
+) -> Option<MergedFields> {
+    for (place, policy) in policies(decision) {
+        let quota = policy.quota().whole();
+        // Two policies must not have the same quota.
+        if policies(decision).any(|(other, policy)| other < place && policy.quota().whole() == quota) {
+            continue;
+        }
+        if text.len() > 0 {
+            text.push(", ");
+        }
+        text.integer(quota);
+        text.push(";w=");
+        text.seconds(policy.window());
+    }
+    let (first, expiring) = (text.len(), expiring(decision, open, costs));
+    if let Some((limit, window)) = expiring {
+        text.push("limit=");
+        text.integer(limit.policy().quota().whole());
+        text.push(", remaining=");
+        text.integer(remaining(limit, costs));
+        text.push(", reset=");
+        text.seconds(window);
+    }
+    (first > 0).then(|| MergedFields {
+        ends: [first, text.len()],
+        full_for: expiring.map_or(Duration::ZERO, |(limit, window)| {
+            full_for(remaining(limit, costs), window)
+        }),
+    })
+}
+
+pub(super) fn write_legacy(
+    decision: &Decision,
+    open: &Unsettled,
+    costs: &Costs,
+    text: &mut HeaderBuffer,
+) -> Option<MergedFields> {
+    let (limit, window) = expiring(decision, open, costs)?;
+    text.integer(limit.policy().quota().whole());
+    let first = text.len();
+    text.integer(remaining(limit, costs));
+    let second = text.len();
+    text.seconds(window);
+    Some(MergedFields {
+        ends: [first, second],
+        full_for: full_for(remaining(limit, costs), window),
+    })
+}
+
+/// The policies that have a window, and their places.
+fn policies(decision: &Decision) -> impl Iterator<Item = (usize, &limiter_core::Policy)> {
+    fields_for(decision)
+        .filter(|limit| limit.effective_window().is_some())
+        .map(LimitOutcome::policy)
+        .enumerate()
+}
+
+/// What remains and for how long, by the headers that say so: `RateLimit` in draft 7 says both. What is reached first is the least.
+pub(super) fn standing(
+    remaining: &HeaderValue,
+    reset: Option<&HeaderValue>,
+) -> Option<(u64, Reverse<Option<u64>>)> {
+    let reset = reset.and_then(|reset| number_in(reset, "reset="));
+    Some((number_in(remaining, "remaining=")?, Reverse(reset)))
+}
+
+/// The number of this name in a value, or the number that is all of it.
+fn number_in(value: &HeaderValue, name: &str) -> Option<u64> {
+    let value = value.to_str().ok()?;
+    let number = match value.split_once(name) {
+        Some((_, rest)) => rest.split([',', ';']).next()?,
+        None => value,
+    };
+    number.trim().parse().ok()
+}

@@ -1,0 +1,542 @@
+//! Whatever stands in the headers: nobody chooses its key, and nobody gets another's.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderValue, Request};
+use limiter_core::Key;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::super::{ClientIp, Extraction, KeyExtractor, TrustedProxies, client_ip};
+
+/// What a request brings: who has connected, and lines of headers.
+fn request(peer: Option<&str>, lines: &[(&str, &[u8])]) -> Request<()> {
+    let mut request = Request::new(());
+    for (name, line) in lines {
+        let name = http::HeaderName::try_from(*name).unwrap();
+        let line = HeaderValue::from_bytes(line).unwrap();
+        request.headers_mut().append(name, line);
+    }
+    if let Some(peer) = peer {
+        let peer: IpAddr = peer.parse().unwrap();
+        request.extensions_mut().insert(SocketAddr::new(peer, 49_152));
+    }
+    request
+}
+
+/// The key, as text, or the status of a refusal.
+fn answer(extractor: &ClientIp, request: &Request<()>) -> Result<Key<'static>, u16> {
+    match extractor.extract(request) {
+        Extraction::Key(key) => Ok(key.into_owned()),
+        Extraction::Reject(refusal) => Err(refusal.status().as_u16()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn proxies() -> ClientIp {
+    let networks = ["10.0.7.0/24", "2001:db8:7::/48", "::ffff:172.16.0.0/108"];
+    client_ip(TrustedProxies::networks(
+        networks.map(|network| network.parse().unwrap()),
+    ))
+}
+
+/// The extractor that rejects unknown clients, so that a table shows where one is unknown.
+fn strict(extractor: ClientIp) -> ClientIp {
+    extractor.or_reject(400)
+}
+
+const X: &str = "x-forwarded-for";
+const F: &str = "forwarded";
+/// A network that names itself, and that every test's client would like to be.
+const VICTIM: &str = "203.0.113.9";
+
+/// Rows: peer, lines, and the key or the status.
+type Row<'a> = (Option<&'a str>, &'a [(&'a str, &'a [u8])], Result<&'a str, u16>);
+
+#[track_caller]
+fn holds(extractor: &ClientIp, rows: &[Row<'_>]) {
+    for (peer, lines, expected) in rows {
+        assert_eq!(
+            answer(extractor, &request(*peer, lines)),
+            expected.map(|key| Key::from(key).into_owned()),
+            "from {peer:?}: {:?}",
+            lines
+                .iter()
+                .map(|(name, line)| (name, String::from_utf8_lossy(line)))
+                .collect::<Vec<_>>()
+        );
+    }
+}
+
+const PROXY: Option<&str> = Some("10.0.7.1");
+
+#[test]
+fn with_one_hop_the_last_element_is_the_client() {
+    holds(
+        &strict(client_ip(TrustedProxies::hops(1))),
+        &[
+            // Honest.
+            (PROXY, &[(X, b"192.0.2.1")], Ok("192.0.2.1")),
+            (None, &[(X, b"192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"\t192.0.2.1  ")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"2001:db8::1")], Ok("2001:db8::/64")),
+            (PROXY, &[(X, b"192.0.2.1:4711")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"[2001:db8::1]:4711")], Ok("2001:db8::/64")),
+            (PROXY, &[(X, b"[2001:db8::1]")], Ok("2001:db8::/64")),
+            (PROXY, &[(X, b"::ffff:192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"::FFFF:C000:0201")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"[::ffff:192.0.2.1]:1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"fe80::1%eth0")], Ok("fe80::/64")),
+            (PROXY, &[(X, b"[fe80::1%25eth0]:80")], Ok("fe80::/64")),
+            (PROXY, &[(X, b"[fe80::1%2]:80")], Ok("fe80::/64")),
+            // Forged: what stands to the left is the client's.
+            (PROXY, &[(X, b"203.0.113.9, 192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"203.0.113.9,192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b",,, ,192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"\"203.0.113.9, 192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"\xff\xfe, 192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"203.0.113.9"), (X, b"192.0.2.1")], Ok("192.0.2.1")),
+            (
+                PROXY,
+                &[(X, b"a"), (X, b""), (X, b"203.0.113.9, 192.0.2.1")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(X, b"192.0.2.1"), (F, b"for=203.0.113.9")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(F, b"for=203.0.113.9"), (X, b"192.0.2.1")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[("x-real-ip", b"203.0.113.9"), (X, b"192.0.2.1")],
+                Ok("192.0.2.1"),
+            ),
+            // No header, the other header, an empty one.
+            (PROXY, &[], Err(400)),
+            (PROXY, &[(F, b"for=203.0.113.9")], Err(400)),
+            (PROXY, &[(X, b"")], Err(400)),
+            // A proxy that names nobody: never whom the client names.
+            (PROXY, &[(X, b"203.0.113.9, unknown")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9, _hidden")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9,")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9"), (X, b" ")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9, unix:")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9, 192.0.2.1\xa0")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9, \xd9\xa1.0.0.1")], Err(400)),
+            // Malformed addresses.
+            (PROXY, &[(X, b"192.0.2")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.256")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.01")], Err(400)),
+            (PROXY, &[(X, b"0xC0.0.2.1")], Err(400)),
+            (PROXY, &[(X, b"3221225985")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1 203.0.113.9")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1;203.0.113.9")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1:")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1:port")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1:123456")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1:80:80")], Err(400)),
+            (PROXY, &[(X, b"[192.0.2.1]")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1%eth0")], Err(400)),
+            (PROXY, &[(X, b"[2001:db8::1")], Err(400)),
+            (PROXY, &[(X, b"2001:db8::1]")], Err(400)),
+            (PROXY, &[(X, b"[2001:db8::1]80")], Err(400)),
+            (PROXY, &[(X, b"[2001:db8::1]:")], Err(400)),
+            (PROXY, &[(X, b"2001:db8::1%")], Err(400)),
+            (PROXY, &[(X, b"2001:db8:::1")], Err(400)),
+            (PROXY, &[(X, b"\"192.0.2.1\"")], Err(400)),
+            (PROXY, &[(X, b"for=192.0.2.1")], Err(400)),
+            (PROXY, &[(X, b"example.com")], Err(400)),
+        ],
+    );
+}
+
+#[test]
+fn with_more_hops_the_element_at_that_place_is_the_client() {
+    let two = strict(client_ip(TrustedProxies::hops(2)));
+    holds(
+        &two,
+        &[
+            (PROXY, &[(X, b"192.0.2.1, 10.0.7.2")], Ok("192.0.2.1")),
+            (
+                PROXY,
+                &[(X, b"203.0.113.9, 192.0.2.1, 10.0.7.2")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(X, b"203.0.113.9, 192.0.2.1"), (X, b"10.0.7.2")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(X, b"203.0.113.9"), (X, b"192.0.2.1, 10.0.7.2")],
+                Ok("192.0.2.1"),
+            ),
+            // What the nearer proxy has written need not be an address: its place counts.
+            (PROXY, &[(X, b"203.0.113.9, 192.0.2.1, unknown")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"203.0.113.9, 192.0.2.1,")], Ok("192.0.2.1")),
+            // Fewer than there should be: the request came around one, or there are fewer.
+            (PROXY, &[(X, b"203.0.113.9")], Err(400)),
+            (PROXY, &[(X, b"192.0.2.1:1")], Err(400)),
+            (PROXY, &[], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9, , 10.0.7.2")], Err(400)),
+        ],
+    );
+    let none = client_ip(TrustedProxies::hops(0));
+    holds(
+        &none,
+        &[
+            (Some("192.0.2.1"), &[(X, b"203.0.113.9")], Ok("192.0.2.1")),
+            (Some("::ffff:192.0.2.1"), &[], Ok("192.0.2.1")),
+            (Some("2001:db8::7"), &[], Ok("2001:db8::/64")),
+            (None, &[(X, b"203.0.113.9")], Err(500)),
+        ],
+    );
+    let all = strict(client_ip(TrustedProxies::hops(u8::MAX)));
+    let many = [VICTIM; 255].join(",");
+    let one_less = [VICTIM; 254].join(",");
+    holds(
+        &all,
+        &[
+            (PROXY, &[(X, many.as_bytes())], Ok(VICTIM)),
+            (PROXY, &[(X, one_less.as_bytes())], Err(400)),
+        ],
+    );
+}
+
+#[test]
+fn with_networks_the_first_who_is_no_proxy_is_the_client() {
+    let many = |count| ["10.0.7.9"; 70].get(..count).unwrap().join(",");
+    holds(
+        &strict(proxies()),
+        &[
+            // The peer is no proxy: it is the client.
+            (Some("192.0.2.1"), &[(X, b"203.0.113.9")], Ok("192.0.2.1")),
+            (
+                Some("192.0.2.1"),
+                &[(X, b"203.0.113.9, 10.0.7.1")],
+                Ok("192.0.2.1"),
+            ),
+            (Some("192.0.2.1"), &[(X, b"unknown")], Ok("192.0.2.1")),
+            (Some("10.0.8.1"), &[(X, b"203.0.113.9")], Ok("10.0.8.1")),
+            (
+                Some("2001:db8:8::1"),
+                &[(X, b"203.0.113.9")],
+                Ok("2001:db8:8::/64"),
+            ),
+            // One proxy, and two.
+            (PROXY, &[(X, b"192.0.2.1")], Ok("192.0.2.1")),
+            (Some("::ffff:10.0.7.1"), &[(X, b"192.0.2.1")], Ok("192.0.2.1")),
+            (Some("172.16.0.1"), &[(X, b"192.0.2.1")], Ok("192.0.2.1")),
+            (Some("2001:db8:7::1"), &[(X, b"192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(X, b"192.0.2.1, 10.0.7.2")], Ok("192.0.2.1")),
+            (
+                PROXY,
+                &[(X, b"192.0.2.1, ::ffff:10.0.7.2, [2001:db8:7::2]:80")],
+                Ok("192.0.2.1"),
+            ),
+            // Forged.
+            (PROXY, &[(X, b"203.0.113.9, 192.0.2.1")], Ok("192.0.2.1")),
+            (
+                PROXY,
+                &[(X, b"203.0.113.9, 10.0.7.3, 192.0.2.1")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(X, b"203.0.113.9, 192.0.2.1, 10.0.7.2")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(X, b"203.0.113.9"), (X, b"192.0.2.1"), (X, b"10.0.7.2")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(X, b"\xff"), (X, b"192.0.2.1"), (F, b"for=203.0.113.9")],
+                Ok("192.0.2.1"),
+            ),
+            // Nobody but proxies.
+            (PROXY, &[], Ok("10.0.7.1")),
+            (PROXY, &[(F, b"for=203.0.113.9")], Ok("10.0.7.1")),
+            (PROXY, &[(X, b"10.0.7.3, 10.0.7.2")], Ok("10.0.7.3")),
+            // A trusted proxy that names nobody.
+            (PROXY, &[(X, b"203.0.113.9, unknown")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9, _x, 10.0.7.2")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9, , 10.0.7.2")], Err(400)),
+            (PROXY, &[(X, b"")], Err(400)),
+            // No peer.
+            (None, &[(X, b"203.0.113.9")], Err(400)),
+            // A walk ends.
+            (PROXY, &[(X, many(64).as_bytes())], Ok("10.0.7.9")),
+            (PROXY, &[(X, many(65).as_bytes())], Err(400)),
+        ],
+    );
+    holds(
+        &client_ip(TrustedProxies::networks([])),
+        &[(PROXY, &[(X, b"203.0.113.9")], Ok("10.0.7.1"))],
+    );
+}
+
+#[test]
+fn forwarded_is_read_as_its_rfc_says_from_its_end() {
+    holds(
+        &strict(client_ip(TrustedProxies::hops(1)).forwarded()),
+        &[
+            // RFC 7239, 4.
+            (PROXY, &[(F, b"for=\"_gazonk\"")], Err(400)),
+            (
+                PROXY,
+                &[(F, b"For=\"[2001:db8:cafe::17]:4711\"")],
+                Ok("2001:db8:cafe::/64"),
+            ),
+            (
+                PROXY,
+                &[(F, b"for=192.0.2.60;proto=http;by=203.0.113.43")],
+                Ok("192.0.2.60"),
+            ),
+            (
+                PROXY,
+                &[(F, b"for=192.0.2.43, for=198.51.100.17")],
+                Ok("198.51.100.17"),
+            ),
+            (PROXY, &[(F, b"for=\"192.0.2.43:47011\"")], Ok("192.0.2.43")),
+            (PROXY, &[(F, b"for=\"192.0.2.43:_port\"")], Ok("192.0.2.43")),
+            (PROXY, &[(F, b"for=unknown")], Err(400)),
+            // Where it stands in the element, empty pairs, blanks, no quotes.
+            (
+                PROXY,
+                &[(F, b"by=203.0.113.43;;proto=http; FOR=192.0.2.1 ;")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(F, b"for=[2001:db8::1]:4711;host=a.b:80")],
+                Ok("2001:db8::/64"),
+            ),
+            (
+                PROXY,
+                &[(F, b"host=\"a,b;for=203.0.113.9\\\",c\";for=192.0.2.1")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(F, b"for=192.0.2.1;host=\"a, for=203.0.113.9\"")],
+                Ok("192.0.2.1"),
+            ),
+            (PROXY, &[(F, b"for=\"::ffff:192.0.2.1\"")], Ok("192.0.2.1")),
+            // Forged to the left: quotes that are never closed, escapes, other lines.
+            (PROXY, &[(F, b"for=203.0.113.9, for=192.0.2.1")], Ok("192.0.2.1")),
+            (PROXY, &[(F, b"for=\", for=192.0.2.1")], Ok("192.0.2.1")),
+            (
+                PROXY,
+                &[(F, b"for=\", for=\"[2001:db8::1]:80\"")],
+                Ok("2001:db8::/64"),
+            ),
+            (
+                PROXY,
+                &[(F, b"for=203.0.113.9;by=\"\\, for=\"192.0.2.1\"")],
+                Ok("192.0.2.1"),
+            ),
+            (
+                PROXY,
+                &[(F, b"for=\"203.0.113.9"), (F, b"for=\"192.0.2.1\"")],
+                Ok("192.0.2.1"),
+            ),
+            (PROXY, &[(F, b"\xff\"\\"), (F, b"for=192.0.2.1")], Ok("192.0.2.1")),
+            (
+                PROXY,
+                &[(X, b"203.0.113.9"), (F, b"for=192.0.2.1")],
+                Ok("192.0.2.1"),
+            ),
+            // What no proxy should write: never whom the client names.
+            (PROXY, &[(F, b"for=203.0.113.9, ")], Err(400)),
+            (PROXY, &[(F, b"for=203.0.113.9, proto=https")], Err(400)),
+            (PROXY, &[(F, b"for=192.0.2.1;for=203.0.113.9")], Err(400)),
+            (PROXY, &[(F, b"for=192.0.2.1;host=x;for=203.0.113.9")], Err(400)),
+            (PROXY, &[(F, b"for=192.0.2.1;host=\"x")], Err(400)),
+            (PROXY, &[(F, b"for=192.0.2.1;host=x y")], Err(400)),
+            (PROXY, &[(F, b"for=192.0.2.1;host")], Err(400)),
+            (PROXY, &[(F, b"for=192.0.2.1 proto=http")], Err(400)),
+            (PROXY, &[(F, b"for=\"192.0.2.1\"x")], Err(400)),
+            (PROXY, &[(F, b"for=\"192.0.2\\.1\"")], Err(400)),
+            (PROXY, &[(F, b"for=")], Err(400)),
+            (PROXY, &[(F, b"for=\"\"")], Err(400)),
+            (PROXY, &[(F, b"for =192.0.2.1")], Err(400)),
+            (PROXY, &[(F, b"=192.0.2.1;for=192.0.2.1")], Err(400)),
+            (PROXY, &[(F, b"192.0.2.1")], Err(400)),
+            (PROXY, &[(X, b"203.0.113.9")], Err(400)),
+            (PROXY, &[], Err(400)),
+        ],
+    );
+    holds(
+        &strict(proxies().forwarded()),
+        &[
+            (
+                PROXY,
+                &[(F, b"for=203.0.113.9, for=192.0.2.1, for=\"10.0.7.2:80\"")],
+                Ok("192.0.2.1"),
+            ),
+            (PROXY, &[(F, b"for=203.0.113.9, for=_x, for=10.0.7.2")], Err(400)),
+            (Some("192.0.2.1"), &[(F, b"for=203.0.113.9")], Ok("192.0.2.1")),
+        ],
+    );
+}
+
+#[test]
+fn another_header_may_be_chosen_and_another_answer() {
+    let real_ip = client_ip(TrustedProxies::hops(1)).from_header("X-Real-IP");
+    holds(
+        &real_ip,
+        &[(
+            PROXY,
+            &[("x-real-ip", b"192.0.2.1"), (X, b"203.0.113.9")],
+            Ok("192.0.2.1"),
+        )],
+    );
+    holds(
+        &client_ip(TrustedProxies::hops(1)).or_peer_ip(),
+        &[
+            (PROXY, &[(X, b"203.0.113.9, unknown")], Ok("10.0.7.1")),
+            (PROXY, &[], Ok("10.0.7.1")),
+            (None, &[], Err(400)),
+        ],
+    );
+    holds(
+        &client_ip(TrustedProxies::hops(1)).or_reject(403),
+        &[(PROXY, &[(X, b"unknown")], Err(403)), (None, &[], Err(403))],
+    );
+    let skipping = client_ip(TrustedProxies::hops(1)).or_skip();
+    assert_eq!(skipping.extract(&request(PROXY, &[])), Extraction::Skip);
+    holds(
+        &client_ip(TrustedProxies::hops(1)).ipv6_prefix(48).ipv4_prefix(16),
+        &[
+            (PROXY, &[(X, b"2001:db8:1:2::3")], Ok("2001:db8:1::/48")),
+            (PROXY, &[(X, b"192.0.2.1")], Ok("192.0.0.0/16")),
+        ],
+    );
+}
+
+#[test]
+fn unknown_client_is_limited_by_the_peer_by_default() {
+    let elements: [&[u8]; 7] = [
+        b"unknown",
+        b"_hidden",
+        b"",
+        b" ",
+        b"for=unknown",
+        b"for=_hidden",
+        b"for=\"\"",
+    ];
+    for element in elements {
+        for victim in [&b""[..], b"203.0.113.9, ", b"for=203.0.113.9, "] {
+            let line = [victim, element].concat();
+            let rows: &[(&str, &[u8])] = &[(X, &line), (F, &line)];
+            for extractor in [client_ip(TrustedProxies::hops(1)), proxies()] {
+                for extractor in [extractor.clone(), extractor.clone().or_peer_ip()] {
+                    let row = (PROXY, rows, Ok("10.0.7.1"));
+                    holds(&extractor.clone().forwarded(), &[row]);
+                    holds(&extractor, &[row]);
+                }
+                holds(&strict(extractor.clone()), &[(PROXY, rows, Err(400))]);
+                holds(&strict(extractor.forwarded()), &[(PROXY, rows, Err(400))]);
+            }
+        }
+    }
+    // The request bypassed the proxy.
+    holds(
+        &client_ip(TrustedProxies::hops(1)),
+        &[(Some("192.0.2.1"), &[], Ok("192.0.2.1")), (None, &[], Err(400))],
+    );
+    holds(&client_ip(TrustedProxies::hops(0)), &[(None, &[], Err(500))]);
+    holds(&proxies(), &[(None, &[(X, b"203.0.113.9")], Err(500))]);
+}
+
+/// What a client may send: any lines, and a last one to which a proxy may append.
+fn anything() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let wild = prop_oneof![
+        3 => proptest::sample::select(b",\"\\;= ".to_vec()),
+        1 => 0x20..0x7f_u8,
+        1 => 0x80..=0xff_u8,
+    ];
+    let words = prop_oneof![
+        vec(wild, 0..12),
+        Just(b"for=203.0.113.9".to_vec()),
+        Just(b"203.0.113.9".to_vec()),
+        Just(b"for=\"".to_vec()),
+        Just(b"10.0.7.2".to_vec()),
+    ];
+    vec(vec(words, 0..4).prop_map(|words| words.join(&b',')), 0..4)
+}
+
+/// An address as a proxy may write it.
+fn written(address: IpAddr, style: u8, forwarded: bool) -> String {
+    let text = match (address, style % 4) {
+        (IpAddr::V4(address), 0) => address.to_string(),
+        (IpAddr::V4(address), 1) => format!("{address}:4711"),
+        (IpAddr::V4(address), 2) => address.to_ipv6_mapped().to_string(),
+        (IpAddr::V4(address), _) => format!("[{}]:1", address.to_ipv6_mapped()),
+        (IpAddr::V6(address), 0) => address.to_string(),
+        (IpAddr::V6(address), 1) => format!("[{address}]:4711"),
+        (IpAddr::V6(address), 2) => format!("[{address}]"),
+        (IpAddr::V6(address), _) => format!("{address}%eth0"),
+    };
+    match style / 4 % 3 {
+        _ if !forwarded => text,
+        0 => format!("for=\"{text}\""),
+        1 => format!("proto=https;FOR=\"{text}\" ; host=\"a,\\\"b\""),
+        _ => format!("by=_x;for=\"{text}\";"),
+    }
+}
+
+fn addresses() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        any::<std::net::Ipv4Addr>().prop_map(IpAddr::V4),
+        any::<std::net::Ipv6Addr>().prop_map(IpAddr::V6)
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_client_sends_its_key_is_that_of_its_address(
+        sent in anything(),
+        client in addresses(),
+        nearer in vec(any::<u8>(), 0..3),
+        styles in vec(any::<u8>(), 4),
+        appends in vec(any::<bool>(), 4),
+        forwarded in any::<bool>(),
+    ) {
+        let canonical = client.to_canonical();
+        prop_assume!(!canonical.to_string().starts_with("10.0.7."));
+        prop_assume!(!canonical.to_string().starts_with("2001:db8:7:"));
+        prop_assume!(!canonical.to_string().starts_with("172."));
+        // The farthest proxy names the client, each nearer one the proxy before it.
+        let proxies_addresses = nearer.iter().map(|last| IpAddr::from([10, 0, 7, *last]));
+        let named: Vec<_> = std::iter::once(client).chain(proxies_addresses).collect();
+        let mut lines = sent;
+        for ((address, style), append) in named.iter().zip(&styles).zip(&appends) {
+            let element = written(*address, *style, forwarded);
+            match lines.last_mut() {
+                Some(last) if *append => last.extend([b", ", element.as_bytes()].concat()),
+                _ => lines.push(element.into_bytes()),
+            }
+        }
+        let header = if forwarded { F } else { X };
+        let lines: Vec<_> = lines.iter().map(|line| (header, line.as_slice())).collect();
+        let forged = request(PROXY, &lines);
+
+        let by_hops = client_ip(TrustedProxies::hops(u8::try_from(named.len()).unwrap()));
+        let expected = answer(&client_ip(TrustedProxies::hops(0)), &request(Some(&client.to_string()), &[]));
+        for extractor in [by_hops, proxies()] {
+            let extractor = if forwarded { extractor.forwarded() } else { extractor };
+            prop_assert_eq!(&answer(&extractor, &forged), &expected);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The address at the other end of the connection, as servers tell it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use http::{Extensions, StatusCode};
+use limiter_core::__private::ReportThrottle;
+
+use super::extraction::KeyRejection;
+
+/// Finds the peer's address in a request's extensions.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Connection {
+    /// In place of the places that are known.
+    elsewhere: Option<fn(&Extensions) -> Option<IpAddr>>,
+}
+
+impl Connection {
+    pub(super) fn peer_from(find: fn(&Extensions) -> Option<IpAddr>) -> Self {
+        Self {
+            elsewhere: Some(find),
+        }
+    }
+
+    /// An IPv4 address that is mapped into IPv6, as listeners for both see it, is the IPv4 address.
+    pub(super) fn peer(self, extensions: &Extensions) -> Option<IpAddr> {
+        let peer = match self.elsewhere {
+            Some(find) => find(extensions),
+            None => known(extensions),
+        };
+        peer.map(|peer| peer.to_canonical())
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.elsewhere.is_some() { "Told" } else { "Known" })
+    }
+}
+
+fn known(extensions: &Extensions) -> Option<IpAddr> {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(peer)) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
+    {
+        return Some(peer.ip());
+    }
+    // Behind TLS as well, for which tonic sets it beside its own.
+    #[cfg(feature = "tonic")]
+    if let Some(tcp) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return tcp.remote_addr().map(|peer| peer.ip());
+    }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::connect_info::MockConnectInfo(peer)) =
+        extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
+    {
+        return Some(peer.ip());
+    }
+    extensions.get::<SocketAddr>().map(SocketAddr::ip)
+}
+
+/// The answer to a request whose peer the server does not tell: only its author can mend that.
+#[cold]
+pub(super) fn unknown_peer() -> KeyRejection {
+    static LOGGED: ReportThrottle = ReportThrottle::new();
+    if LOGGED.is_due() {
+        tracing::error!(
+            "the peer's address is missing: serve the router with \
+             `into_make_service_with_connect_info::<SocketAddr>()` and the feature `axum` of limiter-tower, tonic's server \
+             with its feature `tonic`, or insert a `SocketAddr` into the request's extensions"
+        );
+    }
+    KeyRejection::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "the server cannot tell whose request this is",
+    )
+}

@@ -1,0 +1,240 @@
+//! Several keys as one.
+
+use http::Request;
+use limiter_core::Key;
+
+use super::extraction::Extraction;
+use super::extraction::PendingKey;
+use super::extractor::KeyExtractor;
+
+/// The key that all together make. Keys that differ in one part differ, whatever stands in the parts.
+#[derive(Default)]
+struct Composed {
+    key: Option<Key<'static>>,
+    /// What is still to come, and what comes after that.
+    rest: Vec<Extraction<'static>>,
+}
+
+impl Composed {
+    /// Adds the next one; gives back what ends the matter.
+    #[expect(
+        clippy::result_large_err,
+        reason = "it is the answer, and moves no further than an answer does"
+    )]
+    fn add(&mut self, answer: Extraction<'_>) -> Result<(), Extraction<'static>> {
+        match answer {
+            Extraction::Key(key) if self.rest.is_empty() => self.key = Some(joined(self.key.take(), &key)),
+            Extraction::Key(key) => self.rest.push(Extraction::Key(key.into_owned())),
+            Extraction::Pending(later) => self.rest.push(Extraction::Pending(later)),
+            Extraction::Skip => return Err(Extraction::Skip),
+            Extraction::Limits(terms) => return Err(Extraction::Limits(terms.into_owned())),
+            Extraction::Reject(refusal) => return Err(Extraction::Reject(refusal)),
+        }
+        Ok(())
+    }
+
+    fn answer(self) -> Extraction<'static> {
+        if self.rest.is_empty() {
+            return Extraction::Key(self.key.unwrap_or(Key::shared()));
+        }
+        Extraction::Pending(PendingKey::new(self.complete()))
+    }
+
+    async fn complete(self) -> Extraction<'static> {
+        let mut composed = self.key;
+        for mut answer in self.rest {
+            while let Extraction::Pending(later) = answer {
+                answer = later.await;
+            }
+            match answer {
+                Extraction::Key(key) => composed = Some(joined(composed, &key)),
+                end => return end,
+            }
+        }
+        Extraction::Key(composed.unwrap_or(Key::shared()))
+    }
+}
+
+fn joined(before: Option<Key<'static>>, key: &Key<'_>) -> Key<'static> {
+    match before {
+        Some(before) => before.text(":").key(key),
+        None => Key::shared().key(key),
+    }
+}
+
+/// One key of all, which keeps them apart: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives each client a budget for each
+/// path. The first that skips, refuses or answers terms decides, and those after it are not asked.
+///
+/// ```
+/// # use http::Request;
+/// # use limiter_tower::key::{self, Extraction, KeyExtractor};
+/// let by_client_and_path = (key::header("x-api-key"), key::path());
+/// let key = |api_key: &str, path: &str| {
+///     let request = Request::get(path).header("x-api-key", api_key).body(()).unwrap();
+///     match by_client_and_path.extract(&request) {
+///         Extraction::Key(key) => key.into_owned(),
+///         other => panic!("{other:?}"),
+///     }
+/// };
+/// assert_eq!(key("ann", "/search"), key("ann", "/search"));
+/// assert_ne!(key("ann", "/search"), key("bob", "/search"));
+/// assert_ne!(key("ann:/a", "/b"), key("ann", "/a:/b"));
+/// ```
+impl<B, E1, E2> KeyExtractor<B> for (E1, E2)
+where
+    E1: KeyExtractor<B>,
+    E2: KeyExtractor<B>,
+{
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
+        compose(request, [&self.0, &self.1])
+    }
+}
+
+/// As of two.
+impl<B, E1, E2, E3> KeyExtractor<B> for (E1, E2, E3)
+where
+    E1: KeyExtractor<B>,
+    E2: KeyExtractor<B>,
+    E3: KeyExtractor<B>,
+{
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
+        compose(request, [&self.0, &self.1, &self.2])
+    }
+}
+
+/// As of two.
+impl<B, E1, E2, E3, E4> KeyExtractor<B> for (E1, E2, E3, E4)
+where
+    E1: KeyExtractor<B>,
+    E2: KeyExtractor<B>,
+    E3: KeyExtractor<B>,
+    E4: KeyExtractor<B>,
+{
+    fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
+        compose(request, [&self.0, &self.1, &self.2, &self.3])
+    }
+}
+
+fn compose<B, const N: usize>(
+    request: &Request<B>,
+    extractors: [&dyn KeyExtractor<B>; N],
+) -> Extraction<'static> {
+    let mut composed = Composed::default();
+    for extractor in extractors {
+        if let Err(end) = composed.add(extractor.extract(request)) {
+            if composed.rest.is_empty() {
+                return end;
+            }
+            // One before it may refuse, and has the first word.
+            composed.rest.push(end);
+            break;
+        }
+    }
+    composed.answer()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::panic, reason = "a test ends that way")]
+
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use http::StatusCode;
+
+    use super::super::{from_async, global, header, path};
+    use super::*;
+
+    fn request() -> Request<()> {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.uri = http::Uri::from_static("/a:b");
+        Request::from_parts(head, ())
+    }
+
+    /// An answer that has to be waited for.
+    fn later<A: super::super::IntoExtraction + Clone + Send + 'static>(answer: A) -> impl KeyExtractor<()> {
+        from_async(move |_| std::future::ready(answer.clone()))
+    }
+
+    fn answer(extractor: &impl KeyExtractor<()>) -> Extraction<'static> {
+        match extractor.extract(&request()) {
+            Extraction::Key(key) => Extraction::Key(key.into_owned()),
+            Extraction::Pending(later) => match pin!(later).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => panic!("nothing here has to be waited for"),
+            },
+            Extraction::Skip => Extraction::Skip,
+            Extraction::Limits(terms) => Extraction::Limits(terms.into_owned()),
+            Extraction::Reject(refusal) => Extraction::Reject(refusal),
+        }
+    }
+
+    #[test]
+    fn what_comes_later_stands_where_it_would_have_stood() {
+        let at_once = answer(&(path(), |_: &Request<()>| "b", global()));
+        assert_eq!(at_once, Extraction::Key(Key::shared().part("/a:b").text(":b:")));
+        for extractor in [
+            &(path(), later("b"), global()) as &dyn KeyExtractor<()>,
+            &(later("/a:b"), later("b"), later("")),
+            &(later("/a:b"), |_: &Request<()>| "b", global()),
+        ] {
+            assert_eq!(
+                answer(&|request: &Request<()>| match extractor.extract(request) {
+                    Extraction::Pending(later) => Extraction::Pending(later),
+                    other => panic!("{other:?}"),
+                }),
+                at_once
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_that_skips_or_refuses_decides() {
+        let never = |_: &Request<()>| -> &'static str { panic!("it is not asked") };
+        let skip = |_: &Request<()>| Extraction::Skip;
+        let refusal = Extraction::Reject(StatusCode::FORBIDDEN.into());
+        assert_eq!(answer(&(path(), skip, never)), Extraction::Skip);
+        assert_eq!(
+            answer(&(path(), header("x-api-key").or_reject(403), never)),
+            refusal
+        );
+        assert_eq!(answer(&(later("a"), skip, never)), Extraction::Skip);
+        assert_eq!(
+            answer(&(later("a"), later(Err::<u64, _>(StatusCode::FORBIDDEN)))),
+            refusal
+        );
+        assert_eq!(
+            answer(&(later(Err::<u64, _>(StatusCode::FORBIDDEN)), skip, never)),
+            refusal,
+            "nobody leaves out a header to pass by what has to be waited for"
+        );
+    }
+
+    #[test]
+    fn parts_stay_apart_and_so_do_their_groups() {
+        let key = |text: &'static str, group: Option<&'static str>| {
+            move |_: &Request<()>| match group {
+                Some(group) => Key::from(text).in_group(group),
+                None => Key::from(text),
+            }
+        };
+        let pairs = [
+            answer(&(key("a:b", None), key("c", None))),
+            answer(&(key("a", None), key("b:c", None))),
+            answer(&(key("a%3Ab", None), key("c", None))),
+            answer(&(key("a", Some("g")), key("b", None))),
+            answer(&(key("a", None), key("b", Some("g")))),
+            answer(&(key("a", Some("g")), key("b", Some("g")))),
+            answer(&(key("a", Some("g")), key("b", Some("h")))),
+            answer(&(key("g|a", None), key("b", None))),
+            answer(&(key("", None), key("", None))),
+            answer(&(key("", None), key("", None), key("", None))),
+        ];
+        for (place, pair) in pairs.iter().enumerate() {
+            assert!(
+                !pairs.iter().skip(place + 1).any(|other| other == pair),
+                "{pair:?}"
+            );
+        }
+    }
+}

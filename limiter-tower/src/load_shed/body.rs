@@ -1,0 +1,103 @@
+//! Bodies that hold what their requests were admitted by.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::responses::body::ResponseBody;
+
+pin_project! {
+    /// The body of a response whose request is in flight until the body has ended: it holds an `H`, a place, and lets go
+    /// of it with the last frame, with the trailers, with an error, or when it is dropped, whichever comes first.
+    ///
+    /// A body that tells at once that it has ended, as one without content does, holds nothing.
+    #[derive(Debug)]
+    pub struct LoadShedBody<B, H> {
+        #[pin]
+        body: ResponseBody<B>,
+        held: Option<H>,
+    }
+}
+
+impl<B, H> LoadShedBody<B, H> {
+    /// What it holds still.
+    pub fn held(&self) -> Option<&H> {
+        self.held.as_ref()
+    }
+
+    pub(crate) fn free(body: ResponseBody<B>) -> Self {
+        Self { body, held: None }
+    }
+}
+
+/// An empty body that holds nothing.
+impl<B, H> Default for LoadShedBody<B, H> {
+    fn default() -> Self {
+        Self::free(ResponseBody::default())
+    }
+}
+
+#[cfg(feature = "axum")]
+impl<H: Send + 'static> From<LoadShedBody<axum::body::Body, H>> for axum::body::Body {
+    fn from(body: LoadShedBody<axum::body::Body, H>) -> Self {
+        match body.held {
+            None => body.body.into(),
+            Some(_) => Self::new(body),
+        }
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl<H: Send + 'static> From<LoadShedBody<tonic::body::Body, H>> for tonic::body::Body {
+    fn from(body: LoadShedBody<tonic::body::Body, H>) -> Self {
+        match body.held {
+            None => body.body.into(),
+            Some(_) => Self::new(body),
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>, H> LoadShedBody<B, H> {
+    /// The response, whose body holds this.
+    pub(crate) fn respond(response: Response<ResponseBody<B>>, held: Option<H>) -> Response<Self> {
+        response.map(|body| {
+            let held = held.filter(|_| !body.is_end_stream());
+            Self { body, held }
+        })
+    }
+}
+
+impl<B: Body<Data = Bytes>, H> Body for LoadShedBody<B, H> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut this = self.project();
+        let polled = this.body.as_mut().poll_frame(context);
+        let has_ended = match &polled {
+            // A server that was told so may ask for nothing more, and keep the body for a while.
+            Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || this.body.is_end_stream(),
+            Poll::Ready(Some(Err(_)) | None) => true,
+            Poll::Pending => false,
+        };
+        if has_ended {
+            *this.held = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,82 @@
+//! The future of a request that may be shed: calls, and leaves its place to the body; or answers.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Body;
+use pin_project_lite::pin_project;
+
+use super::in_flight_counter::InFlightGuard;
+use crate::load_shed::body::LoadShedBody;
+use crate::rate::future::{Own, ended};
+use crate::responses::body::ResponseBody;
+
+pin_project! {
+    /// The future of [`LoadShed`](crate::LoadShed). Dropped at whatever time, it gives its place back.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct LoadShedFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F> {
+        Calling { #[pin] inner: F, place: Option<InFlightGuard> },
+        Answered { response: Option<Own> },
+    }
+}
+
+impl<F> LoadShedFuture<F> {
+    pub(super) fn calling(inner: F, place: Option<InFlightGuard>) -> Self {
+        Self {
+            state: State::Calling { inner, place },
+        }
+    }
+
+    pub(super) fn answered(response: Own) -> Self {
+        let response = Some(response);
+        Self {
+            state: State::Answered { response },
+        }
+    }
+}
+
+impl<F, B, E> Future for LoadShedFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body<Data = Bytes>,
+{
+    type Output = Result<Response<LoadShedBody<B, InFlightGuard>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(match self.project().state.project() {
+            StateProj::Calling { inner, place } => {
+                let response = ready!(inner.poll(context));
+                // Where the call has failed, it is over.
+                let place = place.take();
+                LoadShedBody::respond(response?.map(ResponseBody::inner), place)
+            }
+            StateProj::Answered { response } => {
+                let Some(response) = response.take() else { ended() };
+                response.map(|body| LoadShedBody::free(body.of_any()))
+            }
+        }))
+    }
+}
+
+impl<F> fmt::Debug for LoadShedFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Calling { .. } => "Calling",
+            State::Answered { .. } => "Answered",
+        };
+        f.debug_struct("LoadShedFuture")
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}

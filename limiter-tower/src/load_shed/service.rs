@@ -1,0 +1,92 @@
+//! The service: finds the class, and takes a place or answers.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http_body::Body;
+use limiter_core::__private::{RETRY_PUSHBACK_MS, whole_seconds};
+use tower_service::Service;
+
+use super::classify::{Classify, DefaultPriority};
+use super::future::LoadShedFuture;
+use super::in_flight_counter::InFlightGuard;
+use super::priority::Priority;
+use super::room::ShedConfig;
+use crate::gate::{Gate, impl_service};
+use crate::key::KeyRejection;
+use crate::load_shed::body::LoadShedBody;
+use crate::rate::future::Own;
+use crate::responses::Protocol;
+
+/// Balances in the extensions of the response to a request that was shed, for layers further out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overloaded {
+    /// The request's class.
+    pub priority: Priority,
+}
+
+/// A service of whose requests so many are in flight at once, and the less important shed first. Made by
+/// [`LoadShedLayer`](crate::LoadShedLayer). `S` is the inner service, `C` says how much a request matters.
+pub struct LoadShed<S, E = DefaultPriority> {
+    gate: Gate<S, ShedConfig, E>,
+}
+
+impl_service!(LoadShed, ShedConfig);
+
+impl<S, C, B, ResBody> Service<Request<B>> for LoadShed<S, C>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    C: Classify<B>,
+    ResBody: Body<Data = Bytes>,
+{
+    type Response = Response<LoadShedBody<ResBody, InFlightGuard>>;
+    type Error = S::Error;
+    type Future = LoadShedFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.gate.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let place = match self.gate.shared.config.class_of(&*self.gate.shared.key, &request) {
+            None => None,
+            Some(class) => match self.gate.shared.config.enter(class) {
+                Some(place) => Some(place),
+                None => {
+                    // What the inner service has reserved to be ready, others may need.
+                    self.gate.release_ready();
+                    let protocol = Protocol::of(&request);
+                    return LoadShedFuture::answered(self.gate.shared.config.overloaded(class, &protocol));
+                }
+            },
+        };
+        LoadShedFuture::calling(self.gate.inner.call(request), place)
+    }
+}
+
+impl ShedConfig {
+    #[cold]
+    fn overloaded(&self, priority: Priority, protocol: &Protocol) -> Own {
+        tracing::debug!(?priority, "request shed; too many requests in flight");
+        let refusal = KeyRejection::new(StatusCode::SERVICE_UNAVAILABLE, "the service is overloaded");
+        let mut response = self.responder.refused(refusal, protocol);
+        if let Some(after) = self.retry_after {
+            let (name, value) = match protocol {
+                Protocol::Http => (header::RETRY_AFTER, HeaderValue::from(whole_seconds(after))),
+                Protocol::Grpc { .. } => {
+                    // What is too long to be told is told as the longest.
+                    let millis = i32::try_from(after.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX);
+                    (
+                        HeaderName::from_static(RETRY_PUSHBACK_MS),
+                        HeaderValue::from(millis),
+                    )
+                }
+            };
+            response.headers_mut().insert(name, value);
+        }
+        response.extensions_mut().insert(Overloaded { priority });
+        Box::new(response)
+    }
+}

@@ -1,0 +1,60 @@
+//! The fields of a protobuf message, as they stand on the wire: the few that are looked at do not ask for a code generator.
+//!
+//! <https://protobuf.dev/programming-guides/encoding/>
+
+/// The value of a field, of the wire types that are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'a> {
+    Varint(u64),
+    /// A text, bytes, or a message.
+    Bytes(&'a [u8]),
+    /// Four or eight bytes.
+    FixedPolicies,
+}
+
+/// The fields of a message with their numbers, up to the first that is malformed.
+pub(super) fn fields(message: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
+    let mut rest = message;
+    std::iter::from_fn(move || field(&mut rest))
+}
+
+fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
+    let tag = varint(rest)?;
+    let value = match tag & 7 {
+        0 => Value::Varint(varint(rest)?),
+        1 => take(rest, 8).map(|_| Value::FixedPolicies)?,
+        2 => {
+            let length = varint(rest)?;
+            Value::Bytes(take(rest, usize::try_from(length).ok()?)?)
+        }
+        5 => take(rest, 4).map(|_| Value::FixedPolicies)?,
+        // Groups are deprecated, and the rest does not exist.
+        _ => return None,
+    };
+    Some((tag >> 3, value))
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(length)?;
+    *rest = left;
+    Some(taken)
+}
+
+/// Seven bits a byte, the lowest first; at most ten bytes.
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, left) = rest.split_first()?;
+        *rest = left;
+        let bits = u64::from(byte & 0x7f);
+        // The tenth byte has room for one bit.
+        if shift == 63 && bits > 1 {
+            return None;
+        }
+        value |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}

@@ -1,0 +1,283 @@
+//! What requests to a peer are held to: the client's own limit, and the peer's word.
+
+use std::borrow::Cow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::Response;
+use limiter_core::__private::{
+    Reporter, ResolvedPolicies, admit_waiting, at_once, give_back, is_answered_at_once, named, now,
+    rest_until,
+};
+use limiter_core::{Amount, Check, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
+
+use super::pauses::Pauses;
+use super::peer_quota;
+use crate::rate::config::{PolicyKind, Verification};
+use crate::rate::configured_cost::ConfiguredCost;
+use crate::request_limits::PolicyRef;
+
+/// What a layer holds requests to.
+#[derive(Clone, Debug)]
+pub(crate) struct Upstream {
+    limiter: Limiter,
+    limit: Limit,
+    pub(super) cost: Result<Amount, ConfigError>,
+    /// In total; zero where nobody waits.
+    pub(super) wait: Duration,
+    pub(super) longest_pause: Duration,
+    pauses: Arc<Pauses>,
+    reporter: Arc<Reporter>,
+    verification: Arc<Verification>,
+}
+
+/// By which policy.
+#[derive(Clone, Debug)]
+pub enum Limit {
+    Given(Policy),
+    /// The one that stands under this name in the limiter's book.
+    Named(Box<str>),
+}
+
+impl Limit {
+    fn to_which(&self) -> PolicyRef {
+        match self {
+            Self::Given(policy) => PolicyRef::Given(policy.clone()),
+            Self::Named(name) => PolicyRef::Named(Cow::Owned(name.to_string())),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Given(policy) => policy.name(),
+            Self::Named(name) => name,
+        }
+    }
+}
+
+/// A request that may be sent, and by which policy; `None` where none is configured, and that is allowed.
+struct Allowed {
+    decision: Decision,
+    policy: Option<Policy>,
+}
+
+impl Upstream {
+    pub(super) fn new(limiter: Limiter, limit: Limit, longest_pause: Duration) -> Self {
+        let reporter = Reporter::of_layer("OutboundLayer", [limit.name()]);
+        let policies = [limit.to_which()];
+        let verification = Verification::new(PolicyKind::Rate, &limiter, &policies);
+        Self {
+            limiter,
+            limit,
+            cost: Ok(Amount::ONE),
+            wait: Duration::ZERO,
+            longest_pause,
+            pauses: Arc::default(),
+            reporter: Arc::new(reporter),
+            verification: Arc::new(verification),
+        }
+    }
+
+    /// Fails if requests could not be decided as configured.
+    pub(super) fn verify(&self) -> Result<(), ConfigError> {
+        self.cost.clone()?;
+        self.verification.verify(&self.limiter, &[self.limit.to_which()])
+    }
+
+    /// Logs a mistake that [`verify`](Self::verify) would return. A name may still be added to the registry.
+    pub(super) fn log_mistakes(&self) {
+        let given = [self.limit.to_which()];
+        let mistake = (self.cost.clone().map(drop))
+            .and_then(|()| self.verification.verify_given(&self.limiter, &given));
+        self.verification.log("OutboundLayer", mistake);
+    }
+
+    /// How long a request waits in total, which may say so itself.
+    fn patience(&self, bound: Option<Duration>) -> Duration {
+        bound.map_or(self.wait, |bound| bound.min(self.wait))
+    }
+
+    /// The answer, if it takes no waiting: whether a request may be sent. It waits at most for the time that it says itself.
+    pub(super) fn at_once(
+        &self,
+        key: &Key<'_>,
+        bound: impl FnOnce() -> Option<Duration>,
+    ) -> Poll<Result<Decision, Rejection>> {
+        if let Some(end) = self.pause_end(key) {
+            let retry_after = end.since(now(&self.limiter));
+            return if retry_after > self.patience(bound()) {
+                Poll::Ready(Err(Rejection::Paused { retry_after }))
+            } else {
+                Poll::Pending
+            };
+        }
+        // A request that may wait does not overtake those that do.
+        if !self.wait.is_zero() {
+            return Poll::Pending;
+        }
+        let answer = match self.policy(key) {
+            Ok(ResolvedPolicies::Policy(policy)) if is_answered_at_once(&policy) => {
+                at_once(&self.check(&policy, key))
+            }
+            Ok(ResolvedPolicies::Policy(_)) => Poll::Pending,
+            Ok(ResolvedPolicies::Allowed(decision)) => Poll::Ready(Ok(decision)),
+            Err(rejection) => Poll::Ready(Err(rejection)),
+        };
+        answer.map(|decided| answered(decided).inspect_err(|rejection| self.reporter.report(rejection)))
+    }
+
+    /// The answer, however long it takes, but no longer than the request says itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Where it waits, cancel safe; else it may be charged.
+    pub(super) async fn ask(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Decision, Rejection> {
+        let ends = now(&self.limiter).after(self.patience(bound));
+        loop {
+            self.wait_out(key, ends).await?;
+            let allowed = if self.wait.is_zero() {
+                self.decide(key, bound).await
+            } else {
+                tokio::select! {
+                    biased;
+                    // Whoever leaves the queue is not charged.
+                    () = self.longer_pause(key, None) => continue,
+                    allowed = self.wait_for_permit(key, ends, bound) => allowed,
+                }
+            };
+            let Allowed { decision, policy } =
+                allowed.inspect_err(|rejection| self.reporter.report(rejection))?;
+            if self.pause_end(key).is_none() {
+                return Ok(decision);
+            }
+            // The peer asked for it while the store was asked. What cannot be given back stays charged: the peer is spared a
+            // request, and the client is told why.
+            if let (Some(policy), Ok(cost)) = (policy, &self.cost) {
+                drop(give_back(&self.limiter, &policy, key, *cost, &decision).await);
+            }
+        }
+    }
+
+    /// WaitConfig until the key is not paused, unless that takes too long.
+    async fn wait_out(&self, key: &Key<'_>, ends: Timestamp) -> Result<(), Rejection> {
+        while let Some(end) = self.pause_end(key) {
+            if end > ends {
+                let retry_after = end.since(now(&self.limiter));
+                return Err(Rejection::Paused { retry_after });
+            }
+            tokio::select! {
+                biased;
+                () = self.longer_pause(key, Some(end)) => {}
+                rested = rest_until(&self.limiter, end) => rested?,
+            }
+        }
+        Ok(())
+    }
+
+    /// WaitConfig until the key is paused, for longer than it was known to be.
+    async fn longer_pause(&self, key: &Key<'_>, known: Option<Timestamp>) {
+        loop {
+            let mut begun = pin!(self.pauses.begun());
+            // From here on it hears of what begins, also before it is polled.
+            begun.as_mut().enable();
+            if self.pause_end(key) > known {
+                return;
+            }
+            begun.await;
+        }
+    }
+
+    async fn decide(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Allowed, Rejection> {
+        match self.policy(key)? {
+            ResolvedPolicies::Policy(policy) => Ok(Allowed {
+                decision: admit_waiting(self.check(&policy, key), None, bound).await?,
+                policy: Some(policy),
+            }),
+            ResolvedPolicies::Allowed(decision) => Ok(Allowed {
+                decision,
+                policy: None,
+            }),
+        }
+    }
+
+    async fn wait_for_permit(
+        &self,
+        key: &Key<'_>,
+        ends: Timestamp,
+        bound: Option<Duration>,
+    ) -> Result<Allowed, Rejection> {
+        let policy = match self.policy(key)? {
+            ResolvedPolicies::Policy(policy) => policy,
+            ResolvedPolicies::Allowed(decision) => {
+                return Ok(Allowed {
+                    decision,
+                    policy: None,
+                });
+            }
+        };
+        let left = ends.since(now(&self.limiter));
+        let patience = self.patience(bound);
+        let permit = self
+            .limiter
+            .acquire(&policy, key)
+            .cost(ConfiguredCost(&self.cost));
+        match permit.up_to(left).await {
+            Ok(allowed) => Ok(Allowed {
+                decision: allowed.into_decision(),
+                policy: Some(policy),
+            }),
+            // A part of the time may have gone by in a pause.
+            Err(Rejection::TimedOut { decision, .. }) => Err(Rejection::TimedOut {
+                decision,
+                limit: patience,
+            }),
+            // All of the time has gone by in a pause.
+            Err(Rejection::Limited(denied)) if left.is_zero() && !patience.is_zero() => {
+                Err(Rejection::TimedOut {
+                    decision: Some(denied),
+                    limit: patience,
+                })
+            }
+            Err(rejection) => Err(rejection),
+        }
+    }
+
+    /// Takes note of the pause that a response asks for.
+    pub(super) fn observe_response<B>(&self, key: &Key<'static>, response: &Response<B>) {
+        if self.longest_pause.is_zero() {
+            return;
+        }
+        let own_time = || now(&self.limiter).into();
+        let Some(asked) = peer_quota::pause(response.status(), response.headers(), &own_time) else {
+            return;
+        };
+        let pause = asked.min(self.longest_pause);
+        let now = now(&self.limiter);
+        if self.pauses.begin(key.clone(), now.after(pause), now) {
+            let policy = self.limit.name();
+            tracing::debug!(policy, ?asked, ?pause, "peer requested a pause");
+        }
+    }
+
+    fn pause_end(&self, key: &Key<'_>) -> Option<Timestamp> {
+        self.pauses.end(key, || now(&self.limiter))
+    }
+
+    fn policy(&self, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
+        match &self.limit {
+            Limit::Given(policy) => Ok(ResolvedPolicies::Policy(policy.clone())),
+            Limit::Named(name) => named(&self.limiter, name, key),
+        }
+    }
+
+    fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Check<'a> {
+        self.limiter.check(policy, key).cost(ConfiguredCost(&self.cost))
+    }
+}
+
+/// A denial is an error of the service.
+fn answered(decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
+    decided?.require().map(limiter_core::Allowed::into_decision)
+}

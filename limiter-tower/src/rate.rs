@@ -1,0 +1,21 @@
+//! Limits the rate of requests to a service.
+//!
+//! [`layer`] builds [`service`]; the service extracts the key and decides with [`config`] if it can do so at once. Otherwise
+//! [`future`] performs the [`action`] that the decision asks for, and [`response_hooks`] completes the inner service's response.
+//! [`typestate`] holds the layer's type parameters and [`extractors`] the extractors that they combine to.
+
+pub(crate) mod action;
+pub(crate) mod config;
+pub(crate) mod configured_cost;
+pub(crate) mod extractors;
+pub(crate) mod future;
+pub(crate) mod layer;
+pub(crate) mod policies;
+pub(crate) mod response_hooks;
+pub(crate) mod service;
+pub(crate) mod typestate;
+pub(crate) mod wait;
+
+pub use future::ResponseFuture;
+pub use layer::{BoxRateLimitLayer, RateLimitLayer};
+pub use service::RateLimit;

@@ -1,0 +1,360 @@
+//! The question that a request asks of the limiter.
+
+mod costs;
+mod verify;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::Request;
+use limiter_core::__private::{
+    OneOrMany, Reporter, ResolvedPolicies, admit_waiting, at_once, at_once_or_wait, is_answered_at_once,
+    named, passes, unlimited,
+};
+use limiter_core::{Amount, Check, ConfigError, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
+use smallvec::SmallVec;
+
+pub(crate) use verify::{PolicyKind, Verification};
+
+use crate::rate::configured_cost::ConfiguredCost;
+use crate::rate::wait::WaitConfig;
+use crate::request_limits::{PolicyRef, PolicySet, RequestLimits};
+use crate::responses::Responder;
+use crate::settlement::{Settle, Settling};
+
+/// What a layer limits by: the limiter, the policies, and the cost, where a request's terms say nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerConfig {
+    limiter: Limiter,
+    policies: OneOrMany<PolicyRef>,
+    cost: Result<Amount, ConfigError>,
+    /// Whether handlers and layers further out see the decision that allows a request.
+    shows_decisions: bool,
+    waits: Option<WaitConfig>,
+    settle: Option<Arc<Settle>>,
+    reporter: Arc<Reporter>,
+    responder: Responder,
+    verification: Arc<Verification>,
+}
+
+/// Whose permits a request takes, or of what as well.
+#[derive(Debug)]
+pub(crate) enum RequestScope<'a> {
+    Key(Key<'a>),
+    RequestLimits(RequestLimits<'a>),
+}
+
+/// One limit of a question, with its policy found.
+pub(crate) struct ResolvedLimit<'a> {
+    pub(crate) policy: Cow<'a, Policy>,
+    pub(crate) key: Key<'a>,
+    /// One that cannot be used rejects the request, if anything does.
+    pub(crate) cost: &'a Result<Amount, ConfigError>,
+    keeps_cost: bool,
+}
+
+/// What a question comes to.
+pub(crate) enum Resolution<'a> {
+    ResolvedLimit(SmallVec<[ResolvedLimit<'a>; 1]>),
+    /// Nothing is configured for it, and that is allowed; or it is to be unlimited.
+    Nothing(Decision),
+}
+
+impl LayerConfig {
+    /// The limits of a layer that applies policies of this kind.
+    pub(crate) fn new(kind: PolicyKind, limiter: Limiter, tier: PolicySet) -> Self {
+        let layer = kind.layer();
+        let verification = Verification::new(kind, &limiter, &tier.policies);
+        let reporter = Reporter::of_layer(layer, tier.policies.iter().filter_map(PolicyRef::name));
+        Self {
+            limiter,
+            policies: tier.policies,
+            cost: Ok(Amount::ONE),
+            shows_decisions: false,
+            waits: None,
+            settle: None,
+            reporter: Arc::new(reporter),
+            responder: Responder::default(),
+            verification: Arc::new(verification),
+        }
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    pub(crate) fn responder(&self) -> &Responder {
+        &self.responder
+    }
+
+    pub(crate) fn responder_mut(&mut self) -> &mut Responder {
+        &mut self.responder
+    }
+
+    pub(crate) fn set_cost(&mut self, cost: Result<Amount, ConfigError>) {
+        self.cost = cost;
+    }
+
+    pub(crate) fn show_decisions(&mut self) {
+        self.shows_decisions = true;
+    }
+
+    pub(crate) fn waits(&mut self) -> &mut WaitConfig {
+        self.waits.get_or_insert_default()
+    }
+
+    pub(crate) fn settle(&mut self) -> &mut Settle {
+        Arc::make_mut(self.settle.get_or_insert_default())
+    }
+
+    /// Shows the handler the decision that allows its request, if it is to see it, and says what the response shows. That is
+    /// also a decision that was made without the store, and one that would be another if it were obeyed.
+    #[inline]
+    pub(crate) fn attach_decision<B>(
+        &self,
+        decision: Decision,
+        request: &mut Request<B>,
+    ) -> Option<Box<Decision>> {
+        // A handler that is to serve something cheaper has to know.
+        let is_usual = decision.store_error().is_none() && !decision.would_deny() && !decision.is_degraded();
+        if is_usual && !self.shows_decisions {
+            return None;
+        }
+        if !is_usual {
+            log_degraded(&decision);
+        }
+        if self.shows_decisions || decision.is_degraded() {
+            request.extensions_mut().insert(decision.clone());
+        }
+        Some(Box::new(decision))
+    }
+
+    /// Whether a request with this key goes on, and nothing is to be told or settled of it. As most requests: so neither a question
+    /// nor a decision is made of it. `false` says nothing.
+    #[inline]
+    pub(crate) fn passes(&self, key: &Key<'_>) -> bool {
+        match (&self.policies, &self.cost) {
+            (OneOrMany::One(PolicyRef::Given(policy)), Ok(cost)) if self.is_silent() => {
+                is_answered_at_once(policy) && passes(&self.limiter, policy, key, *cost)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nobody hears of a decision that allows a request.
+    #[inline]
+    fn is_silent(&self) -> bool {
+        self.is_simple() & !self.shows_decisions & self.responder.is_silent()
+    }
+
+    /// The answer, if it takes no waiting. What is to be settled is put where it is said.
+    #[inline]
+    pub(crate) fn at_once(
+        &self,
+        question: &RequestScope<'_>,
+        settling: &mut Option<Box<Settling>>,
+    ) -> Poll<Result<Decision, Rejection>> {
+        match (question, &self.policies) {
+            (RequestScope::Key(key), OneOrMany::One(PolicyRef::Given(policy))) if self.is_simple() => {
+                if !is_answered_at_once(policy) {
+                    return Poll::Pending;
+                }
+                at_once(&self.check(policy, key, &self.cost))
+            }
+            _ => self.at_once_by_terms(question, settling),
+        }
+    }
+
+    /// Whether a request's answer is all that there is to it.
+    #[inline]
+    fn is_simple(&self) -> bool {
+        self.waits.is_none() & self.settle.is_none()
+    }
+
+    #[inline(never)]
+    fn at_once_by_terms(
+        &self,
+        question: &RequestScope<'_>,
+        settling: &mut Option<Box<Settling>>,
+    ) -> Poll<Result<Decision, Rejection>> {
+        let asked = match self.find(question) {
+            Ok(Resolution::ResolvedLimit(asked)) => asked,
+            Ok(Resolution::Nothing(decision)) => return Poll::Ready(Ok(decision)),
+            Err(rejection) => return Poll::Ready(Err(rejection)),
+        };
+        if !asked.iter().all(|asked| is_answered_at_once(&asked.policy)) {
+            return Poll::Pending;
+        }
+        let check = self.check_all(&asked);
+        let answer = match self.waits {
+            Some(_) => at_once_or_wait(&check),
+            None => at_once(&check),
+        };
+        if let Poll::Ready(Ok(decision)) = &answer
+            && decision.is_allowed()
+        {
+            *settling = self.settling(&check, decision, &asked);
+        }
+        answer
+    }
+
+    /// The answer, after what waiting it takes. A misconfiguration is logged, since the client is not told. The request waits at most
+    /// for the time that it says itself.
+    pub(crate) async fn ask(
+        &self,
+        question: &RequestScope<'_>,
+        bound: Option<Duration>,
+    ) -> Result<(Decision, Option<Box<Settling>>), Rejection> {
+        let asked = match self.find(question) {
+            Ok(Resolution::ResolvedLimit(asked)) => asked,
+            Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
+            Err(rejection) => return Err(self.log_rejection(Err(rejection))),
+        };
+        let expects_refunds = self.settle.is_some();
+        let waits = (self.waits.as_ref()).map(|waits| waits.for_request(expects_refunds));
+        let check = self.check_all(&asked);
+        match admit_waiting(check.clone(), waits, bound).await {
+            Ok(decision) if decision.is_allowed() => {
+                let settling = self.settling(&check, &decision, &asked);
+                Ok((decision, settling))
+            }
+            denied => Err(self.log_rejection(denied)),
+        }
+    }
+
+    /// The policies of a question, those looked up that are only named.
+    pub(crate) fn find<'a>(&'a self, question: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
+        let mut asked = SmallVec::new();
+        let (mut nothing, mut mistaken) = (None, false);
+        let mut add = |which: &'a PolicyRef, key: &'a Key<'_>, cost: Option<&'a Result<_, _>>, keeps_cost| {
+            let policy = match which {
+                PolicyRef::Given(policy) => Cow::Borrowed(policy),
+                PolicyRef::Named(name) => match named(&self.limiter, name, key)? {
+                    ResolvedPolicies::Policy(policy) => Cow::Owned(policy),
+                    ResolvedPolicies::Allowed(decision) => {
+                        nothing = Some(decision);
+                        return Ok(());
+                    }
+                },
+                PolicyRef::Layers => return Ok(()),
+                PolicyRef::Missing => {
+                    mistaken = true;
+                    return Ok(());
+                }
+            };
+            asked.push(ResolvedLimit {
+                policy,
+                key: key.into(),
+                cost: cost.unwrap_or(&self.cost),
+                keeps_cost,
+            });
+            Ok::<(), Rejection>(())
+        };
+        match question {
+            RequestScope::Key(key) => {
+                for which in self.policies.iter() {
+                    add(which, key, None, false)?;
+                }
+            }
+            RequestScope::RequestLimits(terms) => {
+                for term in terms.limits.iter() {
+                    let which = match &term.which {
+                        PolicyRef::Layers => &*self.policies,
+                        which => std::slice::from_ref(which),
+                    };
+                    for which in which {
+                        add(which, &term.key, term.cost.as_ref(), term.keeps_cost)?;
+                    }
+                }
+            }
+        }
+        // An empty list is a mistake, which the limiter says, also where it stands beside others.
+        if mistaken {
+            asked.clear();
+        }
+        Ok(if asked.is_empty() && !mistaken {
+            Resolution::Nothing(nothing.unwrap_or_else(|| unlimited(&self.limiter)))
+        } else {
+            Resolution::ResolvedLimit(asked)
+        })
+    }
+
+    #[inline]
+    fn check<'a>(
+        &'a self,
+        policy: &'a Policy,
+        key: &'a Key<'_>,
+        cost: &Result<Amount, ConfigError>,
+    ) -> Check<'a> {
+        let check = self.limiter.check(policy, key);
+        match cost {
+            Ok(cost) if *cost == Amount::ONE => check,
+            cost => check.cost(ConfiguredCost(cost)),
+        }
+    }
+
+    fn check_all<'a>(&'a self, asked: &'a [ResolvedLimit<'_>]) -> Check<'a> {
+        match asked {
+            [alone] => self.check(&alone.policy, &alone.key, alone.cost),
+            asked => {
+                let asks = asked.iter().map(|asked| {
+                    LimitRequest::new(&asked.policy, &asked.key).cost(ConfiguredCost(asked.cost))
+                });
+                self.limiter.check_all(asks)
+            }
+        }
+    }
+
+    /// What is to be settled of a request that this decision allows.
+    fn settling(
+        &self,
+        check: &Check<'_>,
+        decision: &Decision,
+        asked: &[ResolvedLimit<'_>],
+    ) -> Option<Box<Settling>> {
+        let settle = self.settle.as_ref()?;
+        // What cannot be used was not charged, so that there is nothing to be settled.
+        let cost = |asked: &ResolvedLimit<'_>| asked.cost.as_ref().copied().unwrap_or(Amount::ZERO);
+        let costs = asked.iter().map(|asked| (cost(asked), asked.keeps_cost));
+        Settling::of(settle, check, decision, costs, &self.reporter).map(Box::new)
+    }
+
+    /// Why a request is rejected.
+    #[cold]
+    pub(crate) fn log_rejection(&self, denied: Result<Decision, Rejection>) -> Rejection {
+        let rejection = match denied.and_then(Decision::require) {
+            Err(rejection) => rejection,
+            // What is allowed is not asked why.
+            Ok(allowed) => Rejection::Limited(Box::new(allowed.into_decision())),
+        };
+        self.reporter.report(&rejection);
+        let origin = rejection.decision().map(Decision::origin);
+        tracing::debug!(rejection = %rejection.diagnostic(), ?origin, "request rejected");
+        rejection
+    }
+}
+
+/// Who looks into a single request finds why it went on though the store did not allow it.
+#[cold]
+fn log_degraded(decision: &Decision) {
+    let (would_deny, degraded) = (decision.would_deny(), decision.is_degraded());
+    let (origin, error) = (decision.origin(), decision.store_error());
+    tracing::debug!(
+        ?origin,
+        would_deny,
+        degraded,
+        ?error,
+        "request allowed without a store decision"
+    );
+}
+
+impl RequestScope<'_> {
+    pub(crate) fn into_owned(self) -> RequestScope<'static> {
+        match self {
+            Self::Key(key) => RequestScope::Key(key.into_owned()),
+            Self::RequestLimits(terms) => RequestScope::RequestLimits(terms.into_owned()),
+        }
+    }
+}

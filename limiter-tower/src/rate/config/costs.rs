@@ -1,0 +1,47 @@
+//! What a request was asked for, for what its client is told.
+
+use limiter_core::Amount;
+use smallvec::SmallVec;
+
+use super::{LayerConfig, RequestScope};
+use crate::headers::Costs;
+use crate::request_limits::{PolicyRef, RequestLimit, RequestLimits};
+
+impl LayerConfig {
+    /// What a question asks of each limit.
+    #[inline]
+    pub(crate) fn costs(&self, question: &RequestScope<'_>) -> Costs {
+        match question {
+            RequestScope::RequestLimits(terms) if !self.responder.is_silent() => self.costs_of(terms),
+            _ => Costs::Same(self.layers_cost()),
+        }
+    }
+
+    #[inline(never)]
+    fn costs_of(&self, terms: &RequestLimits<'_>) -> Costs {
+        let cost_of = |term: &RequestLimit<'_>| match &term.cost {
+            Some(Ok(cost)) => *cost,
+            // One that cannot be used rejects the request.
+            Some(Err(_)) | None => self.layers_cost(),
+        };
+        let mut costs = terms.limits.iter().map(cost_of);
+        let first = costs.next().unwrap_or(Amount::ONE);
+        if costs.all(|cost| cost == first) {
+            return Costs::Same(first);
+        }
+        let mut by_name = SmallVec::new();
+        for term in terms.limits.iter() {
+            let which = match &term.which {
+                PolicyRef::Layers => &*self.policies,
+                which => std::slice::from_ref(which),
+            };
+            let names = which.iter().filter_map(PolicyRef::name);
+            by_name.extend(names.map(|name| (name.to_owned(), cost_of(term))));
+        }
+        Costs::ByName(Box::new(by_name))
+    }
+
+    fn layers_cost(&self) -> Amount {
+        self.cost.as_ref().map_or(Amount::ONE, |cost| *cost)
+    }
+}

@@ -1,0 +1,220 @@
+//! The future of a limited request: decides, then calls or answers.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::key::PendingKey;
+use crate::rate::action::{Deciding, Grant, Next};
+use crate::rate::config::LayerConfig;
+use crate::rate::response_hooks::ResponseHooks;
+use crate::responses::Protocol;
+use crate::responses::body::ResponseBody;
+
+pin_project! {
+    /// The future of [`RateLimit`](crate::RateLimit).
+    ///
+    /// In process the limiter was asked when the service was called, or when an extractor that has to wait had found the key.
+    /// Redis is asked at the first poll, not before; until it has answered, the future holds the inner service that was found ready,
+    /// and a denial gives it back uncalled. So it does while it waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// With Redis, dropped before the first poll it has charged nothing; dropped while Redis is asked, it may have. Dropped while it
+    /// waits, it leaves the line and is charged nothing: what Redis grants it then goes to the next, or is given back. Dropped
+    /// while the inner service is called, the request stays charged, at its estimate where that was to be settled.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S: Service<Request<B>>, B> {
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    // What is rarer than to call is boxed, and makes the future no larger.
+    enum State<S: Service<Request<B>>, B> {
+        Waiting { call: Option<Box<Waiting<S, B>>> },
+        // Nothing is done with the response, as with most where no headers are written.
+        Passing { #[pin] inner: S::Future },
+        Calling { #[pin] inner: S::Future, afterwards: ResponseHooks },
+        Answered { response: Option<Own> },
+    }
+}
+
+/// A call that waits for an answer.
+struct Waiting<S, B> {
+    awaited: Awaited,
+    limits: Arc<LayerConfig>,
+    ready: S,
+    request: Request<B>,
+}
+
+enum Awaited {
+    Extractor(PendingKey),
+    Limiter(Deciding<Grant>),
+}
+
+impl<S, B> Waiting<S, B> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        Poll::Ready(match &mut self.awaited {
+            Awaited::Extractor(later) => {
+                let answer = ready!(Pin::new(later).poll(context));
+                Next::after(answer, &self.limits, &self.request)
+            }
+            Awaited::Limiter(deciding) => ready!(deciding.as_mut().poll(context)).into(),
+        })
+    }
+}
+
+impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
+    #[inline]
+    pub(crate) fn passing(inner: S::Future) -> Self {
+        Self {
+            state: State::Passing { inner },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn calling(inner: S::Future, afterwards: ResponseHooks) -> Self {
+        Self {
+            state: State::Calling { inner, afterwards },
+        }
+    }
+
+    /// Goes on with a request, for which this instance of the service was found ready.
+    pub(crate) fn next(next: Next, limits: Arc<LayerConfig>, ready: S, request: Request<B>) -> Self {
+        Self {
+            state: State::next(next, limits, ready, request),
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> State<S, B> {
+    fn next(next: Next, limits: Arc<LayerConfig>, mut ready: S, mut request: Request<B>) -> Self {
+        let awaited = match next {
+            Next::Pass => {
+                return Self::Passing {
+                    inner: ready.call(request),
+                };
+            }
+            Next::Call(granted) => {
+                let afterwards = limits.response_hooks(granted, &mut request);
+                return Self::Calling {
+                    inner: ready.call(request),
+                    afterwards,
+                };
+            }
+            // What the service has reserved to be ready goes with it: others may need it.
+            Next::Reject(rejection) => {
+                let response = limits.responder().rejected(rejection, &Protocol::of(&request));
+                return Self::answered(response);
+            }
+            Next::Refuse(refusal) => {
+                let response = limits.responder().refused(refusal, &Protocol::of(&request));
+                return Self::answered(response);
+            }
+            Next::Extract(later) => Awaited::Extractor(later),
+            Next::Decide(deciding) => Awaited::Limiter(deciding),
+        };
+        let waiting = Waiting {
+            awaited,
+            limits,
+            ready,
+            request,
+        };
+        Self::Waiting {
+            call: Some(Box::new(waiting)),
+        }
+    }
+
+    fn answered(response: Response<ResponseBody<Infallible>>) -> Self {
+        Self::Answered {
+            response: Some(Box::new(response)),
+        }
+    }
+}
+
+impl<S, B, ResBody> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+{
+    type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        // Apart from what takes more room on the stack, and time to make it.
+        if let StateProj::Passing { inner } = state.as_mut().project() {
+            return Poll::Ready(
+                ready!(inner.poll(context)).map(|response| response.map(ResponseBody::inner)),
+            );
+        }
+        state.poll(context)
+    }
+}
+
+impl<S, B, ResBody> State<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+{
+    #[inline(never)]
+    fn poll(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<ResponseBody<ResBody>>, S::Error>> {
+        loop {
+            let next = match self.as_mut().project() {
+                StateProj::Passing { inner } => {
+                    let response = ready!(inner.poll(context))?;
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+                StateProj::Calling { inner, afterwards } => {
+                    let response = ready!(inner.poll(context))?;
+                    return Poll::Ready(Ok(afterwards.respond(response)));
+                }
+                StateProj::Waiting { call } => {
+                    let Some(waiting) = call.as_mut() else { ended() };
+                    let next = ready!(waiting.poll(context));
+                    let Some(call) = call.take() else { ended() };
+                    State::next(next, call.limits, call.ready, call.request)
+                }
+                StateProj::Answered { response } => {
+                    let Some(response) = response.take() else { ended() };
+                    return Poll::Ready(Ok(response.map(ResponseBody::of_any)));
+                }
+            };
+            self.set(next);
+        }
+    }
+}
+
+/// What is said in place of an inner service, whatever the type of its bodies.
+pub(crate) type Own = Box<Response<ResponseBody<Infallible>>>;
+
+#[cold]
+pub(crate) fn ended() -> ! {
+    #[expect(clippy::panic, reason = "as every future, this one ends once")]
+    {
+        panic!("`ResponseFuture` polled after completion")
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Waiting { .. } => "Waiting",
+            State::Passing { .. } | State::Calling { .. } => "Calling",
+            State::Answered { .. } => "Answered",
+        };
+        f.debug_struct("ResponseFuture")
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,279 @@
+//! The layer: what is limited, and by which key.
+
+mod request_limits;
+mod responses;
+mod settlement;
+mod skip;
+mod wait;
+
+use std::fmt;
+use std::sync::Arc;
+
+use limiter_core::{Amount, ConfigError, Limiter};
+use tower_layer::Layer;
+
+use super::policies::Policies;
+use super::service::RateLimit;
+use super::typestate::{FixedPolicies, HasKey, MissingKey, RequestOptions, WithKey};
+use crate::key::{BoxKeyExtractor, KeyExtractor};
+use crate::rate::config::{LayerConfig, PolicyKind};
+#[cfg(doc)]
+use crate::request_limits::PolicySet;
+
+/// Limits the rate of requests to the service that it wraps.
+///
+/// It becomes a [`Layer`] once [`key`](Self::key) has said whose permits a request takes. There is no default: a key
+/// that nobody chose would be one budget for all callers.
+///
+/// ```
+/// use limiter_core::{Limiter, Policy};
+/// use limiter_tower::{RateLimitLayer, key};
+///
+/// let limits = Limiter::in_process().build();
+/// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+/// let app: axum::Router = axum::Router::new().layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")));
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+///
+/// One layer makes one decision: where it has several limits, all are charged, or none. Nested layers are separate decisions: what an
+/// outer one has charged stays charged when an inner one denies.
+///
+/// A misconfiguration (a cost that cannot be used, say) is answered with 500, and logged as an error at most once in ten
+/// seconds.
+///
+/// Without a key it does not compile:
+///
+/// ```compile_fail,E0277
+/// # use limiter_core::{Limiter, Policy};
+/// # use limiter_tower::{RateLimitLayer, key};
+/// # let limits = Limiter::in_process().build();
+/// # let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+/// let app: axum::Router = axum::Router::new().layer(RateLimitLayer::new(&limits, policy));
+/// # Ok::<(), limiter_core::ConfigError>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a layer limits nothing until a service is wrapped in it"]
+pub struct RateLimitLayer<K = MissingKey, P = FixedPolicies> {
+    limits: Arc<LayerConfig>,
+    key: K,
+    options: P,
+}
+
+impl RateLimitLayer {
+    /// Limits requests by `policies`, as `limiter` decides: a [`Policy`](limiter_core::Policy); several, in an array or a [`Vec`]; a
+    /// [`PolicySet`]; or a closure that answers one of these for each request, once its key is found. Clones of the layer, and the services
+    /// that it wraps, share the limiter.
+    ///
+    /// They are policies of rates. A policy of [`concurrency`](limiter_core::Policy::concurrency) belongs into an
+    /// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer): [`verify`](Self::verify) returns an error, and without it each request is answered with 500.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use http::{Request, Response};
+    /// use limiter_core::{Limiter, ManualClock, Policy};
+    /// use limiter_tower::{RateLimitLayer, key};
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// #[derive(Clone)]
+    /// struct Claims {
+    ///     sub: String,
+    ///     pro: bool,
+    /// }
+    ///
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    /// let free = Policy::token_bucket("free").capacity(1).rate("1/min").build()?;
+    /// let pro = Policy::token_bucket("pro").capacity(3).rate("10/s").build()?;
+    /// let tiers = move |request: &Request<String>| match request.extensions().get::<Claims>() {
+    ///     Some(claims) if claims.pro => pro.clone(),
+    ///     _ => free.clone(),
+    /// };
+    /// let by_user = key::extension(|claims: &Claims| &claims.sub).or_reject(401);
+    /// let layer = RateLimitLayer::new(&limits, tiers).key(by_user);
+    ///
+    /// let service = layer.layer(service_fn(async |_: Request<String>| {
+    ///     Ok::<_, Infallible>(Response::new(String::new()))
+    /// }));
+    /// let ask = async |sub: &str, pro: bool| {
+    ///     let mut request = Request::new(String::new());
+    ///     request.extensions_mut().insert(Claims { sub: sub.to_owned(), pro });
+    ///     service.clone().oneshot(request).await.unwrap().status()
+    /// };
+    /// assert_eq!(ask("ann", false).await, 200);
+    /// assert_eq!(ask("ann", false).await, 429);
+    /// for _ in 0..3 {
+    ///     assert_eq!(ask("bob", true).await, 200);
+    /// }
+    /// assert_eq!(ask("bob", true).await, 429);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// Several are one decision, all-or-nothing, about one key. (Of several keys, as a limit for each user beside one for all:
+    /// [`RequestLimits`](crate::RequestLimits#a-limit-for-each-user-beside-one-for-all).)
+    ///
+    /// ```
+    /// # use limiter_core::{Limiter, Policy};
+    /// # use limiter_tower::{RateLimitLayer, key};
+    /// # let limits = Limiter::in_process().build();
+    /// let burst = Policy::token_bucket("burst").capacity(20).rate("10/s").build()?;
+    /// let daily = Policy::fixed_window("daily").limit(10_000).window("1d").build()?;
+    /// let layer = RateLimitLayer::new(&limits, [burst, daily]).key(key::header("x-api-key"));
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    ///
+    /// An array is of one type, so policies stand beside names as `[PolicySet::from(burst), PolicySet::from("daily")]`.
+    pub fn new<M, T: Policies<M>>(limiter: &Limiter, policies: T) -> RateLimitLayer<MissingKey, T::Options> {
+        let (tier, options) = policies.into_parts();
+        RateLimitLayer {
+            limits: Arc::new(LayerConfig::new(PolicyKind::Rate, limiter.clone(), tier)),
+            key: MissingKey::new(),
+            options,
+        }
+    }
+}
+
+impl<P> RateLimitLayer<MissingKey, P> {
+    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request, which names its
+    /// type: `|request: &Request| …`. Required.
+    pub fn key<E>(self, extractor: E) -> RateLimitLayer<WithKey<E>, P> {
+        RateLimitLayer {
+            limits: self.limits,
+            key: WithKey::new(extractor),
+            options: self.options,
+        }
+    }
+}
+
+impl<K, P> RateLimitLayer<K, P> {
+    fn limits_mut(&mut self) -> &mut LayerConfig {
+        Arc::make_mut(&mut self.limits)
+    }
+
+    /// How many permits a request takes, of each limit. Default: 1.
+    ///
+    /// A cost of 0 only looks: it charges nothing and is always allowed. A cost that cannot be used is answered with 500
+    /// (INTERNAL), one above the policy's quota with 429 (RESOURCE_EXHAUSTED) and no `Retry-After`.
+    pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
+        self.limits_mut().set_cost(cost.try_into().map_err(Into::into));
+        self
+    }
+}
+
+impl<K, P> RateLimitLayer<K, P> {
+    /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions, where the handler finds it, and
+    /// into those of the response, for layers further out. Default: only what rejects a request is shown, and what was
+    /// decided without the store, both in the response; and a request that goes on though it was denied
+    /// ([`is_degraded`](limiter_core::Decision::is_degraded)) has its decision in its extensions, so that the handler can serve
+    /// something cheaper.
+    ///
+    /// It costs about as much as a decision in process: extensions are a map that allocates.
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy};
+    /// use limiter_tower::{RateLimitLayer, key};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let layer = RateLimitLayer::new(&limits, policy).key(key::global()).with_decision_extension();
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn with_decision_extension(mut self) -> Self {
+        self.limits_mut().show_decisions();
+        self
+    }
+}
+
+impl<K, P> RateLimitLayer<K, P> {
+    /// Fails if requests could not be decided as configured: the cost is invalid; the list of policies is empty; a policy limits concurrency
+    /// and not a rate;
+    /// another layer of the limiter uses the name of a policy for other limits (both would share one budget; one policy in several
+    /// layers is allowed); or the limiter's registry lacks a named policy. A registry in Redis must have been read before.
+    ///
+    /// A layer that is not verified logs the first four mistakes as an error when it wraps a service. Policies that a closure
+    /// chooses for each request are not verified.
+    ///
+    /// ```
+    /// use limiter_core::{Limiter, Policy};
+    /// use limiter_tower::{RateLimitLayer, key};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let layer = RateLimitLayer::new(&limits, &policy).key(key::header("x-api-key")).verify()?;
+    ///
+    /// let concurrency = Policy::concurrency("exports").max(2).build()?;
+    /// assert!(RateLimitLayer::new(&limits, concurrency).verify().is_err());
+    /// let other = Policy::token_bucket("api").capacity(5).rate("1/s").build()?;
+    /// assert!(RateLimitLayer::new(&limits, other).verify().is_err());
+    /// # let _: axum::Router = axum::Router::new().layer(layer);
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first mistake.
+    pub fn verify(self) -> Result<Self, ConfigError> {
+        self.limits.verify()?;
+        Ok(self)
+    }
+}
+
+impl<K: HasKey, P: RequestOptions<K::Extractor>> RateLimitLayer<K, P> {
+    /// Erases the type of the key extractor, so that the layer can be a field of a struct. `B` is the type of the request bodies.
+    /// Each request then pays one virtual call.
+    ///
+    /// ```
+    /// use axum::body::Body;
+    /// use limiter_core::{Limiter, Policy};
+    /// use limiter_tower::{BoxRateLimitLayer, RateLimitLayer, key, skip};
+    ///
+    /// #[derive(Clone)]
+    /// struct AppState {
+    ///     limit: BoxRateLimitLayer<Body>,
+    /// }
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let policy = Policy::token_bucket("api").capacity(20).rate("10/s").build()?;
+    /// let limit = RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")).skip(skip::probes()).boxed();
+    /// let state = AppState { limit };
+    /// let app: axum::Router = axum::Router::new().layer(state.limit.clone());
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    pub fn boxed<B>(self) -> BoxRateLimitLayer<B>
+    where
+        P::Extractor: KeyExtractor<B> + Send + Sync + 'static,
+    {
+        let extractor = self.options.apply(self.key.extractor());
+        RateLimitLayer {
+            limits: self.limits,
+            key: WithKey::new(BoxKeyExtractor::new(extractor)),
+            options: FixedPolicies::new(),
+        }
+    }
+}
+
+/// A [`RateLimitLayer`] whose key extractor has no type of its own. Made by [`RateLimitLayer::boxed`].
+pub type BoxRateLimitLayer<B> = RateLimitLayer<WithKey<BoxKeyExtractor<B>>>;
+
+impl<S, K: HasKey, P: RequestOptions<K::Extractor>> Layer<S> for RateLimitLayer<K, P> {
+    type Service = RateLimit<S, P::Extractor>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        self.limits.log_mistakes();
+        RateLimit::new(
+            inner,
+            Arc::clone(&self.limits),
+            self.options.apply(self.key.extractor()),
+        )
+    }
+}
+
+impl<K, P> fmt::Debug for RateLimitLayer<K, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

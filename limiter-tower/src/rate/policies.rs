@@ -1,0 +1,83 @@
+//! What a layer is given to limit by.
+
+use limiter_core::Policy;
+
+use super::typestate::{FixedPolicies, PoliciesPerRequest};
+use crate::request_limits::PolicySet;
+
+/// What [`RateLimitLayer::new`](crate::RateLimitLayer::new) limits by: a [`Policy`]; several in an array or a [`Vec`], all of which
+/// are charged by one decision, or none; the name of one in the limiter's book; a [`PolicySet`]; or a closure that answers one of these
+/// for each request.
+///
+/// `M` tells closures from the rest, and is never named.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what a request can be limited by",
+    note = "give a `Policy`, an array of them, the name of one in the limiter's book,",
+    note = "or a closure that names the request's type: `|request: &Request<Body>| …`, and returns one of these"
+)]
+pub trait Policies<M>: sealed::Sealed<M> {
+    /// The layer's options.
+    type Options;
+
+    #[doc(hidden)]
+    fn into_parts(self) -> (PolicySet, Self::Options);
+}
+
+macro_rules! policies_from {
+    ($($type:ty),*) => {$(
+        impl sealed::Sealed<FixedPolicies> for $type {}
+
+        impl Policies<FixedPolicies> for $type {
+            type Options = FixedPolicies;
+
+            fn into_parts(self) -> (PolicySet, FixedPolicies) {
+                (self.into(), FixedPolicies::new())
+            }
+        }
+    )*};
+}
+policies_from!(Policy, &Policy, PolicySet, &'static str, String);
+
+impl<T: Into<PolicySet>, const N: usize> sealed::Sealed<FixedPolicies> for [T; N] {}
+
+impl<T: Into<PolicySet>, const N: usize> Policies<FixedPolicies> for [T; N] {
+    type Options = FixedPolicies;
+
+    fn into_parts(self) -> (PolicySet, FixedPolicies) {
+        (self.into(), FixedPolicies::new())
+    }
+}
+
+impl<T: Into<PolicySet>> sealed::Sealed<FixedPolicies> for Vec<T> {}
+
+impl<T: Into<PolicySet>> Policies<FixedPolicies> for Vec<T> {
+    type Options = FixedPolicies;
+
+    fn into_parts(self) -> (PolicySet, FixedPolicies) {
+        (self.into(), FixedPolicies::new())
+    }
+}
+
+impl<F, B, T> sealed::Sealed<PoliciesPerRequest<B>> for F
+where
+    F: Fn(&http::Request<B>) -> T,
+    T: Into<PolicySet>,
+{
+}
+
+#[diagnostic::do_not_recommend]
+impl<F, B, T> Policies<PoliciesPerRequest<B>> for F
+where
+    F: Fn(&http::Request<B>) -> T,
+    T: Into<PolicySet>,
+{
+    type Options = PoliciesPerRequest<F>;
+
+    fn into_parts(self) -> (PolicySet, Self::Options) {
+        (PolicySet::unlimited(), PoliciesPerRequest::new(self))
+    }
+}
+
+mod sealed {
+    pub trait Sealed<M> {}
+}

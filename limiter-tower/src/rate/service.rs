@@ -1,0 +1,71 @@
+//! The service: finds the key, and lets the future decide.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use crate::gate::{Gate, impl_service};
+use crate::key::{Extraction, KeyExtractor};
+use crate::rate::action::Next;
+use crate::rate::config::LayerConfig;
+use crate::rate::future::ResponseFuture;
+use crate::responses::body::ResponseBody;
+
+/// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer). `S` is the inner service, `E` finds the key.
+pub struct RateLimit<S, E> {
+    gate: Gate<S, LayerConfig, E>,
+}
+
+impl_service!(RateLimit, LayerConfig);
+
+impl<S, E, B, ResBody> Service<Request<B>> for RateLimit<S, E>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    E: KeyExtractor<B>,
+{
+    type Response = Response<ResponseBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.gate.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let limits = &self.gate.shared.config;
+        let next = {
+            let answer = self.gate.shared.key.extract(&request);
+            match &answer {
+                // Looked at where it lies, and moved no further for those that pass, which are most.
+                Extraction::Key(key) if limits.passes(key) => Next::Pass,
+                _ => Next::after(answer, limits, &request),
+            }
+        };
+        match next {
+            Next::Pass => ResponseFuture::passing(self.gate.inner.call(request)),
+            next => self.go_on(next, request),
+        }
+    }
+}
+
+impl<S: Clone, E> RateLimit<S, E> {
+    #[inline(never)]
+    fn go_on<B>(&mut self, next: Next, mut request: Request<B>) -> ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        match next {
+            // The instance that was found ready is called where it lies.
+            Next::Call(granted) => {
+                let afterwards = self.gate.shared.config.response_hooks(granted, &mut request);
+                ResponseFuture::calling(self.gate.inner.call(request), afterwards)
+            }
+            other => {
+                let limits = Arc::clone(&self.gate.shared.config);
+                ResponseFuture::next(other, limits, self.gate.take_ready(), request)
+            }
+        }
+    }
+}

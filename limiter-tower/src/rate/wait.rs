@@ -1,0 +1,117 @@
+//! Waiting for permits, bounded in time and in number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName};
+use limiter_core::__private::{LayerWait, WaitLimit};
+
+/// For how long, and in which room, requests wait.
+#[derive(Clone, Debug)]
+pub(crate) struct WaitConfig {
+    /// `None`: as the policies say.
+    up_to: Option<Duration>,
+    room: Arc<WaitLimit>,
+}
+
+impl WaitConfig {
+    pub(crate) const MAX_WAITING: usize = 1_000;
+
+    pub(crate) fn set_up_to(&mut self, up_to: Duration) {
+        self.up_to = Some(up_to);
+    }
+
+    pub(crate) fn set_room(&mut self, seats: usize) {
+        self.room = Arc::new(WaitLimit::new(seats));
+    }
+
+    /// How a request waits, in a layer whose requests may refund permits.
+    pub(crate) fn for_request(&self, expects_refunds: bool) -> LayerWait<'_> {
+        LayerWait {
+            up_to: self.up_to,
+            room: &self.room,
+            expects_refunds,
+        }
+    }
+}
+
+impl Default for WaitConfig {
+    fn default() -> Self {
+        Self {
+            up_to: None,
+            room: Arc::new(WaitLimit::new(Self::MAX_WAITING)),
+        }
+    }
+}
+
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// For how long the client waits for its answer, where it says so in gRPC's way. What is malformed says nothing.
+pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    headers
+        .get(GRPC_TIMEOUT)
+        .and_then(|value| parse(value.as_bytes()))
+}
+
+/// `Timeout → TimeoutValue TimeoutUnit`: at most eight digits, and one of `H M S m u n`.
+///
+/// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, "Requests".
+fn parse(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let amount = digits
+        .iter()
+        .fold(0, |amount: u64, digit| amount * 10 + u64::from(digit - b'0'));
+    Some(match unit {
+        b'H' => Duration::from_secs(amount * 3_600),
+        b'M' => Duration::from_secs(amount * 60),
+        b'S' => Duration::from_secs(amount),
+        b'm' => Duration::from_millis(amount),
+        b'u' => Duration::from_micros(amount),
+        b'n' => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_has_at_most_eight_digits_and_one_unit() {
+        let millis = |millis| Some(Duration::from_millis(millis));
+        for (text, expected) in [
+            ("1H", millis(3_600_000)),
+            ("2M", millis(120_000)),
+            ("3S", millis(3_000)),
+            ("40m", millis(40)),
+            ("5000u", millis(5)),
+            ("6000000n", millis(6)),
+            ("0S", millis(0)),
+            ("00000007S", millis(7_000)),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3_600))),
+        ] {
+            assert_eq!(parse(text.as_bytes()), expected, "{text}");
+        }
+        for malformed in [
+            "",
+            "S",
+            "1",
+            "123456789S",
+            "-1S",
+            "+1S",
+            "1.5S",
+            " 1S",
+            "1S ",
+            "1 S",
+            "1s",
+            "1h",
+            "1SS",
+            "1\u{b5}",
+        ] {
+            assert_eq!(parse(malformed.as_bytes()), None, "{malformed}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The body of a response: the inner service's, or a sentence of our own.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::settlement::Meter;
+
+pin_project! {
+    /// The body of a limited service's response: that of the inner service, or the text of a denial.
+    ///
+    /// It asks nothing of the inner body but that it yields [`Bytes`], so that the layer stands in front of any service:
+    /// axum's and tonic's bodies cannot both be made from a text.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindProj]
+    #[derive(Debug)]
+    enum Kind<B> {
+        // One variant, and what is rarer boxed: a body that is a box itself, as axum's and tonic's, is then one word larger, and
+        // moved as quickly.
+        Inner { #[pin] body: B, meter: Option<Box<Meter>> },
+        Own { text: Box<Bytes> },
+    }
+}
+
+impl<B> ResponseBody<B> {
+    #[inline]
+    pub(crate) fn inner(body: B) -> Self {
+        Self {
+            kind: Kind::Inner { body, meter: None },
+        }
+    }
+
+    pub(crate) fn metered(body: B, meter: Meter) -> Self {
+        Self {
+            kind: Kind::Inner {
+                body,
+                meter: Some(Box::new(meter)),
+            },
+        }
+    }
+
+    pub(crate) fn text(text: impl Into<Bytes>) -> Self {
+        Self {
+            kind: Kind::Own {
+                text: Box::new(text.into()),
+            },
+        }
+    }
+}
+
+/// An empty body. Layers such as tower-http's `CorsLayer` and `TimeoutLayer` create one for the responses they produce.
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Self::text(Bytes::new())
+    }
+}
+
+impl<B> ResponseBody<B> {
+    /// The inner body, if nothing observes it; else `Err(self)`.
+    #[cfg(any(feature = "axum", feature = "tonic"))]
+    fn try_into_inner(self) -> Result<B, Self> {
+        match self.kind {
+            Kind::Inner { body, meter: None } => Ok(body),
+            kind => Err(Self { kind }),
+        }
+    }
+}
+
+#[cfg(feature = "axum")]
+impl From<ResponseBody<axum::body::Body>> for axum::body::Body {
+    fn from(body: ResponseBody<axum::body::Body>) -> Self {
+        match body.try_into_inner() {
+            Ok(inner) => inner,
+            Err(body) => Self::new(body),
+        }
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl From<ResponseBody<tonic::body::Body>> for tonic::body::Body {
+    fn from(body: ResponseBody<tonic::body::Body>) -> Self {
+        match body.try_into_inner() {
+            Ok(inner) => inner,
+            Err(body) => Self::new(body),
+        }
+    }
+}
+
+impl ResponseBody<Infallible> {
+    /// A body of our own, as one of a service whose bodies are of whatever type.
+    pub(crate) fn of_any<B>(self) -> ResponseBody<B> {
+        match self.kind {
+            Kind::Inner { body, .. } => match body {},
+            Kind::Own { text } => ResponseBody::text(*text),
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().kind.project() {
+            KindProj::Inner { body, meter } => {
+                let polled = body.poll_frame(context);
+                let Some(meter) = meter else { return polled };
+                match &polled {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        meter.passed(frame.data_ref().map_or(0, Bytes::len));
+                    }
+                    Poll::Ready(Some(Err(_)) | None) => meter.end(),
+                    Poll::Pending => {}
+                }
+                polled
+            }
+            KindProj::Own { text } if text.is_empty() => Poll::Ready(None),
+            KindProj::Own { text } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **text))))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body, .. } => body.is_end_stream(),
+            Kind::Own { text } => text.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body, .. } => body.size_hint(),
+            // No text is longer than 2^64 bytes.
+            Kind::Own { text } => SizeHint::with_exact(text.len().try_into().unwrap_or(u64::MAX)),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The protocol that a client speaks.
+
+use http::{HeaderValue, Request, header};
+
+use super::grpc;
+
+/// What the client speaks, by its content type.
+#[derive(Clone, Debug)]
+pub(crate) enum Protocol {
+    Http,
+    Grpc {
+        /// Of the response.
+        content_type: HeaderValue,
+    },
+}
+
+impl Protocol {
+    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+        let content_type = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(grpc::response_type);
+        content_type.map_or(Self::Http, |content_type| Self::Grpc { content_type })
+    }
+}
