@@ -172,10 +172,12 @@ pub mod future {
 
 /// The type parameters of the layers and the traits of their arguments. They are not named in most programs.
 pub mod typestate {
+    pub use crate::rate::extractors::{IntoCost, LimitsFor, WithChosenPolicies, WithCost};
+    pub use crate::rate::policies::Policies;
     pub use crate::rate::typestate::{
-        Costing, FixedPolicies, HasKey, IntoCost, IntoResponseBytes, LimitsFor, MissingKey, Policies,
-        PoliciesPerRequest, RequestOptions, Skipping, Unless, WithChosenPolicies, WithCost, WithKey,
+        Costing, FixedPolicies, HasKey, MissingKey, PoliciesPerRequest, RequestOptions, Skipping, WithKey,
     };
+    pub use crate::responses::IntoResponseBytes;
 }
 
 pub use concurrency::{

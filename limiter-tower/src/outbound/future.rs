@@ -36,14 +36,14 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S: Service<Request<B>>, B> {
-        DecisionFuture { asked: Option<Box<ResolvedLimit<S, B>>> },
+        DecisionFuture { asked: Option<Box<PendingCall<S, B>>> },
         Calling { #[pin] inner: S::Future, listening: Option<ObserveResponse> },
         NotSent { error: Option<BoxError> },
     }
 }
 
 /// A question on its way, and the request that waits for its answer.
-struct ResolvedLimit<S, B> {
+struct PendingCall<S, B> {
     asking: DecisionFuture,
     ready: S,
     request: Request<B>,
@@ -113,7 +113,7 @@ impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
     }
 
     fn waiting(asking: DecisionFuture, ready: S, request: Request<B>) -> Self {
-        let asked = ResolvedLimit {
+        let asked = PendingCall {
             asking,
             ready,
             request,
@@ -158,7 +158,7 @@ where
                     let Some(waiting) = asked else { ended() };
                     let answer = ready!(waiting.asking.as_mut().poll(context));
                     let Some(waiting) = asked.take() else { ended() };
-                    let ResolvedLimit {
+                    let PendingCall {
                         mut ready, request, ..
                     } = *waiting;
                     match answer {

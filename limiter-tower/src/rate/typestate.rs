@@ -7,10 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use super::extractors::{IntoCost, LimitsFor, WithChosenPolicies, WithCost};
-pub use super::policies::Policies;
-pub use crate::responses::IntoResponseBytes;
-pub use crate::skip::Unless;
+use super::extractors::{WithChosenPolicies, WithCost};
+use crate::skip::Unless;
 
 /// A layer without a key. It does not implement [`Layer`](tower_layer::Layer).
 #[derive(Clone, Copy, Debug)]

@@ -315,7 +315,7 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
         }
         assert!(allowed > 150, "{allowed}");
     }
-    type ResolvedLimit = http::Request<String>;
+    type Asked = http::Request<String>;
 
     let bucket = |name: &str, capacity: u32| {
         let policy = Policy::token_bucket(name).capacity(capacity).rate("11/min");
@@ -332,13 +332,13 @@ async fn a_client_whose_requests_cost_several_permits_and_who_heeds_its_headers_
     .await;
 
     let (limits, clock) = limiter();
-    let by_path = by_key(policy.clone(), &limits).cost_by(|_: &ResolvedLimit| 3);
+    let by_path = by_key(policy.clone(), &limits).cost_by(|_: &Asked| 3);
     heeds(&by_path.headers(RateLimitHeaders::Legacy), &clock).await;
 
     // Each limit has a cost of its own, and four calls are left where three permits are.
     let (limits, clock) = limiter();
     let (by_hook, beside) = (policy.clone(), calls.clone());
-    let hook = move |_: &ResolvedLimit| {
+    let hook = move |_: &Asked| {
         RequestLimits::new(&by_hook, "ann")
             .cost(3)
             .and(RequestLimits::new(&beside, "ann").cost(1))
