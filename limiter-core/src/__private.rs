@@ -24,7 +24,8 @@ use crate::__private::entry::EntryPolicy;
 pub use crate::__private::fallback::{Fallback, ResolveValue};
 pub use crate::__private::hold::{HeldPermits, concurrency, hold};
 pub use crate::__private::layer::{
-    conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy,
+    conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy, verify_key_lists,
+    warn_of_unmatchable_entries,
 };
 pub use crate::__private::peer::{bounded, give_back, now, rest_until, unlimited};
 pub use crate::__private::policies::{
@@ -45,6 +46,7 @@ use crate::error::ConfigError;
 pub use crate::key::Key;
 pub use crate::limiter::LayerToken;
 use crate::limiter::Limiter;
+pub use crate::policy::KeyPrefixes;
 use crate::policy::OnDenial;
 pub use crate::policy::{OnStoreFailure, Policy, Rate};
 pub use crate::responses::details::{

@@ -49,6 +49,7 @@ pub(crate) use crate::policy::funnel::Funnel;
 pub use crate::policy::inheritance::Inheritance;
 pub(crate) use crate::policy::inheritance::PreviousPolicy;
 pub use crate::policy::key_list::KeyList;
+pub use crate::policy::key_list::KeyPrefixes;
 pub(crate) use crate::policy::key_list::{Network, ReportedPrefixes};
 pub use crate::policy::on_denial::OnDenial;
 pub use crate::policy::on_store_failure::OnStoreFailure;

@@ -40,6 +40,7 @@ mod pending;
 mod trusted_proxies;
 mod tuple;
 
+pub(crate) use address::Prefixes;
 pub use boxed::BoxKeyExtractor;
 pub use client_ip::{ClientIp, client_ip};
 pub use extension::{Extension, extension};

@@ -149,3 +149,71 @@ fn layer_logs_mistakes_once_when_it_wraps_a_service() {
         assert!(logged.concat().contains(reason), "{logged:?}");
     }
 }
+
+fn with_denied(denied: &[&str]) -> Policy {
+    let policy = Policy::token_bucket("api").capacity(5).rate("1/s");
+    policy.deny_keys(denied).build().unwrap()
+}
+
+#[test]
+fn layer_rejects_entries_of_key_lists_longer_than_the_prefix_of_its_keys() {
+    let limits = Limiter::in_process().build();
+    let layer = |denied: &[&str]| RateLimitLayer::new(&limits, with_denied(denied));
+    let single = ["2001:db8::7", "10.0.0.0/8", "192.0.2.7"];
+    let expected = "policy `api`: entry of deny_keys is `2001:db8::7`, expected at most 64 bits, which is the prefix of the layer's keys";
+    fails(layer(&single).key(key::peer_ip()).verify(), expected);
+    fails(
+        layer(&single)
+            .key(key::client_ip(key::TrustedProxies::hops(1)))
+            .verify(),
+        expected,
+    );
+    let several = layer(&["2001:db8::7", "192.0.2.7"])
+        .key(key::peer_ip().ipv4_prefix(24))
+        .verify();
+    fails(
+        several,
+        "entry of deny_keys is `192.0.2.7`, expected at most 24 bits",
+    );
+    assert!(
+        layer(&single)
+            .key(key::peer_ip().ipv6_prefix(128))
+            .verify()
+            .is_ok()
+    );
+    assert!(layer(&["2001:db8::/64"]).key(key::peer_ip()).verify().is_ok());
+    assert!(layer(&single).key(key::header("x-api-key")).verify().is_ok());
+
+    let registry = PolicyBook::new().with(with_denied(&single));
+    let named = Limiter::in_process().book(&registry).build();
+    fails(
+        RateLimitLayer::named(&named, "api").key(key::peer_ip()).verify(),
+        expected,
+    );
+
+    let exports = Policy::concurrency("exports")
+        .max(2)
+        .deny_keys(["2001:db8::7"])
+        .build()
+        .unwrap();
+    let in_flight = ConcurrencyLimitLayer::new(&limits, exports).key(key::peer_ip());
+    fails(
+        in_flight.verify(),
+        "policy `exports`: entry of deny_keys is `2001:db8::7`",
+    );
+}
+
+#[test]
+fn unverified_layer_warns_once_of_entries_that_never_match() {
+    let errors = Errors::default();
+    let _guard = tracing::subscriber::set_default(errors.clone());
+    let limits = Limiter::in_process().build();
+    let layer = RateLimitLayer::new(&limits, with_denied(&["2001:db8::7", "192.0.2.7"])).key(key::peer_ip());
+    let _services = [(); 2].map(|()| layer.clone().layer(Strict::default()));
+    let warnings = errors.about("never match");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings.concat().contains("2001:db8::7") && !warnings.concat().contains("192.0.2.7"),
+        "{warnings:?}"
+    );
+}

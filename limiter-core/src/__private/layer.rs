@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::enforcement::KeyRule;
+use crate::error::ConfigError;
 use crate::limiter::{LayerToken, Limiter};
-use crate::policy::Policy;
+use crate::policy::{KeyPrefixes, Policy};
 
 /// Notes that a layer uses a policy, as long as its token lives.
 pub fn register_layer_policy(limiter: &Limiter, policy: &Policy, layer: &Arc<LayerToken>) {
@@ -14,6 +16,20 @@ pub fn register_layer_policy(limiter: &Limiter, policy: &Policy, layer: &Arc<Lay
 #[must_use]
 pub fn conflicting_layer_policy(limiter: &Limiter, policy: &Policy) -> Option<Policy> {
     limiter.conflicting_layer_policy(policy)
+}
+
+/// Fails if entries of the policy's key lists are longer than the prefixes of the layer's keys, so that they never match.
+///
+/// # Errors
+///
+/// One error for each of these entries.
+pub fn verify_key_lists(policy: &Policy, prefixes: KeyPrefixes) -> Result<(), ConfigError> {
+    KeyRule::verify(policy, prefixes)
+}
+
+/// Logs the entries that [`verify_key_lists`] returns, once for each version of the policy.
+pub fn warn_of_unmatchable_entries(policy: &Policy, prefixes: KeyPrefixes) {
+    KeyRule::warn_of_unmatchable_entries(policy, prefixes);
 }
 
 /// Whether a policy limits concurrency and not a rate.

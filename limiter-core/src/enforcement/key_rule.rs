@@ -1,7 +1,8 @@
 //! What the key lists of a policy say about a key, and the warning about entries that never match.
 
+use crate::error::ConfigError;
 use crate::key::Key;
-use crate::policy::{KeyList, Network, Policy};
+use crate::policy::{KeyList, KeyPrefixes, Network, Policy, ReportedPrefixes};
 
 /// What the key lists of a policy say about a key. A deny list takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ impl KeyRule {
         if deny.is_none() && allow.is_none() {
             return Self::Unlisted;
         }
-        warn_of_unmatchable_entries(policy, key);
+        warn_of_unmatchable(policy, key);
         if deny.is_some_and(|list| list.denies(key)) {
             Self::Denied
         } else if allow.is_some_and(|list| list.allows(key)) {
@@ -28,44 +29,71 @@ impl KeyRule {
     }
 }
 
-/// Warns once for each version of a policy if a key is a network that is larger than entries of its lists: the
-/// keys have this prefix, and these entries match none of them.
-fn warn_of_unmatchable_entries(policy: &Policy, key: &Key<'_>) {
-    // A single address is matched by every entry that contains it.
-    if !key.as_str().contains('/') {
-        return;
+impl KeyRule {
+    /// Fails if entries of the policy's lists are longer than the prefixes of all keys.
+    pub(crate) fn verify(policy: &Policy, prefixes: KeyPrefixes) -> Result<(), ConfigError> {
+        let mut errors = Vec::new();
+        for (name, list) in lists(policy) {
+            for network in prefixes.networks() {
+                let expected = format!(
+                    "at most {} bits, which is the prefix of the layer's keys",
+                    network.prefix()
+                );
+                let longer = list.longer_than(network);
+                errors.extend(longer.map(|entry| ConfigError::invalid(name, entry, expected.clone())));
+            }
+        }
+        match ConfigError::several(errors) {
+            Some(error) => Err(error.of_policy(policy.name())),
+            None => Ok(()),
+        }
     }
-    let lists = [
-        ("deny_keys", policy.deny_keys()),
-        ("allow_keys", policy.allow_keys()),
-    ];
-    let is_longer = |network| {
-        let mut lists = lists.iter().filter_map(|(_, list)| *list);
-        lists.any(|list| list.has_longer_than(network))
-    };
-    let Some(network) = Network::of_key(key.as_str()).filter(|network| is_longer(*network)) else {
-        return;
-    };
-    if policy
-        .reported_prefixes()
-        .is_some_and(|reported| reported.is_new(network))
+
+    /// Warns of the entries for which [`verify`](Self::verify) fails, once for each version of the policy.
+    pub(crate) fn warn_of_unmatchable_entries(policy: &Policy, prefixes: KeyPrefixes) {
+        for network in prefixes.networks() {
+            warn_of_longer_entries(policy, network);
+        }
+    }
+}
+
+/// The key lists of a policy, with the names that errors give to their entries.
+fn lists(policy: &Policy) -> impl Iterator<Item = (&'static str, &KeyList)> {
+    let deny = policy.deny_keys().map(|list| ("entry of deny_keys", list));
+    let allow = policy.allow_keys().map(|list| ("entry of allow_keys", list));
+    deny.into_iter().chain(allow)
+}
+
+/// Warns if a key is a network that is larger than entries of the lists: the keys have this prefix, and these entries match
+/// none of them.
+fn warn_of_unmatchable(policy: &Policy, key: &Key<'_>) {
+    // A single address is matched by every entry that contains it.
+    if key.as_str().contains('/')
+        && let Some(network) = Network::of_key(key.as_str())
     {
-        let lists = lists.into_iter().filter_map(|(name, list)| Some((name, list?)));
-        lists.for_each(|(name, list)| warn(policy, name, list, network));
+        warn_of_longer_entries(policy, network);
+    }
+}
+
+fn warn_of_longer_entries(policy: &Policy, network: Network) {
+    let is_longer = lists(policy).any(|(_, list)| list.has_longer_than(network));
+    let is_new = |reported: &ReportedPrefixes| reported.is_new(network);
+    if is_longer && policy.reported_prefixes().is_some_and(is_new) {
+        lists(policy).for_each(|(name, list)| warn(policy, name, list, network));
     }
 }
 
 #[cold]
-fn warn(policy: &Policy, list: &str, keys: &KeyList, network: Network) {
+fn warn(policy: &Policy, name: &str, list: &KeyList, network: Network) {
     const SHOWN: usize = 10;
-    let mut entries = keys.longer_than(network);
+    let mut entries = list.longer_than(network);
     let shown: Vec<&str> = entries.by_ref().take(SHOWN).collect();
     if shown.is_empty() {
         return;
     }
     tracing::warn!(
         policy = policy.name(),
-        list,
+        list = name.trim_start_matches("entry of "),
         entries = shown.join(", "),
         more = entries.count(),
         prefix = network.prefix(),

@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::ConfigError;
 use crate::key::{Key, with_plain_colons};
+pub use crate::policy::key_list::network::KeyPrefixes;
 pub(crate) use crate::policy::key_list::network::{Network, ReportedPrefixes};
 use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
 
@@ -36,13 +37,13 @@ use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
 /// address, so its key is a network: `2001:db8::/64`. Such a key matches every entry that contains the whole
 /// network: `2001:db8::/32` and `2001:db8::/64`, and not the single address `2001:db8::7`. An entry that is
 /// longer than the prefix of the keys never matches. The limiter logs a warning with these entries when it
-/// first decides by such a key, and again after each change of the policy. Shorten the entries, or lengthen the
+/// first decides by such a key, and again after each change of the policy; the `verify` of a layer of limiter-tower reports them as an error. Shorten the entries, or lengthen the
 /// prefix of the keys (`ipv6_prefix`).
 ///
 /// # Bits beyond the prefix
 ///
 /// `10.0.0.7/8` is an error: the entry is either the network `10.0.0.0/8` or the address `10.0.0.7`, and the
-/// error names both. The trusted networks of `key::trusted` follow the same rule.
+/// error names both. The trusted networks of `key::TrustedProxies` follow the same rule.
 ///
 /// # Colons
 ///

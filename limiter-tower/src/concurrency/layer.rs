@@ -133,7 +133,10 @@ impl ConcurrencyLimitLayer {
 
 impl<P> ConcurrencyLimitLayer<MissingKey, P> {
     /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request. Required.
-    pub fn key<E>(self, extractor: E) -> ConcurrencyLimitLayer<WithKey<E>, P> {
+    pub fn key<E: 'static>(mut self, extractor: E) -> ConcurrencyLimitLayer<WithKey<E>, P> {
+        Arc::make_mut(&mut self.admission)
+            .limits
+            .set_extractor(&extractor);
         ConcurrencyLimitLayer {
             admission: self.admission,
             key: WithKey::new(extractor),

@@ -1,13 +1,17 @@
 //! An address as a key: the network within which a client may choose.
 
+use std::any::Any;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use limiter_core::__private::KeyPrefixes;
 use limiter_core::Key;
+
+use crate::key::{ClientIp, PeerIp};
 
 /// How many leading bits of an address tell clients apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Prefixes {
+pub(crate) struct Prefixes {
     /// 1 to 32.
     v4: u8,
     /// 1 to 128.
@@ -38,6 +42,20 @@ impl Prefixes {
             "an IPv6 prefix has 1 to 128 bits, not {bits}"
         );
         Self { v6: bits, ..self }
+    }
+
+    /// The prefixes of the keys that an extractor forms, if it is one of addresses. A composed key is not an address.
+    pub(crate) fn of_extractor(extractor: &dyn Any) -> Option<Self> {
+        let peer = extractor.downcast_ref::<PeerIp>().map(PeerIp::prefixes);
+        peer.or_else(|| extractor.downcast_ref::<ClientIp>().map(ClientIp::prefixes))
+    }
+
+    /// The lengths, as the limiter verifies key lists.
+    pub(crate) fn lengths(self) -> KeyPrefixes {
+        KeyPrefixes {
+            ipv4: self.v4,
+            ipv6: self.v6,
+        }
     }
 
     /// `192.0.2.1`, `192.0.2.0/24`, `2001:db8::/64`: one text for each network, whichever of its addresses was seen.

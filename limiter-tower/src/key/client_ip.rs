@@ -114,6 +114,10 @@ enum Fallback {
 }
 
 impl ClientIp {
+    pub(super) fn prefixes(&self) -> Prefixes {
+        self.prefixes
+    }
+
     /// Reads `Forwarded` of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239). Default: `X-Forwarded-For`.
     ///
     /// ```

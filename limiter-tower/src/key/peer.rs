@@ -70,6 +70,10 @@ pub struct PeerIp {
 }
 
 impl PeerIp {
+    pub(super) fn prefixes(&self) -> Prefixes {
+        self.prefixes
+    }
+
     /// How many leading bits of an IPv6 address make the key. Default: 64. Providers give many customers a /56 or a /48, from
     /// which one of them has as many budgets as there are /64s in it.
     ///

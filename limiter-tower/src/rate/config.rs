@@ -3,6 +3,7 @@
 mod costs;
 mod verify;
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 
 pub(crate) use verify::{PolicyKind, Verification};
 
+use crate::key::Prefixes;
 use crate::rate::configured_cost::ConfiguredCost;
 use crate::rate::wait::WaitConfig;
 use crate::request_limits::{PolicyRef, PolicySet, RequestLimits};
@@ -37,6 +39,8 @@ pub(crate) struct LayerConfig {
     reporter: Arc<Reporter>,
     responder: Responder,
     verification: Arc<Verification>,
+    /// Of keys that are addresses, as far as the extractor tells.
+    prefixes: Option<Prefixes>,
 }
 
 /// Whose permits a request takes, or of what as well.
@@ -78,7 +82,13 @@ impl LayerConfig {
             reporter: Arc::new(reporter),
             responder: Responder::default(),
             verification: Arc::new(verification),
+            prefixes: None,
         }
+    }
+
+    /// Notes by which extractor keys are found.
+    pub(crate) fn set_extractor(&mut self, extractor: &dyn Any) {
+        self.prefixes = Prefixes::of_extractor(extractor);
     }
 
     pub(crate) fn limiter(&self) -> &Limiter {

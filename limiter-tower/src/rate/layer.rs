@@ -137,7 +137,8 @@ impl RateLimitLayer {
 impl<P> RateLimitLayer<MissingKey, P> {
     /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request, which names its
     /// type: `|request: &Request| …`. Required.
-    pub fn key<E>(self, extractor: E) -> RateLimitLayer<WithKey<E>, P> {
+    pub fn key<E: 'static>(mut self, extractor: E) -> RateLimitLayer<WithKey<E>, P> {
+        Arc::make_mut(&mut self.limits).set_extractor(&extractor);
         RateLimitLayer {
             limits: self.limits,
             key: WithKey::new(extractor),
@@ -190,9 +191,12 @@ impl<K, P> RateLimitLayer<K, P> {
     /// Fails if requests could not be decided as configured: the cost is invalid; the list of policies is empty; a policy limits concurrency
     /// and not a rate;
     /// another layer of the limiter uses the name of a policy for other limits (both would share one budget; one policy in several
-    /// layers is allowed); or the limiter's registry lacks a named policy. A registry in Redis must have been read before.
+    /// layers is allowed); the limiter's registry lacks a named policy; or entries of a policy's key lists are longer than the prefix of
+    /// the layer's keys ([`key::peer_ip`](crate::key::peer_ip()), [`key::client_ip`](crate::key::client_ip())), so that they never match. A
+    /// registry in Redis must have been read before.
     ///
-    /// A layer that is not verified logs the first four mistakes as an error when it wraps a service. Policies that a closure
+    /// A layer that is not verified logs the first four mistakes as an error when it wraps a service, and entries that never match as a
+    /// warning. Policies that a closure
     /// chooses for each request are not verified.
     ///
     /// ```

@@ -4,7 +4,7 @@
 //! (`::ffff:10.1.2.3`) is the IPv4 address, and a network of such addresses is an IPv4 network.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -126,6 +126,26 @@ impl fmt::Display for Network {
         } else {
             write!(f, "{address}/{len}")
         }
+    }
+}
+
+/// The lengths of the prefixes by which keys are formed from addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "there are two families of addresses")]
+pub struct KeyPrefixes {
+    /// Of IPv4 addresses, 1 to 32.
+    pub ipv4: u8,
+    /// Of IPv6 addresses, 1 to 128.
+    pub ipv6: u8,
+}
+
+impl KeyPrefixes {
+    /// One network of each family, with these prefixes.
+    pub(crate) fn networks(self) -> [Network; 2] {
+        [
+            Network::containing(Ipv4Addr::UNSPECIFIED.into(), self.ipv4.min(32)),
+            Network::containing(Ipv6Addr::UNSPECIFIED.into(), self.ipv6.min(128)),
+        ]
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use limiter_core::__private::{
     LayerToken, conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy,
+    verify_key_lists, warn_of_unmatchable_entries,
 };
 use limiter_core::{ConfigError, Limiter, Policy};
 
@@ -127,7 +128,22 @@ impl LayerConfig {
     /// Fails if requests could not be decided as configured.
     pub(crate) fn verify(&self) -> Result<(), ConfigError> {
         self.cost.clone()?;
-        self.verification.verify(&self.limiter, &self.policies)
+        self.verification.verify(&self.limiter, &self.policies)?;
+        let Some(prefixes) = self.prefixes else {
+            return Ok(());
+        };
+        for which in self.policies.iter() {
+            if let PolicyRef::Given(policy) = which {
+                verify_key_lists(policy, prefixes.lengths())?;
+            }
+            if let Some(entry) = which
+                .registry_name()
+                .and_then(|name| self.limiter.book().get(name))
+            {
+                verify_key_lists(entry.policy(), prefixes.lengths())?;
+            }
+        }
+        Ok(())
     }
 
     /// Logs a mistake that [`verify`](Self::verify) would return, except for names.
@@ -135,6 +151,13 @@ impl LayerConfig {
         let given = |()| self.verification.verify_given(&self.limiter, &self.policies);
         let verified = self.cost.clone().map(drop).and_then(given);
         self.verification.log(self.verification.kind.layer(), verified);
+        if let Some(prefixes) = self.prefixes {
+            let given = self.policies.iter().filter_map(|which| match which {
+                PolicyRef::Given(policy) => Some(policy),
+                _ => None,
+            });
+            given.for_each(|policy| warn_of_unmatchable_entries(policy, prefixes.lengths()));
+        }
     }
 }
 
