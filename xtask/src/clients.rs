@@ -5,9 +5,9 @@ mod http;
 
 use std::env::consts::EXE_SUFFIX;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::steps::{self, cargo, root, target_dir};
+use crate::commands::{self, cargo, root, target_dir};
 
 /// `cargo xtask clients`. What is missing on the machine is installed, or named in the failure; nothing is left out.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         .args(["build", "--package", "examples", "--all-features"])
         .args(["--bin", "axum_api", "--bin", "tonic_greeter"])
         .current_dir(root());
-    steps::succeed(build, "clients")?;
+    commands::succeed(build, "clients")?;
     http::ask(&Server::start("axum_api", &[])?)?;
     grpc::ask(&python, &Server::start("tonic_greeter", &["server"])?)
 }
@@ -76,20 +76,4 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// What a client prints; its last words, if it fails.
-fn output(mut command: Command) -> Result<String, String> {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command
-        .output()
-        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
-    if status.success() {
-        return Ok(String::from_utf8_lossy(&stdout).into_owned());
-    }
-    let complaint = String::from_utf8_lossy(&stderr);
-    Err(format!("{command:?}, {status}: {}", complaint.trim()))
 }

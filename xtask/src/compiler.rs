@@ -5,7 +5,7 @@ use std::env;
 use crate::packages::{Wanted, on_path};
 
 const CPLUSPLUS: Wanted = Wanted {
-    what: "a compiler for C++",
+    name: "a compiler for C++",
     found,
     packages: |manager| match manager {
         "dnf" | "yum" | "zypper" => &["gcc-c++"],

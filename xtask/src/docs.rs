@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::commands::{self, root};
 use crate::packages::on_path;
-use crate::steps::{self, root};
 
 /// `cargo xtask docs`. Its result is in `target/book`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     let mut mdbook = Command::new("mdbook");
     mdbook.arg("build").arg("docs").current_dir(root());
-    steps::succeed(mdbook, "docs")
+    commands::succeed(mdbook, "docs")
 }
 
 /// Every relative link of a document leads to a file, and every page of `docs` is in the summary.

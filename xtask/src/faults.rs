@@ -1,7 +1,7 @@
 //! Runs the fault suite, which is a program of its own.
 
+use crate::commands::{self, Strictness, cargo, root};
 use crate::redis;
-use crate::steps::{self, Strictness, cargo, root};
 
 /// Those whose gates are counts, or times with ample margin: a slow machine does not fail them.
 const IN_CI: [&str; 9] = [
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     command
         .args(["run", "--quiet", "--release", "--package", "limiter-faults", "--"])
         .args(args);
-    steps::succeed_silently(command, "the fault suite")
+    commands::succeed_silently(command, "the fault suite")
 }
 
 /// A part of it, in a build that the tests have made already.
@@ -33,5 +33,5 @@ pub(crate) fn run_in_ci(_: Strictness) -> Result<(), String> {
         .args(["run", "--quiet", "--package", "limiter-faults", "--", "--quick"])
         .args(IN_CI.iter().flat_map(|fault| ["--only", fault]))
         .current_dir(root());
-    steps::succeed(command, "the fault suite")
+    commands::succeed(command, "the fault suite")
 }

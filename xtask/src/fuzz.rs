@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::steps::{Strictness, cargo, root, target_dir};
-use crate::{compiler, steps};
+use crate::commands::{Strictness, cargo, root, target_dir};
+use crate::{commands, compiler};
 
 pub(crate) const TARGETS: [&str; 7] = ["resp", "reply", "name", "policy", "trace", "book", "forwarded"];
 
@@ -128,7 +128,7 @@ impl Fuzzer {
             .arg(&built)
             // In this form a flag may contain spaces; and it wins over RUSTFLAGS, which are for the other steps.
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-        steps::succeed(command, "fuzz")?;
+        commands::succeed(command, "fuzz")?;
         Ok(Self {
             programs: built.join(triple).join("release"),
             found: built.join("found"),
@@ -186,7 +186,7 @@ impl Fuzzer {
     fn repeat(&self, target: &str, input: &Path) -> Result<(), String> {
         let mut command = self.program(target);
         command.arg(input);
-        steps::succeed(command, "fuzz")
+        commands::succeed(command, "fuzz")
     }
 
     fn program(&self, target: &str) -> Command {

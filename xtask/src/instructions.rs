@@ -9,16 +9,16 @@ use std::process::{Command, Stdio};
 use limiter_instructions::{Baseline, Conditions, Counts};
 use serde_json::Value;
 
+use crate::commands::{self, cargo, root, target_dir};
 use crate::packages::{Wanted, on_path};
 use crate::redis;
-use crate::steps::{self, cargo, root, target_dir};
 
 /// The program that the crate `gungraun` starts, and the version of both.
 const RUNNER: &str = "gungraun-runner";
 const RUNNER_VERSION: &str = "0.20.0";
 
 const VALGRIND: Wanted = Wanted {
-    what: "valgrind",
+    name: "valgrind",
     found: || on_path("valgrind"),
     packages: |_| &["valgrind"],
     advice: "install valgrind",
@@ -114,7 +114,7 @@ fn runner() -> Result<PathBuf, String> {
         .args(["install", "--locked", "--debug", "--force", "--root"])
         .arg(&tools)
         .args([RUNNER, "--version", RUNNER_VERSION]);
-    steps::succeed(install, "instructions").map(|()| runner)
+    commands::succeed(install, "instructions").map(|()| runner)
 }
 
 /// The path and the instructions of one line of the runner's report.

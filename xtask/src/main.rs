@@ -7,13 +7,18 @@
 
 mod bench;
 mod clients;
+mod commands;
 mod compiler;
 mod docs;
+mod engines;
 mod faults;
 mod fuzz;
 mod instructions;
+mod minimal_versions;
 mod model;
+mod msrv;
 mod packages;
+mod python;
 mod redis;
 mod steps;
 mod supply_chain;
@@ -21,7 +26,8 @@ mod tidy;
 
 use std::process::ExitCode;
 
-use steps::{STEPS, Strictness};
+use commands::Strictness;
+use steps::STEPS;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +52,7 @@ fn run(args: &[String]) -> Result<(), String> {
         Some(("clients", rest)) => clients::run(rest),
         Some(("tidy", rest)) => tidy::run(rest),
         Some(("docs", rest)) => docs::run(rest),
+        Some(("engines", rest)) => engines::run(rest),
         Some(("help" | "--help" | "-h", _)) | None => {
             print!("{}", help());
             Ok(())
@@ -67,11 +74,13 @@ fn help() -> String {
          \x20                                   count instructions of each path, and compare them with the baseline\n\
          fuzz [--seconds <n>] [<target>]    arbitrary input; <target> <file> tries one input again\n\
          model                              locks and queues, under the schedules of a model checker\n\
-         supply-chain                       licences, duplicates, advisories, packages, the public API\n\
+         supply-chain                       licences, duplicates, advisories, packages, oldest dependencies, the public API\n\
          clients                            curl, wrk or oha, and grpcio ask the examples\n\
          tidy [--update] [--list <check>[/<path>]]\n\
          \x20                                   layers, names, words and widths; --update lowers the baseline\n\
          docs                               check the links of all documents, and build docs with mdBook\n\
+         engines [--only <engine>] [-- <args>]
+         \x20                                   the Redis suites on Redis 6.2, 7, 8 and Valkey; <args> go to `cargo test`
          help                               this text\n\n\
          The tests start Redis servers of their own; redis-server is installed if it is missing.\n\n\
          Steps:\n",

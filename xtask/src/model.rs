@@ -1,7 +1,7 @@
 //! Runs the tests named `model` under the schedules of a model checker. No part of CI, since all crates are compiled anew for
 //! them.
 
-use crate::steps::{self, cargo, root, target_dir};
+use crate::commands::{self, cargo, root, target_dir};
 
 /// `cargo xtask model`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -22,5 +22,5 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         // Every crate is compiled anew under these flags, beside the usual builds.
         .env("CARGO_TARGET_DIR", target_dir().join("model"))
         .env("RUSTFLAGS", "--cfg shuttle");
-    steps::succeed(command, "model")
+    commands::succeed(command, "model")
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 /// Something that is needed.
 pub(crate) struct Wanted {
-    pub(crate) what: &'static str,
+    pub(crate) name: &'static str,
     /// Whether it is there.
     pub(crate) found: fn() -> bool,
     /// The packages that bring it, in order of preference, by package manager.
@@ -46,20 +46,20 @@ impl Wanted {
         if (self.found)() {
             return Ok(());
         }
-        let Self { what, advice, .. } = self;
+        let Self { name, advice, .. } = self;
         let manager = MANAGERS
             .iter()
             .find(|manager| on_path(manager.program))
-            .ok_or_else(|| format!("{what} is missing, and no package manager is known here; {advice}"))?;
+            .ok_or_else(|| format!("{name} is missing, and no package manager is known here; {advice}"))?;
         let prefix = privileges(manager).ok_or_else(|| {
             format!(
-                "{what} is missing, and {} needs root or sudo; {advice}",
+                "{name} is missing, and {} needs root or sudo; {advice}",
                 manager.program
             )
         })?;
         manager
             .install(prefix, self)
-            .map_err(|why| format!("{what} is missing, and {why}; {advice}"))
+            .map_err(|why| format!("{name} is missing, and {why}; {advice}"))
     }
 }
 
@@ -82,6 +82,21 @@ fn privileges(manager: &Manager) -> Option<&'static [&'static str]> {
     }
 }
 
+/// Installs packages in the version of this Debian release, also where an update has a newer one.
+pub(crate) fn install_from(release: &str, packages: &[&str]) -> Result<(), String> {
+    let manager = MANAGERS
+        .iter()
+        .find(|manager| manager.program == "apt-get" && on_path(manager.program));
+    let manager = manager.ok_or("apt-get is missing")?;
+    let prefix = privileges(manager).ok_or("apt-get needs root or sudo")?;
+    let command = |args: &[&[&str]]| [prefix, &[manager.program], &args.concat()].concat().join(" ");
+    let install = command(&[manager.install, &["-t", release], packages]);
+    println!("==> installing {} with `{install}`", packages.join(" and "));
+    // A stale list may suffice: only a failed installation is an error.
+    let _ = quietly(&command(&[manager.refresh]).split(' ').collect::<Vec<_>>());
+    quietly(&install.split(' ').collect::<Vec<_>>())
+}
+
 impl Manager {
     const fn with(program: &'static str, install: &'static [&'static str]) -> Self {
         Self {
@@ -99,7 +114,7 @@ impl Manager {
             let install = [command(self.install), vec![*package]].concat();
             println!(
                 "==> {} is missing: installing it with `{}`",
-                wanted.what,
+                wanted.name,
                 install.join(" ")
             );
             if failures.is_empty() && !self.refresh.is_empty() {

@@ -8,7 +8,7 @@ use crate::packages::{Wanted, on_path};
 const NAMES: [&str; 2] = ["redis-server", "valkey-server"];
 
 const SERVER: Wanted = Wanted {
-    what: "redis-server",
+    name: "redis-server",
     found: || NAMES.iter().any(|name| on_path(name)),
     // Some distributions have replaced the one with the other.
     packages: |manager| match manager {

@@ -1,10 +1,10 @@
 //! The steps of `test` and `ci`, in order, the quick ones first.
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::{faults, fuzz, redis, tidy};
+use crate::commands::{Strictness, cargo, root, succeed};
+use crate::{faults, fuzz, msrv, redis, tidy};
 
 /// One thing that can fail, and that can be run alone by its name.
 #[derive(Debug)]
@@ -113,6 +113,12 @@ pub(crate) const STEPS: &[Step] = &[
         needs: Need::Nothing,
     },
     Step {
+        name: "msrv",
+        purpose: "the libraries compile with the oldest compiler that they declare",
+        work: Work::Chore(msrv::run),
+        needs: Need::Nothing,
+    },
+    Step {
         name: "faults",
         purpose: "what breaks is survived; `cargo xtask faults` tries more, for longer",
         work: Work::Chore(faults::run_in_ci),
@@ -125,14 +131,6 @@ pub(crate) const STEPS: &[Step] = &[
         needs: Need::Nothing,
     },
 ];
-
-/// Whether a warning of the compiler is an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strictness {
-    /// Only those of clippy and rustdoc are: a new compiler must not keep anyone from testing.
-    Lenient,
-    DenyWarnings,
-}
 
 /// What to run.
 #[derive(Debug)]
@@ -213,28 +211,6 @@ fn execute(plan: &Plan, step: &str, args: &[String]) -> Result<(), String> {
     succeed(command, step)
 }
 
-/// Shows a command, and runs it.
-pub(crate) fn succeed(command: Command, step: &str) -> Result<(), String> {
-    let name = |word: &std::ffi::OsStr| Path::new(word).file_name().unwrap_or(word).display().to_string();
-    let args = command.get_args().map(|arg| arg.display().to_string());
-    let shown: Vec<_> = [name(command.get_program())].into_iter().chain(args).collect();
-    let shown = shown.join(" ");
-    println!("==> {step}: {shown}");
-    succeed_silently(command, &format!("`{shown}`"))
-}
-
-/// The same without a word of ours, for a program whose own output is read by another.
-pub(crate) fn succeed_silently(mut command: Command, what: &str) -> Result<(), String> {
-    let status = command
-        .status()
-        .map_err(|error| format!("cannot run {what}: {error}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("{what}, {status}"))
-    }
-}
-
 fn denying_warnings(variable: &str) -> String {
     let flags = env::var(variable).unwrap_or_default();
     format!("{flags} -D warnings").trim_start().to_owned()
@@ -252,28 +228,6 @@ fn require(component: &str, subcommand: &str) -> Result<(), String> {
     Err(format!(
         "{component} is not installed; `rustup component add {component}` does that"
     ))
-}
-
-/// Where the workspace is.
-pub(crate) fn root() -> &'static Path {
-    // This crate lies right below it.
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap_or_else(|| Path::new("."))
-}
-
-/// Where cargo builds; chores with flags of their own build in a directory within.
-pub(crate) fn target_dir() -> PathBuf {
-    root().join(
-        env::var_os("CARGO_TARGET_DIR")
-            .filter(|dir| !dir.is_empty())
-            .unwrap_or_else(|| "target".into()),
-    )
-}
-
-/// The cargo that runs this, so that `cargo +toolchain xtask` means that toolchain throughout.
-pub(crate) fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 #[cfg(test)]

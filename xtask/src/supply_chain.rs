@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::commands::{self, cargo, root, target_dir, text};
+use crate::minimal_versions;
 use crate::packages::on_path;
-use crate::steps::{self, cargo, root, target_dir};
 
 /// What users get, each after those on which it depends.
 const PUBLISHED: [&str; 3] = ["limiter-macros", "limiter-core", "limiter-tower"];
@@ -14,11 +15,12 @@ const PUBLISHED: [&str; 3] = ["limiter-macros", "limiter-core", "limiter-tower"]
 type Findings = Result<Option<&'static str>, String>;
 type Check = fn() -> Findings;
 
-const CHECKS: [(&str, Check); 5] = [
+const CHECKS: [(&str, Check); 6] = [
     ("licences, duplicates, sources", licences),
     ("advisories", advisories),
     ("unsafe code", unsafe_code),
     ("packages", packages),
+    ("oldest dependencies", oldest_dependencies),
     ("public API", public_api),
 ];
 
@@ -51,19 +53,19 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 fn licences() -> Findings {
     let mut deny = tool("cargo-deny")?;
     deny.args(["--all-features", "check", "licenses", "bans", "sources"]);
-    steps::succeed(deny, "supply-chain").map(|()| None)
+    commands::succeed(deny, "supply-chain").map(|()| None)
 }
 
 /// The database of advisories comes from a git host of its own, which not every machine reaches.
 fn advisories() -> Findings {
     let mut fetch = tool("cargo-deny")?;
     fetch.args(["fetch", "db"]);
-    if steps::succeed(fetch, "supply-chain").is_err() {
+    if commands::succeed(fetch, "supply-chain").is_err() {
         return Ok(Some("the database of advisories cannot be reached from here"));
     }
     let mut deny = tool("cargo-deny")?;
     deny.args(["--all-features", "check", "--disable-fetch", "advisories"]);
-    steps::succeed(deny, "supply-chain").map(|()| None)
+    commands::succeed(deny, "supply-chain").map(|()| None)
 }
 
 /// `forbid` cannot be taken back in a source, so it is enough that every crate inherits it; a crate of its own workspace
@@ -108,11 +110,16 @@ fn packages() -> Findings {
         .args(["package", "--allow-dirty"])
         .args(of_each())
         .current_dir(root());
-    steps::succeed(package, "supply-chain")?;
+    commands::succeed(package, "supply-chain")?;
     PUBLISHED
         .iter()
         .try_for_each(|name| contents(name))
         .map(|()| None)
+}
+
+/// The lower bounds of the dependencies are true.
+fn oldest_dependencies() -> Findings {
+    minimal_versions::check(&PUBLISHED).map(|()| None)
 }
 
 fn contents(name: &str) -> Result<(), String> {
@@ -167,7 +174,7 @@ fn public_api() -> Findings {
     compare
         .args(["semver-checks", "--baseline-rev", tag.trim()])
         .args(libraries);
-    steps::succeed(compare, "supply-chain").map(|()| None)
+    commands::succeed(compare, "supply-chain").map(|()| None)
 }
 
 /// A tool that is installed, or else is built into the target directory.
@@ -181,7 +188,7 @@ fn tool(name: &str) -> Result<Command, String> {
             .args(["install", "--locked", "--root"])
             .arg(&tools)
             .arg(name);
-        steps::succeed(install, "supply-chain")?;
+        commands::succeed(install, "supply-chain")?;
     }
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -190,21 +197,6 @@ fn tool(name: &str) -> Result<Command, String> {
 
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
-}
-
-/// What a command says, if it succeeds.
-fn text(mut command: Command) -> Result<String, String> {
-    let output = command
-        .output()
-        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        Err(format!(
-            "{command:?}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))
-    }
 }
 
 #[cfg(test)]

@@ -6,21 +6,25 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{RedisServer, RedisServerBuilder};
+use crate::{RespValue, wait};
 
 const SOURCE: &str = include_str!("clock.c");
 const OFFSET_FILE: &str = "clock.offset";
 const LIBRARY: &str = "clock.so";
+/// How long a server may take to follow its clock.
+const FOLLOW_LIMIT: Duration = Duration::from_secs(5);
 /// What the library prints once it is in charge.
 const LOADED: &str = "the clock of this server is movable";
 
 impl RedisServerBuilder {
-    /// Has the server see a wall clock that [`shift_clock`](RedisServer::shift_clock) moves; by default it
-    /// sees the machine's.
+    /// Has the server see a wall clock that [`shift_clock`](RedisServer::shift_clock) moves; by
+    /// default it sees the machine's.
     ///
-    /// This needs Linux and a C compiler, `cc`: a small library is built when the first such server of the
-    /// process starts, and preloaded into the server.
+    /// This needs Linux and a C compiler, `cc`: a small library is built when the first such server
+    /// of the process starts, and preloaded into the server.
     #[must_use]
     pub fn movable_clock(mut self) -> Self {
         self.movable_clock = true;
@@ -29,29 +33,64 @@ impl RedisServerBuilder {
 }
 
 impl RedisServer {
-    /// Sets by how many microseconds the server's wall clock is ahead of the machine's, or behind, if the
-    /// number is negative; zero at the start.
+    /// Sets by how many microseconds the server's wall clock is ahead of the machine's, or behind,
+    /// if the number is negative; zero at the start.
     ///
-    /// `TIME`, scripts and the expiry of keys follow at once, monotonic clocks (such as that of timers) do
-    /// not. Calls do not add up: `shift_clock(0)` puts the clock right. The shift outlives a
+    /// `TIME`, scripts and the expiry of keys follow before this returns, if the server answers:
+    /// Valkey reads the clock once in a millisecond. Monotonic clocks (such as that of timers) do
+    /// not follow. Calls do not add up: `shift_clock(0)` removes the shift. The shift outlives a
     /// [`restart`](Self::restart).
     ///
     /// # Panics
     /// If the server was built without [`movable_clock`](RedisServerBuilder::movable_clock).
     #[track_caller]
     pub fn shift_clock(&self, ahead_us: i64) {
-        // Written over, not anew: the server has this very file mapped.
-        let written = OpenOptions::new()
-            .write(true)
-            .open(self.dir().join(OFFSET_FILE))
-            .and_then(|mut file| file.write_all(&ahead_us.to_ne_bytes()));
-        if let Err(error) = written {
-            panic!(
+        match replace_offset(&self.dir().join(OFFSET_FILE), ahead_us) {
+            Ok(replaced) if replaced != ahead_us => self.wait_for_clock(replaced, ahead_us),
+            Ok(_) => {}
+            Err(error) => panic!(
                 "the server on port {} was built without a movable clock: {error}",
                 self.port()
-            );
+            ),
         }
     }
+
+    /// Waits until the server's time is closer to the new shift than to the old one. A server that
+    /// does not answer follows when it does.
+    #[track_caller]
+    fn wait_for_clock(&self, old: i64, new: i64) {
+        let followed = wait::poll(FOLLOW_LIMIT, || match self.ask(&["TIME"]) {
+            Ok(reply) => {
+                let shift = shift_of(reply.items());
+                (shift.abs_diff(new) <= shift.abs_diff(old)).then_some(())
+            }
+            Err(_) => Some(()),
+        });
+        assert!(
+            followed.is_some(),
+            "the server on port {} does not follow its clock",
+            self.port()
+        );
+    }
+}
+
+/// Writes a shift, and returns the previous one.
+fn replace_offset(path: &Path, ahead_us: i64) -> io::Result<i64> {
+    let old = fs::read(path)?.try_into().map(i64::from_ne_bytes);
+    // The content is replaced and not the file, which the server has mapped.
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(&ahead_us.to_ne_bytes())?;
+    old.map_err(|_| io::Error::other("its file has another length"))
+}
+
+/// By how many microseconds a reply to `TIME` is ahead of the machine's clock.
+fn shift_of(time: &[RespValue]) -> i64 {
+    let [seconds, micros] = time else { return 0 };
+    let number = |value: &RespValue| value.text().parse::<i64>().unwrap_or(0);
+    let server = number(seconds) * 1_000_000 + number(micros);
+    let machine = SystemTime::now().duration_since(UNIX_EPOCH);
+    let machine = machine.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX));
+    server - machine
 }
 
 /// Starts a program that has the library preloaded.

@@ -1,46 +1,19 @@
 //! Over gRPC: the client library that Python uses.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Server, output};
-use crate::packages::{Wanted, on_path};
-use crate::steps::{root, succeed_silently, target_dir};
+use super::Server;
+use crate::commands::{root, succeed_silently, text};
+use crate::python;
 
-const PYTHON: Wanted = Wanted {
-    what: "python3",
-    found: || on_path("python3"),
-    packages: |manager| match manager {
-        "apt-get" => &["python3-venv"],
-        "pacman" => &["python"],
-        _ => &["python3"],
-    },
-    advice: "install Python 3.9 or later, with its module venv",
-};
-
-/// A Python that has the libraries, in an environment of its own below where cargo builds.
+/// A Python that has the libraries, in an environment of its own in the target directory.
 pub(super) fn python() -> Result<PathBuf, String> {
-    PYTHON.ensure()?;
-    let environment = target_dir().join("clients").join("venv");
-    let python = environment.join("bin").join("python");
-    if !python.is_file() {
-        fs::create_dir_all(&environment)
-            .map_err(|error| format!("cannot make {}: {error}", environment.display()))?;
-        let mut make = Command::new("python3");
-        make.args(["-m", "venv"]).arg(&environment);
-        output(make).map_err(|why| format!("{why}; {}", PYTHON.advice))?;
-    }
-    let mut install = Command::new(&python);
-    install
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-        .arg("--requirement")
-        .arg(script("requirements.txt"));
-    println!(
-        "==> clients: the libraries of grpcio, in {}",
-        environment.display()
-    );
-    output(install)?;
+    let python = python::environment("clients")?;
+    let mut install = python::pip_install(&python);
+    install.arg("--requirement").arg(script("requirements.txt"));
+    println!("==> clients: the libraries of grpcio");
+    text(install)?;
     Ok(python)
 }
 

@@ -3,18 +3,19 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Server, output};
+use super::Server;
+use crate::commands::text;
 use crate::packages::{Wanted, on_path};
 
 const CURL: Wanted = Wanted {
-    what: "curl",
+    name: "curl",
     found: || on_path("curl"),
     packages: |_| &["curl"],
     advice: "install it",
 };
 
 const LOAD: Wanted = Wanted {
-    what: "a load generator",
+    name: "a load generator",
     found: || on_path("oha") || on_path("wrk"),
     packages: |_| &["wrk"],
     advice: "install oha or wrk",
@@ -31,7 +32,7 @@ pub(super) fn ensure() -> Result<(), String> {
 }
 
 pub(super) fn ask(api: &Server) -> Result<(), String> {
-    let version = output(command("curl", &["--version"]))?;
+    let version = text(command("curl", &["--version"]))?;
     println!("==> clients: {}", version.lines().next().unwrap_or("curl"));
     let upload = api.url("/upload");
     let upload = ["--header", "x-api-key: ann-secret", "--data", "text", &upload];
@@ -115,7 +116,7 @@ fn count(url: &str) -> Result<(), String> {
         args,
         admitted,
     } = if on_path(OHA.program) { OHA } else { WRK };
-    let report = output(command(program, &[args, &[url]].concat()))?;
+    let report = text(command(program, &[args, &[url]].concat()))?;
     match admitted(&report) {
         Some(TRIAL) => {}
         Some(other) => return Err(format!("{program}: {other} admitted, expected {TRIAL}\n{report}")),
@@ -174,7 +175,7 @@ impl Answer {
     fn of(args: &[&str]) -> Result<Self, String> {
         let mut curl = command("curl", &["--silent", "--show-error", "--include"]);
         curl.args(["--noproxy", "*", "--max-time", "60"]).args(args);
-        Self::read(&output(curl)?)
+        Self::read(&text(curl)?)
     }
 
     fn read(shown: &str) -> Result<Self, String> {

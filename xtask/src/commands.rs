@@ -1,0 +1,69 @@
+//! The commands that the chores run, and the directories in which they run.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether a warning of the compiler is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strictness {
+    /// Only those of clippy and rustdoc are: a new compiler must not keep anyone from testing.
+    Lenient,
+    DenyWarnings,
+}
+
+/// Shows a command, and runs it.
+pub(crate) fn succeed(command: Command, step: &str) -> Result<(), String> {
+    let name = |word: &std::ffi::OsStr| Path::new(word).file_name().unwrap_or(word).display().to_string();
+    let args = command.get_args().map(|arg| arg.display().to_string());
+    let shown: Vec<_> = [name(command.get_program())].into_iter().chain(args).collect();
+    let shown = shown.join(" ");
+    println!("==> {step}: {shown}");
+    succeed_silently(command, &format!("`{shown}`"))
+}
+
+/// The same without a word of ours, for a program whose own output is read by another.
+pub(crate) fn succeed_silently(mut command: Command, shown: &str) -> Result<(), String> {
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot run {shown}: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{shown}, {status}"))
+    }
+}
+
+/// The standard output of a command, or its standard error if it fails.
+pub(crate) fn text(mut command: Command) -> Result<String, String> {
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?}, {}: {}", output.status, complaint.trim()))
+}
+
+/// Where the workspace is.
+pub(crate) fn root() -> &'static Path {
+    // This crate lies right below it.
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or_else(|| Path::new("."))
+}
+
+/// Where cargo builds; chores with flags of their own build in a directory within.
+pub(crate) fn target_dir() -> PathBuf {
+    root().join(
+        env::var_os("CARGO_TARGET_DIR")
+            .filter(|dir| !dir.is_empty())
+            .unwrap_or_else(|| "target".into()),
+    )
+}
+
+/// The cargo that runs this, so that `cargo +toolchain xtask` means that toolchain throughout.
+pub(crate) fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
