@@ -234,14 +234,15 @@ fn begin_or_go_on(
     mode: Mode,
 ) -> StepOutcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
-    if state.is_spent(now)
-        && let Some(mut steady) = FastLevel::unused(algorithm, now)
-        && let Some(left) = steady.step(algorithm, cost, now, mode == Mode::Charge)
-    {
-        if mode == Mode::Charge && left.fits() {
-            *state = StepState::Steady(steady);
+    if state.is_spent(now) {
+        if let Some(mut steady) = FastLevel::unused(algorithm, now) {
+            if let Some(left) = steady.step(algorithm, cost, now, mode == Mode::Charge) {
+                if mode == Mode::Charge && left.fits() {
+                    *state = StepState::Steady(steady);
+                }
+                return left.outcome(algorithm);
+            }
         }
-        return left.outcome(algorithm);
     }
     state.settle(algorithm);
     step_on_level(algorithm, state, cost, now, mode)

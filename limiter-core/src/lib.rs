@@ -76,7 +76,7 @@
 //! - `tonic`: [`Rejection`] converts into a tonic status.
 //! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md` lists them.
 //!
-//! The minimal Rust version is 1.88.
+//! The oldest supported compiler is 1.85.
 //!
 #![cfg_attr(feature = "metrics", doc = include_str!("observe/example.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]

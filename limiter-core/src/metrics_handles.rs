@@ -60,7 +60,7 @@ impl PolicyCounters {
     #[inline]
     pub(crate) fn get(&self, origin: usize, outcome: usize) -> Option<&LazyHandle<Counter>> {
         let of_origin = self.0.get(origin)?;
-        let of_origin = of_origin.get_or_init(|| Box::new([const { LazyHandle::new() }; _]));
+        let of_origin = of_origin.get_or_init(|| Box::new([const { LazyHandle::new() }; OUTCOMES]));
         of_origin.get(outcome)
     }
 }

@@ -286,10 +286,10 @@ impl Policy {
     /// The same for a key of its own: periods of a fixed window begin as this policy's, unless the other one says otherwise.
     pub(crate) fn with_quota_of(&self, other: &Self) -> Self {
         let mut own = self.with_numbers_of(other);
-        if let Some(aligned) = self.aligned_as_this(other)
-            && let Some(inner) = Arc::get_mut(&mut own.0)
-        {
-            inner.algorithm = Algorithm::FixedWindow(aligned);
+        if let Some(aligned) = self.aligned_as_this(other) {
+            if let Some(inner) = Arc::get_mut(&mut own.0) {
+                inner.algorithm = Algorithm::FixedWindow(aligned);
+            }
         }
         own
     }

@@ -125,12 +125,11 @@ impl<'a> DecisionRequest<'a> {
                 return Err(wrong_number(MAX_LIMITS + 1));
             }
             let limit = RequestedLimit::new(policy, key, &cost)?;
-            if let Some(first) = limits.first()
-                && !any_groups
-                && first.tag() != limit.tag()
-            {
-                let (first, other) = (first.policy.name().to_owned(), limit.policy.name().to_owned());
-                return Err(Rejection::Config(ConfigError::DifferentGroups { first, other }));
+            if let Some(first) = limits.first() {
+                if !any_groups && first.tag() != limit.tag() {
+                    let (first, other) = (first.policy.name().to_owned(), limit.policy.name().to_owned());
+                    return Err(Rejection::Config(ConfigError::DifferentGroups { first, other }));
+                }
             }
             if limits.iter().any(|earlier| earlier.identity == limit.identity) {
                 let policy = limit.policy.name().to_owned();
@@ -351,12 +350,13 @@ fn apply_blocks(limits: &[RequestedLimit<'_>], outcomes: &mut SmallVec<[StepOutc
     };
     let mut marks = DecisionFlags::default();
     for (limit, block) in limits.iter().zip(outcomes.clone()) {
-        if let Some(number) = limit.blocks
-            && !block.fits
-            && let Some(outcome) = outcomes.get_mut(number)
-        {
-            *outcome = outcome.blocked_for(block.retry_after);
-            marks = DecisionFlags::BLOCKED;
+        if let Some(number) = limit.blocks {
+            if !block.fits {
+                if let Some(outcome) = outcomes.get_mut(number) {
+                    *outcome = outcome.blocked_for(block.retry_after);
+                    marks = DecisionFlags::BLOCKED;
+                }
+            }
         }
     }
     // The blocks come last.

@@ -129,8 +129,8 @@ impl Amount {
     )]
     pub const fn is_whole(self) -> bool {
         match self.thousandths >> 64 {
-            0 => (self.thousandths as u64).is_multiple_of(1_000),
-            _ => self.thousandths.is_multiple_of(1_000),
+            0 => (self.thousandths as u64) % 1_000 == 0,
+            _ => self.thousandths % 1_000 == 0,
         }
     }
 

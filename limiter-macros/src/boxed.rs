@@ -68,10 +68,10 @@ impl Boxed {
                 return None;
             };
             let mut value = &*local.init.as_ref()?.expr;
-            if let Expr::Block(block) = value
-                && let Some(Stmt::Expr(last, None)) = block.block.stmts.last()
-            {
-                value = last;
+            if let Expr::Block(block) = value {
+                if let Some(Stmt::Expr(last, None)) = block.block.stmts.last() {
+                    value = last;
+                }
             }
             let Expr::Path(path) = value else { return None };
             let pattern = Some(&local.pat).filter(|pattern| !matches!(pattern, Pat::Ident(_) | Pat::Type(_)));

@@ -218,11 +218,11 @@ pub(crate) fn renamed(
 ) -> Punctuated<FnArg, Token![,]> {
     let mut inputs = inputs.clone();
     for (position, input) in inputs.iter_mut().enumerate() {
-        if let FnArg::Typed(typed) = input
-            && let Some(param) = params.iter().find(|param| param.rename == Some(position))
-        {
-            let ident = &param.ident;
-            *typed.pat = syn::parse_quote!(#ident);
+        if let FnArg::Typed(typed) = input {
+            if let Some(param) = params.iter().find(|param| param.rename == Some(position)) {
+                let ident = &param.ident;
+                *typed.pat = syn::parse_quote!(#ident);
+            }
         }
     }
     inputs

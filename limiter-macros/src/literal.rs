@@ -102,7 +102,7 @@ impl Number {
                     .to_owned(),
             ),
             0 => refuse(format!("`{word}` is more than zero, such as `{example}`: 0 would reject every call")),
-            _ if whole && !thousandths.is_multiple_of(1_000) => {
+            _ if whole && thousandths % 1_000 != 0 => {
                 refuse(format!("calls are counted whole: `{word}` is a whole number, such as `{example}`"))
             }
             thousandths => Ok(Self::Literal(thousandths)),

@@ -207,14 +207,14 @@ impl LimitedFn {
         }
         diagnostics.of_block = false;
         let output = shape.as_ref().map(|shape| func.output(shape));
-        if let Some(Output::Opaque(output)) = &output
-            && limits.iter().any(|(_, limit)| limit.fallback.is_none())
-        {
-            diagnostics.at(
+        if let Some(Output::Opaque(output)) = &output {
+            if limits.iter().any(|(_, limit)| limit.fallback.is_none()) {
+                diagnostics.at(
                 output.span(),
                 "a limited call must return a value, and `impl Trait` hides its type: add `fallback = function` \
                  (it returns the same type as this function), or return a `Result<_, E>` with `E: From<Rejection>`",
             );
+            }
         }
         let (Some(shape), Some(output), 0) = (shape, output, diagnostics.count()) else {
             return Err(taken);

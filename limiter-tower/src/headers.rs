@@ -174,10 +174,10 @@ impl RateLimitFields {
     fn put_off(&self, headers: &mut HeaderMap) {
         let after = headers.get_mut(RETRY_AFTER);
         let said = after.and_then(|after| Some((after.to_str().ok()?.parse().ok()?, after)));
-        if let Some((seconds, after)) = said
-            && self.full_for > seconds
-        {
-            *after = self.full_for.into();
+        if let Some((seconds, after)) = said {
+            if self.full_for > seconds {
+                *after = self.full_for.into();
+            }
         }
     }
 

@@ -143,7 +143,7 @@
 //! - `axum`: keys by the peer that axum's server sees, by the matched path, and by any extractor; makes an axum response of a
 //!   `Rejection`, for handlers that limit themselves.
 //!
-//! Neither is needed for the layer. The oldest supported compiler is 1.88.
+//! Neither is needed for the layer. The oldest supported compiler is 1.85.
 
 mod concurrency;
 mod gate;

@@ -1,6 +1,6 @@
 //! Runs the benchmark, a program in a workspace of its own.
 
-use crate::steps::{self, cargo, root, target_dir};
+use crate::commands::{self, cargo, root, target_dir};
 use crate::{instructions, redis};
 
 /// Builds it with optimisations, and passes the arguments on. A run that writes the report counts
@@ -28,5 +28,5 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             Err(why) => println!("==> bench: the report has no instruction counts: {why}"),
         }
     }
-    steps::succeed_silently(command, "the benchmark")
+    commands::succeed_silently(command, "the benchmark")
 }

@@ -67,12 +67,13 @@ fn mistakes(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
                     "{here}: limit `{name}` has the name of {there}, expected a name of its own, or `group = …` in \
                      both to share one budget"
                 ));
-            } else if let (Some(first_policy), Some(policy)) = (first_policy, policy)
-                && first_policy != policy
-            {
-                mistakes.push(format!(
+                continue;
+            }
+            match (first_policy, policy) {
+                (Some(first_policy), Some(policy)) if first_policy != policy => mistakes.push(format!(
                     "{here}: {policy} shares a budget with {there}, which says {first_policy}"
-                ));
+                )),
+                _ => {}
             }
         }
     }

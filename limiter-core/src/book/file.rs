@@ -131,7 +131,7 @@ impl PolicyBook {
             let told = format!("more than {MAX_TEXT_BYTES} bytes, expected at most as many");
             return Err(BookError::one(&place, &told));
         }
-        let text = str::from_utf8(bytes)
+        let text = std::str::from_utf8(bytes)
             .map_err(|error| unreadable(Arc::new(io::Error::new(io::ErrorKind::InvalidData, error))))?;
         let page = parse_some(&place, text)?;
         self.refuse_turned(&place, &page)?;

@@ -47,13 +47,12 @@ impl Future for Deciding<'_> {
     /// than what is done with them takes time.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Progress::Unasked = self.progress
-            && self.check.alone_in_memory().is_some()
-            && self.check.is_plain()
-        {
-            self.progress = Progress::Answered;
-            if let Some((store, ask)) = self.check.alone_in_memory() {
-                return self.check.decide_alone(store, ask);
+        if let Progress::Unasked = self.progress {
+            if self.check.alone_in_memory().is_some() && self.check.is_plain() {
+                self.progress = Progress::Answered;
+                if let Some((store, ask)) = self.check.alone_in_memory() {
+                    return self.check.decide_alone(store, ask);
+                }
             }
         }
         self.poll_elsewhere(context)

@@ -123,10 +123,10 @@ impl ConcurrencyPermit {
     /// Cancel safe.
     pub async fn lost(&self) {
         #[cfg(feature = "redis")]
-        if let PermitBacking::Leased(held) = &self.stand
-            && let Some(lease) = held.carried()
-        {
-            return lease.lost().await;
+        if let PermitBacking::Leased(held) = &self.stand {
+            if let Some(lease) = held.carried() {
+                return lease.lost().await;
+            }
         }
         pending().await
     }
@@ -143,17 +143,17 @@ impl ConcurrencyPermit {
     /// Dropped, it goes on in the background.
     pub async fn leave(self) -> Result<(), Rejection> {
         #[cfg(feature = "redis")]
-        if let PermitBacking::Leased(held) = self.stand
-            && let Some(lease) = held.give_back()
-        {
-            let deadline = self
-                .decision
-                .limits()
-                .first()
-                .map(|limit| limit.policy().deadline());
-            lease
-                .leave(deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE))
-                .await?;
+        if let PermitBacking::Leased(held) = self.stand {
+            if let Some(lease) = held.give_back() {
+                let deadline = self
+                    .decision
+                    .limits()
+                    .first()
+                    .map(|limit| limit.policy().deadline());
+                lease
+                    .leave(deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE))
+                    .await?;
+            }
         }
         Ok(())
     }

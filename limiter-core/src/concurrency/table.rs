@@ -180,9 +180,8 @@ impl<C: PermitPayload> PermitTable<C> {
         };
         entry.held = entry.held.saturating_sub(terms.cost);
         let mut rest = Some(carried);
-        while let Some(seat) = entry.waiting.front()
-            && let Some(carried) = rest.take()
-        {
+        while let Some(seat) = entry.waiting.front() {
+            let Some(carried) = rest.take() else { break };
             let wanted = seat.wanted();
             match carried.pass(terms, &wanted, entry.held) {
                 Ok(carried) => {
@@ -207,14 +206,14 @@ impl<C: PermitPayload> PermitTable<C> {
 
     fn leave_seat(&self, identity: Identity, seat: &Arc<HandOff<C>>) {
         let mut shard = self.lock(identity);
-        if let Some(entry) = find(&mut shard, identity)
-            && let Some(place) = entry.waiting.iter().position(|other| Arc::ptr_eq(other, seat))
-        {
-            entry.waiting.remove(place);
-            if place == 0
-                && let Some(first) = entry.waiting.front()
-            {
-                first.ask();
+        if let Some(entry) = find(&mut shard, identity) {
+            if let Some(place) = entry.waiting.iter().position(|other| Arc::ptr_eq(other, seat)) {
+                entry.waiting.remove(place);
+                if place == 0 {
+                    if let Some(first) = entry.waiting.front() {
+                        first.ask();
+                    }
+                }
             }
         }
         self.remove_if_idle(&mut shard, identity);

@@ -68,10 +68,10 @@ fn lists(policy: &Policy) -> impl Iterator<Item = (&'static str, &KeyList)> {
 /// none of them.
 fn warn_of_unmatchable(policy: &Policy, key: &Key<'_>) {
     // A single address is matched by every entry that contains it.
-    if key.as_str().contains('/')
-        && let Some(network) = Network::of_key(key.as_str())
-    {
-        warn_of_longer_entries(policy, network);
+    if key.as_str().contains('/') {
+        if let Some(network) = Network::of_key(key.as_str()) {
+            warn_of_longer_entries(policy, network);
+        }
     }
 }
 

@@ -168,7 +168,7 @@ pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
 /// Counts a call for which nothing is configured, under no policy's name: whoever computes one from its input would make a
 /// series of each.
 pub(crate) fn unconfigured(is_allowed: bool) {
-    static COUNTERS: [LazyHandle<Counter>; 2] = [const { LazyHandle::new() }; _];
+    static COUNTERS: [LazyHandle<Counter>; 2] = [const { LazyHandle::new() }; 2];
     let outcome = if is_allowed {
         MetricOutcome::Allowed
     } else {
@@ -233,7 +233,7 @@ fn not_decided<'a>(policies: impl Iterator<Item = &'a Policy>, mode: Mode, rejec
 /// Counts a question to which the store did not reply.
 #[cold]
 pub(crate) fn store_failed(kind: StoreErrorKind) {
-    static COUNTERS: [LazyHandle<Counter>; 11] = [const { LazyHandle::new() }; _];
+    static COUNTERS: [LazyHandle<Counter>; 11] = [const { LazyHandle::new() }; 11];
     let (place, label) = match kind {
         StoreErrorKind::Timeout => (0, "timeout"),
         StoreErrorKind::Connection => (1, "connection"),
@@ -287,7 +287,7 @@ pub(crate) fn forwarded_unread() {
 /// Counts a request that was shed, by the number of its class, the lowest first.
 pub(crate) fn shed(class: usize) {
     const CLASSES: [&str; 4] = ["sheddable", "normal", "high", "critical"];
-    static COUNTERS: [LazyHandle<Counter>; CLASSES.len()] = [const { LazyHandle::new() }; _];
+    static COUNTERS: [LazyHandle<Counter>; CLASSES.len()] = [const { LazyHandle::new() }; CLASSES.len()];
     let (Some(late), Some(label)) = (COUNTERS.get(class), CLASSES.get(class)) else {
         return;
     };

@@ -15,14 +15,14 @@ impl<'a> DecisionRequest<'a> {
     /// Asks as well whether the keys are blocked by the penalties of their policies. A cost of nothing is allowed even then.
     pub(crate) fn add_blocks(&mut self) {
         for number in 0..self.limits.len() {
-            if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0)
-                && let Some(punishing) = limit.policy.punishing()
-            {
-                let block = RequestedLimit {
-                    blocks: Some(number),
-                    ..beside(&punishing.block, limit.key.clone(), WHOLE)
-                };
-                self.limits.push(block);
+            if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0) {
+                if let Some(punishing) = limit.policy.punishing() {
+                    let block = RequestedLimit {
+                        blocks: Some(number),
+                        ..beside(&punishing.block, limit.key.clone(), WHOLE)
+                    };
+                    self.limits.push(block);
+                }
             }
         }
     }
@@ -30,13 +30,13 @@ impl<'a> DecisionRequest<'a> {
     /// Is about the blocks of its keys and the counts of their denials as well, so that these are forgotten with it.
     pub(crate) fn add_penalties(&mut self) {
         for number in 0..self.limits.len() {
-            if let Some(limit) = self.limits.get(number)
-                && let Some(punishing) = limit.policy.punishing()
-            {
-                let key = limit.key.clone();
-                let count = beside(&punishing.counter, key.clone(), 0);
-                self.limits.push(count);
-                self.limits.push(beside(&punishing.block, key, 0));
+            if let Some(limit) = self.limits.get(number) {
+                if let Some(punishing) = limit.policy.punishing() {
+                    let key = limit.key.clone();
+                    let count = beside(&punishing.counter, key.clone(), 0);
+                    self.limits.push(count);
+                    self.limits.push(beside(&punishing.block, key, 0));
+                }
             }
         }
     }

@@ -126,27 +126,27 @@ impl<S> PolicyBuilder<S> {
             return Err(mistake);
         }
         let algorithm = algorithm(self.shape)?;
-        if let Some(lease) = self.lease
-            && !matches!(algorithm, Algorithm::Concurrency(_))
-        {
-            let invalid = |expected| ConfigError::invalid("lease", format_args!("{lease:?}"), expected);
-            if matches!(algorithm, Algorithm::SlidingWindow(_)) {
-                return Err(invalid(
-                    "none for an exact window, whose permits are dated when they are spent",
-                ));
-            }
-            if algorithm.is_window() {
-                return Err(invalid(
-                    "none for a window, whose permits do not come back at a rate",
-                ));
-            }
-            if matches!(algorithm, Algorithm::Funnel(Funnel { paced: true, .. })) {
-                return Err(invalid(
-                    "none for a paced funnel, whose calls leave in the order that Redis knows",
-                ));
-            }
-            if !LEASES.contains(&lease) {
-                return Err(invalid("10 ms to an hour"));
+        if let Some(lease) = self.lease {
+            if !matches!(algorithm, Algorithm::Concurrency(_)) {
+                let invalid = |expected| ConfigError::invalid("lease", format_args!("{lease:?}"), expected);
+                if matches!(algorithm, Algorithm::SlidingWindow(_)) {
+                    return Err(invalid(
+                        "none for an exact window, whose permits are dated when they are spent",
+                    ));
+                }
+                if algorithm.is_window() {
+                    return Err(invalid(
+                        "none for a window, whose permits do not come back at a rate",
+                    ));
+                }
+                if matches!(algorithm, Algorithm::Funnel(Funnel { paced: true, .. })) {
+                    return Err(invalid(
+                        "none for a paced funnel, whose calls leave in the order that Redis knows",
+                    ));
+                }
+                if !LEASES.contains(&lease) {
+                    return Err(invalid("10 ms to an hour"));
+                }
             }
         }
         if let Algorithm::Concurrency(_) = algorithm {

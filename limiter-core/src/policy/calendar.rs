@@ -114,7 +114,7 @@ impl fmt::Display for UtcOffset {
 
 /// Whether periods of this length can be aligned: a whole number of them makes a day, or they are weeks.
 pub(crate) fn can_be_aligned(window: u64) -> bool {
-    window == WEEK || (window > 0 && DAY.is_multiple_of(window))
+    window == WEEK || (window > 0 && DAY % window == 0)
 }
 
 /// The first moment since the epoch at which a period of this length begins.
@@ -162,7 +162,7 @@ mod tests {
 
     /// How many days a month has, as every child learns it.
     fn length(year: u64, month: u64) -> u64 {
-        let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         match month {
             2 => 28 + u64::from(is_leap),
             4 | 6 | 9 | 11 => 30,

@@ -123,7 +123,7 @@ impl PenaltyBuilder {
         }
         for (what, span) in [("window of a penalty", within), ("block of a penalty", block)] {
             let micros = micros_ceil(span);
-            if micros == 0 || micros >= MAX_EXACT || !span.as_nanos().is_multiple_of(1_000) {
+            if micros == 0 || micros >= MAX_EXACT || span.as_nanos() % 1_000 != 0 {
                 let expected = "whole microseconds, more than zero and less than 142 years";
                 return Err(ConfigError::invalid(what, format_args!("{span:?}"), expected));
             }

@@ -56,7 +56,7 @@ impl Rate {
         if amount.is_zero() || period.is_zero() {
             return Err(invalid("more than zero permits in more than zero time"));
         }
-        if !period.as_nanos().is_multiple_of(1_000) {
+        if period.as_nanos() % 1_000 != 0 {
             return Err(invalid("a period of whole microseconds"));
         }
         let (thousandths, micros) = (amount.as_thousandths(), u128::from(micros_ceil(period)));

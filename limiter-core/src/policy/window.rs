@@ -68,7 +68,7 @@ pub(super) enum Length {
 /// A window that the exact arithmetic holds, in microseconds.
 pub(super) fn whole_micros(window: Duration, most: u64, text: &str) -> Result<u64, ConfigError> {
     let micros = micros_ceil(window);
-    if micros == 0 || micros > most || !window.as_nanos().is_multiple_of(1_000) {
+    if micros == 0 || micros > most || window.as_nanos() % 1_000 != 0 {
         let expected = format!("whole microseconds, more than zero and at most {text}");
         return Err(ConfigError::invalid(
             "window",

@@ -80,10 +80,10 @@ impl RedisBackend {
     /// The answer to a request that what is borrowed covers, or the denial that Redis would answer, if that is known.
     pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
         // A lease that is granted while replicas reconcile must not be spent besides their shares.
-        if !self.fallback.is_reconciling(request)
-            && let Some(decision) = self.leases.decide(request)
-        {
-            return Some(decision);
+        if !self.fallback.is_reconciling(request) {
+            if let Some(decision) = self.leases.decide(request) {
+                return Some(decision);
+            }
         }
         let mut verdict = self.denials.answer(request)?;
         self.leases.complete(request, &mut verdict, u64::MAX);

@@ -72,10 +72,10 @@ struct DeadlineObserver<'a, F: FnOnce()> {
 
 impl<F: FnOnce()> Drop for DeadlineObserver<'_, F> {
     fn drop(&mut self) {
-        if let Some(overdue) = self.overdue.take()
-            && self.wait.is_overdue()
-        {
-            overdue();
+        if let Some(overdue) = self.overdue.take() {
+            if self.wait.is_overdue() {
+                overdue();
+            }
         }
     }
 }

@@ -109,7 +109,7 @@ fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
         }
     };
     let put_level = |put: &mut dyn FnMut(&[u64]), level: &StoredLevel| {
-        let amount = level.amount.cast_unsigned();
+        let amount = u64::from_ne_bytes(level.amount.to_ne_bytes());
         put(&[level.parts, amount, level.remainder, level.at, level.keep_until]);
     };
     match kept {

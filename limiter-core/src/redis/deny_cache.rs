@@ -208,7 +208,7 @@ impl DenyCache {
         let sum = each.fold(0_u64, |sum, generation| {
             sum.wrapping_add(generation.load(Ordering::Acquire))
         });
-        sum.is_multiple_of(FORGOTTEN).then_some(sum)
+        (sum % FORGOTTEN == 0).then_some(sum)
     }
 
     fn generation_of(&self, identity: Identity) -> Option<&AtomicU64> {

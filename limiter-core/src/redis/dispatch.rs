@@ -189,13 +189,11 @@ impl QueueState {
 
     /// Takes the slot of a lone call back that is late, if others wait for it.
     fn let_go_alone(&mut self) {
-        if let Some(alone) = self.alone
-            && !self.queue.is_empty()
-            && !self.has_room()
-            && Instant::now() >= alone.late_at
-        {
-            self.alone = None;
-            self.taken -= 1;
+        if let Some(alone) = self.alone {
+            if !self.queue.is_empty() && !self.has_room() && Instant::now() >= alone.late_at {
+                self.alone = None;
+                self.taken -= 1;
+            }
         }
     }
 

@@ -1,9 +1,10 @@
-//! Spends borrowed permits without asking: Redis lends some of a limit, and hears later what became of them.
+//! Spends borrowed permits without asking: Redis lends some of a limit, and hears later what became
+//! of them.
 //!
-//! What is lent is missing at the store until it is reported or its time is over, so nobody gets more than was promised
-//! (`algorithm/lent.rs`). Here each limit has a wallet, filled in the background as fast as it is emptied. A call that a
-//! wallet covers is answered at once; of those that it does not cover one asks the store for more, and the others ask it for
-//! themselves.
+//! What is lent is missing at the store until it is reported or its time is over, so nobody gets
+//! more than was promised (`algorithm/lent.rs`). Here each limit has a wallet, filled in the
+//! background as fast as it is emptied. A call that a wallet covers is answered at once; of those
+//! that it does not cover one asks the store for more, and the others ask it for themselves.
 
 pub(crate) mod account;
 pub(crate) mod balance;
@@ -83,11 +84,11 @@ impl<L: TokenLender> Leases<L> {
         let (errand, farewell) = {
             let mut shard = self.wallets.shard(limit.identity);
             let mut farewell = None;
-            if let Some(entry) = find(&mut shard, limit.identity)
-                && !entry.is_of(limit)
-            {
-                // Under another policy than this call's, so what was borrowed under it goes back.
-                farewell = remove(&mut shard, limit.identity);
+            if let Some(entry) = find(&mut shard, limit.identity) {
+                if !entry.is_of(limit) {
+                    // Under another policy than this call's, so what was borrowed under it goes back.
+                    farewell = remove(&mut shard, limit.identity);
+                }
             }
             if find(&mut shard, limit.identity).is_none() {
                 self.wallets.open(&mut shard, limit, now);
@@ -123,8 +124,8 @@ impl<L: TokenLender> Leases<L> {
         entry.map_or(0, |entry| entry.wallet.held(now))
     }
 
-    /// Adds what is held here to what the store says is left: no more than was `held_before`, since what was borrowed in the
-    /// meantime the store may have counted as left.
+    /// Adds what is held here to what the store says is left: no more than was `held_before`, since
+    /// what was borrowed in the meantime the store may have counted as left.
     pub(crate) fn complete(&self, request: &DecisionRequest<'_>, verdict: &mut Verdict, held_before: u64) {
         let Some(limit) = leasable(request) else { return };
         let held = self.held(request).min(held_before);
@@ -136,8 +137,9 @@ impl<L: TokenLender> Leases<L> {
         }
     }
 
-    /// Gives a wallet back what was spent of it and the store does not know of, but nothing that has come back by itself: how
-    /// much is left for the store to give back. `whole_at`, as of a [`Change`](crate::algorithm::Change), is by its clock.
+    /// Gives a wallet back what was spent of it and the store does not know of, but nothing that
+    /// has come back by itself: how much is left for the store to give back. `whole_at`, as of a
+    /// [`Change`](crate::algorithm::Change), is by its clock.
     pub(crate) fn refund(&self, limit: &RequestedLimit<'_>, whole_at: u64) -> u64 {
         if limit.policy.lease().is_none() {
             return limit.cost;

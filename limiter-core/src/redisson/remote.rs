@@ -73,10 +73,10 @@ impl Remote {
         if is_known() {
             return Ok(());
         }
-        if let Some((answered, error)) = &*last
-            && answered.elapsed() < LOOK_EVERY
-        {
-            return error.clone().map_or(Ok(()), Err);
+        if let Some((answered, error)) = &*last {
+            if answered.elapsed() < LOOK_EVERY {
+                return error.clone().map_or(Ok(()), Err);
+            }
         }
         let error = match self.book.look(Shelf::BRIEFLY).await {
             Ok(()) => None,

@@ -98,7 +98,7 @@ impl Message {
         if value != 0 {
             self.0.push(field << 3);
             // As 64 bits, however short the field is.
-            self.varint(value.cast_unsigned());
+            self.varint(u64::from_ne_bytes(value.to_ne_bytes()));
         }
     }
 

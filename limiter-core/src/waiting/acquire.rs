@@ -178,12 +178,12 @@ impl Limiter {
         let timed_out = |denied| no_permit_within(up_to, denied);
         // Where nobody waits, what takes no waiting takes no place either.
         let name = request.queue();
-        if !queues.is_waited_for(&name)
-            && let Some(answer) = self.decide_now(request)
-        {
-            match answer?.require() {
-                Err(Rejection::Limited(_)) => {}
-                answer => return answer,
+        if !queues.is_waited_for(&name) {
+            if let Some(answer) = self.decide_now(request) {
+                match answer?.require() {
+                    Err(Rejection::Limited(_)) => {}
+                    answer => return answer,
+                }
             }
         }
         let mut place = WaitingCall {
@@ -218,10 +218,10 @@ impl Limiter {
                         is_estimated = true;
                         let left = self.patience(asks_until, up_to);
                         let told = self.after_others(request, &place.place, BacklogScope::Earlier, left);
-                        if let Some(Ok(Some(denied))) = told.await
-                            && is_due_late(&denied)
-                        {
-                            return Err(Rejection::Limited(denied));
+                        if let Some(Ok(Some(denied))) = told.await {
+                            if is_due_late(&denied) {
+                                return Err(Rejection::Limited(denied));
+                            }
                         }
                         continue;
                     }

@@ -53,12 +53,12 @@ impl Limiter {
         let delay = grant.decision().delay();
         let due = clock.due(grant.decision().decided_at(), delay);
         let denied_within = |grant: &Reservation, patience| Box::new(grant.denied_within(patience));
-        if let Some(PacingBudget { ends, up_to }) = patience
-            && due > ends
-        {
-            let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
-            drop(PendingGrant::new(grant));
-            return Err(no_permit_within(up_to, Some(denied)));
+        if let Some(PacingBudget { ends, up_to }) = patience {
+            if due > ends {
+                let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
+                drop(PendingGrant::new(grant));
+                return Err(no_permit_within(up_to, Some(denied)));
+            }
         }
         if !seat.take_and_keep() {
             let denied = denied_within(&grant, Duration::ZERO);

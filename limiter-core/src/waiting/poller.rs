@@ -112,10 +112,10 @@ impl Limiter {
     /// The answers to a request that is asked so many times in a row: all of them, or the first ones.
     async fn decide_run(&self, request: &DecisionRequest<'_>, times: usize, deadline: Duration) -> Decisions {
         #[cfg(feature = "redis")]
-        if times > 1
-            && let Backend::Redis(guard) = &self.inner.backend
-        {
-            return guard.decide_run(request, times, deadline).await;
+        if times > 1 {
+            if let Backend::Redis(guard) = &self.inner.backend {
+                return guard.decide_run(request, times, deadline).await;
+            }
         }
         let mut answers = Decisions::new();
         for _ in 0..times {

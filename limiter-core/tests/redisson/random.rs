@@ -51,7 +51,7 @@ async fn be_patient(limits: &Limiter) {
 
 async fn answer(limiter: &RateLimiter, call: u32, count: u64, wait: Duration) -> String {
     let of = [RateType::Overall, RateType::PerClient][usize::from(count > 3)];
-    let (rate, interval) = (count + 4, ["2s", "10s"][usize::from(count.is_multiple_of(2))]);
+    let (rate, interval) = (count + 4, ["2s", "10s"][usize::from(count % 2 == 0)]);
     match call {
         0 => format!("{:?}", limiter.try_set_rate(of, rate, interval).await),
         1 => format!("{:?}", limiter.set_rate(of, rate, interval).await),

@@ -78,15 +78,15 @@ impl Scope<'_> {
             .and_then(|expr| count_if(expr, diagnostics));
 
         let (algorithm, need) = (algorithm?, need.map_or(Some(None), |need| need.map(Some))?);
-        if let (Some((word, Number::Literal(quota))), Some(Number::Literal(cost))) =
-            (algorithm.quota(), &need)
-            && cost > quota
-        {
-            let [cost, quota] = [cost, quota].map(literal::permits);
-            let message = format!(
-                "`need` is {cost}, above the `{word}` of {quota}, so that no call would ever be allowed"
-            );
-            diagnostics.at(args.place(Word::Need).unwrap_or(args.span), message);
+        match (algorithm.quota(), &need) {
+            (Some((word, Number::Literal(quota))), Some(Number::Literal(cost))) if cost > quota => {
+                let [cost, quota] = [cost, quota].map(literal::permits);
+                let message = format!(
+                    "`need` is {cost}, above the `{word}` of {quota}, so that no call would ever be allowed"
+                );
+                diagnostics.at(args.place(Word::Need).unwrap_or(args.span), message);
+            }
+            _ => {}
         }
         let is_item = |path: &Path| self.is_item(path);
         let constant = algorithm.is_constant(&is_item)

@@ -34,7 +34,7 @@ pub(super) fn lease(kind: Kind, expr: Expr, diagnostics: &mut Diagnostics) -> Op
     let span = expr.span();
     let lease = diagnostics.ok(Period::read(expr, "lease"))?;
     if kind == Kind::Concurrency {
-        let held = |micros: &u64| LEASES_OF_HELD.contains(micros) && micros.is_multiple_of(1_000);
+        let held = |micros: &u64| LEASES_OF_HELD.contains(micros) && micros % 1_000 == 0;
         if matches!(&lease, Period::Literal(micros) if !held(micros)) {
             diagnostics.at(
                 span,

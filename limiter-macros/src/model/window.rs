@@ -184,9 +184,7 @@ fn fixed_length(
             None
         }
         Length::Month => Some(None),
-        Length::Of(Period::Literal(micros))
-            if aligned && micros != 7 * DAY && !DAY.is_multiple_of(micros) =>
-        {
+        Length::Of(Period::Literal(micros)) if aligned && micros != 7 * DAY && DAY % micros != 0 => {
             let message = "an aligned window is a month, a week, or makes a day a whole number of times, such as \"1d\", \
                            \"1h\" or \"15m\"";
             diagnostics.at(span, message);

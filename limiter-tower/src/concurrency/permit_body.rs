@@ -123,14 +123,14 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
-        if let State::Releasing(_, Some(frame)) = &self.permit
-            && let Some(data) = frame.data_ref()
-        {
-            let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
-            if let Some(upper) = hint.upper() {
-                hint.set_upper(upper.saturating_add(length));
+        if let State::Releasing(_, Some(frame)) = &self.permit {
+            if let Some(data) = frame.data_ref() {
+                let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+                if let Some(upper) = hint.upper() {
+                    hint.set_upper(upper.saturating_add(length));
+                }
+                hint.set_lower(hint.lower().saturating_add(length));
             }
-            hint.set_lower(hint.lower().saturating_add(length));
         }
         hint
     }

@@ -98,11 +98,10 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
                 (Some((name, value)), after)
             }
         };
-        if let Some((name, value)) = pair
-            && name.eq_ignore_ascii_case(b"for")
-            && found.replace(value).is_some()
-        {
-            return None;
+        if let Some((name, value)) = pair {
+            if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+                return None;
+            }
         }
         rest = trimmed(after);
     }

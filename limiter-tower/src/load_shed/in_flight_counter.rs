@@ -117,7 +117,7 @@ mod tests {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            if random.is_multiple_of(2) {
+            if random % 2 == 0 {
                 if let Some(place) = held.pop() {
                     counted.fetch_sub(1, Ordering::SeqCst);
                     drop::<InFlightGuard>(place);

@@ -92,10 +92,10 @@ impl ShedConfig {
 
     /// Logs a mistake that [`verify`](Self::verify) would return, once for all clones of the layer.
     pub(super) fn log_mistakes(&self) {
-        if let Err(error) = self.verify()
-            && !self.has_logged.swap(true, Ordering::Relaxed)
-        {
-            tracing::error!(layer = "LoadShedLayer", %error, "a layer is misconfigured");
+        if let Err(error) = self.verify() {
+            if !self.has_logged.swap(true, Ordering::Relaxed) {
+                tracing::error!(layer = "LoadShedLayer", %error, "a layer is misconfigured");
+            }
         }
     }
 }

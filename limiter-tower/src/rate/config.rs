@@ -202,10 +202,10 @@ impl LayerConfig {
             Some(_) => at_once_or_wait(&check),
             None => at_once(&check),
         };
-        if let Poll::Ready(Ok(decision)) = &answer
-            && decision.is_allowed()
-        {
-            *settling = self.settling(&check, decision, &asked);
+        if let Poll::Ready(Ok(decision)) = &answer {
+            if decision.is_allowed() {
+                *settling = self.settling(&check, decision, &asked);
+            }
         }
         answer
     }

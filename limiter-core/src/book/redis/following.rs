@@ -139,10 +139,10 @@ impl Following {
         let refused = self.refused_for_now().filter(|refused| *refused > known);
         let mut stored = self.shelf.read(refused.unwrap_or(known), patience).await?;
         if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
-            if *found == refused
-                && let Some(error) = self.is_refused_still()
-            {
-                return Err(error);
+            if *found == refused {
+                if let Some(error) = self.is_refused_still() {
+                    return Err(error);
+                }
             }
             // It is another one, which may be later than what is known all the same.
             if *found > known {

@@ -103,12 +103,12 @@ fn read_policy<'t>(
         None => Some(entry),
         Some(apps) => read_apps(report, &apps, entry),
     });
-    if let Some(entry) = entry
-        && report.len() == before
-    {
-        let entry = entry.with_end(end).with_rate_type(rate_type.unwrap_or_default());
-        let entry = entry.with_metadata(metadata);
-        page.set(Arc::new(entry));
+    if let Some(entry) = entry {
+        if report.len() == before {
+            let entry = entry.with_end(end).with_rate_type(rate_type.unwrap_or_default());
+            let entry = entry.with_metadata(metadata);
+            page.set(Arc::new(entry));
+        }
     }
 }
 
@@ -179,32 +179,32 @@ fn read_override(
     let draft = Draft::read(report, &mut table, kind, Settings::default());
     table.refuse_rest(report, &kind.fields_of_an_override());
     let numbers = draft.build(report, &table, name);
-    if let (Some(key), Some(numbers)) = (key, numbers)
-        && report.len() == before
-    {
-        let own = Override::new(numbers, key);
-        let own = match end {
-            Some(end) => own.until(end),
-            None => own,
-        };
-        // A policy that has a mistake is not there, and says enough.
-        let base = page.entries.get(name).map(|entry| entry.policy());
-        if base.is_some_and(|base| !base.can_have_quota_of(own.policy())) {
-            let told = format!(
-                "{}.window is {:?}, expected a week, or what makes a day a whole number of times, since the periods of the policy are \
+    if let (Some(key), Some(numbers)) = (key, numbers) {
+        if report.len() == before {
+            let own = Override::new(numbers, key);
+            let own = match end {
+                Some(end) => own.until(end),
+                None => own,
+            };
+            // A policy that has a mistake is not there, and says enough.
+            let base = page.entries.get(name).map(|entry| entry.policy());
+            if base.is_some_and(|base| !base.can_have_quota_of(own.policy())) {
+                let told = format!(
+                    "{}.window is {:?}, expected a week, or what makes a day a whole number of times, since the periods of the policy are \
                  aligned (or `align` with a month)",
-                field.path,
-                own.policy().window()
-            );
-            report.tell(field.at, told);
-        } else if base.is_some_and(|base| page.has_override(&own, base)) {
-            let told = format!(
-                "{} is for a policy and key that stand further up already",
-                field.path
-            );
-            report.tell(field.at, told);
-        } else {
-            page.add_override(Arc::new(own));
+                    field.path,
+                    own.policy().window()
+                );
+                report.tell(field.at, told);
+            } else if base.is_some_and(|base| page.has_override(&own, base)) {
+                let told = format!(
+                    "{} is for a policy and key that stand further up already",
+                    field.path
+                );
+                report.tell(field.at, told);
+            } else {
+                page.add_override(Arc::new(own));
+            }
         }
     }
 }

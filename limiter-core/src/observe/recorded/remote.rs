@@ -13,7 +13,7 @@ use crate::observe::recorded::{METADATA, describe_gauge, gauge, names, origin_la
 
 /// Records how long a decision took for which Redis was asked, whoever made it in the end.
 pub(crate) fn asked(started: Instant, origin: Option<Origin>) {
-    static SECONDS: [LazyHandle<Histogram>; ORIGINS] = [const { LazyHandle::new() }; _];
+    static SECONDS: [LazyHandle<Histogram>; ORIGINS] = [const { LazyHandle::new() }; ORIGINS];
     let (place, label) = origin_label(origin);
     let histogram = SECONDS.get(place).and_then(|late| {
         late.get(|recorder| {

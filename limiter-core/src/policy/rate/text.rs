@@ -18,7 +18,7 @@ impl fmt::Display for Rate {
             (DAY.into(), "d"),
         ] {
             let amount = thousandths * unit;
-            if amount.is_multiple_of(micros * 1_000) {
+            if amount % (micros * 1_000) == 0 {
                 return write!(f, "{}/{name}", amount / (micros * 1_000));
             }
         }

@@ -146,15 +146,15 @@ impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some(probe) = self.probe {
             let mut state = self.breaker.lock();
-            if let BreakerPhase::Probing { until, pause } = *state
-                && until == probe
-            {
-                // The probe was cancelled: the next call probes in its place.
-                *state = BreakerPhase::Open {
-                    until: Instant::now(),
-                    pause,
-                };
-                self.breaker.shown.is(BreakerState::Open);
+            if let BreakerPhase::Probing { until, pause } = *state {
+                if until == probe {
+                    // The probe was cancelled: the next call probes in its place.
+                    *state = BreakerPhase::Open {
+                        until: Instant::now(),
+                        pause,
+                    };
+                    self.breaker.shown.is(BreakerState::Open);
+                }
             }
         }
     }

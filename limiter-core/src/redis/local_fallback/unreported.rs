@@ -177,10 +177,10 @@ impl UnreportedPermits {
 
     /// The report is over: other replicas have time for theirs from now on.
     pub(crate) fn finish(&self, identity: Identity, now: Timestamp) {
-        if let Some(entry) = find(&mut self.shard(identity), identity)
-            && now < entry.reconciling_until
-        {
-            entry.reconciling_until = now.after(RECONCILE_FOR);
+        if let Some(entry) = find(&mut self.shard(identity), identity) {
+            if now < entry.reconciling_until {
+                entry.reconciling_until = now.after(RECONCILE_FOR);
+            }
         }
     }
 
@@ -271,11 +271,11 @@ impl Permits {
 
     fn add(&mut self, amount: u64, whole: &Algorithm, share: &Algorithm, now: Timestamp) {
         self.decrease(now);
-        if self.amount == 0
-            && let Some(rate) = rate_of(whole)
-        {
-            let whole_after = rate.time_for(whole.quota(), 0);
-            self.decreases_from = Timestamp::from_micros(now.as_micros().saturating_add(whole_after));
+        if self.amount == 0 {
+            if let Some(rate) = rate_of(whole) {
+                let whole_after = rate.time_for(whole.quota(), 0);
+                self.decreases_from = Timestamp::from_micros(now.as_micros().saturating_add(whole_after));
+            }
         }
         self.rate = rate_of(share);
         self.amount = self.amount.saturating_add(amount).min(MAX_EXACT);

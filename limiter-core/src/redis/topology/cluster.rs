@@ -214,9 +214,10 @@ impl Inner {
         let mut maps: Vec<(Owners, usize)> = Vec::new();
         let mut last = StoreError::new(StoreErrorKind::Connection, "no node of the cluster is known");
         let mut until = Instant::now() + 2 * LEARN_WITHIN;
-        while maps.iter().all(|(_, number)| *number < majority)
-            && let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await
-        {
+        while maps.iter().all(|(_, number)| *number < majority) {
+            let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await else {
+                break;
+            };
             match answer {
                 Ok(Ok(owners)) => {
                     until = until.min(Instant::now() + GRACE);

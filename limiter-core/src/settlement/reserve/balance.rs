@@ -62,11 +62,11 @@ impl Settled {
         let mut standing = Decision::clone(&settled.allowed);
         let mut looked_at = standing.decided_at;
         settled.for_each_told(&mut standing, |reserved, told| {
-            if let Some(Ok(now)) = settled.limiter.decide_now(&reserved.limit(0).alone())
-                && let Some(outcome) = now.limits.into_iter().next()
-            {
-                *told = outcome;
-                looked_at = now.decided_at;
+            if let Some(Ok(now)) = settled.limiter.decide_now(&reserved.limit(0).alone()) {
+                if let Some(outcome) = now.limits.into_iter().next() {
+                    *told = outcome;
+                    looked_at = now.decided_at;
+                }
             }
         });
         standing.decided_at = looked_at;

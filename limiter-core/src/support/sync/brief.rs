@@ -37,10 +37,10 @@ impl<T> SpinLock<T> {
         let mut looks = 0_u32;
         loop {
             // To look does not take the cache line from whoever has the lock; to try does.
-            if !self.0.is_locked()
-                && let Some(guard) = self.0.try_lock()
-            {
-                return guard;
+            if !self.0.is_locked() {
+                if let Some(guard) = self.0.try_lock() {
+                    return guard;
+                }
             }
             looks += 1;
             if looks < LOOKS {

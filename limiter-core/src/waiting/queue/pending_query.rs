@@ -71,11 +71,11 @@ impl PendingQuery {
 impl Drop for PendingQuery {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
-        if let Some(line) = waiting.lines.get_mut(&self.name)
-            && self.is_of(line)
-        {
-            line.asked = None;
-            line.call_first();
+        if let Some(line) = waiting.lines.get_mut(&self.name) {
+            if self.is_of(line) {
+                line.asked = None;
+                line.call_first();
+            }
         }
         waiting.tidy(&self.name);
     }

@@ -143,15 +143,15 @@ impl Ticket {
 
     /// Notes that this waiter, which is first, was denied, and asks again at this moment, unless permits came back since it had to ask.
     pub(crate) fn denied(&self, queues: &WaitQueues, decision: Box<Decision>, due: Timestamp, returns: u64) {
-        if let Some(line) = queues.lock().lines.get_mut(&self.name)
-            && line.returns == returns
-        {
-            let wanted = Arc::clone(&self.wanted);
-            line.denied = Some(DeniedQuery {
-                wanted,
-                decision,
-                due,
-            });
+        if let Some(line) = queues.lock().lines.get_mut(&self.name) {
+            if line.returns == returns {
+                let wanted = Arc::clone(&self.wanted);
+                line.denied = Some(DeniedQuery {
+                    wanted,
+                    decision,
+                    due,
+                });
+            }
         }
     }
 

@@ -116,10 +116,10 @@ impl Verification {
 
     /// Logs a mistake once for all clones of a layer.
     pub(crate) fn log(&self, layer: &'static str, verified: Result<(), ConfigError>) {
-        if let Err(error) = verified
-            && !self.has_logged.swap(true, Ordering::Relaxed)
-        {
-            tracing::error!(layer, %error, "a layer is misconfigured");
+        if let Err(error) = verified {
+            if !self.has_logged.swap(true, Ordering::Relaxed) {
+                tracing::error!(layer, %error, "a layer is misconfigured");
+            }
         }
     }
 }
