@@ -187,7 +187,7 @@ fn layer_rejects_entries_of_key_lists_longer_than_the_prefix_of_its_keys() {
     let registry = PolicyBook::new().with(with_denied(&single));
     let named = Limiter::in_process().book(&registry).build();
     fails(
-        RateLimitLayer::named(&named, "api").key(key::peer_ip()).verify(),
+        RateLimitLayer::new(&named, "api").key(key::peer_ip()).verify(),
         expected,
     );
 
