@@ -28,6 +28,8 @@ pub(crate) enum By {
     /// The store, before this call: it denied, and its time is not over.
     Before,
     LocalFallback,
+    /// The replica's share denied, while replicas report what they admitted in an outage that is over.
+    Reconciling,
     Nobody,
 }
 
@@ -62,7 +64,7 @@ impl Event {
         let (allowed, by, decided_at, trouble) = match answer {
             Ok(decision) => (
                 decision.is_allowed(),
-                By::of(decision.origin()),
+                By::of(decision),
                 decision.decided_at().as_micros(),
                 decision.store_error().map(Trouble::of),
             ),
@@ -86,7 +88,7 @@ impl Event {
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
-        matches!(self.by, By::Store | By::Before)
+        matches!(self.by, By::Store | By::Before | By::Reconciling)
     }
 
     pub(crate) fn has_code(&self, code: &str) -> bool {
@@ -95,11 +97,15 @@ impl Event {
 }
 
 impl By {
-    fn of(origin: Origin) -> Self {
-        match origin {
+    fn of(decision: &Decision) -> Self {
+        let is_reconciling = decision
+            .store_error()
+            .is_some_and(|error| error.to_string().contains("yet to report"));
+        match decision.origin() {
             Origin::Redis => Self::Store,
             Origin::DenyCache => Self::Before,
             Origin::FailedOpen | Origin::FailedClosed => Self::Nobody,
+            Origin::LocalFallback if is_reconciling => Self::Reconciling,
             _ => Self::LocalFallback,
         }
     }

@@ -3,6 +3,7 @@
 mod clock;
 mod cluster;
 mod failover;
+mod flapping;
 mod keys;
 mod layouts;
 mod memory;
@@ -48,6 +49,16 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "black-hole",
         what: "what is sent arrives nowhere, and connections stay open",
         run: outages::black_hole,
+    },
+    Fault {
+        name: "one-replica",
+        what: "keys are used by one replica until an outage, and by all of them from then on",
+        run: flapping::one_replica,
+    },
+    Fault {
+        name: "flapping",
+        what: "replies are late and in time by turns, and the server is gone and back by turns",
+        run: flapping::by_turns,
     },
     Fault {
         name: "cut-replies",

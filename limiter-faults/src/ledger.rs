@@ -12,6 +12,39 @@ pub(crate) struct Quota {
     pub(crate) per_second: u64,
 }
 
+impl Quota {
+    /// The calls that faults may admit under one key beyond the quota: Q + n + r·A for outages, however many there are, and a
+    /// quota for each loss of what Redis knew.
+    pub(crate) fn bound(&self, outages: Outages, losses: u64, replicas: usize) -> u64 {
+        let of_outages = outages.unreported_millis().map_or(0, |millis| {
+            let late = self.per_second * millis;
+            self.capacity + replicas as u64 + late.div_ceil(1_000)
+        });
+        of_outages + losses * self.capacity
+    }
+}
+
+/// The calls that replicas decide by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outages {
+    None,
+    /// Those of outages much shorter than a second.
+    Short,
+    Any,
+}
+
+impl Outages {
+    /// The longest time for which permits that one replica admits by itself stay unknown to Redis while another one asks it
+    /// alone: the pause between reports, or an outage of a second; and the time in which its end is noticed and a report arrives.
+    fn unreported_millis(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Short => Some(500),
+            Self::Any => Some(1_500),
+        }
+    }
+}
+
 /// The admitted calls of all keys, in bounded memory.
 #[derive(Debug)]
 pub(crate) struct Ledger {

@@ -110,6 +110,12 @@ impl Run {
         held_up >= Policy::DEFAULT_DEADLINE / 2
     }
 
+    /// The number of limiters that were called.
+    pub(crate) fn limiters(&self) -> usize {
+        let last = self.events.iter().map(|event| event.limiter).max();
+        last.map_or(0, |last| last + 1)
+    }
+
     /// What was admitted beyond a quota, by the clock of whoever decided.
     pub(crate) fn extra(&self, quota: Quota) -> Extra {
         let mut ledger = Ledger::new(quota);

@@ -11,7 +11,7 @@ use limiter_core::{LevelParams, Limiter, OnStoreFailure, Policy, PolicyBuilder, 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::faults::Fault;
-use crate::ledger::Quota;
+use crate::ledger::{Outages, Quota};
 use crate::report::{Report, Row};
 use crate::run::Run;
 
@@ -143,6 +143,11 @@ impl Trial {
         let ok = healed.is_some_and(|span| span.fair <= HEALTHY_WITHIN);
         self.report
             .row(figure, format!("≤ {}", Shown(HEALTHY_WITHIN)), ok);
+        self.judge_later_calls(run, back);
+    }
+
+    /// The gate on calls asked once the store has been back for a while.
+    pub(crate) fn judge_later_calls(&self, run: &Run, back: Instant) {
         let asked = run.asked_from(back + HEALTHY_WITHIN);
         let figure = format!(
             "{} of {} later calls not decided by the store, {} without the machine's fault",
@@ -177,17 +182,22 @@ impl Trial {
         self.report.at_most("calls hung", run.hung, 0);
     }
 
-    /// The gate on what was admitted beyond the quota, in bursts under any one key.
-    pub(crate) fn judge_extra(&self, run: &Run, bursts: u64) {
-        let extra = run.extra(QUOTA);
+    /// The gate on the calls that were admitted beyond the quota under any one key.
+    pub(crate) fn judge_extra(&self, run: &Run, outages: Outages, losses: u64) {
+        self.judge_extra_of(run, QUOTA, outages, losses);
+    }
+
+    /// The same gate for a load with this quota.
+    pub(crate) fn judge_extra_of(&self, run: &Run, quota: Quota, outages: Outages, losses: u64) {
+        let extra = run.extra(quota);
         let figure = format!(
             "{} extra admitted under one key, {} under all",
             extra.worst, extra.total
         );
-        let most = bursts * QUOTA.capacity;
+        let most = quota.bound(outages, losses, run.limiters());
         self.report.row(
             figure,
-            format!("≤ {most} a key ({bursts} bursts)"),
+            format!("≤ {most} a key ({outages:?} outages, {losses} losses of data)"),
             extra.worst <= most,
         );
     }

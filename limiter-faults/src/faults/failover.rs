@@ -7,6 +7,7 @@ use limiter_testing::{Proxy, RedisServer};
 
 use crate::bare;
 use crate::event::Event;
+use crate::ledger::Outages;
 use crate::load::{Load, Plan};
 use crate::run::Run;
 use crate::trial::{QUOTA, Shown, Trial, usual_policy, usual_policy_named};
@@ -72,13 +73,15 @@ pub(super) fn judge(trial: &Trial, run: &Run, back: Instant) {
     trial.judge_recovery(run, back);
     let (lost, extra) = (run.lost_by_store(QUOTA), run.extra(QUOTA));
     let figure = format!(
-        "{} tokens lost, {} of them under one key; {} extra under one key with the insurance",
+        "{} tokens lost, {} of them under one key; {} extra under one key with the local fallback",
         lost.total, lost.worst, extra.worst
     );
-    // What the new primary has not heard of, and the insurance.
-    let most = 2 * QUOTA.capacity;
-    trial
-        .report
-        .row(figure, format!("≤ {most} a key (2 bursts)"), extra.worst <= most);
+    // Charges that the new primary had not received, and the local fallback.
+    let most = QUOTA.bound(Outages::Any, 1, run.limiters());
+    trial.report.row(
+        figure,
+        format!("≤ {most} a key (outages, and a loss of data)"),
+        extra.worst <= most,
+    );
     trial.judge_hung(run);
 }

@@ -7,6 +7,7 @@ use limiter_core::{OnStoreFailure, Policy};
 use limiter_testing::RedisServer;
 
 use crate::bare;
+use crate::ledger::Outages;
 use crate::ledger::Quota;
 use crate::load::{Load, Plan};
 use crate::trial::{Trial, usual_policy};
@@ -36,7 +37,7 @@ pub(crate) fn noeviction(trial: &Trial) {
         .row(format!("{refused} calls answered OOM"), "some", refused > 0);
     trial.judge_decision_time(&run, began, back);
     trial.judge_recovery(&run, back);
-    trial.judge_extra(&run, 1);
+    trial.judge_extra(&run, Outages::Any, 0);
 }
 
 /// With eviction, the server forgets live limits, and each forgotten one is whole again.

@@ -8,6 +8,7 @@ use limiter_testing::{Proxy, RedisServer};
 
 use crate::bare;
 use crate::event::Event;
+use crate::ledger::Outages;
 use crate::load::{Load, Plan};
 use crate::trial::{Shown, Trial, usual_policy};
 
@@ -27,8 +28,8 @@ pub(crate) fn kill(trial: &Trial) {
     server.restart();
     let back = waiting.answered_at();
     load.watch(&server);
-    // One for the insurance, one since the server kept no data.
-    finish(trial, load, Vec::new(), (began, back), 2);
+    // The server kept no data.
+    finish(trial, load, Vec::new(), (began, back), 1);
 }
 
 /// Stopped: connections stay and new ones are accepted, but nobody answers until it goes on.
@@ -40,7 +41,7 @@ pub(crate) fn stop(trial: &Trial) {
     sleep(trial.pick(Duration::from_secs(3), Duration::from_secs(10)));
     let waiting = bare::until_writable(server.port());
     server.resume();
-    finish(trial, load, Vec::new(), (began, waiting.answered_at()), 1);
+    finish(trial, load, Vec::new(), (began, waiting.answered_at()), 0);
 }
 
 /// `CLIENT PAUSE`: as stopped, but the server itself lets its clients wait.
@@ -51,7 +52,7 @@ pub(crate) fn client_pause(trial: &Trial) {
     let pause = trial.pick(1_500, 5_000);
     server.command(&["CLIENT", "PAUSE", &format!("{pause}"), "ALL"]);
     let waiting = bare::until_writable(server.port());
-    finish(trial, load, Vec::new(), (began, waiting.answered_at()), 1);
+    finish(trial, load, Vec::new(), (began, waiting.answered_at()), 0);
 }
 
 /// Once for a blink, after which only the connections from before are dead; once for longer.
@@ -86,7 +87,7 @@ pub(crate) fn black_hole(trial: &Trial) {
     sleep(trial.pick(Duration::from_secs(2), Duration::from_secs(10)));
     let waiting = bare::until_writable(proxy.port());
     proxy.set_black_hole(false);
-    finish(trial, load, run.events, (began, waiting.answered_at()), 1);
+    finish(trial, load, run.events, (began, waiting.answered_at()), 0);
 }
 
 /// A load that has run for a while.
@@ -100,9 +101,9 @@ fn start(trial: &Trial, server: &RedisServer, url: &str) -> Load {
     load
 }
 
-/// Lets the load run on for a while, and judges what it saw, the promise on what is admitted also over earlier calls: they
-/// began with full buckets.
-fn finish(trial: &Trial, load: Load, earlier: Vec<Event>, (began, back): (Instant, Instant), bursts: u64) {
+/// Lets the load run on for a while, and judges its calls. The bound of an excess holds over any number of outages, so
+/// earlier calls count in it.
+fn finish(trial: &Trial, load: Load, earlier: Vec<Event>, (began, back): (Instant, Instant), losses: u64) {
     sleep(2 * CALM);
     let mut run = load.stop();
     let out = run.troubles();
@@ -114,5 +115,5 @@ fn finish(trial: &Trial, load: Load, earlier: Vec<Event>, (began, back): (Instan
     trial.judge_decision_time(&run, began, back);
     trial.judge_recovery(&run, back);
     run.events.extend(earlier);
-    trial.judge_extra(&run, bursts);
+    trial.judge_extra(&run, Outages::Any, losses);
 }

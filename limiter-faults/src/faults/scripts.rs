@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use limiter_testing::RedisServer;
 
 use crate::bare;
+use crate::ledger::Outages;
 use crate::load::{Load, Plan};
 use crate::trial::{Trial, patient_policy, usual_policy};
 
@@ -39,7 +40,7 @@ pub(crate) fn flush(trial: &Trial) {
         .report
         .row(figure, "0", run.count(|event| !event.is_healthy()) == 0);
     trial.judge_hung(&run);
-    trial.judge_extra(&run, 0);
+    trial.judge_extra(&run, Outages::None, 0);
 }
 
 /// A script that does not end makes the server answer `BUSY`, until `SCRIPT KILL`.
@@ -68,7 +69,7 @@ pub(crate) fn busy(trial: &Trial) {
         .row(format!("{busy} calls answered BUSY"), "some", busy > 0);
     trial.judge_decision_time(&run, began, back);
     trial.judge_recovery(&run, back);
-    trial.judge_extra(&run, 1);
+    trial.judge_extra(&run, Outages::Any, 0);
 }
 
 /// How often a server has answered with this error.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use limiter_testing::{Proxy, RedisServer};
 
-use crate::ledger::{Extra, Ledger};
+use crate::ledger::{Extra, Ledger, Outages};
 use crate::load::{Load, Plan};
 use crate::process::Held;
 use crate::run::Run;
@@ -16,13 +16,14 @@ use blow::{BLOWS, Blow};
 
 /// Long enough for a store that is back to be used again, and for what a fault has left behind to be gone.
 const CALM: Duration = Duration::from_millis(2_500);
+const LIMITERS: usize = 2;
 /// Rounds until memory, tasks and sockets are taken for what they usually are: each kind of blow once.
 const WARM_UP: usize = BLOWS.len();
 
 pub(crate) fn soak(trial: &Trial) {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
-    let plan = Plan::usual(trial.limiters(2, &proxy.url()), usual_policy());
+    let plan = Plan::usual(trial.limiters(LIMITERS, &proxy.url()), usual_policy());
     let load = Load::start(&trial.runtime, &plan);
     let (began, lasts) = (
         Instant::now(),
@@ -54,8 +55,8 @@ pub(crate) fn soak(trial: &Trial) {
 #[derive(Debug, Default)]
 struct Tally {
     rounds: usize,
-    /// Bursts that the faults so far may have cost.
-    bursts: u64,
+    /// The number of times that the server has lost its data.
+    losses: u64,
     slowest: Option<(Duration, Blow)>,
     unhealed: Vec<(usize, Blow)>,
     excessive: Vec<(usize, Blow, Extra)>,
@@ -65,7 +66,7 @@ struct Tally {
 impl Tally {
     fn enter(&mut self, blow: Blow, run: &Run, back: Instant, held: Held) {
         self.rounds += 1;
-        self.bursts += blow.bursts();
+        self.losses += blow.losses();
         self.held.push(held);
         match run.healed(back) {
             Some(span) if span.fair <= HEALTHY_WITHIN => {
@@ -76,7 +77,7 @@ impl Tally {
             _ => self.unhealed.push((self.rounds, blow)),
         }
         let extra = run.extra(QUOTA);
-        if extra.worst > blow.bursts() * QUOTA.capacity {
+        if extra.worst > QUOTA.bound(Outages::Any, blow.losses(), run.limiters()) {
             self.excessive.push((self.rounds, blow, extra));
         }
     }
@@ -115,11 +116,11 @@ impl Tally {
                 extra.worst, extra.total
             ),
         };
-        let most = self.bursts * QUOTA.capacity;
+        let most = QUOTA.bound(Outages::Any, self.losses, LIMITERS);
         let ok = self.excessive.is_empty() && extra.worst <= most;
         trial.report.row(
             figure,
-            format!("≤ a burst a round, two where data is lost; {most} in all"),
+            format!("≤ {most} in all, with {} losses of data", self.losses),
             ok,
         );
         self.judge_held(trial);

@@ -36,9 +36,9 @@ pub(super) const BLOWS: [Blow; 10] = [
 ];
 
 impl Blow {
-    /// How many bursts a key may be given by it: one by the insurance, one by a server that forgets.
-    pub(super) fn bursts(self) -> u64 {
-        if self == Self::Kill { 2 } else { 1 }
+    /// The number of times that the server loses its data.
+    pub(super) fn losses(self) -> u64 {
+        u64::from(self == Self::Kill)
     }
 
     /// Breaks things for so many milliseconds and mends them; the answer tells when the store is back.
