@@ -1,5 +1,6 @@
 //! What the expansion of the attributes calls. Not for people: it changes without notice.
 
+mod constant_number;
 mod convert;
 mod count;
 mod entry;
@@ -17,6 +18,7 @@ pub use std::time::Duration;
 
 pub use inventory;
 
+pub use crate::__private::constant_number::{ConstantNumber, need_fits};
 pub use crate::__private::convert::{ToAmount, ToDuration, ToKey, ToLimiter, ToRate};
 pub use crate::__private::count::{ChargeGuard, counts, enter_counted};
 pub use crate::__private::entry::AnnotationEntry;

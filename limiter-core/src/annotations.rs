@@ -12,6 +12,7 @@ pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
 pub use crate::annotations::verify::verify_sites;
 use crate::error::ConfigError;
 use crate::policy::Policy;
+use crate::units::Amount;
 
 /// One limiter attribute of one function, as the expansion registers it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,8 @@ pub struct RegisteredAnnotation {
     pub group: Option<KeyTemplate>,
     /// What is limited.
     pub policy: AnnotationPolicy,
+    /// The cost of each call, if it is constant and not 1.
+    pub need: Option<fn() -> Result<Amount, ConfigError>>,
 }
 
 inventory::collect!(RegisteredAnnotation);

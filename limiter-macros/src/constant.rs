@@ -1,7 +1,7 @@
 //! Which expressions are the same on every call, so that a policy of them can be built once.
 
 use proc_macro2::Ident;
-use syn::{Expr, Path};
+use syn::{BinOp, Expr, Lit, Path, UnOp};
 
 /// The expression without enclosing parentheses and without the invisible groups of `macro_rules`.
 pub(crate) fn peel(expr: &Expr) -> &Expr {
@@ -57,9 +57,77 @@ pub(crate) fn is_constant(expr: &Expr, is_item: &dyn Fn(&Path) -> bool) -> bool 
     }
 }
 
+/// The value of integer arithmetic on literals without a type. `None` for any other expression, and for one
+/// that the compiler rejects.
+pub(crate) fn folded(expr: &Expr) -> Option<i128> {
+    match peel(expr) {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Int(number) if number.suffix().is_empty() => number.base10_parse().ok(),
+            _ => None,
+        },
+        Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => folded(&unary.expr)?.checked_neg(),
+        Expr::Binary(binary) => {
+            let (left, right) = (folded(&binary.left)?, folded(&binary.right)?);
+            match binary.op {
+                BinOp::Add(_) => left.checked_add(right),
+                BinOp::Sub(_) => left.checked_sub(right),
+                BinOp::Mul(_) => left.checked_mul(right),
+                BinOp::Div(_) => left.checked_div(right),
+                BinOp::Rem(_) => left.checked_rem(right),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Whether the type of a constant expression follows from the expression alone. The type of `2 * 3` depends on
+/// its use, the type of `2 * LIMIT` does not.
+pub(crate) fn has_type(expr: &Expr) -> bool {
+    match peel(expr) {
+        Expr::Path(_) | Expr::Cast(_) => true,
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Int(number) => !number.suffix().is_empty(),
+            Lit::Float(number) => !number.suffix().is_empty(),
+            _ => false,
+        },
+        Expr::Unary(unary) => has_type(&unary.expr),
+        Expr::Binary(binary) => {
+            let is_shift = matches!(binary.op, BinOp::Shl(_) | BinOp::Shr(_));
+            has_type(&binary.left) || !is_shift && has_type(&binary.right)
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arithmetic_on_literals_is_folded() {
+        assert_eq!(folded(&syn::parse_quote!((20 + 1) * 2 - 7 / 2)), Some(39));
+        assert_eq!(folded(&syn::parse_quote!(-(3 % 2))), Some(-1));
+        for other in ["1 / 0", "2 * LIMIT", "1u8 + 1", "0.5 + 1.0", "1 << 3"] {
+            let expr: Expr = syn::parse_str(other).unwrap();
+            assert_eq!(folded(&expr), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn type_of_a_constant_is_known_by_a_path_a_cast_or_a_suffix() {
+        for (expr, expected) in [
+            ("LIMIT", true),
+            ("2 * LIMIT", true),
+            ("-(2 as i8)", true),
+            ("1 + 1u8", true),
+            ("1 << LIMIT", false),
+            ("LIMIT << 1", true),
+            ("0.5 + 0.5", false),
+        ] {
+            assert_eq!(has_type(&syn::parse_str(expr).unwrap()), expected, "{expr}");
+        }
+    }
 
     #[test]
     fn constants_are_told_from_values() {

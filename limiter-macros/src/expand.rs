@@ -4,6 +4,7 @@
 
 mod borrow;
 mod count;
+mod need;
 mod site;
 mod values;
 

@@ -5,7 +5,7 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Expr, Lit, LitStr, Path, UnOp};
 
-use crate::constant::{is_constant, peel};
+use crate::constant::{folded, is_constant, peel};
 
 /// The exact arithmetic's largest span, in microseconds: 142 years.
 pub(crate) const MAX_SPAN: u64 = 1 << 52;
@@ -59,11 +59,15 @@ impl Number {
     /// Reads what stands at `word`. `example` shows what would do, and `whole` refuses decimals.
     pub(crate) fn read(expr: Expr, word: &str, example: &str, whole: bool) -> syn::Result<Self> {
         let refuse = |message: String| Err(syn::Error::new(expr.span(), message));
+        let is_sum = matches!(peel(&expr), Expr::Binary(_));
+        let folded = folded(&expr).filter(|_| is_sum);
         let (negative, positive) = match peel(&expr) {
             Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => (true, peel(&unary.expr)),
             positive => (false, positive),
         };
+        let negative = folded.map_or(negative, |value| value < 0);
         let digits = match positive {
+            _ if folded.is_some() => folded.map(i128::unsigned_abs).unwrap_or_default().to_string(),
             Expr::Lit(literal) => match &literal.lit {
                 Lit::Int(number) => number.base10_digits().to_owned(),
                 Lit::Float(number) => number.base10_digits().to_owned(),

@@ -78,6 +78,10 @@ pub(crate) struct Limit {
     pub(crate) key: Option<Key>,
     pub(crate) group: Option<Key>,
     pub(crate) need: Option<Number>,
+    /// `need` is the same on every call, and can stand in an item.
+    pub(crate) has_constant_need: bool,
+    /// The argument that `need` must not exceed, if that is constant, too.
+    pub(crate) constant_quota: Option<(&'static str, Number)>,
     pub(crate) fallback: Option<Fallback>,
     /// What tells of a result whether its call counts.
     pub(crate) count_if: Option<Expr>,

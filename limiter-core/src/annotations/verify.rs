@@ -16,6 +16,9 @@ use crate::policy::Policy;
 /// [`install`](crate::install), and after the book has been read. As long as a book in Redis is followed that has not been heard yet,
 /// a name may still come from there, and its absence is no mistake.
 ///
+/// A constant `need` above the quota of its policy is an error, too: the compiler finds it where the quota is constant, and this
+/// function where the policy comes from the book or the constants have no type of their own.
+///
 /// It also finds limits of one function whose keys are written differently and which have no `group`, since no cluster
 /// could decide them together; unless the task's limiter, or else the installed one, is `standalone_only`, or the function
 /// names its `limiter`.
@@ -54,6 +57,7 @@ fn mistakes(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
         let policy = policy
             .inspect_err(|error| mistakes.push(format!("{}: {error}", place(&site))))
             .ok();
+        mistakes.extend(policy.as_ref().and_then(|policy| excess(&site, policy)));
         by_name.entry(site.name).or_default().push((site, policy));
     }
     for (name, sites) in by_name {
@@ -95,7 +99,7 @@ fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyBook
             return Some(told).filter(|_| !book.awaits_redis());
         };
         let policy = entry.policy();
-        (policy.is_of_concurrency() != site.held).then(|| {
+        let misfit = (policy.is_of_concurrency() != site.held).then(|| {
             let expected = match site.held {
                 true => "a policy of concurrency, or the attribute of a rate",
                 false => "a policy of a rate, or `#[concurrency_limiter]`",
@@ -104,9 +108,19 @@ fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyBook
                 "{}: the limiter's book has {policy}, expected {expected}",
                 place(&site)
             )
-        })
+        });
+        misfit.or_else(|| excess(&site, policy))
     };
     sites.filter(by_name).filter_map(mistake).collect()
+}
+
+/// The error of a constant `need` that the policy never admits.
+fn excess(site: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
+    let (need, quota) = (site.need?().ok()?, policy.quota());
+    (need > quota).then(|| {
+        let site = place(site);
+        format!("{site}: `need` is {need}, above the quota of {quota} of {policy}, so that no call would ever be allowed")
+    })
 }
 
 /// The names that could have been meant, if they are few.
@@ -155,6 +169,7 @@ fn place(site: &RegisteredAnnotation) -> String {
 #[cfg(test)]
 mod tests {
     use crate::annotations::verify::*;
+    use crate::units::Amount;
 
     fn five() -> Result<Policy, ConfigError> {
         Policy::token_bucket("mail").capacity(5).rate(1).build()
@@ -180,7 +195,35 @@ mod tests {
         key: template("{to}"),
         group: None,
         policy: AnnotationPolicy::Fixed(five),
+        need: None,
     };
+
+    #[test]
+    fn need_above_the_quota_is_an_error() {
+        const NEEDS_SIX: RegisteredAnnotation = RegisteredAnnotation {
+            need: Some(|| Ok(Amount::from_thousandths(6_000))),
+            ..SITE
+        };
+        let found = mistakes([NEEDS_SIX].into_iter());
+        assert!(
+            found[0].starts_with("a::send (a.rs:3): `need` is 6, above the quota of 5 of mail"),
+            "{found:?}"
+        );
+        let named = RegisteredAnnotation {
+            policy: AnnotationPolicy::Named,
+            ..NEEDS_SIX
+        };
+        let of = |policy: Result<Policy, ConfigError>| {
+            misnamed([named].into_iter(), &PolicyBook::new().with(policy.unwrap()))
+        };
+        assert_eq!(of(five()), found);
+        assert!(of(six()).is_empty());
+        let fits = RegisteredAnnotation {
+            policy: AnnotationPolicy::Fixed(six),
+            ..NEEDS_SIX
+        };
+        assert!(mistakes([fits].into_iter()).is_empty());
+    }
 
     const fn template(text: &'static str) -> KeyTemplate {
         KeyTemplate::Template { text, pieces: &[] }

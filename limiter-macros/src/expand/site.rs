@@ -3,7 +3,8 @@
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 
-use super::{policy_static, values::option};
+use super::values::{number, option};
+use super::{need, policy_static};
 use crate::model::{Key, Limit, LimitedFn};
 use crate::template::{Piece, Template};
 
@@ -20,6 +21,12 @@ impl LimitedFn {
         };
         let group = option(limit.group.as_ref().map(|group| written(group, private)));
         let (limiter, held) = (self.limiter.is_some(), limit.algorithm.is_held());
+        let assertion = need::assertion(limit, private);
+        let constant_need = limit.need.as_ref().filter(|_| limit.has_constant_need);
+        let need = option(constant_need.map(|need| {
+            let need = number(need, private);
+            quote!(|| #need)
+        }));
         let policy_static = policy_static(index);
         let (item, policy) = if limit.constant {
             let policy = self.policy(limit, private);
@@ -40,6 +47,7 @@ impl LimitedFn {
         let function_line = quote_spanned!(self.func.sig.ident.span()=> ::core::line!());
         quote! {
             #item
+            #assertion
             #private::inventory::submit! {
                 #private::RegisteredAnnotation {
                     name: #name,
@@ -53,6 +61,7 @@ impl LimitedFn {
                     key: #key,
                     group: #group,
                     policy: #policy,
+                    need: #need,
                 }
             }
         }

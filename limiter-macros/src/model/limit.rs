@@ -94,6 +94,9 @@ impl Scope<'_> {
                 .into_iter()
                 .flatten()
                 .all(|period| period.is_constant(&is_item));
+        let has_constant_need = need.as_ref().is_some_and(|need| need.is_constant(&is_item));
+        let constant_quota = algorithm.quota().filter(|(_, quota)| quota.is_constant(&is_item));
+        let constant_quota = constant_quota.map(|(word, quota)| (word, quota.clone()));
         let place = match of_block {
             true => self.func.sig.ident.span(),
             false => args.span,
@@ -110,6 +113,8 @@ impl Scope<'_> {
             key,
             group,
             need,
+            has_constant_need,
+            constant_quota,
             fallback,
             count_if,
         })

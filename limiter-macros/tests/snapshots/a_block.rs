@@ -30,7 +30,8 @@ impl<T> Mail for Outbox<T> {
                 : & [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
                 ::limiter_core::__private::AnnotationPolicy::Fixed(||
-                ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
+                ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)),
+                need : ::core::option::Option::None, }
             }
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::RegisteredAnnotation { name : "burst",
@@ -40,7 +41,8 @@ impl<T> Mail for Outbox<T> {
                 ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces
                 : & [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
-                ::limiter_core::__private::AnnotationPolicy::Named, }
+                ::limiter_core::__private::AnnotationPolicy::Named, need :
+                ::core::option::Option::None, }
             }
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"),

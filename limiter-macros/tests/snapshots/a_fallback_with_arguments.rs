@@ -15,7 +15,8 @@ async fn send(
             ::limiter_core::__private::KeyTemplate::Template { text : "{to.0}", pieces :
             & [::limiter_core::__private::TemplatePiece::Part("to.0")] }, group :
             ::core::option::Option::Some(::limiter_core::__private::KeyTemplate::Computed),
-            policy : ::limiter_core::__private::AnnotationPolicy::Computed, }
+            policy : ::limiter_core::__private::AnnotationPolicy::Computed, need :
+            ::core::option::Option::None, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "send"),

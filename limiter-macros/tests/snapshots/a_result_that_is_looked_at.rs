@@ -32,7 +32,8 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
-            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
+            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), need :
+            ::core::option::Option::None, }
         }
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::RegisteredAnnotation { name : "daily", function :
@@ -41,7 +42,8 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             shared : true, limiter : false, held : false, key :
             ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
             }, group : ::core::option::Option::None, policy :
-            ::limiter_core::__private::AnnotationPolicy::Named, }
+            ::limiter_core::__private::AnnotationPolicy::Named, need :
+            ::core::option::Option::None, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "login"),

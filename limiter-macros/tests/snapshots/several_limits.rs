@@ -33,7 +33,8 @@ async fn search() -> Result<(), Rejection> {
             ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
-            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
+            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), need :
+            ::core::option::Option::None, }
         }
         static __LIMITER_POLICY_1: ::limiter_core::__private::LazyLock<
             ::limiter_core::__private::BuiltPolicy,
@@ -59,7 +60,8 @@ async fn search() -> Result<(), Rejection> {
             ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
-            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_1)), }
+            ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_1)), need :
+            ::core::option::Option::None, }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),

@@ -44,7 +44,8 @@ where
                 pieces : & [::limiter_core::__private::TemplatePiece::Part("app.id")] },
                 group : ::core::option::Option::None, policy :
                 ::limiter_core::__private::AnnotationPolicy::Fixed(||
-                ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), }
+                ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)),
+                need : ::core::option::Option::None, }
             }
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "send"),

@@ -1,0 +1,81 @@
+//! Constant needs that fit compile, of every type that an attribute accepts.
+#![deny(warnings)]
+
+use limiter_core::{
+    Amount, ConfigError, Limiter, Rejection, concurrency_limiter, funnel_limiter, token_limiter,
+    window_limiter,
+};
+
+const CAPACITY: u32 = 20;
+const NEED: i64 = 20;
+const HALF: f64 = 0.5;
+const AMOUNT: Amount = Amount::from_thousandths(1_500);
+const REFERENCE: &u16 = &7;
+const RESULT: Result<Amount, ConfigError> = Ok(Amount::from_thousandths(2_000));
+static STATIC: u8 = 3;
+const SHIFT: u32 = 2;
+
+#[token_limiter(name = "ints", capacity = CAPACITY, rate = 10, need = NEED)]
+async fn ints() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(name = "floats", capacity = HALF * 3.0, rate = 1, need = HALF)]
+async fn floats() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[funnel_limiter(name = "amounts", capacity = AMOUNT, rate = 1, need = 1.5)]
+async fn amounts() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(name = "references", capacity = REFERENCE, rate = 1, need = 1 << SHIFT)]
+async fn references() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[token_limiter(name = "results", capacity = RESULT, rate = 1, need = CAPACITY as u64 - 18)]
+async fn results() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[window_limiter(name = "statics", limit = STATIC, window = "1m", need = 6 / 2)]
+async fn statics() -> Result<(), Rejection> {
+    Ok(())
+}
+
+#[concurrency_limiter(name = "held", max = STATIC as usize, lease = "30s", need = 0.5 + 0.5)]
+async fn held() -> Result<(), Rejection> {
+    Ok(())
+}
+
+struct Service;
+
+impl Service {
+    const NEED: u32 = 30;
+
+    // The constants of a type may depend on its generics: such a need is checked at run time.
+    #[token_limiter(name = "method", capacity = CAPACITY, rate = 1, need = Self::NEED)]
+    async fn method(&self) -> Result<(), Rejection> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn constant_needs_that_fit_are_allowed() {
+    let limits = Limiter::in_process().build();
+    let calls = async {
+        ints().await?;
+        floats().await?;
+        amounts().await?;
+        references().await?;
+        results().await?;
+        statics().await?;
+        held().await
+    };
+    let called = limiter_core::with_limiter(limits.clone(), calls).await;
+    assert!(called.is_ok(), "{called:?}");
+    let called = limiter_core::with_limiter(limits, Service.method()).await;
+    assert!(matches!(called, Err(Rejection::NeverFits { .. })), "{called:?}");
+}
