@@ -219,9 +219,9 @@ pub(crate) async fn a_block_lies_beside_its_limit_and_goes_with_its_time(subject
 pub(crate) async fn a_penalty_beside_a_lease_is_refused(_: Subject) {
     let policy = Policy::token_bucket("p").capacity(1).rate(1).lease("1s");
     let error = policy.penalty("1 in 1m: 1m").build().unwrap_err();
+    let text = error.to_string();
     assert!(
-        error
-            .to_string()
-            .starts_with("penalty is `given`, expected none beside a lease")
+        text.contains("penalty is `given`, expected none beside a lease"),
+        "{text}"
     );
 }
