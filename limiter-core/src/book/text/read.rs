@@ -160,9 +160,10 @@ fn read_override(
         value: DeValue::String(name),
         ..
     }) = &named
-        && kinds.contains_key(&**name)
     {
-        report.enter(Scope::Policy((&**name).into()));
+        if kinds.contains_key(&**name) {
+            report.enter(Scope::Policy((&**name).into()));
+        }
     }
     let key = read_key(report, &mut table);
     let end = table.take("until").and_then(|until| moment::read(report, &until));
