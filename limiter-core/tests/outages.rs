@@ -20,7 +20,7 @@ struct Deployment {
     per_second: u64,
     /// Moments in microseconds.
     admitted: Vec<u64>,
-    _server: RedisServer,
+    server: RedisServer,
 }
 
 impl Deployment {
@@ -40,7 +40,7 @@ impl Deployment {
             quota,
             per_second,
             admitted: Vec::new(),
-            _server: server,
+            server,
         }
     }
 
@@ -157,4 +157,43 @@ async fn flapping_costs_one_quota_however_long_it_lasts() {
     assert!(excess <= bound, "{excess}, at most {bound}");
     let origin = deployment.exhaust(0).await;
     assert!(matches!(origin, Origin::Redis | Origin::DenyCache), "{origin:?}");
+}
+
+/// A server without memory reads and refuses to write: a report that it refuses is sent again.
+#[tokio::test]
+async fn refused_report_is_sent_again() {
+    let mut deployment = Deployment::new(1, (100, 10));
+    deployment.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    deployment.exhaust(0).await;
+    assert_eq!(deployment.admitted.len(), 100);
+    for _ in 0..5 {
+        deployment.advance(millis(100)).await;
+    }
+    deployment.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    for _ in 0..5 {
+        deployment.advance(millis(100)).await;
+    }
+    deployment.exhaust(0).await;
+    let admitted = deployment.admitted.len();
+    assert!((100..=110).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test]
+async fn shutdown_reports_and_reset_forgets_permits_of_an_outage() {
+    for is_reset in [false, true] {
+        let mut deployment = Deployment::new(2, (100, 10));
+        deployment.proxy.refuse(true);
+        deployment.proxy.drop_connections();
+        deployment.exhaust(0).await;
+        assert_eq!(deployment.admitted.len(), 50, "the share of one of two");
+        deployment.restore().await;
+        let replica = &deployment.replicas[0];
+        if is_reset {
+            replica.reset(&deployment.policy, KEY).await.unwrap();
+        }
+        replica.shutdown(PATIENT).await;
+        deployment.exhaust(1).await;
+        let expected = if is_reset { 150 } else { 100 };
+        assert_eq!(deployment.admitted.len(), expected);
+    }
 }

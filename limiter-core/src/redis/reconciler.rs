@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::algorithm::Change;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Namespace;
 use crate::redis::Route;
 use crate::redis::local_fallback::LocalFallback;
@@ -189,7 +189,8 @@ impl Shared {
                 Err(error) => {
                     let policy = unreported.policy.name();
                     tracing::debug!(policy, error = %error.with_causes(), "cannot report permits of an outage");
-                    if error.has_changed_nothing() {
+                    // A server that refuses a write has written nothing: scripts write after all reads.
+                    if error.has_changed_nothing() || error.kind() == StoreErrorKind::Refused {
                         self.fallback.unreported().restore(identity, report);
                         return false;
                     }

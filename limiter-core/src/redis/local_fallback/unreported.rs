@@ -301,3 +301,6 @@ fn rate_of(algorithm: &Algorithm) -> Option<Rate> {
 fn find(shard: &mut HashTable<Entry>, identity: Identity) -> Option<&mut Entry> {
     shard.find_mut(identity.hash(), |entry| entry.limit.identity == identity)
 }
+
+#[cfg(test)]
+mod tests;

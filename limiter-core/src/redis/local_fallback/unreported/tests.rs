@@ -1,0 +1,92 @@
+use super::*;
+use crate::request::LimitRequest;
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(1_000_000_000 + micros)
+}
+
+/// Whole again after two seconds; of two replicas, each has half of it.
+fn policy() -> Policy {
+    let policy = Policy::token_bucket("p").capacity(20).rate("10/s");
+    policy.build().unwrap()
+}
+
+fn limit<'a>(policy: &'a Policy, key: &'a str) -> RequestedLimit<'a> {
+    RequestedLimit::of(LimitRequest::new(policy, key)).unwrap()
+}
+
+fn taken(permits: &UnreportedPermits, limit: &RequestedLimit<'_>, now: Timestamp) -> Option<u64> {
+    let report = permits.take(limit.identity, || u64::MAX, now);
+    report.map(|report| report.amount)
+}
+
+#[test]
+fn permits_count_until_redis_would_be_whole_and_then_decrease_at_the_rate_of_the_share() {
+    let (policy, permits) = (policy(), UnreportedPermits::new(10));
+    let (limit, share) = (limit(&policy, "k"), policy.algorithm().share(2));
+    for (age, left) in [(0, 9_000), (2_000_000, 9_000), (3_000_000, 4_000), (4_000_000, 0)] {
+        permits.record(&limit, 4_000, &share, at(0));
+        permits.record(&limit, 5_000, &share, at(0));
+        assert_eq!(taken(&permits, &limit, at(age)), Some(left), "after {age} µs");
+        assert_eq!(taken(&permits, &limit, at(age)), None);
+    }
+    let window = Policy::sliding_window("w").limit(9).window("1s").build().unwrap();
+    let limit = RequestedLimit::of(LimitRequest::new(&window, "k")).unwrap();
+    permits.record(&limit, 7, &window.algorithm().share(1), at(0));
+    let report = permits.take(limit.identity, || 3, at(900_000)).unwrap();
+    assert_eq!(report.amount, 3, "the others have left the window");
+}
+
+#[test]
+fn limit_reconciles_from_the_age_of_a_second_until_a_second_after_its_report() {
+    let (policy, permits) = (policy(), UnreportedPermits::new(10));
+    let (limit, share) = (limit(&policy, "k"), policy.algorithm().share(2));
+    let is_reconciling = |micros| permits.is_reconciling(limit.identity, at(micros));
+    permits.record(&limit, 1_000, &share, at(0));
+    assert!(!is_reconciling(999_999) && is_reconciling(1_000_000));
+    assert_eq!(taken(&permits, &limit, at(1_500_000)), Some(1_000));
+    permits.finish(limit.identity, at(1_600_000));
+    assert!(is_reconciling(2_599_999) && !is_reconciling(2_600_000));
+    permits.remove_settled(at(2_600_000));
+    assert!(permits.is_empty());
+
+    permits.record(&limit, 1_000, &share, at(3_000_000));
+    assert_eq!(taken(&permits, &limit, at(3_900_000)), Some(1_000));
+    permits.finish(limit.identity, at(3_950_000));
+    assert!(!is_reconciling(3_960_000), "an outage of less than a second");
+}
+
+#[test]
+fn unsent_report_is_restored_with_later_permits() {
+    let (policy, permits) = (policy(), UnreportedPermits::new(10));
+    let (limit, share) = (limit(&policy, "k"), policy.algorithm().share(2));
+    permits.record(&limit, 3_000, &share, at(0));
+    let report = permits.take(limit.identity, || 0, at(10)).unwrap();
+    permits.record(&limit, 2_000, &share, at(20));
+    permits.restore(limit.identity, report);
+    assert_eq!(permits.oldest(), Some(at(0)));
+    permits.take_back(&RequestedLimit {
+        cost: 1_000,
+        ..limit.clone()
+    });
+    assert_eq!(taken(&permits, &limit, at(30)), Some(4_000));
+}
+
+#[test]
+fn memory_is_bounded_and_batches_name_every_limit() {
+    let (policy, permits) = (policy(), UnreportedPermits::new(100));
+    let share = policy.algorithm().share(1);
+    for key in 0..200 {
+        let key = key.to_string();
+        permits.record(&limit(&policy, &key), 1_000, &share, at(0));
+    }
+    let mut named: Vec<_> = (0..SHARDS).flat_map(|_| permits.batch(1)).collect();
+    assert_eq!(permits.batch(usize::MAX).len(), 100);
+    named.sort_by_key(|limit| limit.identity.hash());
+    named.dedup_by_key(|limit| limit.identity.hash());
+    assert_eq!(named.len(), 100);
+    for limit in named {
+        permits.forget(limit.identity);
+    }
+    assert!(permits.is_empty());
+}
