@@ -1,5 +1,5 @@
-//! What replicas admit during an outage is subtracted in Redis afterwards, so that one outage costs at most the bound that
-//! README and docs/operations.md state.
+//! What replicas admit during an outage is subtracted in Redis afterwards, so that one outage costs
+//! at most the bound that README and docs/operations.md state.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod support;
@@ -61,7 +61,8 @@ impl Deployment {
         }
     }
 
-    /// Moves the clock on, and gives background tasks the time of a few round trips for each replica.
+    /// Moves the clock on, and gives background tasks the time of a few round trips for each
+    /// replica.
     async fn advance(&self, span: Duration) {
         self.clock.advance(span);
         for _ in 0..4 {
@@ -104,7 +105,8 @@ impl Deployment {
         u64::try_from(excess.div_euclid(1_000_000)).unwrap()
     }
 
-    /// One quota, a permit for each replica, and what the rate gives in the time in which permits stay unreported.
+    /// One quota, a permit for each replica, and what the rate gives in the time in which permits
+    /// stay unreported.
     fn bound(&self, unreported_for: Duration) -> u64 {
         let late = self.per_second * u64::try_from(unreported_for.as_millis()).unwrap();
         self.quota + self.replicas.len() as u64 + late.div_ceil(1_000)

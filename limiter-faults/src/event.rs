@@ -13,7 +13,7 @@ pub(crate) struct Event {
     pub(crate) key: u32,
     pub(crate) asked: Instant,
     pub(crate) took: Duration,
-    /// Microseconds, by the clock of whoever decided.
+    /// Microseconds, by the clock of the store or the replica that decided.
     pub(crate) decided_at: u64,
     pub(crate) allowed: bool,
     pub(crate) by: By,
@@ -28,7 +28,7 @@ pub(crate) enum By {
     /// The store, before this call: it denied, and its time is not over.
     Before,
     LocalFallback,
-    /// The replica's share denied, while replicas report what they admitted in an outage that is over.
+    /// The replica's share, while replicas report permits of an outage that is over.
     Reconciling,
     Nobody,
 }

@@ -25,114 +25,114 @@ use crate::trial::Trial;
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    pub(crate) what: &'static str,
+    pub(crate) description: &'static str,
     pub(crate) run: fn(&Trial),
 }
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "kill",
-        what: "the server is killed under load and restarted empty",
+        description: "the server is killed under load and restarted empty",
         run: outages::kill,
     },
     Fault {
         name: "stop",
-        what: "the server is stopped where it stands (SIGSTOP), and goes on",
+        description: "the server is stopped where it stands (SIGSTOP), and goes on",
         run: outages::stop,
     },
     Fault {
         name: "client-pause",
-        what: "the server lets its clients wait (CLIENT PAUSE)",
+        description: "the server lets its clients wait (CLIENT PAUSE)",
         run: outages::client_pause,
     },
     Fault {
         name: "black-hole",
-        what: "what is sent arrives nowhere, and connections stay open",
+        description: "what is sent arrives nowhere, and connections stay open",
         run: outages::black_hole,
     },
     Fault {
         name: "one-replica",
-        what: "keys are used by one replica until an outage, and by all of them from then on",
+        description: "keys are used by one replica until an outage, and by all of them from then on",
         run: flapping::one_replica,
     },
     Fault {
         name: "flapping",
-        what: "replies are late and in time by turns, and the server is gone and back by turns",
+        description: "replies are late and in time by turns, then the server is gone and back by turns",
         run: flapping::by_turns,
     },
     Fault {
         name: "cut-replies",
-        what: "100 replies are cut after the calls have run",
+        description: "100 replies are cut after the calls have run",
         run: replies::cut,
     },
     Fault {
         name: "script-flush",
-        what: "the server forgets its scripts every 5 ms",
+        description: "the server forgets its scripts every 5 ms",
         run: scripts::flush,
     },
     Fault {
         name: "busy-script",
-        what: "a script of somebody else occupies the server until it is killed",
+        description: "a script of somebody else occupies the server until it is killed",
         run: scripts::busy,
     },
     Fault {
         name: "failover",
-        what: "a replica takes over behind the same address, once in order and once after a crash",
+        description: "a replica takes over behind the same address, once in order and once after a crash",
         run: failover::behind_one_address,
     },
     Fault {
         name: "sentinel",
-        what: "sentinels put a replica in the place of the primary, told to and after a crash",
+        description: "sentinels put a replica in the place of the primary, told to and after a crash",
         run: sentinel::through_sentinel,
     },
     Fault {
         name: "migration",
-        what: "slots of a cluster move under load",
+        description: "slots of a cluster move under load",
         run: cluster::migration,
     },
     Fault {
         name: "cluster-failover",
-        what: "replicas of a cluster take over, told to and after a crash",
+        description: "replicas of a cluster take over, told to and after a crash",
         run: takeover::in_a_cluster,
     },
     Fault {
         name: "node-stopped",
-        what: "one node of a cluster stands still",
+        description: "one node of a cluster stands still",
         run: cluster::node_stopped,
     },
     Fault {
         name: "oom",
-        what: "the server is out of memory and evicts nothing",
+        description: "the server is out of memory and evicts nothing",
         run: memory::noeviction,
     },
     Fault {
         name: "eviction",
-        what: "the server is short of memory and evicts live limits",
+        description: "the server is short of memory and evicts live limits",
         run: memory::eviction,
     },
     Fault {
         name: "clock",
-        what: "the server's clock is put forward and back by an hour",
+        description: "the server's clock is put forward and back by an hour",
         run: clock::moved,
     },
     Fault {
         name: "layouts",
-        what: "values of an older and of a newer version",
+        description: "values of an older and of a newer version",
         run: layouts::of_other_versions,
     },
     Fault {
         name: "hostile-keys",
-        what: "a caller invents keys by the million",
+        description: "a caller invents keys by the million",
         run: keys::hostile,
     },
     Fault {
         name: "processes",
-        what: "four processes decide without their server",
+        description: "four processes decide without their server",
         run: processes::without_redis,
     },
     Fault {
         name: "soak",
-        what: "a fault at random every few seconds",
+        description: "a fault at random every few seconds",
         run: soak::soak,
     },
 ];

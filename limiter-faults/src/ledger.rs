@@ -1,4 +1,5 @@
-//! What was admitted beyond what a bucket promises, over every window of time. Exact: integers only.
+//! What was admitted beyond what a bucket promises, over every window of time. Exact: integers
+//! only.
 
 use std::collections::HashMap;
 
@@ -13,8 +14,8 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// The calls that faults may admit under one key beyond the quota: Q + n + r·A for outages, however many there are, and a
-    /// quota for each loss of what Redis knew.
+    /// The calls that faults may admit under one key beyond the quota: Q + n + r·A for outages,
+    /// however many there are, and a quota for each loss of data.
     pub(crate) fn bound(&self, outages: Outages, losses: u64, replicas: usize) -> u64 {
         let of_outages = outages.unreported_millis().map_or(0, |millis| {
             let late = self.per_second * millis;
@@ -34,8 +35,9 @@ pub(crate) enum Outages {
 }
 
 impl Outages {
-    /// The longest time for which permits that one replica admits by itself stay unknown to Redis while another one asks it
-    /// alone: the pause between reports, or an outage of a second; and the time in which its end is noticed and a report arrives.
+    /// The longest time for which permits that one replica admits by itself stay unknown to Redis
+    /// while another one asks it alone: the pause between reports, or an outage of a second; and
+    /// the time in which its end is noticed and a report arrives.
     fn unreported_millis(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -55,9 +57,9 @@ pub(crate) struct Ledger {
     latest: u64,
 }
 
-/// One key's. For every pair of calls i ≤ j the promise is: (j − i + 1) ≤ capacity + rate · (at(j) − at(i)). With S(k) the
-/// calls before k and f(k) = S(k) − rate · at(k) it says f(j) + 1 − capacity ≤ f(i), which the least f(i) decides.
-/// Counted in millionths of a call.
+/// One key's. For every pair of calls i ≤ j the promise is: (j − i + 1) ≤ capacity + rate · (at(j)
+/// − at(i)). With S(k) the calls before k and f(k) = S(k) − rate · at(k) it says f(j) + 1 −
+/// capacity ≤ f(i), which the least f(i) decides. Counted in millionths of a call.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     calls: i128,

@@ -81,7 +81,7 @@ impl Options {
         if self.list {
             faults
                 .iter()
-                .for_each(|fault| println!("{:<18} {}", fault.name, fault.what));
+                .for_each(|fault| println!("{:<18} {}", fault.name, fault.description));
             return Ok(true);
         }
         let (started, mut failed, mut judged) = (Instant::now(), 0, 0);

@@ -17,9 +17,11 @@ use crate::tier::{DatedDenials, DeniedLimit, PenaltyAction, PenaltyState, REPORT
 pub(crate) use crate::units::Timestamp;
 
 impl Limiter {
-    /// Until when, in the store's time, a [`Penalty`](crate::Penalty) of `policy` blocks `key`; nothing where it does not.
+    /// Until when, in the store's time, a [`Penalty`](crate::Penalty) of `policy` blocks `key`;
+    /// nothing where it does not.
     ///
-    /// It asks the store, charges nothing, and lists of keys and [`Enforcement`](crate::Enforcement) make no difference to it.
+    /// It asks the store, charges nothing, and lists of keys and
+    /// [`Enforcement`](crate::Enforcement) make no difference to it.
     ///
     /// # Errors
     ///
@@ -54,8 +56,8 @@ impl Limiter {
         }
     }
 
-    /// Counts a denial of these, which were decided as one. If it is one too many, the decision says so, where that can be had in
-    /// what is left of the call's time.
+    /// Counts a denial of these, which were decided as one. If it is one too many, the decision
+    /// says so, where that can be had in what is left of the call's time.
     #[cfg_attr(
         not(feature = "redis"),
         expect(unused_variables, reason = "a store in this process answers at once")
@@ -74,7 +76,8 @@ impl Limiter {
         #[cfg(feature = "redis")]
         let started = Instant::now();
         for (ask, outcome) in asks.iter().zip(&mut *denied.limits) {
-            // What has room for the call itself has it wait for others, and is not what it was denied for.
+            // What has room for the call itself has it wait for others, and is not what it was
+            // denied for.
             let has_room = || {
                 ask.charge()
                     .is_ok_and(|(_, cost)| outcome.outcome().remaining >= cost)
@@ -136,8 +139,9 @@ mod redis {
     use crate::tier::RedisBackend;
 
     impl Limiter {
-        /// Records a denial, to be reported with others. Returns for how many microseconds the key is blocked, if it is now. A
-        /// report goes on if the caller, which waits for `left` at most, does not wait for it any more.
+        /// Records a denial, to be reported with others. Returns for how many microseconds the key
+        /// is blocked, if it is now. A report goes on if the caller, which waits for `left` at
+        /// most, does not wait for it any more.
         pub(crate) async fn count(
             &self,
             guard: &RedisBackend,

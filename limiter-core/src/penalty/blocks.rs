@@ -1,5 +1,5 @@
-//! What a penalty asks of a store, beside its limit: whether the key is blocked, with each decision; and, for a denial, to count
-//! it and to block.
+//! What a penalty asks of a store, beside its limit: whether the key is blocked, with each
+//! decision; and, for a denial, to count it and to block.
 
 use smallvec::smallvec;
 
@@ -12,7 +12,8 @@ use crate::request::{DecisionRequest, RequestedLimit, Verdict, identity};
 const WHOLE: u64 = 1_000;
 
 impl<'a> DecisionRequest<'a> {
-    /// Asks as well whether the keys are blocked by the penalties of their policies. A cost of nothing is allowed even then.
+    /// Asks as well whether the keys are blocked by the penalties of their policies. A cost of
+    /// nothing is allowed even then.
     pub(crate) fn add_blocks(&mut self) {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0) {
@@ -27,7 +28,8 @@ impl<'a> DecisionRequest<'a> {
         }
     }
 
-    /// Is about the blocks of its keys and the counts of their denials as well, so that these are forgotten with it.
+    /// Is about the blocks of its keys and the counts of their denials as well, so that these are
+    /// forgotten with it.
     pub(crate) fn add_penalties(&mut self) {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number) {

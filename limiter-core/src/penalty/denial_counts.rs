@@ -1,12 +1,13 @@
 //! Denials under policies with a penalty that the store has not received yet.
 //!
-//! Most denials are answered in this process, so the store does not see them. Each is recorded here with the moment at
-//! which it occurred, and the records of a limit are reported together: after [`REPORT_WITHIN`], or at once if they may
-//! complete the number that blocks the key. The store dates them by these moments, so that a late report makes no denial
-//! count longer than the penalty says.
+//! Most denials are answered in this process, so the store does not see them. Each is recorded here
+//! with the moment at which it occurred, and the records of a limit are reported together: after
+//! [`REPORT_WITHIN`], or at once if they may complete the number that blocks the key. The store
+//! dates them by these moments, so that a late report makes no denial count longer than the penalty
+//! says.
 //!
-//! Memory is bounded by `MAX_KEYS` limits and `MAX_MOMENTS` moments for each. Verified by the tests below and by
-//! `tests/penalties.rs`, which compares both stores.
+//! Memory is bounded by `MAX_KEYS` limits and `MAX_MOMENTS` moments for each. Verified by the tests
+//! below and by `tests/penalties.rs`, which compares both stores.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -65,7 +66,8 @@ struct KeyCount {
     limit: DeniedLimit,
     /// Oldest first.
     unreported: Vec<DatedDenials>,
-    /// The number of further denials after which the key may have to be blocked, by the last reply and the reports since.
+    /// The number of further denials after which the key may have to be blocked, by the last reply
+    /// and the reports since.
     left: u64,
     /// The moment of the last report or reply.
     reported_at: Timestamp,
@@ -140,8 +142,8 @@ impl DenialCounts {
         unreported.map(|(identity, _)| *identity).collect()
     }
 
-    /// The store received a report: `left` more denials may come before it blocks the key. Returns the denials recorded
-    /// meanwhile, if they have to be reported now.
+    /// The store received a report: `left` more denials may come before it blocks the key. Returns
+    /// the denials recorded meanwhile, if they have to be reported now.
     pub(crate) fn mark_reported(
         &self,
         identity: Identity,
@@ -227,7 +229,8 @@ impl KeyCount {
         micros_ceil(now.since(at)) >= window
     }
 
-    /// Drops unreported denials that count no more, and the last reply if it is about such denials alone.
+    /// Drops unreported denials that count no more, and the last reply if it is about such denials
+    /// alone.
     fn drop_expired(&mut self, now: Timestamp) {
         let expired = self
             .unreported

@@ -28,8 +28,8 @@ impl RedisBackend {
 
     /// Reports denials of a limit, and blocks its key if they are enough.
     ///
-    /// It takes three steps. Each can be repeated, so none does harm if the next never follows: a full count stays full,
-    /// and the next denial blocks; a block is not prolonged.
+    /// It takes three steps. Each can be repeated, so none does harm if the next never follows: a
+    /// full count stays full, and the next denial blocks; a block is not prolonged.
     pub(crate) async fn apply_penalty(
         &self,
         denied: &DeniedLimit,
@@ -54,7 +54,8 @@ impl RedisBackend {
         if policy.on_store_failure() == OnStoreFailure::Local {
             self.fallback.on_verdict(&blocking, &blocked, self.clock.now());
         }
-        // Counting starts again after the block. If this fails, it starts with the denials of before.
+        // Counting starts again after the block. If this fails, it starts with the denials of
+        // before.
         let _ = within(policy.deadline(), self.store.reset(&counting)).await;
         Ok(PenaltyState::Blocked(blocked.blocked_for()))
     }

@@ -1,4 +1,5 @@
-//! Denials of a penalty, which are charged to a window at the moments at which they occurred; see `lua/account.lua`.
+//! Denials of a penalty, which are charged to a window at the moments at which they occurred; see
+//! `lua/account.lua`.
 
 use crate::algorithm::{LeaseRequest, Mode};
 use crate::error::StoreError;
@@ -12,8 +13,9 @@ use crate::units::micros_ceil;
 const CHARGE_DATED: u8 = 4;
 
 impl RedisStore {
-    /// Counts denials under the window of a penalty, which is the request's only limit. Returns how many more may come before
-    /// the key is to be blocked: none if as many as block it lie within one window, though the first have left it by now.
+    /// Counts denials under the window of a penalty, which is the request's only limit. Returns how
+    /// many more may come before the key is to be blocked: none if as many as block it lie within
+    /// one window, though the first have left it by now.
     ///
     /// # Cancel safety
     ///

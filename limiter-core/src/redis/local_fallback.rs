@@ -1,22 +1,25 @@
 //! Decides in process while the store is out: each replica applies its share of the policy.
 //!
-//! The share is a limit of its own, with a state of its own that lasts over several outages, so that in any time T a replica
-//! admits no more than its share's quota and rate allow, however often the store comes and goes. What the store had left when
-//! it last answered only ever takes permits away from it. Permits that a share admits are recorded (`unreported`) and charged in
-//! Redis when it answers again.
+//! The share is a limit of its own, with a state of its own that lasts over several outages, so
+//! that in any time T a replica admits no more than its share's quota and rate allow, however often
+//! the store comes and goes. What the store had left when it last answered only ever takes permits
+//! away from it. Permits that a share admits are recorded (`unreported`) and charged in Redis when
+//! it answers again.
 //!
 //! # Bound
 //!
-//! Let Q be the quota, r the rate, n the known number of replicas, and A the longest time for which permits of one replica
-//! stay unreported while another replica admits calls by Redis alone. In any time T all replicas together admit at most
-//! `Q + r·T + (Q + n + r·A)`. Reason: let t be the last moment at which Redis alone admitted a call. Until t, Redis has
-//! admitted and been charged at most `Q + r·t`. All other permits were charged to shares after `t - A`: those that are not
-//! reported at t because of their age, and those after t because every later call is charged to a share. The shares
-//! together admit at most `Q + n + r·(T - t + A)` in that time.
+//! Let Q be the quota, r the rate, n the known number of replicas, and A the longest time for which
+//! permits of one replica stay unreported while another replica admits calls by Redis alone. In any
+//! time T all replicas together admit at most `Q + r·T + (Q + n + r·A)`. Reason: let t be the last
+//! moment at which Redis alone admitted a call. Until t, Redis has admitted and been charged at
+//! most `Q + r·t`. All other permits were charged to shares after `t - A`: those that are not
+//! reported at t because of their age, and those after t because every later call is charged to a
+//! share. The shares together admit at most `Q + n + r·(T - t + A)` in that time.
 //!
-//! A is at most a second and the time of a report if all replicas lose Redis together, and the pause between reports if replies
-//! are late now and then. It is the length of the outage if some replicas alone lose Redis: k of n replicas then add at most
-//! `k/n·(Q + r·A) + k`. For windows the term with A is 0, since no window contains more than a quota of each kind.
+//! A is at most a second and the time of a report if all replicas lose Redis together, and the
+//! pause between reports if replies are late now and then. It is the length of the outage if some
+//! replicas alone lose Redis: k of n replicas then add at most `k/n·(Q + r·A) + k`. For windows the
+//! term with A is 0, since no window contains more than a quota of each kind.
 
 mod last_known;
 mod replica_share;
@@ -45,7 +48,8 @@ pub(crate) struct LocalFallback {
 }
 
 impl LocalFallback {
-    /// `max_keys` bounds the tables of shares, of last known remaining permits, and of unreported permits, each.
+    /// `max_keys` bounds the tables of shares, of last known remaining permits, and of unreported
+    /// permits, each.
     pub(crate) fn new(clock: Clock, max_keys: usize) -> Self {
         Self {
             store: MemoryStore::new(clock.clone(), max_keys),
@@ -95,8 +99,8 @@ impl LocalFallback {
         limits.any(|limit| self.unreported.is_reconciling(limit.identity, now))
     }
 
-    /// Records a request that the share of one of `replicas` decided without Redis. A denied one has no permits to report; it
-    /// shows that the outage concerns its limits.
+    /// Records a request that the share of one of `replicas` decided without Redis. A denied one
+    /// has no permits to report; it shows that the outage concerns its limits.
     pub(crate) fn record(&self, request: &DecisionRequest<'_>, verdict: &Verdict, replicas: u32) {
         let (now, is_allowed) = (self.clock.now(), verdict.fits());
         for limit in request.limits.iter().filter(|limit| limit.is_charged()) {
@@ -119,7 +123,8 @@ impl LocalFallback {
         self.unreported.take(limit.identity, live, now)
     }
 
-    /// Gives an allowed request's permits back to the share of one of `replicas`, after Redis has denied it.
+    /// Gives an allowed request's permits back to the share of one of `replicas`, after Redis has
+    /// denied it.
     pub(crate) fn refund(&self, request: &DecisionRequest<'_>, verdict: &Verdict, replicas: u32) {
         for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
             let whole_at = match outcome.whole_at {
@@ -161,8 +166,8 @@ impl LocalFallback {
         Ok(verdict)
     }
 
-    /// Gives back to the share of one of so many replicas, or charges it whatever is left. A refund takes no room, so that it
-    /// does not fail.
+    /// Gives back to the share of one of so many replicas, or charges it whatever is left. A refund
+    /// takes no room, so that it does not fail.
     pub(crate) fn change(
         &self,
         request: &DecisionRequest<'_>,
@@ -195,7 +200,8 @@ impl LocalFallback {
                 ..left
             });
         let applied = match (whole, left) {
-            // Until the newest permit that the store has given leaves the window, those that it has given count.
+            // Until the newest permit that the store has given leaves the window, those that it has
+            // given count.
             (Algorithm::SlidingWindow(window), Some(left)) => Algorithm::SlidingWindow(SlidingWindow {
                 limit: left.remaining,
                 ..window
@@ -215,8 +221,8 @@ impl LocalFallback {
     }
 }
 
-/// What a limit owes beyond its quota: nothing is said of that but when all has come back. What is lent comes back later than at
-/// the rate, so that nothing is taken for a debt that may be a loan.
+/// What a limit owes beyond its quota: nothing is said of that but when all has come back. What is
+/// lent comes back later than at the rate, so that nothing is taken for a debt that may be a loan.
 fn owed(limit: &RequestedLimit<'_>, outcome: &StepOutcome) -> u64 {
     if outcome.remaining > 0 {
         return 0;

@@ -1,10 +1,12 @@
 //! Reports permits that were admitted without Redis, so that Redis subtracts them.
 //!
-//! A task runs while there are such permits ([`unreported`](crate::redis::local_fallback::unreported)). Every
-//! [`REPORT_EVERY`] it asks Redis for the state of each of their limits, which changes nothing, and charges the permits only if
-//! Redis answers. All permits of a limit are one report. No call waits for a report, at most [`MAX_CONCURRENT`] are under way,
-//! and a report is sent at most once: one whose outcome is unknown counts as received, since charging it twice could deny a
-//! limit for as long as the outage lasted.
+//! A task runs while there are such permits
+//! ([`unreported`](crate::redis::local_fallback::unreported)). Every [`REPORT_EVERY`] it asks Redis
+//! for the state of each of their limits, which changes nothing, and charges the permits only if
+//! Redis answers. All permits of a limit are one report. No call waits for a report, at most
+//! [`MAX_CONCURRENT`] are under way, and a report is sent at most once: one whose outcome is
+//! unknown counts as received, since charging it twice could deny a limit for as long as the outage
+//! lasted.
 //!
 //! Verified by `tests/outages.rs` and by the fault suite.
 
@@ -30,7 +32,8 @@ use crate::units::micros_ceil;
 
 /// The pause between two rounds of reports.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// The time that Redis has for an answer, if the policy's deadline is not longer. No call waits for it.
+/// The time that Redis has for an answer, if the policy's deadline is not longer. No call waits for
+/// it.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// The most reports under way at one time.
 const MAX_CONCURRENT: usize = 64;
@@ -170,7 +173,8 @@ impl Shared {
     /// Reports the permits of a limit: whether Redis answered.
     async fn report(&self, unreported: &UnreportedLimit) -> bool {
         let (clock, identity) = (&self.reporter.clock, unreported.identity);
-        // A refund of nothing. A report that is lost in an outage is lost for good, so Redis has to answer first.
+        // A refund of nothing. A report that is lost in an outage is lost for good, so Redis has to
+        // answer first.
         let nothing = Change::Refund { whole_at: 0 };
         if let Err(error) = self.reporter.change(&unreported.limit(0), nothing).await {
             if !is_outage(error.kind()) {
@@ -189,7 +193,8 @@ impl Shared {
                 Err(error) => {
                     let policy = unreported.policy.name();
                     tracing::debug!(policy, error = %error.with_causes(), "cannot report permits of an outage");
-                    // A server that refuses a write has written nothing: scripts write after all reads.
+                    // A server that refuses a write has written nothing: scripts write after all
+                    // reads.
                     if error.has_changed_nothing() || error.kind() == StoreErrorKind::Refused {
                         self.fallback.unreported().restore(identity, report);
                         return false;

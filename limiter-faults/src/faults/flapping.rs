@@ -1,5 +1,5 @@
-//! Outages in which replicas know different things of a key, or Redis answers now and then: the bound on what they admit beyond
-//! the quota holds all the same.
+//! Outages in which replicas know different states of a key, or Redis answers now and then: calls
+//! beyond the quota stay within the bound of outages.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ const CALM: Duration = Duration::from_secs(3);
 /// Longer than a deadline.
 const LATE: Duration = Duration::from_millis(60);
 
-/// One replica exhausts the keys. Then all of them decide without Redis, which is whole again when it is back.
+/// One replica exhausts the keys. Then all of them decide without Redis, which is whole again when
+/// it is back.
 pub(crate) fn one_replica(trial: &Trial) {
     for replicas in [2, 10] {
         let server = RedisServer::start();
@@ -123,10 +124,10 @@ fn plan(trial: &Trial, proxy: &Proxy, quota: Quota, replicas: usize) -> Plan {
     }
 }
 
-fn judge_calls(trial: &Trial, what: &str, run: &Run) {
+fn judge_calls(trial: &Trial, name: &str, run: &Run) {
     let troubles = run.troubles();
     trial.report.row(
-        format!("{what}: {} calls, {troubles}", run.events.len()),
+        format!("{name}: {} calls, {troubles}", run.events.len()),
         "some meet the fault",
         troubles != "no trouble",
     );

@@ -1,4 +1,5 @@
-//! Decisions on limits whose permits other replicas may have yet to report; see `local_fallback/unreported.rs`.
+//! Decisions on limits whose permits other replicas may have yet to report; see
+//! `local_fallback/unreported.rs`.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Replicas that share one limit, and lose Redis together, one by one, or for single calls: they admit no more than the bound
-//! of the module's header says.
+//! Replicas that share one limit, and lose Redis together, one by one, or for single calls: they
+//! admit no more than the bound of the module's header says.
 
 use std::time::Duration;
 
@@ -129,7 +129,8 @@ impl World {
         self.report();
     }
 
-    /// The most that was admitted beyond the quota and the rate, in any time; of a window, beyond the quota in any window.
+    /// The most that was admitted beyond the quota and the rate, in any time; of a window, beyond
+    /// the quota in any window.
     fn excess(&self) -> u64 {
         let quota = i128::from(self.policy.algorithm().quota());
         let (mut least, mut sum, mut excess) = (i128::MAX, 0_i128, 0_i128);

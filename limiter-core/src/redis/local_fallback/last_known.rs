@@ -23,7 +23,8 @@ pub(crate) struct LastRemaining {
     pub(crate) decided_at: u64,
 }
 
-/// Answers overtake each other by less than this; what seems older by more was decided after the store's clock stepped back.
+/// Answers overtake each other by less than this; what seems older by more was decided after the
+/// store's clock stepped back.
 const OVERTAKEN_MICROS: u64 = 1_000_000;
 
 impl LastRemaining {
@@ -33,10 +34,12 @@ impl LastRemaining {
     }
 }
 
-/// A bounded table of them, by the hash of the limit's identity. Hashes are random and 64 bits wide, so that two limits of a
-/// full table share one once in billions of tables; the one would then start from what was left of the other.
+/// A bounded table of them, by the hash of the limit's identity. Hashes are random and 64 bits
+/// wide, so that two limits of a full table share one once in billions of tables; the one would
+/// then start from what was left of the other.
 ///
-/// What was noted last is kept: when the young half of a shard is full, it becomes the old one, and the old one goes.
+/// What was noted last is kept: when the young half of a shard is full, it becomes the old one, and
+/// the old one goes.
 #[derive(Debug)]
 pub(crate) struct LastKnown {
     shards: Box<[Mutex<Shard>]>,

@@ -22,13 +22,14 @@ pub(crate) struct ReplicaShare {
 }
 
 impl ReplicaShare {
-    /// Whether a cost can never fit, or not before what the store had left is of no account any more.
+    /// Whether a cost can never fit, or not before what the store had left is of no account any
+    /// more.
     pub(crate) fn is_below(&self, cost: u64) -> bool {
         cost > self.applied.quota()
     }
 
-    /// Takes from a level what it has beyond its part of what the store had left. Done again it takes nothing more, since
-    /// both come back at the same rate.
+    /// Takes from a level what it has beyond its part of what the store had left. Done again it
+    /// takes nothing more, since both come back at the same rate.
     pub(crate) fn begin(&self, state: &mut StepState, now: u64) {
         let Some(left) = self.left else { return };
         if self.whole.is_window() {
@@ -57,7 +58,8 @@ impl ReplicaShare {
         step(&self.whole, state, beyond, now, Mode::Charge);
     }
 
-    /// Time until what the store had given leaves room for a cost that the share as a whole has room for.
+    /// Time until what the store had given leaves room for a cost that the share as a whole has
+    /// room for.
     fn room_in(&self, cost: u64, now: u64) -> u64 {
         let Some(left) = self.left else { return 0 };
         let over_in = left.until.saturating_sub(now);
@@ -95,8 +97,8 @@ pub(crate) fn comes_in(algorithm: &Algorithm, time: u64) -> u64 {
     }
 }
 
-/// How much still counts of what had been used of a counter window: in its last window what had been used counts less and
-/// less, and before, as far as is known, in full.
+/// How much still counts of what had been used of a counter window: in its last window what had
+/// been used counts less and less, and before, as far as is known, in full.
 pub(crate) fn still_counts(window: CounterWindow, left: LastRemaining, now: u64) -> u64 {
     let used = window.limit.saturating_sub(left.remaining);
     let fades_for = window.window.min(left.until.saturating_sub(left.as_of));
@@ -106,8 +108,8 @@ pub(crate) fn still_counts(window: CounterWindow, left: LastRemaining, now: u64)
     u64::try_from(counts).unwrap_or(used).min(window.limit)
 }
 
-/// How long before its end no more than `rest` still counts of what had been used of a counter window: the inverse of
-/// [`still_counts`].
+/// How long before its end no more than `rest` still counts of what had been used of a counter
+/// window: the inverse of [`still_counts`].
 fn counts_so_little(window: CounterWindow, left: LastRemaining, rest: u64) -> u64 {
     let used = window.limit.saturating_sub(left.remaining).max(1);
     let fades_for = window.window.min(left.until.saturating_sub(left.as_of));

@@ -34,7 +34,8 @@ fn policies() -> [Policy; 6] {
     ]
 }
 
-/// Whatever the store says in between, and however often it comes and goes, a share is never exceeded.
+/// Whatever the store says in between, and however often it comes and goes, a share is never
+/// exceeded.
 #[test]
 fn a_share_holds_over_any_time_whatever_the_store_says() {
     let seed = fastrand::u64(..);
@@ -129,12 +130,14 @@ fn a_lone_replica_goes_on_where_the_store_left_off() {
             part += i32::from(fallback.decide(&request, 1).unwrap().outcomes[0].fits);
             assert!(part <= whole, "{policy}");
         }
-        // A fraction of a permit is not told; and a window's permits count as if all had been given with the newest.
+        // A fraction of a permit is not told; and a window's permits count as if all had been given
+        // with the newest.
         assert!(whole - part <= 1, "{policy}: {part} of {whole}");
     }
 }
 
-/// A denial for what the store had given ends when it says so: a microsecond earlier it is still one.
+/// A denial for what the store had given ends when it says so: a microsecond earlier it is still
+/// one.
 #[test]
 fn what_a_counter_window_had_given_is_waited_for_no_longer_than_it_counts() {
     let policy = Policy::counter_window("c")

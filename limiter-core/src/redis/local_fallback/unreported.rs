@@ -1,17 +1,21 @@
 //! Permits that this replica admitted without Redis, until they are reported.
 //!
-//! During an outage Redis refills its limits as if no call were admitted. So each permit of a share is recorded here, and
-//! charged in Redis as soon as Redis answers ([`reconciler`](crate::redis::reconciler)). A permit is dropped once it counts no
-//! more: one of a window when it leaves the window, permits of a level when Redis, left alone, would be whole again, which
-//! takes quota / rate. From then on Redis cannot grant for a second time what is recorded, so the amount decreases at the
-//! share's rate. Decreasing it earlier would forget permits that Redis grants again; never decreasing it would let a long outage
-//! leave a debt that grows with its length.
+//! During an outage Redis refills its limits as if no call were admitted. So each permit of a share
+//! is recorded here, and charged in Redis as soon as Redis answers
+//! ([`reconciler`](crate::redis::reconciler)). A permit is dropped once it counts no more: one of a
+//! window when it leaves the window, permits of a level when Redis, left alone, would be whole
+//! again, which takes quota / rate. From then on Redis cannot grant for a second time what is
+//! recorded, so the amount decreases at the share's rate. Decreasing it earlier would forget
+//! permits that Redis grants again; never decreasing it would let a long outage leave a debt that
+//! grows with its length.
 //!
-//! A replica that reports does not know the permits that others have yet to report. A limit whose permits could not be reported
-//! for [`RECONCILE_AFTER`] is therefore *reconciling*: until [`RECONCILE_FOR`] after the report, Redis and the share both
-//! have to admit a call, so that all replicas together stay within their shares until the last of them has reported.
+//! A replica that reports does not know the permits that others have yet to report. A limit whose
+//! permits could not be reported for [`RECONCILE_AFTER`] is therefore *reconciling*: until
+//! [`RECONCILE_FOR`] after the report, Redis and the share both have to admit a call, so that all
+//! replicas together stay within their shares until the last of them has reported.
 //!
-//! Verified by `local_fallback/bound_tests.rs`, which measures what replicas admit in random outages.
+//! Verified by `local_fallback/bound_tests.rs`, which measures what replicas admit in random
+//! outages.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -95,7 +99,8 @@ impl UnreportedPermits {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// Records a cost of this limit that was charged to its share. Without capacity for another limit it is not reported.
+    /// Records a cost of this limit that was charged to its share. Without capacity for another
+    /// limit it is not reported.
     pub(crate) fn record(&self, limit: &RequestedLimit<'_>, cost: u64, share: &Algorithm, now: Timestamp) {
         let mut shard = self.shard(limit.identity);
         let entry = match find(&mut shard, limit.identity) {
@@ -153,7 +158,8 @@ impl UnreportedPermits {
         batch
     }
 
-    /// Takes the permits of a limit that still count. `live` says how many of a window's permits have not left it.
+    /// Takes the permits of a limit that still count. `live` says how many of a window's permits
+    /// have not left it.
     pub(crate) fn take(
         &self,
         identity: Identity,
