@@ -12,8 +12,9 @@ pub(crate) fn peel(expr: &Expr) -> &Expr {
     }
 }
 
-/// Whether the expression is the same on every call, and can stand in an item: literals, constants, `Duration::from_…`
-/// and `Rate::per…` of those. `is_item` tells whether a path may be used by an item inside the function.
+/// Whether the expression is the same on every call, and can stand in an item: literals, constants,
+/// `Duration::from_…` and `Rate::per…` of those. `is_item` tells whether a path may be used by an
+/// item inside the function.
 pub(crate) fn is_constant(expr: &Expr, is_item: &dyn Fn(&Path) -> bool) -> bool {
     match peel(expr) {
         Expr::Lit(_) => true,
@@ -57,8 +58,8 @@ pub(crate) fn is_constant(expr: &Expr, is_item: &dyn Fn(&Path) -> bool) -> bool 
     }
 }
 
-/// The value of integer arithmetic on literals without a type. `None` for any other expression, and for one
-/// that the compiler rejects.
+/// The value of integer arithmetic on literals without a type. `None` for any other expression, and
+/// for one that the compiler rejects.
 pub(crate) fn folded(expr: &Expr) -> Option<i128> {
     match peel(expr) {
         Expr::Lit(literal) => match &literal.lit {
@@ -81,8 +82,8 @@ pub(crate) fn folded(expr: &Expr) -> Option<i128> {
     }
 }
 
-/// Whether the type of a constant expression follows from the expression alone. The type of `2 * 3` depends on
-/// its use, the type of `2 * LIMIT` does not.
+/// Whether the type of a constant expression follows from the expression alone. The type of `2 * 3`
+/// depends on its use, the type of `2 * LIMIT` does not.
 pub(crate) fn has_type(expr: &Expr) -> bool {
     match peel(expr) {
         Expr::Path(_) | Expr::Cast(_) => true,

@@ -1,12 +1,13 @@
-//! The numbers of permits that the compiler can compare: conversions without traits, which constants cannot call.
+//! The numbers of permits that the compiler can compare: conversions without traits, which
+//! constants cannot call.
 
 use std::mem::ManuallyDrop;
 
 use crate::error::ConfigError;
 use crate::units::Amount;
 
-/// A constant of a type that `capacity`, `limit`, `max` and `need` accept. One without a destructor, since a constant
-/// cannot run any.
+/// A constant of a type that `capacity`, `limit`, `max` and `need` accept. One without a
+/// destructor, since a constant cannot run any.
 #[derive(Debug)]
 pub struct ConstantNumber<T>(pub ManuallyDrop<T>);
 

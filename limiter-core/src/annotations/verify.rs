@@ -1,4 +1,4 @@
-//! The mistakes of annotations that only show when they are seen together.
+//! The errors of annotations that only show when they are seen together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,44 +8,47 @@ use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
 
-/// Checks every annotation of the program: that its policy can be built, that no two functions share a budget by
-/// accident, and that those which share one by intention mean the same limit. Call it at start-up.
+/// Checks every annotation of the program: that its policy can be built, that no two functions
+/// share a budget by accident, and that those which share one by intention mean the same limit.
+/// Call it at start-up.
 ///
-/// Policies that annotations name (`policy = "search"`) are looked up in the book of the task's limiter, else of the installed one, unless
-/// the function names its `limiter`: they have to be there, for whatever app, with an algorithm that the attribute can use. So call it after
-/// [`install`](crate::install), and after the book has been read. As long as a book in Redis is followed that has not been heard yet,
-/// a name may still come from there, and its absence is no mistake.
+/// Policies that annotations name (`policy = "search"`) are looked up in the book of the task's
+/// limiter, else of the installed one, unless the function names its `limiter`: they have to be
+/// there, for whatever app, with an algorithm that the attribute can use. So call it after
+/// [`install`](crate::install), and after the book has been read. Until the first text of a
+/// followed book in Redis arrives, a name may still come from it, and its absence is no error.
 ///
-/// A constant `need` above the quota of its policy is an error, too: the compiler finds it where the quota is constant, and this
-/// function where the policy comes from the book or the constants have no type of their own.
+/// A constant `need` above the quota of its policy is an error, too: the compiler finds it where
+/// the quota is constant, and this function where the policy comes from the book or the constants
+/// have no type of their own.
 ///
-/// It also finds limits of one function whose keys are written differently and which have no `group`, since no cluster
-/// could decide them together; unless the task's limiter, or else the installed one, is `standalone_only`, or the function
-/// names its `limiter`.
+/// It also finds limits of one function whose keys are written differently and which have no
+/// `group`, since no cluster could decide them together; unless the task's limiter, or else the
+/// installed one, is `standalone_only`, or the function names its `limiter`.
 ///
 /// # Errors
 ///
-/// [`ConfigError::Sites`] with one line for each mistake.
+/// [`ConfigError::Sites`] with one line for each error.
 pub fn verify_sites() -> Result<(), ConfigError> {
     let sites = || inventory::iter::<RegisteredAnnotation>.into_iter().copied();
-    let mut mistakes = mistakes(sites());
+    let mut errors = errors(sites());
     let limiter = context::installed();
     if !limiter.as_ref().is_some_and(Limiter::is_standalone_only) {
-        mistakes.extend(apart(sites()));
+        errors.extend(apart(sites()));
     }
     if let Some(limiter) = &limiter {
-        mistakes.extend(misnamed(sites(), limiter.book()));
+        errors.extend(misnamed(sites(), limiter.book()));
     }
-    if mistakes.is_empty() {
+    if errors.is_empty() {
         Ok(())
     } else {
-        Err(ConfigError::Sites { mistakes })
+        Err(ConfigError::Sites { mistakes: errors })
     }
 }
 
-fn mistakes(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
+fn errors(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
     let mut by_name: BTreeMap<&str, Vec<(RegisteredAnnotation, Option<Policy>)>> = BTreeMap::new();
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for site in sites {
         let policy = match site.policy {
             AnnotationPolicy::Fixed(policy) => policy(),
@@ -55,9 +58,9 @@ fn mistakes(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
             }
         };
         let policy = policy
-            .inspect_err(|error| mistakes.push(format!("{}: {error}", place(&site))))
+            .inspect_err(|error| errors.push(format!("{}: {error}", place(&site))))
             .ok();
-        mistakes.extend(policy.as_ref().and_then(|policy| excess(&site, policy)));
+        errors.extend(policy.as_ref().and_then(|policy| excess(&site, policy)));
         by_name.entry(site.name).or_default().push((site, policy));
     }
     for (name, sites) in by_name {
@@ -67,28 +70,28 @@ fn mistakes(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
         for (other, policy) in others {
             let (here, there) = (place(other), place(first));
             if !(first.shared && other.shared) {
-                mistakes.push(format!(
+                errors.push(format!(
                     "{here}: limit `{name}` has the name of {there}, expected a name of its own, or `group = …` in \
                      both to share one budget"
                 ));
                 continue;
             }
             match (first_policy, policy) {
-                (Some(first_policy), Some(policy)) if first_policy != policy => mistakes.push(format!(
+                (Some(first_policy), Some(policy)) if first_policy != policy => errors.push(format!(
                     "{here}: {policy} shares a budget with {there}, which says {first_policy}"
                 )),
                 _ => {}
             }
         }
     }
-    mistakes
+    errors
 }
 
 /// The annotations that name a policy which is not in the book, or which they cannot use.
 fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyBook) -> Vec<String> {
     let by_name =
         |site: &RegisteredAnnotation| matches!(site.policy, AnnotationPolicy::Named) && !site.limiter;
-    let mistake = |site: RegisteredAnnotation| {
+    let error = |site: RegisteredAnnotation| {
         let Some(entry) = book.get(site.name) else {
             let told = format!(
                 "{}: no policy is called `{}` in the limiter's book, expected {}",
@@ -111,10 +114,10 @@ fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyBook
         });
         misfit.or_else(|| excess(&site, policy))
     };
-    sites.filter(by_name).filter_map(mistake).collect()
+    sites.filter(by_name).filter_map(error).collect()
 }
 
-/// The error of a constant `need` that the policy never admits.
+/// Returns the error of a constant `need` that the policy never admits.
 fn excess(site: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
     let (need, quota) = (site.need?().ok()?, policy.quota());
     (need > quota).then(|| {
@@ -134,7 +137,8 @@ fn names_of(book: &PolicyBook) -> String {
     }
 }
 
-/// The functions whose limits no cluster could decide at one place. What is held is no part of the decision.
+/// The functions whose limits no cluster could decide at one place. What is held is no part of the
+/// decision.
 fn apart(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
     let mut by_function: BTreeMap<(&str, &str, u32), (RegisteredAnnotation, BTreeSet<&str>)> =
         BTreeMap::new();
@@ -204,7 +208,7 @@ mod tests {
             need: Some(|| Ok(Amount::from_thousandths(6_000))),
             ..SITE
         };
-        let found = mistakes([NEEDS_SIX].into_iter());
+        let found = errors([NEEDS_SIX].into_iter());
         assert!(
             found[0].starts_with("a::send (a.rs:3): `need` is 6, above the quota of 5 of mail"),
             "{found:?}"
@@ -222,7 +226,7 @@ mod tests {
             policy: AnnotationPolicy::Fixed(six),
             ..NEEDS_SIX
         };
-        assert!(mistakes([fits].into_iter()).is_empty());
+        assert!(errors([fits].into_iter()).is_empty());
     }
 
     const fn template(text: &'static str) -> KeyTemplate {
@@ -304,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_shared_by_intention_and_with_one_meaning() {
-        let found = |sites: &[RegisteredAnnotation]| mistakes(sites.iter().copied());
+        let found = |sites: &[RegisteredAnnotation]| errors(sites.iter().copied());
         let other = RegisteredAnnotation {
             function: "b::send",
             file: "b.rs",

@@ -6,7 +6,7 @@ use bb8_redis::redis::{RedisError, Value};
 
 use crate::error::StoreError;
 use crate::key::Namespace;
-use crate::redis::script::input::{Operation, Question};
+use crate::redis::script::input::{Operation, ScriptInput};
 use crate::redis::script::reply;
 use crate::redis::topology::slots;
 use crate::request::{DecisionRequest, Verdict};
@@ -19,7 +19,7 @@ pub(crate) fn verdicts(
 ) -> Result<Vec<Vec<Result<Verdict, StoreError>>>, StoreError> {
     let namespace = Namespace::new("", "fuzz");
     let question = |(request, times): &(DecisionRequest<'_>, usize)| {
-        (Question::new(request, Operation::Check, &namespace), *times)
+        (ScriptInput::new(request, Operation::Check, &namespace), *times)
     };
     let questions: Vec<_> = requests.iter().map(question).collect();
     let items: Vec<_> = questions

@@ -1,6 +1,7 @@
 //! Compile-time check of a constant `need`: one above the quota would be denied on every call.
 //!
-//! The macro compares literals itself. Constants are compared by the compiler, in an assertion of the expansion.
+//! The macro compares literals itself. Constants are compared by the compiler, in an assertion of
+//! the expansion.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -28,8 +29,8 @@ pub(super) fn assertion(limit: &Limit, private: &TokenStream) -> Option<TokenStr
     })
 }
 
-/// `Option<u128>`, computed in a constant. `None` for an expression whose type depends on its use: `verify_sites` checks
-/// such a need.
+/// `Option<u128>`, computed in a constant. `None` for an expression whose type depends on its use:
+/// `verify_sites` checks such a need.
 fn thousandths(number: &Number, private: &TokenStream) -> Option<TokenStream> {
     match number {
         Number::Literal(thousandths) => {

@@ -181,7 +181,7 @@ impl From<u16> for KeyRejection {
 ///
 /// Meanwhile the request waits with the inner service that was found ready. Dropped, it asks nothing more.
 ///
-/// [`from_async`] makes one for every request. An extractor of your own can do without where it knows the answer:
+/// [`from_async`](crate::key::from_async) makes one for every request. An extractor of your own can do without where it knows the answer:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -27,7 +27,7 @@ where
     }
 }
 
-/// All requests matter alike. What a [`LoadShedLayer`](super::LoadShedLayer) begins with.
+/// All requests matter alike. What a [`LoadShedLayer`](crate::LoadShedLayer) begins with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultPriority(());
 
