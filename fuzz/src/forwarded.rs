@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use arbitrary::Arbitrary;
 use limiter_tower::fuzzing::Lines;
-use limiter_tower::key::{hops, trusted};
+use limiter_tower::key::TrustedProxies;
 
 /// What a client sends, and whom each proxy names, the farthest first: it names the client.
 #[derive(Arbitrary, Debug)]
@@ -67,7 +67,7 @@ pub fn check(request: &Request) {
         .client(&trust, peer)
     };
     if let Ok(depth) = u8::try_from(depth) {
-        let found = client(hops(depth), None);
+        let found = client(TrustedProxies::hops(depth), None);
         assert_eq!(found, Some(request.client.address.to_canonical()));
     }
     let peer = request.peer.to_canonical();
@@ -77,12 +77,12 @@ pub fn check(request: &Request) {
         .map(|proxy| proxy.address.to_canonical())
         .collect();
     let networks = nearer.iter().chain([&peer]).map(|address| (*address).into());
-    let found = client(trusted(networks), Some(peer));
+    let found = client(TrustedProxies::networks(networks), Some(peer));
     let stranger = request.client.address.to_canonical();
     if nearer.len() < 64 && stranger != peer && !nearer.contains(&stranger) {
         assert_eq!(found, Some(stranger));
     }
-    assert_eq!(client(trusted([]), Some(peer)), Some(peer));
+    assert_eq!(client(TrustedProxies::networks([]), Some(peer)), Some(peer));
 }
 
 impl Named {

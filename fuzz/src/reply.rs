@@ -84,7 +84,7 @@ pub enum Node {
 #[expect(missing_docs, reason = "as Redis names them")]
 pub enum Code {
     Moved,
-    LimitRequest,
+    Ask,
     Other(String),
 }
 
