@@ -189,8 +189,7 @@ fn names(what: &str, text: &str, error: &ConfigError) {
     };
     let beginning: String = text.chars().take(100).map(shown).collect();
     let shown = error.to_string();
-    // The name of the policy may precede the value.
-    assert!(shown.contains(&format!("{what} is `{beginning}")), "{shown}");
+    assert!(shown.starts_with(&format!("{what} is `{beginning}")), "{shown}");
     names_some(error);
 }
 
