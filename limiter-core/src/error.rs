@@ -148,7 +148,8 @@ impl fmt::Display for ConfigError {
             Self::RepeatedLimit { policy } => {
                 write!(
                     f,
-                    "policy `{policy}` occurs twice in one decision with the same key; pass each limit once"
+                    "policy `{}` occurs twice in one decision with the same key; pass each limit once",
+                    Bounded(policy)
                 )
             }
             Self::AlreadyInstalled => f.write_str("a limiter is already installed; call install once"),
@@ -172,23 +173,31 @@ impl From<Infallible> for ConfigError {
     }
 }
 
-/// Shows at most 120 characters of a value in one line, so that hostile input can neither flood a log nor forge lines of it.
+/// Shows the beginning of a value in one line: hostile input can neither flood a log nor forge lines of it.
+///
+/// The bound counts the bytes that are written: an escaped control character takes up to ten of them.
 struct Bounded<'a>(&'a str);
 
 impl fmt::Display for Bounded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 120;
-        for character in self.0.chars().take(SHOWN) {
-            if character.is_control() {
-                write!(f, "{}", character.escape_default())?;
-            } else {
-                f.write_char(character)?;
+        const MAX_SHOWN_BYTES: usize = 240;
+        let mut unused = MAX_SHOWN_BYTES;
+        for character in self.0.chars() {
+            let is_escaped = character.is_control();
+            let bytes = match is_escaped {
+                true => character.escape_default().len(),
+                false => character.len_utf8(),
+            };
+            let Some(rest) = unused.checked_sub(bytes) else {
+                return write!(f, "… ({} bytes)", self.0.len());
+            };
+            unused = rest;
+            match is_escaped {
+                true => write!(f, "{}", character.escape_default())?,
+                false => f.write_char(character)?,
             }
         }
-        match self.0.char_indices().nth(SHOWN) {
-            None => Ok(()),
-            Some(_) => write!(f, "… ({} bytes)", self.0.len()),
-        }
+        Ok(())
     }
 }
 
@@ -371,5 +380,34 @@ mod tests {
             error.to_string(),
             r"amount is `1\nERROR forged\u{1b}[0m`, expected a number"
         );
+    }
+
+    #[test]
+    fn shown_value_is_bounded_in_written_bytes() {
+        for character in ['x', '\u{1b}', '\n', '\u{9f}', 'é', '€', '🦀'] {
+            let text = character.to_string().repeat(256);
+            let shown = Bounded(&text).to_string();
+            let (beginning, rest) = shown.split_once('…').unwrap();
+            assert!((231..=240).contains(&beginning.len()), "{shown}");
+            assert_eq!(rest, format!(" ({} bytes)", text.len()));
+            assert!(!shown.contains(char::is_control));
+        }
+        let whole = "€".repeat(80);
+        assert_eq!(Bounded(&whole).to_string(), whole);
+        assert_eq!(Bounded("").to_string(), "");
+    }
+
+    #[test]
+    fn error_of_a_policy_with_a_long_escaped_name_is_bounded() {
+        let name = "\u{1b}".repeat(256);
+        let error = || ConfigError::invalid("capacity", "\n".repeat(100_000), "a number").for_policy(&name);
+        assert!(error().of_policy(&name).to_string().len() < 1_000);
+        let repeated = ConfigError::RepeatedLimit { policy: name.clone() };
+        assert!(repeated.to_string().len() < 400);
+        let groups = ConfigError::DifferentGroups {
+            first: name.clone(),
+            other: name.clone(),
+        };
+        assert!(groups.to_string().len() < 1_000);
     }
 }
