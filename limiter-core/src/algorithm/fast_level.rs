@@ -73,6 +73,15 @@ impl FastLevel {
         (left <= unused.whole && level.parts == unused.parts).then_some(Self { left, ..unused })
     }
 
+    /// The fast form of a level that a store outside of this process keeps: the level as of its last
+    /// charge. `None` where another policy has charged it, or another rule extends its life.
+    #[cfg(any(feature = "redis", test))]
+    pub(super) fn of_stored_level(algorithm: &Algorithm, level: &Level) -> Option<Self> {
+        let reset_after = level.keep_until.checked_sub(level.at)?;
+        let fast = Self::of_level(algorithm, level, level.at, reset_after)?;
+        (fast.idle_at() == level.keep_until).then_some(fast)
+    }
+
     /// The level that this stands for.
     pub(super) fn level(&self, algorithm: &Algorithm) -> Level {
         let used = self.whole - self.left;
@@ -109,15 +118,9 @@ impl FastLevel {
         self.left.saturating_add(gained).min(self.whole)
     }
 
-    /// Takes a step, if it is one of the policy that has charged it, and time has not run back.
+    /// The outcome of a step that charges nothing, under the condition of [`step`](Self::step).
     #[inline]
-    pub(super) fn step(
-        &mut self,
-        algorithm: &Algorithm,
-        cost: u64,
-        now: u64,
-        charge: bool,
-    ) -> Option<FastOutcome> {
+    pub(crate) fn peek(&self, algorithm: &Algorithm, cost: u64, now: u64) -> Option<FastOutcome> {
         let (quota, rate) = of(algorithm)?;
         let same = self.parts == rate.micros
             && self.gain == rate.thousandths
@@ -128,15 +131,26 @@ impl FastLevel {
         let cost = cost.checked_mul(self.parts)?;
         let left = self.left_at(now);
         let missing = cost.saturating_sub(left);
-        if !charge || missing > 0 {
-            return Some(FastOutcome { left, missing });
+        Some(FastOutcome { left, missing })
+    }
+
+    /// Takes a step, if it is one of the policy that has charged it, and time has not run back.
+    #[inline]
+    pub(super) fn step(
+        &mut self,
+        algorithm: &Algorithm,
+        cost: u64,
+        now: u64,
+        charge: bool,
+    ) -> Option<FastOutcome> {
+        let mut outcome = self.peek(algorithm, cost, now)?;
+        if charge && outcome.fits() {
+            // The peek has multiplied it by the parts without an overflow.
+            outcome.left -= cost * self.parts;
+            self.left = outcome.left;
+            self.at = now;
         }
-        self.left = left - cost;
-        self.at = now;
-        Some(FastOutcome {
-            left: self.left,
-            missing,
-        })
+        Some(outcome)
     }
 }
 
@@ -253,6 +267,68 @@ mod tests {
             }
         }
         assert!(steady > 40_000, "{steady} of 120,000 were steady");
+    }
+
+    #[test]
+    fn fast_form_of_stored_level_denies_as_the_level() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut fast_forms = 0;
+        for round in 0..3_000 {
+            let algorithms = algorithms(&mut random);
+            let algorithm = &algorithms[random.usize(..2)];
+            let quota = algorithm.quota();
+            let mut stored = None;
+            let mut now = 1_700_000_000_000_000;
+            for turn in 0..random.usize(1..6) {
+                // The level may have been charged by another policy before.
+                let by = if turn == 0 {
+                    &algorithms[random.usize(..4)]
+                } else {
+                    algorithm
+                };
+                if std::mem::discriminant(by) == std::mem::discriminant(algorithm) {
+                    step_on_level(
+                        by,
+                        &mut stored,
+                        random.u64(1..=quota.min(by.quota())),
+                        now,
+                        Mode::Charge,
+                    );
+                }
+                now += random.u64(..5_000_000);
+            }
+            let Some(level) = stored else { continue };
+            let Some(fast) = StepState::of_level(algorithm, level).fast(algorithm) else {
+                continue;
+            };
+            fast_forms += 1;
+            for _ in 0..20 {
+                let left = level.keep_until - level.at;
+                let at = level.at + [0, 1, random.u64(..=left), left, left + 1][random.usize(..5)];
+                let cost = [1, 1_000, quota, random.u64(1..=quota)][random.usize(..4)];
+                let mut after = Some(level);
+                let expected = step_on_level(algorithm, &mut after, cost, at, Mode::Refuse);
+                let own = fast
+                    .peek(algorithm, cost, at)
+                    .map(|outcome| outcome.outcome(algorithm));
+                assert_eq!(
+                    own,
+                    Some(expected),
+                    "{seed}: {round}, {algorithm:?} {level:?} {cost} {at}"
+                );
+                assert_eq!(
+                    after, stored,
+                    "{seed}: {round}, {algorithm:?} {level:?} {cost} {at}"
+                );
+            }
+            assert_eq!(
+                fast.peek(algorithm, 1, level.at - 1),
+                None,
+                "the state would change"
+            );
+        }
+        assert!(fast_forms > 1_000, "{fast_forms} of 3,000 have a fast form");
     }
 
     #[test]

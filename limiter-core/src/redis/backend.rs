@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{Change, Mode, StepResult};
+use crate::algorithm::{Change, Mode};
 use crate::concurrency::leases::PermitLeases;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};
@@ -94,12 +94,12 @@ impl RedisBackend {
     #[inline]
     pub(crate) fn deny_now(&self, ask: &LimitRequest<'_>, identity: Identity, cost: u64) -> Option<Decision> {
         let algorithm = ask.policy().algorithm();
-        let (decided_at, outcome) = self.denials.answer_one(LimitCost {
+        let (decided_at, result) = self.denials.answer_one(LimitCost {
             identity,
             algorithm,
             cost,
         })?;
-        Some(ask.decision(decided_at, StepResult::Told(outcome), Origin::DenyCache))
+        Some(ask.decision(decided_at, result, Origin::DenyCache))
     }
 
     /// The answer of Redis to a request that cannot be decided at once, within the deadline.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, StepOutcome};
+use crate::algorithm::{Mode, StepResult};
 use crate::identity::Identity;
 use crate::policy::Algorithm;
 use crate::redis::deny_cache::denial::{Denial, DenialAnswer, StartedAt, denied_for};
@@ -90,16 +90,19 @@ impl DenyCache {
             return None;
         }
         let mut outcomes = SmallVec::new();
-        let decided_at = self.look(charges(request), |outcome| outcomes.push(outcome))?;
+        let decided_at = self.look(charges(request), |algorithm, result| {
+            outcomes.push(result.outcome(algorithm));
+        })?;
         Some(Verdict::new(decided_at, outcomes))
     }
 
-    /// The same for one limit that is to be charged: nothing is collected for it.
+    /// The denial that the store would answer to a charge of one limit, if it is known. Collects
+    /// nothing and leaves the numbers uncomputed.
     #[inline]
-    pub(crate) fn answer_one(&self, charge: LimitCost<'_>) -> Option<(Timestamp, StepOutcome)> {
-        let mut told = StepOutcome::default();
-        let decided_at = self.look(iter::once(charge), |outcome| told = outcome)?;
-        Some((decided_at, told))
+    pub(crate) fn answer_one(&self, charge: LimitCost<'_>) -> Option<(Timestamp, StepResult)> {
+        let mut found = None;
+        let decided_at = self.look(iter::once(charge), |_, result| found = Some(result))?;
+        Some((decided_at, found?))
     }
 
     /// When the store denied what it would deny now, and what it would say of each limit. What was told is of no account
@@ -108,7 +111,7 @@ impl DenyCache {
     fn look<'a>(
         &self,
         charges: impl Iterator<Item = LimitCost<'a>> + Clone,
-        told: impl FnMut(StepOutcome),
+        told: impl FnMut(&Algorithm, StepResult),
     ) -> Option<Timestamp> {
         let shard = self.shard(charges.clone()).filter(|shard| !shard.is_empty())?;
         // What costs nothing is always allowed.

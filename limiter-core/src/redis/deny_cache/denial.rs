@@ -1,6 +1,6 @@
 //! One denial, and the answers to later calls for the same limits that follow from it.
 
-use crate::algorithm::{Mode, StepOutcome, StepState, step};
+use crate::algorithm::{FastLevel, Mode, StepOutcome, StepResult, StepState, step};
 use crate::identity::Identity;
 use crate::policy::Algorithm;
 use crate::redis::deny_cache::LimitCost;
@@ -34,6 +34,8 @@ struct DeniedRequest {
 enum Report {
     /// Its state, from which the answer to any cost at any moment follows.
     StepState(StepState),
+    /// The fast form of its state, which gives the same answers without divisions and copies.
+    FastLevel(FastLevel),
     /// The numbers of a sliding window, whose moments stay in the store. Only answers to the same cost follow, until a permit comes back.
     Window {
         remaining: u64,
@@ -45,9 +47,28 @@ enum Report {
     },
 }
 
+impl Report {
+    /// The state if the store reported it, or else the numbers.
+    fn new(algorithm: &Algorithm, state: Option<&StepState>, outcome: &StepOutcome) -> Self {
+        let Some(state) = state else {
+            return Self::Window {
+                remaining: outcome.remaining,
+                retry_after: outcome.retry_after,
+                reset_after: outcome.reset_after,
+                next_after: outcome.next_after,
+                expires_after: outcome.expires_after,
+            };
+        };
+        match state.fast(algorithm) {
+            Some(level) => Self::FastLevel(level),
+            None => Self::StepState(state.clone()),
+        }
+    }
+}
+
 /// What follows from a report for a later call.
 enum LimitDenial {
-    StepOutcome(StepOutcome),
+    StepResult(StepResult),
     /// A denial, with numbers that are not known.
     Denial,
     Unknown,
@@ -89,20 +110,15 @@ impl Denial {
         let states = verdict.states.as_deref().unwrap_or_default();
         let limits = request.limits.iter().zip(&verdict.outcomes).enumerate();
         let limits: OneOrMany<DeniedRequest> = limits
-            .map(|(number, (limit, outcome))| DeniedRequest {
-                identity: limit.identity,
-                algorithm: *limit.policy.algorithm(),
-                cost: limit.cost,
-                report: match states.get(number) {
-                    Some(Some(state)) => Report::StepState(state.clone()),
-                    _ => Report::Window {
-                        remaining: outcome.remaining,
-                        retry_after: outcome.retry_after,
-                        reset_after: outcome.reset_after,
-                        next_after: outcome.next_after,
-                        expires_after: outcome.expires_after,
-                    },
-                },
+            .map(|(number, (limit, outcome))| {
+                let algorithm = *limit.policy.algorithm();
+                let state = states.get(number).and_then(Option::as_ref);
+                DeniedRequest {
+                    identity: limit.identity,
+                    algorithm,
+                    cost: limit.cost,
+                    report: Report::new(&algorithm, state, outcome),
+                }
             })
             .collect();
         let lasts = limits.iter().map(DeniedRequest::lasts).fold(lasts, u64::min);
@@ -137,7 +153,7 @@ impl Denial {
         charges: impl Iterator<Item = LimitCost<'a>>,
         generation: u64,
         now: u64,
-        mut report: impl FnMut(StepOutcome),
+        mut report: impl FnMut(&Algorithm, StepResult),
     ) -> DenialAnswer {
         // Once it has expired, or the clock has stepped back, the store decides, and may charge the limits.
         if !self.holds(generation, now) {
@@ -148,9 +164,9 @@ impl Denial {
         let (mut denies, mut is_known) = (false, true);
         for (denied, charge) in self.limits.iter().zip(charges) {
             match denied.at(charge, passed, decided_at) {
-                LimitDenial::StepOutcome(outcome) => {
-                    denies |= !outcome.fits;
-                    report(outcome);
+                LimitDenial::StepResult(result) => {
+                    denies |= !result.fits();
+                    report(&denied.algorithm, result);
                 }
                 LimitDenial::Denial => (denies, is_known) = (true, false),
                 LimitDenial::Unknown => return DenialAnswer::Superseded,
@@ -188,7 +204,7 @@ impl DeniedRequest {
     fn lasts(&self) -> u64 {
         match self.report {
             // Nothing is used, and nothing comes back.
-            Report::Window { next_after: 0, .. } | Report::StepState(_) => u64::MAX,
+            Report::Window { next_after: 0, .. } | Report::StepState(_) | Report::FastLevel(_) => u64::MAX,
             Report::Window { next_after, .. } => next_after,
         }
     }
@@ -199,12 +215,17 @@ impl DeniedRequest {
             return LimitDenial::Unknown;
         }
         match &self.report {
+            Report::FastLevel(level) => match level.peek(&self.algorithm, charge.cost, now) {
+                Some(outcome) => LimitDenial::StepResult(StepResult::Left(outcome)),
+                // The clock of the store is before the last charge: a denial changes the state.
+                None => LimitDenial::Unknown,
+            },
             Report::StepState(before) => {
                 let mut after = before.clone();
                 let outcome = step(&self.algorithm, &mut after, charge.cost, now, Mode::Refuse);
                 // A denial that changes the state is left to the store: later answers depend on the change.
                 if after == *before {
-                    LimitDenial::StepOutcome(outcome)
+                    LimitDenial::StepResult(StepResult::Told(outcome))
                 } else {
                     LimitDenial::Unknown
                 }
@@ -226,7 +247,7 @@ impl DeniedRequest {
                     };
                 }
                 let left = |span: &u64| span.saturating_sub(passed);
-                LimitDenial::StepOutcome(StepOutcome {
+                LimitDenial::StepResult(StepResult::Told(StepOutcome {
                     fits,
                     remaining: *remaining,
                     retry_after: left(retry_after),
@@ -234,7 +255,7 @@ impl DeniedRequest {
                     next_after: left(next_after),
                     expires_after: left(expires_after),
                     ..StepOutcome::default()
-                })
+                }))
             }
         }
     }
