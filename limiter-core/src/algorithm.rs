@@ -105,16 +105,6 @@ impl StepState {
 }
 
 impl StepState {
-    /// The fast form of the level that a store outside of this process keeps, where there is one.
-    #[cfg(any(feature = "redis", test))]
-    pub(crate) fn fast(&self, algorithm: &Algorithm) -> Option<FastLevel> {
-        match (self, algorithm) {
-            (Self::TokenBucket(level), Algorithm::TokenBucket(_))
-            | (Self::Funnel(level), Algorithm::Funnel(_)) => FastLevel::of_stored_level(algorithm, level),
-            _ => None,
-        }
-    }
-
     /// Puts the level in place of what stands for it.
     fn settle(&mut self, algorithm: &Algorithm) {
         if let Self::Steady(steady) = self {

@@ -173,7 +173,8 @@ impl From<Infallible> for ConfigError {
     }
 }
 
-/// Shows the beginning of a value in one line: hostile input can neither flood a log nor forge lines of it.
+/// Shows the beginning of a value in one line: hostile input can neither flood a log nor forge its
+/// lines.
 ///
 /// The bound counts the bytes that are written: an escaped control character takes up to ten of them.
 struct Bounded<'a>(&'a str);
@@ -400,8 +401,9 @@ mod tests {
     #[test]
     fn error_of_a_policy_with_a_long_escaped_name_is_bounded() {
         let name = "\u{1b}".repeat(256);
-        let error = || ConfigError::invalid("capacity", "\n".repeat(100_000), "a number").for_policy(&name);
-        assert!(error().of_policy(&name).to_string().len() < 1_000);
+        let error = ConfigError::invalid("capacity", "\n".repeat(100_000), "a number");
+        let error = error.for_policy(&name).of_policy(&name);
+        assert!(error.to_string().len() < 1_000);
         let repeated = ConfigError::RepeatedLimit { policy: name.clone() };
         assert!(repeated.to_string().len() < 400);
         let groups = ConfigError::DifferentGroups {

@@ -1,10 +1,12 @@
-//! A level that one policy alone need be asked about, as nearly every level is charged by one alone: it then needs no divisions, and no other moment
-//! than that of the last charge.
+//! A level in the form that needs no divisions, for levels that one policy alone charges, as nearly
+//! all do.
 //!
-//! What is left is counted in parts of a thousandth, as many as a microsecond brings a whole number of. With the same policy a
-//! bucket and a funnel are the same thing. Whatever is unlike that (another policy, a clock that stepped back, a refund, a loan)
-//! is done to the [`Level`] that it stands for, and this is made of it again where it can be.
+//! Permits are counted in parts of a thousandth; a microsecond adds a whole number of parts. Buckets
+//! and funnels then follow the same rule. All other operations (another policy, a clock that stepped
+//! back, a refund, a lease) convert the form to its [`Level`], and back where the result has this form.
 
+#[cfg(any(feature = "redis", test))]
+use crate::algorithm::StepState;
 use crate::algorithm::level::{Level, signed};
 use crate::algorithm::{StepOutcome, next_permit};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
@@ -56,7 +58,8 @@ impl FastLevel {
         (whole / rate.thousandths < MAX_EXACT).then_some(steady)
     }
 
-    /// What stands for a level that was charged at this moment, and is kept until nothing of it is used.
+    /// The fast form of a level that was charged at this moment, and is kept until nothing of it is
+    /// used.
     pub(super) fn of_level(algorithm: &Algorithm, level: &Level, now: u64, reset_after: u64) -> Option<Self> {
         if level.at != now || level.keep_until != now + reset_after {
             return None;
@@ -73,10 +76,15 @@ impl FastLevel {
         (left <= unused.whole && level.parts == unused.parts).then_some(Self { left, ..unused })
     }
 
-    /// The fast form of a level that a store outside of this process keeps: the level as of its last
-    /// charge. `None` where another policy has charged it, or another rule extends its life.
+    /// The fast form of a level that a store outside of this process keeps, as of its last charge.
+    /// `None` where another policy has charged it, or another rule extends its life.
     #[cfg(any(feature = "redis", test))]
-    pub(super) fn of_stored_level(algorithm: &Algorithm, level: &Level) -> Option<Self> {
+    pub(crate) fn of_stored(algorithm: &Algorithm, state: &StepState) -> Option<Self> {
+        let level = match (state, algorithm) {
+            (StepState::TokenBucket(level), Algorithm::TokenBucket(_))
+            | (StepState::Funnel(level), Algorithm::Funnel(_)) => level,
+            _ => return None,
+        };
         let reset_after = level.keep_until.checked_sub(level.at)?;
         let fast = Self::of_level(algorithm, level, level.at, reset_after)?;
         (fast.idle_at() == level.keep_until).then_some(fast)
@@ -195,7 +203,7 @@ impl FastOutcome {
 #[cfg(test)]
 mod tests {
     use crate::algorithm::fast_level::*;
-    use crate::algorithm::{Mode, StepState, level, step};
+    use crate::algorithm::{Mode, level, step};
     use crate::policy::Policy;
 
     /// Two policies, each as a bucket and as a funnel.
@@ -299,7 +307,8 @@ mod tests {
                 now += random.u64(..5_000_000);
             }
             let Some(level) = stored else { continue };
-            let Some(fast) = StepState::of_level(algorithm, level).fast(algorithm) else {
+            let state = StepState::of_level(algorithm, level);
+            let Some(fast) = FastLevel::of_stored(algorithm, &state) else {
                 continue;
             };
             fast_forms += 1;

@@ -59,7 +59,7 @@ impl Report {
                 expires_after: outcome.expires_after,
             };
         };
-        match state.fast(algorithm) {
+        match FastLevel::of_stored(algorithm, state) {
             Some(level) => Self::FastLevel(level),
             None => Self::StepState(state.clone()),
         }
@@ -100,7 +100,7 @@ pub(crate) enum DenialAnswer {
 }
 
 impl Denial {
-    /// What is to be kept of a verdict that denies, for so many microseconds at most.
+    /// The denial that is kept of a verdict, for at most `lasts` microseconds.
     pub(crate) fn new(
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
@@ -201,15 +201,26 @@ impl DeniedRequest {
     }
 
     /// For how many microseconds the report has an answer.
+    ///
+    /// None for a window that is charged nothing and whose last permit is not before the store's
+    /// clock: where the clock has stepped back, only a call with a cost moves the window back, and
+    /// its times do not pass until then.
     fn lasts(&self) -> u64 {
-        match self.report {
+        match (&self.report, &self.algorithm) {
+            (Report::StepState(_) | Report::FastLevel(_), _) => u64::MAX,
+            (Report::Window { reset_after, .. }, Algorithm::SlidingWindow(limit))
+                if self.cost == 0 && *reset_after >= limit.window =>
+            {
+                0
+            }
             // Nothing is used, and nothing comes back.
-            Report::Window { next_after: 0, .. } | Report::StepState(_) | Report::FastLevel(_) => u64::MAX,
-            Report::Window { next_after, .. } => next_after,
+            (Report::Window { next_after: 0, .. }, _) => u64::MAX,
+            (Report::Window { next_after, .. }, _) => *next_after,
         }
     }
 
-    /// What the store would report so many microseconds after the denial, at this moment of its own.
+    /// The report that the store would send `passed` microseconds after the denial, at `now` of its
+    /// own clock.
     fn at(&self, charge: LimitCost<'_>, passed: u64, now: u64) -> LimitDenial {
         if self.algorithm != *charge.algorithm {
             return LimitDenial::Unknown;

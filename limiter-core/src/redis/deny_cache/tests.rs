@@ -321,6 +321,32 @@ fn denial_of_a_window_answers_its_own_cost_until_a_permit_comes_back() {
 }
 
 #[test]
+fn times_of_a_free_window_ahead_of_the_clock_are_not_cached() {
+    let clock = ManualClock::new();
+    let (cache, spent, window) = (cache(&clock), bucket("p", 1, "1/h"), window("w", 5, "8s"));
+    let ask = |of_window: u32| {
+        let asks = [
+            LimitRequest::new(&spent, "k"),
+            LimitRequest::new(&window, "k").cost(of_window),
+        ];
+        DecisionRequest::new(asks, Mode::Charge, false).unwrap()
+    };
+    let mut model = Model(vec![StepState::Absent, StepState::Absent]);
+    let _charged = model.decide(&ask(1), &clock, Mode::Charge);
+    clock.step_back(Duration::from_secs(60));
+    // The store moves the bucket back, but not the window, of which the call charges nothing.
+    denial(&mut model, &cache, &clock, &ask(0));
+    for _ in 0..5 {
+        clock.advance(Duration::from_micros(300));
+        let own = model.decide(&ask(0), &clock, Mode::Peek);
+        assert_eq!(own.outcomes[1].reset_after, 8 * SECOND);
+        if let Some(cached) = cache.answer(&ask(0)) {
+            assert_eq!(cached.outcomes, own.outcomes);
+        }
+    }
+}
+
+#[test]
 fn a_policy_that_changed_is_asked_for_and_changed_back_as_well() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
