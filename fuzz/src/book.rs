@@ -1,13 +1,13 @@
 //! Books of policies as text: what is accepted is written as the same, what is refused is refused at places of the text.
 
-use limiter_core::{BookError, PolicyBook};
+use limiter_core::{RegistryError, PolicyRegistry};
 
 /// Reads a text.
 pub fn check(text: &str) {
-    match PolicyBook::from_toml(text) {
+    match PolicyRegistry::from_toml(text) {
         Ok(book) => {
             let written = book.to_toml();
-            let read = PolicyBook::from_toml(&written);
+            let read = PolicyRegistry::from_toml(&written);
             let read = read.unwrap_or_else(|error| panic!("what was written is refused: {error}\n{written}"));
             assert_eq!(read.to_toml(), written);
             assert_eq!(read.names(), book.names());
@@ -16,7 +16,7 @@ pub fn check(text: &str) {
                 assert_eq!(read.overrides(&name), book.overrides(&name));
             }
         }
-        Err(BookError::Mistakes { mistakes }) => {
+        Err(RegistryError::Mistakes { mistakes }) => {
             assert!(!mistakes.is_empty());
             for mistake in mistakes {
                 let line = text

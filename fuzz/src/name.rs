@@ -109,7 +109,7 @@ impl Identity {
 
     fn key(&self, pieces: &[Piece]) -> Key<'static> {
         let times = 1 + usize::from(self.repeated % 8);
-        let mut key = Key::shared();
+        let mut key = Key::global();
         for (place, piece) in pieces.iter().cycle().take(pieces.len() * times).enumerate() {
             key = match piece {
                 Piece::Text(text) => key.text(text),

@@ -176,7 +176,7 @@ pub async fn admit_waiting(
             return admitted.map(Allowed::into_decision);
         }
     };
-    let mut acquire = Acquire::new(check).up_to(up_to).bounded_by(bound);
+    let mut acquire = Acquire::new(check).timeout(up_to).bounded_by(bound);
     if let Some(waits) = waits {
         acquire = acquire.within(waits.room).rejecting_early(!waits.expects_refunds);
     }
@@ -198,7 +198,7 @@ pub fn at_once_or_wait(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
 
 /// A rejected call, and the number of the attribute whose fallback answers.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RejectedEntry {
     /// The number of the attribute, counted from 0.
     pub index: usize,
     /// Why.
@@ -211,7 +211,7 @@ pub struct Refused {
 /// # Errors
 ///
 /// [`Refused`] when the call must not go on.
-pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<(), Refused> {
+pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<(), RejectedEntry> {
     let Some(mut guard) = guard else {
         return Ok(());
     };
@@ -230,7 +230,7 @@ pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<
 
 impl<const N: usize> AnnotationGuard<N> {
     /// The limiter that is named, else the task's, else the one that is installed.
-    fn limiter(&mut self) -> Result<CurrentLimiter, Refused> {
+    fn limiter(&mut self) -> Result<CurrentLimiter, RejectedEntry> {
         match self.limiter.take() {
             Some(limiter) => Ok(CurrentLimiter::OfTask(limiter)),
             None => context::current().map_err(|error| by_first(error.into())),
@@ -238,8 +238,8 @@ impl<const N: usize> AnnotationGuard<N> {
     }
 }
 
-fn by_first(rejection: Rejection) -> Refused {
-    Refused { index: 0, rejection }
+fn by_first(rejection: Rejection) -> RejectedEntry {
+    RejectedEntry { index: 0, rejection }
 }
 
 /// Looks up what is named, and makes the one decision.
@@ -247,17 +247,17 @@ async fn decide(
     limiter: &Limiter,
     entries: &mut [AnnotationEntry],
     wait: Option<Result<Duration, ConfigError>>,
-) -> Result<Option<Allowed>, Refused> {
+) -> Result<Option<Allowed>, RejectedEntry> {
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
     resolve(limiter, entries)?;
     decide_resolved(limiter, entries, wait).await
 }
 
 /// Puts policies in the place of names.
-fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry]) -> Result<(), Refused> {
+fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry]) -> Result<(), RejectedEntry> {
     for (index, entry) in entries.iter_mut().enumerate() {
         let resolved = entry.resolve(limiter);
-        resolved.map_err(|rejection| Refused { index, rejection })?;
+        resolved.map_err(|rejection| RejectedEntry { index, rejection })?;
     }
     Ok(())
 }
@@ -267,13 +267,13 @@ async fn decide_resolved(
     limiter: &Limiter,
     entries: &[AnnotationEntry],
     wait: Option<Duration>,
-) -> Result<Option<Allowed>, Refused> {
-    let asked = || (entries.iter().enumerate()).filter(|(_, entry)| entry.is_asked());
+) -> Result<Option<Allowed>, RejectedEntry> {
+    let asked = || (entries.iter().enumerate()).filter(|(_, entry)| entry.has_request());
     let ask = |(index, entry): (usize, _)| {
-        AnnotationEntry::ask(entry).map_err(|rejection| Refused { index, rejection })
+        AnnotationEntry::limit_request(entry).map_err(|rejection| RejectedEntry { index, rejection })
     };
     let asks = match entries {
-        [entry] if entry.is_asked() => OneOrMany::One(ask((0, entry))?),
+        [entry] if entry.has_request() => OneOrMany::One(ask((0, entry))?),
         _ => OneOrMany::Several(asked().map(ask).collect::<Result<_, _>>()?),
     };
     if asks.is_empty() {
@@ -281,7 +281,7 @@ async fn decide_resolved(
     }
     let answer = match wait {
         // Boxed, so that the calls which do not wait need not make room for it.
-        Some(up_to) => Box::pin(limiter.acquire_all(asks).up_to(up_to).into_future()).await,
+        Some(up_to) => Box::pin(limiter.acquire_all(asks).timeout(up_to).into_future()).await,
         None => {
             let check = limiter.check_few(asks);
             match check.on_denial() {
@@ -295,7 +295,7 @@ async fn decide_resolved(
             }
         }
     };
-    answer.map(Some).map_err(|rejection| Refused {
+    answer.map(Some).map_err(|rejection| RejectedEntry {
         index: guilty(&rejection, asked()),
         rejection,
     })

@@ -9,7 +9,7 @@ use std::fmt;
 
 pub(crate) use crate::annotations::key_template::place;
 pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
-pub use crate::annotations::verify::verify_sites;
+pub use crate::annotations::verify::verify_annotations;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 use crate::units::Amount;
@@ -56,7 +56,7 @@ pub enum AnnotationPolicy {
     Named,
 }
 
-/// One annotated place: a limiter attribute in front of one function. All of a program are told by [`sites`].
+/// One annotated place: a limiter attribute in front of one function. All of a program are told by [`annotations`].
 ///
 /// It displays as one line: name, function, file and line, key, policy.
 #[derive(Clone, Copy)]
@@ -67,24 +67,24 @@ pub struct Annotation(pub(crate) &'static RegisteredAnnotation);
 /// An attribute of an `impl` block is a place of each method that it limits.
 ///
 /// ```
-/// use limiter_core::{Rejection, sites, token_limiter};
+/// use limiter_core::{Rejection, annotations, token_limiter};
 ///
 /// #[token_limiter(name = "catalogue", capacity = 20, rate = 10, key = "user:{user}")]
 /// async fn search(user: &str) -> Result<String, Rejection> {
 ///     Ok(format!("{user} found nothing"))
 /// }
 ///
-/// for site in sites() {
+/// for site in annotations() {
 ///     println!("{site}"); // catalogue: … (src/search.rs:12), key "user:{user}", token bucket: …
 /// }
-/// let site = sites().into_iter().find(|site| site.name() == "catalogue").unwrap();
+/// let site = annotations().into_iter().find(|site| site.name() == "catalogue").unwrap();
 /// assert!(site.function().ends_with("::search") && site.line() > 1);
 /// assert_eq!(site.key(), Some("user:{user}"));
 /// assert_eq!(site.policy()?.quota().whole(), 20);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[must_use]
-pub fn sites() -> Vec<Annotation> {
+pub fn annotations() -> Vec<Annotation> {
     let mut sites: Vec<Annotation> = inventory::iter::<RegisteredAnnotation>
         .into_iter()
         .map(Annotation)

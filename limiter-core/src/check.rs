@@ -14,7 +14,7 @@ use smallvec::smallvec;
 use crate::algorithm::Mode;
 use crate::algorithm::StepResult;
 use crate::check::fast_path::Looked;
-pub use crate::check::future::Deciding;
+pub use crate::check::future::CheckFuture;
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::outage::without_store;
 use crate::decision::{Decision, Origin, Rejection};

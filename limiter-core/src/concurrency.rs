@@ -67,11 +67,15 @@ impl Limiter {
     ///
     /// A future that is dropped holds nothing: what Redis may have admitted for it is given back in the background, and where
     /// even that fails, the lease ends.
-    pub fn enter<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> AcquireConcurrency<'a> {
+    pub fn acquire_concurrency<'a>(
+        &'a self,
+        policy: &'a Policy,
+        key: impl Into<Key<'a>>,
+    ) -> AcquireConcurrency<'a> {
         AcquireConcurrency::new(self, LimitRequest::new(policy, key))
     }
 
-    pub(crate) fn enter_asked<'a>(&'a self, ask: LimitRequest<'a>) -> AcquireConcurrency<'a> {
+    pub(crate) fn acquire_concurrency_for<'a>(&'a self, ask: LimitRequest<'a>) -> AcquireConcurrency<'a> {
         AcquireConcurrency::new(self, ask)
     }
 }

@@ -41,7 +41,7 @@ pub struct Key<'a> {
 impl<'a> Key<'a> {
     /// The one key of a limit that everybody shares.
     #[must_use]
-    pub const fn shared() -> Self {
+    pub const fn global() -> Self {
         Self {
             text: Cow::Borrowed(""),
             group: None,
@@ -72,7 +72,7 @@ impl<'a> Key<'a> {
     /// use limiter_core::Key;
     ///
     /// let (user, path) = (Key::from("user:7"), Key::from("/search"));
-    /// let both = Key::shared().key(&user).text(":").key(&path);
+    /// let both = Key::global().key(&user).text(":").key(&path);
     /// assert_ne!(both, Key::from("user:7:/search"));
     /// ```
     #[must_use]
@@ -254,7 +254,7 @@ macro_rules! key_from_displayed {
     ($($type:ty),*) => {$(
         impl From<$type> for Key<'_> {
             fn from(value: $type) -> Self {
-                let mut key = Key::shared().growing();
+                let mut key = Key::global().growing();
                 // Nothing in a number or an address is escaped, and none is longer than the room that is made here. Writing to
                 // a `String` cannot fail.
                 let _ = write!(key.text.to_mut(), "{value}");
@@ -311,10 +311,10 @@ mod tests {
             "prod|tb|search|{tenant:3}|user:7"
         );
         assert_eq!(
-            name("prod", "search", Some("all"), &Key::shared()),
+            name("prod", "search", Some("all"), &Key::global()),
             "prod|tb|search|{all}|"
         );
-        assert_eq!(name("prod", "search", None, &Key::shared()), "prod|tb|search|{%}");
+        assert_eq!(name("prod", "search", None, &Key::global()), "prod|tb|search|{%}");
     }
 
     #[test]
@@ -364,12 +364,12 @@ mod tests {
         assert_ne!(joined("x:y", "z"), joined("x", "y:z"));
         assert_eq!(joined("x", "y").as_str(), "user:x:y");
         assert_eq!(joined("x", "y"), Key::from("user:x:y"));
-        assert_ne!(Key::shared().part("a:b"), Key::from("a:b"));
-        let nested = |a: &str, b: &str| Key::shared().key(&a.into()).text(":").key(&b.into());
+        assert_ne!(Key::global().part("a:b"), Key::from("a:b"));
+        let nested = |a: &str, b: &str| Key::global().key(&a.into()).text(":").key(&b.into());
         assert_ne!(nested("x:y", "z"), nested("x", "y:z"));
         assert_ne!(nested("x:y", "z"), nested("x%3Ay", "z"));
         assert_eq!(nested("x", "y"), Key::from("x:y"));
-        let grouped = Key::shared().key(&Key::from("x").in_group("g:h"));
+        let grouped = Key::global().key(&Key::from("x").in_group("g:h"));
         assert_eq!(
             (grouped.as_str(), grouped.group(None)),
             ("g%3Ah%7Cx", Some("g:h"))

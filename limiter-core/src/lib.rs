@@ -63,7 +63,7 @@
 //!
 //! `#[token_limiter]`, `#[funnel_limiter]`, `#[window_limiter]` and `#[concurrency_limiter]` put a limit in front of an async
 //! function, or of each in an `impl` block. They use the limiter that they name, else that of [`with_limiter`], else the one
-//! that was [`install`]ed. [`verify_sites`] checks all of them at start-up, [`sites`] lists them, and [`Limiter::site`] finds
+//! that was [`install`]ed. [`verify_annotations`] checks all of them at start-up, [`annotations`] lists them, and [`Limiter::annotation`] finds
 //! what one of them has left for a key.
 //!
 //! # Features
@@ -107,8 +107,8 @@ pub(crate) mod settlement;
 pub(crate) mod support;
 pub(crate) mod waiting;
 
-mod book;
 pub mod redisson;
+mod registry;
 
 mod decision;
 mod identity;
@@ -137,14 +137,11 @@ pub use limiter_macros::{concurrency_limiter, funnel_limiter, token_limiter, win
 
 pub use crate::annotations::context::{install, with_limiter};
 pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
-pub use crate::annotations::{Annotation, sites, verify_sites};
-pub use crate::book::{BookEntry, Override, PolicyBook, PolicyMetadata};
-#[cfg(feature = "registry")]
-pub use crate::book::{BookError, FileSource, Mistake};
-#[cfg(all(feature = "registry", feature = "redis"))]
-pub use crate::book::{RedisBook, RedisSource};
-pub use crate::check::named::{Named, NamedCall, NamedCheck, NamedDeciding, NamedWait, OnNotConfigured};
-pub use crate::check::{Check, Deciding};
+pub use crate::annotations::{Annotation, annotations, verify_annotations};
+pub use crate::check::named::{
+    NamedCall, NamedCheck, NamedDeciding, NamedWait, OnUnknownPolicy, PolicyHandle,
+};
+pub use crate::check::{Check, CheckFuture};
 pub use crate::concurrency::{AcquireConcurrency, ConcurrencyFuture, ConcurrencyPermit};
 pub use crate::decision::{Allowed, Decision, FromRejection, LimitOutcome, Origin, Rejection};
 pub use crate::enforcement::Admit;
@@ -158,6 +155,11 @@ pub use crate::policy::{
     LevelParams, OnDenial, OnStoreFailure, Penalty, PenaltyBuilder, Policy, PolicyBuilder, Rate,
     SlidingWindowParams, UtcOffset, Window,
 };
+#[cfg(feature = "registry")]
+pub use crate::registry::{FileSource, ParseError, RegistryError};
+pub use crate::registry::{KeyOverride, PolicyEntry, PolicyMetadata, PolicyRegistry};
+#[cfg(all(feature = "registry", feature = "redis"))]
+pub use crate::registry::{RedisRegistry, RedisSubscription};
 pub use crate::request::LimitRequest;
 pub use crate::settlement::{Charge, Refund, Reservation, Reserve};
 pub use crate::support::clock::ManualClock;

@@ -54,10 +54,10 @@ use crate::waiting::WaitQueues;
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<LimiterInner>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
     pub(crate) clock: Clock,
     /// Limits in different groups may be decided together: there is no cluster, and there will be none.
@@ -231,7 +231,7 @@ impl Limiter {
     ///
     /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held that died, before their
     /// leases end. Those that live are counted again when they renew theirs, before a third of a lease is over, and their permits
-    /// are no longer [held](crate::ConcurrencyPermit::is_held) for sure. What this process holds stays.
+    /// are no longer [held](crate::ConcurrencyPermit::is_valid) for sure. What this process holds stays.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl Limiter {
         };
         let holders = PermitTable::new(max_keys, max_waiting);
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LimiterInner {
                 backend,
                 clock,
                 any_groups,

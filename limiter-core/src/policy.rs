@@ -79,10 +79,10 @@ use crate::units::Amount;
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[derive(Clone)]
-pub struct Policy(Arc<Inner>);
+pub struct Policy(Arc<PolicyInner>);
 
 #[derive(Clone)]
-struct Inner {
+struct PolicyInner {
     name: Box<str>,
     /// What the identities of its limits begin with.
     identity: Prefix,
@@ -276,7 +276,7 @@ impl Policy {
             }
             (_, other) => other,
         };
-        Self(Arc::new(Inner {
+        Self(Arc::new(PolicyInner {
             algorithm,
             scaled: None,
             ..(*self.0).clone()

@@ -46,10 +46,10 @@ use crate::redis::eviction::Eviction;
 pub(crate) use crate::redis::heartbeat::Heartbeat;
 use crate::redis::reconciler::PermitReporter;
 #[cfg(feature = "registry")]
-pub(crate) use crate::redis::registry_store::{Published, Shelf, Stored};
+pub(crate) use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored};
 use crate::redis::script::input::{InputDraft, Operation};
 pub(crate) use crate::redis::secret_url::SecretUrl;
-pub(crate) use crate::redis::token_lease::account::{LeaseReply, LeasedLimit, RedisTokenLender};
+pub(crate) use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit, RedisTokenLender};
 use crate::redis::topology::cluster::Cluster;
 use crate::redis::topology::sentinel::Sentinel;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
@@ -147,8 +147,8 @@ pub(crate) enum Route {
 impl Route {
     pub(crate) async fn run<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         match self {
-            Self::Standalone(node) => Ok(errand.run(node, BatchPart::default()).await?),
-            Self::Cluster(cluster) => cluster.run(errand).await,
+            Self::Standalone(node) => Ok(errand.execute(node, BatchPart::default()).await?),
+            Self::Cluster(cluster) => cluster.execute(errand).await,
         }
     }
 }
@@ -194,8 +194,8 @@ impl RedisStore {
 
     /// Where the book of the namespace is.
     #[cfg(feature = "registry")]
-    pub(crate) fn shelf(&self) -> Shelf {
-        Shelf::new(self.route.clone(), self.clock.clone(), self.namespace.book_key())
+    pub(crate) fn shelf(&self) -> RegistryStore {
+        RegistryStore::new(self.route.clone(), self.clock.clone(), self.namespace.book_key())
     }
 
     /// From which this replica borrows.
@@ -215,7 +215,7 @@ impl RedisStore {
 
     /// The name of the key that holds a limit's state.
     pub(crate) fn redis_key(&self, limit: &RequestedLimit<'_>) -> String {
-        crate::redis::token_lease::account::key(limit, &self.namespace)
+        crate::redis::token_lease::leased_limit::key(limit, &self.namespace)
     }
 
     /// By which this replica holds permits.
@@ -259,10 +259,15 @@ impl Store for RedisStore {
 
     async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
         let injected = self.clock.injected();
-        let key = crate::redis::token_lease::account::key(limit, &self.namespace);
-        let call =
-            crate::redis::token_lease::account::change(limit, change, key, injected, limit.policy.deadline());
-        crate::redis::token_lease::account::changed(&self.route.run(&call).await?, limit, change)
+        let key = crate::redis::token_lease::leased_limit::key(limit, &self.namespace);
+        let call = crate::redis::token_lease::leased_limit::apply_change(
+            limit,
+            change,
+            key,
+            injected,
+            limit.policy.deadline(),
+        );
+        crate::redis::token_lease::leased_limit::changed(&self.route.run(&call).await?, limit, change)
     }
 
     async fn reset(&self, request: &DecisionRequest<'_>) -> Result<(), StoreError> {
@@ -273,7 +278,7 @@ impl Store for RedisStore {
     async fn ready(&self) -> Result<(), StoreError> {
         let scripts = [
             crate::redis::script::wire::call(&[], None, READY_WITHIN),
-            crate::redis::token_lease::account::nothing(READY_WITHIN),
+            crate::redis::token_lease::leased_limit::nothing(READY_WITHIN),
             crate::concurrency::redis_store::nothing(READY_WITHIN),
         ];
         let nodes = match &self.route {
@@ -284,7 +289,7 @@ impl Store for RedisStore {
             for nothing in &scripts {
                 node.prepare(nothing).await?;
             }
-            self.eviction.look(&node).await;
+            self.eviction.check_policy(&node).await;
         }
         crate::redis::preflight::try_out(&self.route, &self.namespace, &self.clock).await
     }

@@ -40,7 +40,7 @@
 //! # Where the rate is
 //!
 //! In process it stands in the limiter's [book](crate::Limiter::book), as the policy of that name. With Redis and the feature `registry` it
-//! stands in the book of the namespace (`RedisBook`): of several that set a rate at the same time one is the first,
+//! stands in the book of the namespace (`RedisRegistry`): of several that set a rate at the same time one is the first,
 //! and every client follows a change within a second. A client that uses a name which it does not know looks into Redis first, four
 //! times a second at most for all such names together. While Redis is out, what is known counts. With Redis and without that feature each process
 //! has rates of its own.
@@ -71,10 +71,10 @@ mod remote;
 
 mod client;
 mod config;
-mod found;
+mod lookup;
 mod rate_limiter;
 
-pub use crate::book::RateType;
 pub use crate::redisson::client::Client;
 pub use crate::redisson::config::RateLimiterConfig;
 pub use crate::redisson::rate_limiter::{AcquirePermits, RateLimiter};
+pub use crate::registry::RateType;

@@ -121,8 +121,8 @@ mod tests {
     async fn what_is_in_flight_comes_back_nobody_knows_when() {
         let limits = Limiter::in_process().build();
         let export = Policy::concurrency("export").max(1).build().unwrap();
-        let held = limits.enter(&export, "ann").await.unwrap();
-        let denied = limits.enter(&export, "ann").await.unwrap_err();
+        let held = limits.acquire_concurrency(&export, "ann").await.unwrap();
+        let denied = limits.acquire_concurrency(&export, "ann").await.unwrap_err();
         assert_eq!(denied.retry_after_seconds(), None);
         assert_eq!(denied.client_message(), "too many requests at once");
         assert_eq!((denied.http_status(), denied.grpc_code()), (429, 8));

@@ -43,7 +43,7 @@ impl Limiter {
     /// let limits = Limiter::in_process().build();
     /// let policy = Policy::token_bucket("mail").capacity(1).rate("100/s").build()?;
     /// for _ in 0..3 {
-    ///     limits.acquire(&policy, "ann").up_to(Duration::from_millis(500)).await?;
+    ///     limits.acquire(&policy, "ann").timeout(Duration::from_millis(500)).await?;
     /// }
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use allocation_counter::measure;
-use limiter_core::{Decision, Key, KeyList, Limiter, Override, Policy, PolicyBook, Rejection};
+use limiter_core::{Decision, Key, KeyList, KeyOverride, Limiter, Policy, PolicyRegistry, Rejection};
 
 #[expect(clippy::expect_used, reason = "a test ends that way")]
 fn policies() -> [Policy; 3] {
@@ -68,11 +68,11 @@ fn what_is_charged_to_a_key_that_is_known_costs_no_allocation() {
 
 #[test]
 fn what_is_asked_for_by_name_costs_no_allocation() {
-    let book = PolicyBook::new();
-    let limits = Limiter::in_process().book(&book).build();
+    let book = PolicyRegistry::new();
+    let limits = Limiter::in_process().registry(&book).build();
     for policy in &policies()[..2] {
         book.set(policy);
-        let own = Override::new(policy.clone(), "user:8");
+        let own = KeyOverride::new(policy.clone(), "user:8");
         assert!(book.set_override(own).is_ok());
         let named = limits.named(policy.name());
         let (text, other) = (String::from("user:7"), String::from("user:8"));
@@ -97,7 +97,7 @@ fn whether_a_key_is_on_a_list_is_found_out_without_an_allocation() {
     #[expect(clippy::expect_used, reason = "a test ends that way")]
     let list = KeyList::parse(["10.0.0.0/8", "2001:db8::/32", "user:*", "ann"]).expect("valid");
     let text = String::from("user:7");
-    let part = Key::shared().part("2001:db8::1");
+    let part = Key::global().part("2001:db8::1");
     let looked = measure(|| {
         assert!(list.contains(&text) && list.contains("ann") && list.contains("10.1.2.3"));
         assert!(list.contains(&part) && !list.contains("2001:db9::1") && !list.contains("bob"));

@@ -14,18 +14,18 @@ mod properties;
 mod text;
 
 use limiter_core::{
-    BookEntry, Inheritance, Key, Limiter, ManualClock, OnNotConfigured, Origin, Override, Policy, PolicyBook,
-    Rejection,
+    Inheritance, Key, KeyOverride, Limiter, ManualClock, OnUnknownPolicy, Origin, Policy, PolicyEntry,
+    PolicyRegistry, Rejection,
 };
 use support::{bucket, funnel, secs, window};
 
 #[tokio::test]
 async fn a_policy_is_for_the_apps_on_its_list_which_are_matched_whole() {
-    let entry = BookEntry::new(bucket("p", 1, 1));
+    let entry = PolicyEntry::new(bucket("p", 1, 1));
     let listed = entry.clone().for_apps(["mobile", "checkout", "mobile"]).unwrap();
     assert_eq!(listed.apps().unwrap().collect::<Vec<_>>(), ["checkout", "mobile"]);
     assert!(entry.apps().is_none() && entry.is_for(None) && entry.is_for(Some("any")));
-    let book = PolicyBook::new().with(listed);
+    let book = PolicyRegistry::new().with(listed);
     for (app, is_listed) in [
         (Some("checkout"), true),
         (Some("mobile"), true),
@@ -34,7 +34,7 @@ async fn a_policy_is_for_the_apps_on_its_list_which_are_matched_whole() {
         (Some(""), false),
         (None, false),
     ] {
-        let builder = Limiter::in_process().book(&book);
+        let builder = Limiter::in_process().registry(&book);
         let limits = match app {
             Some(app) => builder.app(app),
             None => builder,
@@ -52,7 +52,7 @@ async fn a_policy_is_for_the_apps_on_its_list_which_are_matched_whole() {
 
 #[test]
 fn a_list_that_names_nobody_is_refused() {
-    let entry = BookEntry::new(bucket("p", 1, 1));
+    let entry = PolicyEntry::new(bucket("p", 1, 1));
     let told = |apps: &[&str]| {
         let refused = entry.clone().for_apps(apps.iter().copied());
         refused.unwrap_err().to_string()
@@ -64,7 +64,7 @@ fn a_list_that_names_nobody_is_refused() {
 #[tokio::test]
 async fn what_is_not_configured_may_be_denied() {
     let limits = Limiter::in_process()
-        .on_not_configured(OnNotConfigured::Deny)
+        .on_unknown_policy(OnUnknownPolicy::Deny)
         .build();
     let named = limits.named("p");
     let refused = |answer: Result<(), Rejection>| {
@@ -75,14 +75,14 @@ async fn what_is_not_configured_may_be_denied() {
     refused(named.acquire("k").await.map(drop));
     refused(named.refund("k").await);
     refused(named.reset("k").await);
-    assert_eq!(limits.book().not_configured(), 5);
+    assert_eq!(limits.registry().not_configured(), 5);
     limits.shutdown(secs(0)).await;
     assert!(named.check("k").await.unwrap_err().is_unavailable());
 }
 
 #[tokio::test]
 async fn whoever_waits_for_a_change_is_told() {
-    let book = PolicyBook::new();
+    let book = PolicyRegistry::new();
     let before = book.revision();
     let other = book.clone();
     let change = tokio::spawn(async move { other.changed(before).await });
@@ -99,8 +99,10 @@ async fn whoever_waits_for_a_change_is_told() {
 
 #[test]
 fn quotas_of_keys_are_listed_and_follow_their_policy() {
-    let book = PolicyBook::new().with(bucket("p", 2, 1)).with(bucket("q", 2, 1));
-    let own = |key: Key<'static>, capacity: u32| Override::new(bucket("p", capacity, 1), key);
+    let book = PolicyRegistry::new()
+        .with(bucket("p", 2, 1))
+        .with(bucket("q", 2, 1));
+    let own = |key: Key<'static>, capacity: u32| KeyOverride::new(bucket("p", capacity, 1), key);
     let grouped = Key::from("a").in_group("g");
     for own in [own("b".into(), 3), own("a".into(), 4), own(grouped.clone(), 5)] {
         book.set_override(own).unwrap();
@@ -125,29 +127,29 @@ fn quotas_of_keys_are_listed_and_follow_their_policy() {
 
 #[test]
 fn a_quota_without_its_policy_is_refused() {
-    let book = PolicyBook::new().with(funnel("p", 2, 1));
+    let book = PolicyRegistry::new().with(funnel("p", 2, 1));
     let told = |own| book.set_override(own).unwrap_err().to_string();
     assert_eq!(
-        told(Override::new(bucket("q", 1, 1), "k")),
+        told(KeyOverride::new(bucket("q", 1, 1), "k")),
         "policy of an override is `q`, expected a policy that is in the book"
     );
     assert_eq!(
-        told(Override::new(bucket("p", 1, 1), "k")),
+        told(KeyOverride::new(bucket("p", 1, 1), "k")),
         "override is `p (token bucket: 1, refilled at 1/s)`, expected numbers for p (funnel: 2, drained at 1/s)"
     );
 }
 
 #[test]
 fn quotas_are_bounded_and_those_that_are_over_make_room() {
-    let book = PolicyBook::new().with(bucket("p", 2, 1));
-    let own = |key: usize| Override::new(bucket("p", 3, 1), key);
+    let book = PolicyRegistry::new().with(bucket("p", 2, 1));
+    let own = |key: usize| KeyOverride::new(bucket("p", 3, 1), key);
     let past = ManualClock::new().now();
-    for key in 0..PolicyBook::MAX_OVERRIDES {
+    for key in 0..PolicyRegistry::MAX_OVERRIDES {
         let own = if key < 10 { own(key).until(past) } else { own(key) };
         book.set_override(own).unwrap();
     }
-    book.set_override(own(PolicyBook::MAX_OVERRIDES)).unwrap();
-    assert_eq!(book.overrides("p").len(), PolicyBook::MAX_OVERRIDES - 9);
+    book.set_override(own(PolicyRegistry::MAX_OVERRIDES)).unwrap();
+    assert_eq!(book.overrides("p").len(), PolicyRegistry::MAX_OVERRIDES - 9);
     for key in 0..9 {
         book.set_override(own(key)).unwrap();
     }
@@ -159,14 +161,16 @@ fn quotas_are_bounded_and_those_that_are_over_make_room() {
 /// As whoever changes the book does while others decide.
 #[test]
 fn a_book_is_looked_up_while_it_changes() {
-    let book = PolicyBook::new().with(bucket("p", 1, 1)).with(bucket("q", 1, 1));
+    let book = PolicyRegistry::new()
+        .with(bucket("p", 1, 1))
+        .with(bucket("q", 1, 1));
     std::thread::scope(|scope| {
         for name in ["p", "q"] {
             let book = &book;
             scope.spawn(move || {
                 for capacity in 1..2_000_u32 {
                     book.set(bucket(name, capacity, 1));
-                    book.set_override(Override::new(bucket(name, capacity, 1), "k"))
+                    book.set_override(KeyOverride::new(bucket(name, capacity, 1), "k"))
                         .unwrap();
                 }
             });
@@ -190,11 +194,11 @@ async fn a_key_has_one_quota_however_its_group_is_said() {
         let policy = Policy::token_bucket("p").capacity(capacity).rate(1).group("g");
         policy.build().unwrap()
     };
-    let own = |key: Key<'static>, capacity: u32| Override::new(bucket("p", capacity, 1), key);
+    let own = |key: Key<'static>, capacity: u32| KeyOverride::new(bucket("p", capacity, 1), key);
     let (alone, in_group) = (Key::from("k"), Key::from("k").in_group("g"));
     for round in 0..20 {
-        let book = PolicyBook::new().with(grouped(1));
-        let limits = Limiter::in_process().book(&book).build();
+        let book = PolicyRegistry::new().with(grouped(1));
+        let limits = Limiter::in_process().registry(&book).build();
         let counts = || async {
             for key in [&alone, &in_group] {
                 let policy = limits.policy("p", key).unwrap();
@@ -228,8 +232,11 @@ async fn a_key_has_one_quota_however_its_group_is_said() {
 
 #[tokio::test]
 async fn a_policy_in_proportion_stays_that_when_it_is_set_after_a_reset() {
-    let (book, clock) = (PolicyBook::new().with(bucket("p", 10, "1/h")), ManualClock::new());
-    let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    let (book, clock) = (
+        PolicyRegistry::new().with(bucket("p", 10, "1/h")),
+        ManualClock::new(),
+    );
+    let limits = Limiter::in_process().clock(&clock).registry(&book).build();
     limits
         .change_policy(bucket("p", 10, "1/h"), Inheritance::Reset)
         .unwrap();
@@ -237,17 +244,17 @@ async fn a_policy_in_proportion_stays_that_when_it_is_set_after_a_reset() {
     assert_eq!(used.remaining(), 5);
     clock.advance(secs(1));
     let old = book.get("p").unwrap();
-    let grown = bucket("p", 100, "10/h").in_proportion_to(old.policy(), clock.now());
+    let grown = bucket("p", 100, "10/h").proportional_to(old.policy(), clock.now());
     book.set(grown.unwrap());
     assert_eq!(limits.named("p").peek("k").await.unwrap().remaining(), 50);
 }
 
 #[tokio::test]
 async fn nothing_from_before_a_reset_comes_back_with_a_name() {
-    let book = PolicyBook::new().with(bucket("p", 5, "1/h"));
+    let book = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
     let limits = Limiter::in_process()
         .clock(&ManualClock::new())
-        .book(&book)
+        .registry(&book)
         .build();
     let named = limits.named("p");
     assert!(named.check("k").cost(5).await.unwrap().is_allowed());
@@ -270,7 +277,7 @@ async fn nothing_from_before_a_reset_comes_back_with_a_name() {
 #[test]
 fn a_name_does_not_turn_from_a_rate_into_what_is_in_flight() {
     let held = || Policy::concurrency("p").max(3).build().unwrap();
-    let book = PolicyBook::new().with(bucket("p", 5, "1/h"));
+    let book = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
     let refused = book.change(held(), Inheritance::AsIs).unwrap_err();
     assert!(
         refused

@@ -11,8 +11,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use limiter_core::{
-    BookError, Inheritance, Limiter, Origin, Override, PolicyBook, RedisBook, RedisBuilder, RedisSource,
-    StoreErrorKind,
+    Inheritance, KeyOverride, Limiter, Origin, PolicyRegistry, RedisBuilder, RedisRegistry,
+    RedisSubscription, RegistryError, StoreErrorKind,
 };
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
 use support::log::Warnings;
@@ -29,21 +29,21 @@ fn sized(capacity: u64) -> String {
     )
 }
 
-fn capacity(book: &PolicyBook) -> Option<u64> {
+fn capacity(book: &PolicyRegistry) -> Option<u64> {
     book.get("p").map(|entry| entry.policy().quota().whole())
 }
 
 /// A replica that follows.
 struct Replica {
     limits: Limiter,
-    shelf: RedisBook,
-    source: RedisSource,
+    shelf: RedisRegistry,
+    source: RedisSubscription,
 }
 
 impl Replica {
     fn new(builder: RedisBuilder, namespace: &str) -> Self {
         let limits = builder.namespace(namespace).build().unwrap();
-        let shelf = limits.book_in_redis().unwrap();
+        let shelf = limits.redis_registry().unwrap();
         let source = shelf.follow();
         Self {
             limits,
@@ -54,7 +54,7 @@ impl Replica {
 
     /// Waits until the policy has this capacity.
     async fn has(&self, expected: u64, within: Duration) {
-        let book = self.limits.book();
+        let book = self.limits.registry();
         let arrives = async {
             loop {
                 let revision = book.revision();
@@ -75,7 +75,7 @@ impl Replica {
 
     /// Waits until the policy is gone.
     async fn has_none(&self, within: Duration) {
-        let book = self.limits.book();
+        let book = self.limits.registry();
         let goes = async {
             while capacity(book).is_some() {
                 book.changed(book.revision()).await;
@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// Waits until something is wrong in this way, or until nothing is.
-    async fn is_told(&self, what: &str, holds: impl Fn(Option<BookError>) -> bool) {
+    async fn is_told(&self, what: &str, holds: impl Fn(Option<RegistryError>) -> bool) {
         let told = async {
             while !holds(self.source.last_error()) {
                 tokio::task::yield_now().await;
@@ -107,12 +107,12 @@ async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
     assert_eq!(one.shelf.read().await.unwrap(), None);
     let first = one.shelf.publish(&sized(2), 0).await.unwrap();
     assert_eq!(
-        capacity(one.limits.book()),
+        capacity(one.limits.registry()),
         Some(2),
         "seen at once by who published"
     );
     other.has(2, SOON).await;
-    assert_eq!(other.limits.book().published(), Some(first));
+    assert_eq!(other.limits.registry().published(), Some(first));
     assert_eq!(other.shelf.read().await.unwrap(), Some((first, sized(2))));
 
     let named = other.limits.named("p");
@@ -124,7 +124,7 @@ async fn is_published_and_followed(builder: impl Fn() -> RedisBuilder) {
     one.has(3, SOON).await;
     let late = one.shelf.publish(&sized(4), first).await;
     assert!(
-        matches!(late, Err(BookError::Conflict { expected, found }) if (expected, found) == (first, second)),
+        matches!(late, Err(RegistryError::Conflict { expected, found }) if (expected, found) == (first, second)),
         "{late:?}"
     );
     let refused = one.shelf.publish("[policy.p]", second).await.unwrap_err();
@@ -150,7 +150,7 @@ async fn a_primary_under_sentinel_keeps_the_book() {
 
 #[test]
 fn a_limiter_in_process_has_no_book_in_redis() {
-    let refused = Limiter::in_process().build().book_in_redis().unwrap_err();
+    let refused = Limiter::in_process().build().redis_registry().unwrap_err();
     assert_eq!(
         refused.to_string(),
         "limiter is `in process`, expected a limiter whose state lives in Redis"
@@ -168,7 +168,7 @@ async fn edits_that_meet_are_all_made() {
             .edit(|draft| {
                 draft.set(bucket(&format!("p{number}"), 1, 1));
                 draft.set(bucket("p", 1, 1));
-                draft.set_override(Override::new(bucket("p", 2, 1), number))
+                draft.set_override(KeyOverride::new(bucket("p", 2, 1), number))
             })
             .await
     });
@@ -183,18 +183,18 @@ async fn edits_that_meet_are_all_made() {
         async move {
             let edit = shelf.edit(|draft| {
                 let own = draft.overrides("p");
-                draft.set_override(Override::new(bucket("p", 7, rate), own.len()))
+                draft.set_override(KeyOverride::new(bucket("p", 7, rate), own.len()))
             });
             edit.await.unwrap()
         }
     };
     tokio::join!(edit(first, 1), edit(second, 2), edit(third, 3), edit(fourth, 4));
     let (_, text) = first.shelf.read().await.unwrap().unwrap();
-    let book = PolicyBook::from_toml(&text).unwrap();
+    let book = PolicyRegistry::from_toml(&text).unwrap();
     assert_eq!(book.overrides("p").len(), 8);
     assert_eq!(book.names(), ["p", "p0", "p1", "p2", "p3"]);
 
-    let refused = (first.shelf).edit(|draft| draft.set_override(Override::new(bucket("q", 7, 1), "k")));
+    let refused = (first.shelf).edit(|draft| draft.set_override(KeyOverride::new(bucket("q", 7, 1), "k")));
     assert_eq!(
         refused.await.unwrap_err().to_string(),
         "policy of an override is `q`, expected a policy that is in the book"
@@ -204,10 +204,12 @@ async fn edits_that_meet_are_all_made() {
 #[tokio::test]
 async fn what_redis_says_counts_before_what_the_code_says() {
     let namespace = namespace();
-    let book = PolicyBook::new().with(bucket("p", 1, 1)).with(bucket("q", 1, 1));
+    let book = PolicyRegistry::new()
+        .with(bucket("p", 1, 1))
+        .with(bucket("q", 1, 1));
     let replica = Replica::new(
         Limiter::redis(RedisServer::shared().url())
-            .book(&book)
+            .registry(&book)
             .app("checkout"),
         &namespace,
     );
@@ -237,7 +239,7 @@ async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
         server.command(&["SET", &key, &text]);
     };
     let told = |expected: String| {
-        move |error: Option<BookError>| error.is_some_and(|error| error.to_string() == expected)
+        move |error: Option<RegistryError>| error.is_some_and(|error| error.to_string() == expected)
     };
     let later = revision + 1_000_000;
     let broken = sized(3).replace("\"1/h\"", "1/h");
@@ -259,16 +261,16 @@ async fn what_is_wrong_in_redis_changes_nothing_and_says_why() {
     replica
         .is_told(
             "another type",
-            |error| matches!(error, Some(BookError::Store(error)) if error.kind() == StoreErrorKind::WrongType),
+            |error| matches!(error, Some(RegistryError::Store(error)) if error.kind() == StoreErrorKind::WrongType),
         )
         .await;
-    assert_eq!(capacity(replica.limits.book()), Some(2));
-    assert_eq!(replica.limits.book().published(), Some(revision));
+    assert_eq!(capacity(replica.limits.registry()), Some(2));
+    assert_eq!(replica.limits.registry().published(), Some(revision));
 
     by_hand(format!("revision = {later}\n{}", sized(3)));
     replica.has(3, SOON).await;
     replica.is_told("nothing", |error| error.is_none()).await;
-    assert_eq!(replica.limits.book().published(), Some(later));
+    assert_eq!(replica.limits.registry().published(), Some(later));
     // A server whose clock is behind what was written by hand.
     assert_eq!(replica.shelf.publish(&sized(4), later).await.unwrap(), later + 1);
 }
@@ -320,7 +322,7 @@ async fn with_two_permissions_more_changes_are_told_at_once() {
     };
     listens().await;
     let other = Limiter::redis(&url).namespace(&namespace).build().unwrap();
-    let shelf = other.book_in_redis().unwrap();
+    let shelf = other.redis_registry().unwrap();
     let revision = shelf.publish(&sized(2), 0).await.unwrap();
     replica.has(2, SOON).await;
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -374,9 +376,9 @@ impl Drop for Follower {
 
 /// Runs until it is killed, or the test that started it is gone.
 async fn follow(url: String, namespace: String) {
-    let own = PolicyBook::new().with(bucket("p", 1, 1));
-    let replica = Replica::new(Limiter::redis(url).book(&own), &namespace);
-    let book = replica.limits.book();
+    let own = PolicyRegistry::new().with(bucket("p", 1, 1));
+    let replica = Replica::new(Limiter::redis(url).registry(&own), &namespace);
+    let book = replica.limits.registry();
     loop {
         let revision = book.revision();
         let said = capacity(book).unwrap();
@@ -402,7 +404,7 @@ async fn processes_follow_the_book() {
         .namespace(&namespace)
         .build()
         .unwrap();
-    let shelf = limits.book_in_redis().unwrap();
+    let shelf = limits.redis_registry().unwrap();
     let mut revision = 0;
     for capacity in [2, 3, 4] {
         revision = shelf.publish(&sized(capacity), revision).await.unwrap();
@@ -417,7 +419,7 @@ async fn processes_follow_the_book() {
     server.kill();
     assert!(matches!(
         shelf.publish(&sized(5), revision).await,
-        Err(BookError::Store(_))
+        Err(RegistryError::Store(_))
     ));
     server.restart();
     limits.ready().await.unwrap();
@@ -434,7 +436,7 @@ async fn processes_follow_the_book() {
         .build()
         .unwrap();
     let again = other
-        .book_in_redis()
+        .redis_registry()
         .unwrap()
         .publish(&sized(6), 0)
         .await
@@ -496,13 +498,13 @@ async fn a_text_that_is_refused_is_not_sent_at_every_look() {
     let key = format!("{namespace}|book");
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     replica.shelf.publish(&sized(2), 0).await.unwrap();
-    let revision = replica.limits.book().published().unwrap();
+    let revision = replica.limits.registry().published().unwrap();
     let comment = "#".repeat(usize::try_from(LENGTH).unwrap());
     let by_hand = |revision: u64, text: String| {
         server.command(&["SET", &key, &format!("revision = {revision}\n{text}\n{comment}")]);
     };
     by_hand(revision + 1_000_000, sized(3).replace("\"1/h\"", "1/h"));
-    let is_refused = |error| matches!(error, Some(BookError::Mistakes { .. }));
+    let is_refused = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
     replica.is_told("a mistake", is_refused).await;
     let sent = || stat(&server, "stats", "total_net_output_bytes:");
     let looks = || stat(&server, "commandstats", "cmdstat_getrange:calls=");
@@ -520,7 +522,7 @@ async fn a_text_that_is_refused_is_not_sent_at_every_look() {
     by_hand(revision + 500_000, sized(4));
     replica.has(4, SOON).await;
     replica.is_told("nothing", |error| error.is_none()).await;
-    assert_eq!(replica.limits.book().published(), Some(revision + 500_000));
+    assert_eq!(replica.limits.registry().published(), Some(revision + 500_000));
 }
 
 #[tokio::test]
@@ -529,10 +531,10 @@ async fn what_is_wrong_is_told_again_after_an_outage() {
     let key = format!("{namespace}|book");
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
     server.command(&["SET", &key, "revision = 7\n[policy.p]"]);
-    let is_mistake = |error| matches!(error, Some(BookError::Mistakes { .. }));
+    let is_mistake = |error| matches!(error, Some(RegistryError::Mistakes { .. }));
     replica.is_told("a mistake", is_mistake).await;
     server.pause();
-    let is_outage = |error| matches!(error, Some(BookError::Store(_)));
+    let is_outage = |error| matches!(error, Some(RegistryError::Store(_)));
     replica.is_told("an outage", is_outage).await;
     server.resume();
     replica.is_told("the mistake", is_mistake).await;
@@ -548,7 +550,7 @@ async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
     replica.has(3, SOON).await;
     by_hand("revision = 999999999999998");
     replica.has_none(SOON).await;
-    assert_eq!(replica.limits.book().published(), Some(999_999_999_999_998));
+    assert_eq!(replica.limits.registry().published(), Some(999_999_999_999_998));
     assert_eq!(
         replica.shelf.read().await.unwrap(),
         Some((999_999_999_999_998, String::new()))
@@ -632,10 +634,10 @@ async fn an_edit_brings_back_what_redis_has_lost() {
         let revision = edit.await.unwrap();
         assert!(revision > first);
         one.has(capacity, SOON).await;
-        assert_eq!(one.limits.book().names(), ["p", "q"], "{lost:?}");
+        assert_eq!(one.limits.registry().names(), ["p", "q"], "{lost:?}");
         let (found, text) = one.shelf.read().await.unwrap().unwrap();
         assert_eq!(found, revision);
-        assert_eq!(PolicyBook::from_toml(&text).unwrap().names(), ["p", "q"]);
+        assert_eq!(PolicyRegistry::from_toml(&text).unwrap().names(), ["p", "q"]);
     }
     // Who knows nothing of what there was takes Redis at its word.
     server.command(&["DEL", &key]);
@@ -643,14 +645,14 @@ async fn an_edit_brings_back_what_redis_has_lost() {
         .namespace(&namespace)
         .build()
         .unwrap();
-    let edit = stranger.book_in_redis().unwrap();
+    let edit = stranger.redis_registry().unwrap();
     let edit = edit.edit(|draft| {
         draft.set(bucket("p", 5_u32, "1/h"));
         Ok(())
     });
     edit.await.unwrap();
     one.has(5, SOON).await;
-    assert_eq!(one.limits.book().names(), ["p"]);
+    assert_eq!(one.limits.registry().names(), ["p"]);
 }
 
 #[tokio::test]
@@ -663,30 +665,30 @@ async fn a_replica_can_wait_until_redis_was_heard() {
             .unwrap()
     };
     let first = limits();
-    let source = first.book_in_redis().unwrap().follow();
-    source.heard().await.unwrap();
-    assert!(first.book().names().is_empty(), "nothing was published");
-    let shelf = first.book_in_redis().unwrap();
+    let source = first.redis_registry().unwrap().follow();
+    source.synced().await.unwrap();
+    assert!(first.registry().names().is_empty(), "nothing was published");
+    let shelf = first.redis_registry().unwrap();
     shelf.publish(&sized(2), 0).await.unwrap();
 
     let second = limits();
-    let source = second.book_in_redis().unwrap().follow();
-    source.heard().await.unwrap();
-    assert_eq!(capacity(second.book()), Some(2));
-    source.heard().await.unwrap();
+    let source = second.redis_registry().unwrap().follow();
+    source.synced().await.unwrap();
+    assert_eq!(capacity(second.registry()), Some(2));
+    source.synced().await.unwrap();
 
     server.kill();
     let third = limits();
-    let source = third.book_in_redis().unwrap().follow();
-    let heard = timeout(secs(10), source.heard()).await.unwrap();
-    assert!(matches!(heard, Err(BookError::Store(_))), "{heard:?}");
+    let source = third.redis_registry().unwrap().follow();
+    let heard = timeout(secs(10), source.synced()).await.unwrap();
+    assert!(matches!(heard, Err(RegistryError::Store(_))), "{heard:?}");
 
     let fourth = limits();
-    let source = fourth.book_in_redis().unwrap().follow();
+    let source = fourth.redis_registry().unwrap().follow();
     drop(fourth);
-    let heard = timeout(secs(10), source.heard()).await.unwrap();
+    let heard = timeout(secs(10), source.synced()).await.unwrap();
     assert!(
-        matches!(&heard, Err(BookError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
+        matches!(&heard, Err(RegistryError::Store(error)) if error.kind() == StoreErrorKind::ShutDown),
         "nobody looks any more: {heard:?}"
     );
 }
@@ -707,12 +709,15 @@ async fn replicas_inherit_what_an_edit_says() {
     let changed = |capacity: u64, inheritance| {
         let shelf = first.shelf.clone();
         async move {
-            let entry = PolicyBook::from_toml(&sized(capacity)).unwrap().get("p").unwrap();
+            let entry = PolicyRegistry::from_toml(&sized(capacity))
+                .unwrap()
+                .get("p")
+                .unwrap();
             let edit = shelf.edit(|draft| draft.change((*entry).clone(), inheritance));
             edit.await.unwrap();
         }
     };
-    changed(100, Inheritance::InProportion).await;
+    changed(100, Inheritance::Proportional).await;
     second.has(100, SOON).await;
     for (replica, left) in [(&second, 49), (&first, 48), (&second, 47)] {
         let decision = replica.limits.named("p").check("k").await.unwrap();
@@ -746,7 +751,7 @@ async fn value_of_another_type_at_the_key_of_the_registry_is_reported_as_such() 
     let (server, namespace) = (RedisServer::shared(), namespace());
     server.command(&["LPUSH", &format!("{namespace}|book"), "a list of another program"]);
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
-    let Err(BookError::Store(error)) = replica.source.heard().await else {
+    let Err(RegistryError::Store(error)) = replica.source.synced().await else {
         unreachable!("{:?}", replica.source.last_error())
     };
     assert_eq!(error.kind(), StoreErrorKind::WrongType);
@@ -766,12 +771,12 @@ fn two(capacity: u64, of_p: &str) -> String {
     format!("{policies}{other}{}{}", own("p"), own("other"))
 }
 
-fn other(book: &PolicyBook) -> u64 {
+fn other(book: &PolicyRegistry) -> u64 {
     book.get("other").unwrap().policy().quota().whole()
 }
 
 /// The quotas of the key, by policy.
-fn own(book: &PolicyBook) -> [Vec<u64>; 2] {
+fn own(book: &PolicyRegistry) -> [Vec<u64>; 2] {
     ["p", "other"].map(|name| {
         let own = book.overrides(name);
         own.iter().map(|own| own.policy().quota().whole()).collect()
@@ -795,12 +800,12 @@ async fn published_by_a_newer_program(replica: &Replica, server: &RedisServer, n
 async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let replica = Replica::new(Limiter::redis(server.url()), &namespace);
-    let book = replica.limits.book();
+    let book = replica.limits.registry();
     replica.shelf.publish(&two(2, ""), 0).await.unwrap();
 
     let newer = two(3, "").replacen("token_bucket", "quantum", 1);
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
-    let partly = |error: Option<BookError>| {
+    let partly = |error: Option<RegistryError>| {
         error.is_some_and(|error| error.to_string().contains("policy.p.algorithm is \"quantum\""))
     };
     replica.is_told("one policy is rejected", partly).await;
@@ -808,21 +813,21 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     assert_eq!(own(book), [[200], [300]]);
 
     // As long as this text is in force; a restarted reader without a previous version has the other policy alone.
-    assert!(replica.source.heard().await.is_err());
+    assert!(replica.source.synced().await.is_err());
     let late = Replica::new(Limiter::redis(server.url()), &namespace);
     assert!(matches!(
-        late.source.heard().await,
-        Err(BookError::Mistakes { .. })
+        late.source.synced().await,
+        Err(RegistryError::Mistakes { .. })
     ));
     assert_eq!(
-        (capacity(late.limits.book()), other(late.limits.book())),
+        (capacity(late.limits.registry()), other(late.limits.registry())),
         (None, 3)
     );
 
     // A quota of a key belongs to its policy.
     let newer = two(4, "").replacen("capacity = 400\n", "capacity = 'many'\n", 1);
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
-    let of_key = |error: Option<BookError>| {
+    let of_key = |error: Option<RegistryError>| {
         error.is_some_and(|error| error.to_string().contains("override[0].capacity"))
     };
     replica.is_told("the quota of a key is rejected", of_key).await;
@@ -841,7 +846,7 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
         1,
     );
     published_by_a_newer_program(&replica, &server, &namespace, &turned).await;
-    let of_kind = |error: Option<BookError>| {
+    let of_kind = |error: Option<RegistryError>| {
         error.is_some_and(|error| error.to_string().contains("policy `p` turns from"))
     };
     replica
@@ -891,7 +896,7 @@ async fn unknown_fields_are_warnings_for_a_follower_and_errors_for_a_publisher()
     server.command(&["DEL", &format!("{namespace}|book")]);
     let restored = replica.shelf.edit(|_| Ok(())).await;
     assert!(
-        matches!(restored, Err(BookError::Older { found: 0, .. })),
+        matches!(restored, Err(RegistryError::Older { found: 0, .. })),
         "{restored:?}"
     );
 }
@@ -903,11 +908,15 @@ async fn text_for_newer_readers_changes_nothing_and_is_reported() {
     replica.shelf.publish(&two(2, ""), 0).await.unwrap();
     let newer = format!("format = 2\nmin_reader = 2\n{}", two(3, ""));
     published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
-    let is_newer =
-        |error: Option<BookError>| matches!(error, Some(BookError::NewerFormat { min_reader: 2, .. }));
+    let is_newer = |error: Option<RegistryError>| {
+        matches!(error, Some(RegistryError::NewerFormat { min_reader: 2, .. }))
+    };
     replica.is_told("the text needs a newer reader", is_newer).await;
     assert_eq!(
-        (capacity(replica.limits.book()), other(replica.limits.book())),
+        (
+            capacity(replica.limits.registry()),
+            other(replica.limits.registry())
+        ),
         (Some(2), 2)
     );
     published_by_a_newer_program(

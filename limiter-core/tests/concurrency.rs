@@ -83,7 +83,10 @@ async fn a_child_holds_a_permit() {
     };
     let (url, namespace) = told.split_once(' ').unwrap();
     let limits = Limiter::redis(url).namespace(namespace).build().unwrap();
-    let permit = limits.enter(&policy(1, LEASE_OF_CHILD), KEY).await.unwrap();
+    let permit = limits
+        .acquire_concurrency(&policy(1, LEASE_OF_CHILD), KEY)
+        .await
+        .unwrap();
     println!("\nheld");
     permit.lost().await;
 }
@@ -129,16 +132,20 @@ async fn what_a_killed_process_held_is_free_after_its_lease_and_not_before() {
         tokio::time::sleep(millis(5)).await;
     }
     drop(holder);
-    let denied = limits.enter(&policy, KEY).await.unwrap_err();
+    let denied = limits.acquire_concurrency(&policy, KEY).await.unwrap_err();
     let (killed, wait) = (Instant::now(), first_lease_ends_after(&denied));
     assert!(wait > LEASE_OF_CHILD / 2 && wait <= LEASE_OF_CHILD, "{wait:?}");
-    let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+    let permit = limits
+        .acquire_concurrency(&policy, KEY)
+        .timeout(PATIENT)
+        .await
+        .unwrap();
     let took = killed.elapsed();
     assert!(
         took + millis(5) >= wait && took < wait + SLACK,
         "{took:?} of {wait:?}"
     );
-    permit.leave().await.unwrap();
+    permit.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -146,15 +153,21 @@ async fn a_permit_that_is_held_outlives_its_lease_many_times() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let (limits, other) = (on(&server, &namespace), on(&server, &namespace));
     let policy = policy(1, millis(300));
-    let permit = limits.enter(&policy, KEY).await.unwrap();
+    let permit = limits.acquire_concurrency(&policy, KEY).await.unwrap();
     let until = Instant::now() + secs(3);
     while Instant::now() < until {
-        assert!(other.enter(&policy, KEY).await.unwrap_err().is_limited());
+        assert!(
+            other
+                .acquire_concurrency(&policy, KEY)
+                .await
+                .unwrap_err()
+                .is_limited()
+        );
         tokio::time::sleep(millis(2)).await;
     }
-    assert!(permit.is_held());
-    permit.leave().await.unwrap();
-    assert!(other.enter(&policy, KEY).await.is_ok());
+    assert!(permit.is_valid());
+    permit.release().await.unwrap();
+    assert!(other.acquire_concurrency(&policy, KEY).await.is_ok());
 }
 
 /// One that is given back is free for other processes at once, and those who wait there have their turn.
@@ -171,7 +184,11 @@ async fn two_processes_together_never_exceed_and_both_have_their_turn() {
             tasks.spawn(async move {
                 let mut times = 0_u64;
                 while Instant::now() < until {
-                    let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+                    let permit = limits
+                        .acquire_concurrency(&policy, KEY)
+                        .timeout(PATIENT)
+                        .await
+                        .unwrap();
                     assert!(inside.fetch_add(1, Ordering::SeqCst) < 3);
                     tokio::time::sleep(millis(2)).await;
                     inside.fetch_sub(1, Ordering::SeqCst);
@@ -195,18 +212,18 @@ async fn a_server_that_is_away_for_less_than_a_lease_costs_nobody_a_permit() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(1, secs(6));
-    let permit = limits.enter(&policy, KEY).await.unwrap();
+    let permit = limits.acquire_concurrency(&policy, KEY).await.unwrap();
     server.pause();
     // Longer than the time until the next renewal is due, and tried again.
     tokio::time::sleep(secs(3)).await;
     server.resume();
     let until = Instant::now() + secs(6);
     while Instant::now() < until {
-        assert!(permit.is_held());
+        assert!(permit.is_valid());
         assert_eq!(remaining(&limits, &policy).await, 0);
         tokio::time::sleep(millis(20)).await;
     }
-    permit.leave().await.unwrap();
+    permit.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -218,18 +235,22 @@ async fn who_is_cut_off_for_longer_than_a_lease_learns_it_and_is_counted_again()
     let cut_off = behind.namespace(&namespace).build().unwrap();
     let other = on(&server, &namespace);
     let policy = policy(1, millis(600));
-    let permit = cut_off.enter(&policy, KEY).await.unwrap();
+    let permit = cut_off.acquire_concurrency(&policy, KEY).await.unwrap();
     proxy.set_black_hole(true);
     let asked = Instant::now();
     permit.lost().await;
-    assert!(asked.elapsed() < millis(600) + SLACK && !permit.is_held());
-    let taken = other.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+    assert!(asked.elapsed() < millis(600) + SLACK && !permit.is_valid());
+    let taken = other
+        .acquire_concurrency(&policy, KEY)
+        .timeout(PATIENT)
+        .await
+        .unwrap();
     proxy.set_black_hole(false);
     proxy.drop_connections();
-    taken.leave().await.unwrap();
+    taken.release().await.unwrap();
     // It still works, and Redis hears of it.
     comes_to_remain(&other, &policy, 0).await;
-    assert!(!permit.is_held(), "what was lost once is lost");
+    assert!(!permit.is_valid(), "what was lost once is lost");
     drop(permit);
     comes_to_remain(&other, &policy, 1).await;
 }
@@ -240,12 +261,12 @@ async fn a_server_that_lost_its_data_hears_of_those_who_live() {
     let limits = limiter(server.url());
     let policy = policy(3, secs(1));
     let permits = [
-        limits.enter(&policy, KEY).await.unwrap(),
-        limits.enter(&policy, KEY).await.unwrap(),
+        limits.acquire_concurrency(&policy, KEY).await.unwrap(),
+        limits.acquire_concurrency(&policy, KEY).await.unwrap(),
     ];
     server.restart();
     comes_to_remain(&limits, &policy, 1).await;
-    assert!(permits.iter().all(|permit| !permit.is_held()));
+    assert!(permits.iter().all(|permit| !permit.is_valid()));
     drop(permits);
     comes_to_remain(&limits, &policy, 3).await;
 }
@@ -259,17 +280,25 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
         .build()
         .unwrap();
     let insured = Policy::concurrency("p").max(5).lease(secs(2)).build().unwrap();
-    let held = limits.enter(&policy(5, secs(2)), KEY).cost(2).await.unwrap();
+    let held = limits
+        .acquire_concurrency(&policy(5, secs(2)), KEY)
+        .cost(2)
+        .await
+        .unwrap();
     server.kill();
-    let third = limits.enter(&insured, KEY).await.unwrap();
+    let third = limits.acquire_concurrency(&insured, KEY).await.unwrap();
     assert_eq!(third.decision().origin(), Origin::LocalFallback);
     assert_eq!(third.decision().remaining(), 0);
-    assert!(third.is_held());
-    let denied = limits.enter(&insured, KEY).await.unwrap_err();
+    assert!(third.is_valid());
+    let denied = limits.acquire_concurrency(&insured, KEY).await.unwrap_err();
     assert_eq!(denied.decision().unwrap().origin(), Origin::LocalFallback);
     assert_eq!(first_lease_ends_after(&denied), millis(500));
     drop(third);
-    let third = limits.enter(&insured, KEY).up_to(secs(5)).await.unwrap();
+    let third = limits
+        .acquire_concurrency(&insured, KEY)
+        .timeout(secs(5))
+        .await
+        .unwrap();
 
     let answer = |answer| {
         let policy = Policy::concurrency("q").max(1).on_store_failure(answer);
@@ -277,14 +306,14 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
     };
     let open = answer(OnStoreFailure::FailOpen);
     for _ in 0..3 {
-        let unguarded = limits.enter(&open, KEY).await.unwrap();
+        let unguarded = limits.acquire_concurrency(&open, KEY).await.unwrap();
         assert_eq!(unguarded.decision().origin(), Origin::FailedOpen);
-        unguarded.leave().await.unwrap();
+        unguarded.release().await.unwrap();
     }
     for closed in [OnStoreFailure::FailClosed, OnStoreFailure::Error] {
         let refused = limits
-            .enter(&answer(closed), KEY)
-            .up_to(secs(5))
+            .acquire_concurrency(&answer(closed), KEY)
+            .timeout(secs(5))
             .await
             .unwrap_err();
         assert!(refused.is_unavailable(), "{refused:?}");
@@ -311,10 +340,13 @@ async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum(
         .build()
         .unwrap();
     far.ready().await.unwrap();
-    let held = near.enter(&insured, KEY).await.unwrap();
+    let held = near.acquire_concurrency(&insured, KEY).await.unwrap();
     proxy.set_delay(millis(50));
     for up_to in [1, 5, 20, 5, 1, 20, 5, 250, 400] {
-        let answer = far.enter(&insured, KEY).up_to(millis(up_to)).await;
+        let answer = far
+            .acquire_concurrency(&insured, KEY)
+            .timeout(millis(up_to))
+            .await;
         let Err(Rejection::TimedOut { decision, .. }) = answer else {
             panic!("{up_to} ms: {answer:?}")
         };
@@ -322,15 +354,15 @@ async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum(
         // The first answer takes a tenth of a second.
         assert_eq!(told, (up_to >= 250).then_some((Origin::Redis, 0)), "{up_to} ms");
     }
-    let decided = far.enter(&insured, "another").await.unwrap();
+    let decided = far.acquire_concurrency(&insured, "another").await.unwrap();
     assert_eq!(
         decided.decision().origin(),
         Origin::Redis,
         "none of them was a failure of the server's"
     );
-    held.leave().await.unwrap();
+    held.release().await.unwrap();
     for _ in 0..3 {
-        let answer = far.enter(&insured, KEY).up_to(millis(20)).await;
+        let answer = far.acquire_concurrency(&insured, KEY).timeout(millis(20)).await;
         assert!(matches!(answer, Err(Rejection::TimedOut { .. })), "{answer:?}");
     }
     comes_to_remain(&near, &insured, 1).await;
@@ -348,19 +380,19 @@ async fn who_was_admitted_without_redis_and_is_refused_by_it_learns_it() {
     let policy = policy(1, millis(600));
     cut_off.ready().await.unwrap();
     proxy.set_black_hole(true);
-    let permit = cut_off.enter(&insured, KEY).await.unwrap();
+    let permit = cut_off.acquire_concurrency(&insured, KEY).await.unwrap();
     assert_eq!(permit.decision().origin(), Origin::LocalFallback);
-    assert!(permit.is_held());
-    let taken = other.enter(&policy, KEY).await.unwrap();
+    assert!(permit.is_valid());
+    let taken = other.acquire_concurrency(&policy, KEY).await.unwrap();
     proxy.set_black_hole(false);
     proxy.drop_connections();
     let lost = tokio::time::timeout(PATIENT, permit.lost()).await;
     lost.expect("it is never told that another is in its place");
-    assert!(!permit.is_held() && taken.is_held());
-    taken.leave().await.unwrap();
+    assert!(!permit.is_valid() && taken.is_valid());
+    taken.release().await.unwrap();
     // It still works, and Redis counts it now.
     comes_to_remain(&other, &policy, 0).await;
-    assert!(!permit.is_held(), "what was lost once is lost");
+    assert!(!permit.is_valid(), "what was lost once is lost");
     drop(permit);
     comes_to_remain(&other, &policy, 1).await;
 }
@@ -377,19 +409,19 @@ async fn a_reset_takes_all_of_the_others_and_nothing_of_its_own_however_much_the
     let policy = policy(10_000, secs(30));
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for cost in [1_024_u32, 500, 1_024, 3] {
-        own.push(limits.enter(&policy, KEY).cost(cost).await.unwrap());
-        others.push(other.enter(&policy, KEY).cost(cost).await.unwrap());
+        own.push(limits.acquire_concurrency(&policy, KEY).cost(cost).await.unwrap());
+        others.push(other.acquire_concurrency(&policy, KEY).cost(cost).await.unwrap());
     }
     clock.advance(millis(1));
     for cost in [7_u32, 1_000] {
-        own.push(limits.enter(&policy, KEY).cost(cost).await.unwrap());
-        others.push(other.enter(&policy, KEY).cost(cost).await.unwrap());
+        own.push(limits.acquire_concurrency(&policy, KEY).cost(cost).await.unwrap());
+        others.push(other.acquire_concurrency(&policy, KEY).cost(cost).await.unwrap());
     }
     let held: u64 = 1_024 + 500 + 1_024 + 3 + 7 + 1_000;
     assert_eq!(remaining(&limits, &policy).await, 10_000 - 2 * held);
     limits.reset(&policy, KEY).await.unwrap();
     assert_eq!(remaining(&limits, &policy).await, 10_000 - held);
-    assert!(own.iter().all(ConcurrencyPermit::is_held));
+    assert!(own.iter().all(ConcurrencyPermit::is_valid));
     drop((own, others));
     comes_to_remain(&limits, &policy, 10_000).await;
 }
@@ -402,13 +434,13 @@ async fn a_reset_leaves_what_is_being_entered_here() {
     let mut permits = Vec::new();
     for left in (0..64).rev() {
         // Redis admits it before it forgets, and this process hears of it afterwards.
-        let entering = limits.enter(&policy, KEY).into_future();
+        let entering = limits.acquire_concurrency(&policy, KEY).into_future();
         let (permit, reset) = tokio::join!(entering, limits.reset(&policy, KEY));
         reset.unwrap();
         permits.push(permit.unwrap());
         assert_eq!(remaining(&limits, &policy).await, left);
     }
-    assert!(permits.iter().all(ConcurrencyPermit::is_held));
+    assert!(permits.iter().all(ConcurrencyPermit::is_valid));
 }
 
 #[tokio::test]
@@ -417,7 +449,7 @@ async fn a_peek_changes_nothing() {
     let builder = Limiter::redis(server.url()).namespace(&namespace);
     let limits = builder.clock(&clock).build().unwrap();
     let policy = policy(3, secs(30));
-    let _held = limits.enter(&policy, KEY).cost(2).await.unwrap();
+    let _held = limits.acquire_concurrency(&policy, KEY).cost(2).await.unwrap();
     // Now they lie too far ahead.
     clock.step_back(secs(3_600));
     let key = format!("{namespace}|cc|p|{{k}}");
@@ -440,14 +472,22 @@ async fn who_gives_up_while_redis_is_asked_holds_nothing() {
     limits.ready().await.unwrap();
     server.pause();
     for _ in 0..4 {
-        let entering = limits.enter(&policy, KEY).into_future();
+        let entering = limits.acquire_concurrency(&policy, KEY).into_future();
         assert!(tokio::time::timeout(millis(20), entering).await.is_err());
     }
     server.resume();
     comes_to_remain(&limits, &policy, 2).await;
     let permits: Vec<ConcurrencyPermit> = vec![
-        limits.enter(&policy, KEY).up_to(secs(10)).await.unwrap(),
-        limits.enter(&policy, KEY).up_to(secs(10)).await.unwrap(),
+        limits
+            .acquire_concurrency(&policy, KEY)
+            .timeout(secs(10))
+            .await
+            .unwrap(),
+        limits
+            .acquire_concurrency(&policy, KEY)
+            .timeout(secs(10))
+            .await
+            .unwrap(),
     ];
     drop(permits);
     comes_to_remain(&limits, &policy, 2).await;
@@ -462,7 +502,7 @@ async fn an_answer_that_is_lost_leaves_nothing_behind() {
     let policy = policy(2, secs(30));
     limits.ready().await.unwrap();
     proxy.cut_replies(1);
-    let lost = limits.enter(&policy, KEY).await.unwrap_err();
+    let lost = limits.acquire_concurrency(&policy, KEY).await.unwrap_err();
     assert!(lost.is_unavailable(), "{lost:?}");
     comes_to_remain(&limits, &policy, 2).await;
 }
@@ -472,11 +512,11 @@ fn a_permit_outlives_the_runtime_in_which_it_was_entered() {
     let server = RedisServer::start();
     let limits = limiter(server.url());
     let policy = policy(1, millis(900));
-    let permit = in_a_runtime_of_its_own(async { limits.enter(&policy, KEY).await.unwrap() });
+    let permit = in_a_runtime_of_its_own(async { limits.acquire_concurrency(&policy, KEY).await.unwrap() });
     in_a_runtime_of_its_own(async {
         let until = Instant::now() + secs(3);
         while Instant::now() < until {
-            assert!(permit.is_held());
+            assert!(permit.is_valid());
             assert_eq!(remaining(&limits, &policy).await, 0);
             tokio::time::sleep(millis(10)).await;
         }
@@ -484,8 +524,12 @@ fn a_permit_outlives_the_runtime_in_which_it_was_entered() {
     // Without a runtime nobody tells Redis, until the limiter is used again.
     drop(permit);
     in_a_runtime_of_its_own(async {
-        let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
-        permit.leave().await.unwrap();
+        let permit = limits
+            .acquire_concurrency(&policy, KEY)
+            .timeout(PATIENT)
+            .await
+            .unwrap();
+        permit.release().await.unwrap();
     });
 }
 
@@ -501,20 +545,20 @@ fn a_clock_that_steps_back_keeps_nobody_in_flight_for_longer_than_a_lease() {
     in_a_runtime_of_its_own(async {
         let gone = limiter();
         for _ in 0..2 {
-            std::mem::forget(gone.enter(&policy, KEY).await.unwrap());
+            std::mem::forget(gone.acquire_concurrency(&policy, KEY).await.unwrap());
         }
     });
     clock.step_back(secs(3_600));
     let limits = limiter();
     in_a_runtime_of_its_own(async {
-        let denied = limits.enter(&policy, KEY).await.unwrap_err();
+        let denied = limits.acquire_concurrency(&policy, KEY).await.unwrap_err();
         assert_eq!(first_lease_ends_after(&denied), secs(30));
         clock.advance(secs(30) - Duration::from_micros(1));
         assert_eq!(remaining(&limits, &policy).await, 0);
         clock.advance(Duration::from_micros(1));
         assert_eq!(remaining(&limits, &policy).await, 2);
-        let permit = limits.enter(&policy, KEY).cost(2).await.unwrap();
-        permit.leave().await.unwrap();
+        let permit = limits.acquire_concurrency(&policy, KEY).cost(2).await.unwrap();
+        permit.release().await.unwrap();
     });
 }
 
@@ -528,10 +572,10 @@ async fn a_lease_is_as_long_as_its_own_policy_says() {
     };
     let (limits, other) = (limiter(), limiter());
     let (long, short) = (policy(2, secs(3_600)), policy(2, secs(1)));
-    std::mem::forget(limits.enter(&long, KEY).await.unwrap());
-    let second = other.enter(&short, KEY).await.unwrap();
-    assert!(other.enter(&short, KEY).await.is_err());
-    second.leave().await.unwrap();
+    std::mem::forget(limits.acquire_concurrency(&long, KEY).await.unwrap());
+    let second = other.acquire_concurrency(&short, KEY).await.unwrap();
+    assert!(other.acquire_concurrency(&short, KEY).await.is_err());
+    second.release().await.unwrap();
     clock.advance(secs(500));
     assert_eq!(
         remaining(&other, &short).await,
@@ -545,7 +589,13 @@ async fn a_value_of_another_kind_is_left_as_it_is() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = on(&server, &namespace);
     let policy = policy(2, secs(30));
-    limits.enter(&policy, KEY).await.unwrap().leave().await.unwrap();
+    limits
+        .acquire_concurrency(&policy, KEY)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let key = format!("{}|cc|p|{{k}}", namespace);
     for (command, expected) in [
         (vec!["SET", &key, "text"], StoreErrorKind::WrongType),
@@ -555,7 +605,7 @@ async fn a_value_of_another_kind_is_left_as_it_is() {
         server.command(&command);
         let insured = Policy::concurrency("p").max(2).deadline(PATIENT).build().unwrap();
         for policy in [&policy, &insured] {
-            let Err(Rejection::Unavailable(error)) = limits.enter(policy, KEY).await else {
+            let Err(Rejection::Unavailable(error)) = limits.acquire_concurrency(policy, KEY).await else {
                 panic!("{command:?}")
             };
             assert_eq!(error.kind(), expected, "{command:?}");
@@ -568,13 +618,16 @@ async fn a_value_of_another_kind_is_left_as_it_is() {
 async fn keys_live_until_the_last_lease_ends() {
     let (server, namespace) = (RedisServer::start(), namespace());
     let limits = on(&server, &namespace);
-    let permit = limits.enter(&policy(2, secs(30)), KEY).await.unwrap();
+    let permit = limits
+        .acquire_concurrency(&policy(2, secs(30)), KEY)
+        .await
+        .unwrap();
     let keys = server.command(&["KEYS", &format!("{namespace}|cc*")]);
     let keys: Vec<_> = keys.items().iter().map(|key| key.text().to_owned()).collect();
     assert_eq!(keys, [format!("{namespace}|cc|p|{{k}}")]);
     let ttl = server.command(&["PTTL", keys.first().unwrap()]).integer();
     assert!((20_000..=30_002).contains(&ttl), "{ttl}");
-    permit.leave().await.unwrap();
+    permit.release().await.unwrap();
     assert_eq!(server.command(&["EXISTS", keys.first().unwrap()]).integer(), 0);
 }
 
@@ -591,7 +644,7 @@ async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(
         .build()
         .unwrap();
     let policy = policy(2, secs(30));
-    let held = limits.enter(&policy, KEY).await?;
+    let held = limits.acquire_concurrency(&policy, KEY).await?;
     // Renewed as if by another process: only what is about a lease that was there needs its score.
     clock.advance(secs(15));
     let renewed = async {
@@ -605,7 +658,7 @@ async fn does_everything(server: &RedisServer, permissions: &[&str]) -> Result<(
         Err(_) => return Err(limits.check(&policy, KEY).await.unwrap_err()),
     }
     limits.reset(&policy, KEY).await?;
-    held.leave().await
+    held.release().await
 }
 
 #[tokio::test]

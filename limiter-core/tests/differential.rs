@@ -276,7 +276,7 @@ async fn changes(
                 let ahead = [0, 1, 700_000][rng.usize(..3)];
                 let at = clock.now().after(Duration::from_micros(ahead));
                 history.push(format!("at {} {next}", at.as_micros()));
-                policy = next.clone().in_proportion_to(&policy, at).unwrap();
+                policy = next.clone().proportional_to(&policy, at).unwrap();
             }
             _ => {}
         }

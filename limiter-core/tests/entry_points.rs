@@ -16,7 +16,7 @@ mod condition;
 #[path = "entry_points/entry.rs"]
 mod entry;
 
-use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock, OnNotConfigured, PolicyBook};
+use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock, OnUnknownPolicy, PolicyRegistry};
 use limiter_testing::RedisServer;
 
 use answer::Answer;
@@ -36,17 +36,17 @@ enum Store {
 
 /// A limiter whose clock stands still, and its book.
 fn limiter(store: Store, condition: &Condition) -> Limiter {
-    let (clock, book) = (ManualClock::new(), PolicyBook::new());
-    let on_not_configured = condition.on_not_configured.unwrap_or_default();
+    let (clock, book) = (ManualClock::new(), PolicyRegistry::new());
+    let on_unknown_policy = condition.on_unknown_policy.unwrap_or_default();
     match store {
         Store::InProcess => {
-            let builder = Limiter::in_process().clock(&clock).book(&book);
-            builder.on_not_configured(on_not_configured).build()
+            let builder = Limiter::in_process().clock(&clock).registry(&book);
+            builder.on_unknown_policy(on_unknown_policy).build()
         }
         Store::Redis => {
             let builder = Limiter::redis(RedisServer::shared().url()).namespace(namespace());
-            let builder = builder.clock(&clock).book(&book);
-            builder.on_not_configured(on_not_configured).build().unwrap()
+            let builder = builder.clock(&clock).registry(&book);
+            builder.on_unknown_policy(on_unknown_policy).build().unwrap()
         }
     }
 }
@@ -70,9 +70,9 @@ async fn prepare(limits: &Limiter, condition: &Condition, situation: Situation, 
 
 /// Puts the condition in force.
 fn apply(limits: &Limiter, condition: &Condition) {
-    let book = limits.book();
+    let book = limits.registry();
     for name in ["p", "q"] {
-        match condition.on_not_configured {
+        match condition.on_unknown_policy {
             None => book.set(condition.policy(name)),
             Some(_) => {
                 book.remove(name);
@@ -182,11 +182,11 @@ fn table_has_every_condition() {
     }
     assert!(has(|condition| condition.allows_key) && has(|condition| condition.denies_key));
     assert!(has(|condition| condition.has_penalty));
-    for answer in [OnNotConfigured::Allow, OnNotConfigured::Deny] {
+    for answer in [OnUnknownPolicy::Allow, OnUnknownPolicy::Deny] {
         assert!(
             CONDITIONS
                 .iter()
-                .any(|condition| condition.on_not_configured == Some(answer))
+                .any(|condition| condition.on_unknown_policy == Some(answer))
         );
     }
     assert!(ENTRIES.iter().any(Entry::charges) && !ENTRIES.iter().all(Entry::charges));

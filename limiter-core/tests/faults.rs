@@ -73,7 +73,7 @@ async fn a_refused_connection_is_an_answer_at_once() {
     );
     let waited = limits
         .acquire(&policy(OnStoreFailure::FailClosed), "k")
-        .up_to(Duration::from_secs(60))
+        .timeout(Duration::from_secs(60))
         .await;
     assert!(
         matches!(waited, Err(Rejection::Unavailable(_))),

@@ -15,7 +15,7 @@ mod tap;
 use std::path::Path;
 use std::{env, fs};
 
-use limiter_core::PolicyBook;
+use limiter_core::PolicyRegistry;
 
 /// Compares with the committed file, or replaces it if the environment asks for that.
 #[track_caller]
@@ -43,6 +43,6 @@ fn assert_frozen(file: &str, actual: &str) {
 /// Each field and each value of a policy text. The fixture names all of them; its canonical form is the snapshot.
 #[test]
 fn policy_text_fields_are_frozen() {
-    let registry = PolicyBook::from_toml(include_str!("frozen/policies.toml")).unwrap();
+    let registry = PolicyRegistry::from_toml(include_str!("frozen/policies.toml")).unwrap();
     assert_frozen("policies.canonical.toml", &registry.to_toml());
 }

@@ -7,7 +7,7 @@
 
 mod support;
 
-use limiter_core::{BookEntry, Enforcement, Limiter, ManualClock, Override, Policy, PolicyBook};
+use limiter_core::{Enforcement, KeyOverride, Limiter, ManualClock, Policy, PolicyEntry, PolicyRegistry};
 
 use support::log::Warnings;
 
@@ -19,7 +19,7 @@ fn policy(capacity: u32, denied: &[&str]) -> Policy {
 
 struct Fixture {
     warnings: Warnings,
-    book: PolicyBook,
+    book: PolicyRegistry,
     limits: Limiter,
     _default: tracing::subscriber::DefaultGuard,
 }
@@ -27,10 +27,10 @@ struct Fixture {
 fn fixture(denied: &[&str]) -> Fixture {
     let warnings = Warnings::default();
     let _default = tracing::subscriber::set_default(warnings.clone());
-    let book = PolicyBook::new().with(policy(5, denied));
+    let book = PolicyRegistry::new().with(policy(5, denied));
     let limits = Limiter::in_process()
         .clock(&ManualClock::new())
-        .book(&book)
+        .registry(&book)
         .build();
     Fixture {
         warnings,
@@ -96,7 +96,7 @@ async fn entries_longer_than_the_prefix_of_the_keys_cause_one_warning_for_each_v
         .unwrap();
     fixture
         .book
-        .set_override(Override::new(numbers, "2001:db8:8::/64"))
+        .set_override(KeyOverride::new(numbers, "2001:db8:8::/64"))
         .unwrap();
     assert_eq!(fixture.warnings_of(&["2001:db8:8::/64"]).await, none);
 
@@ -109,7 +109,7 @@ async fn entries_longer_than_the_prefix_of_the_keys_cause_one_warning_for_each_v
             .len(),
         1
     );
-    fixture.book.set(BookEntry::new(policy(6, &["2001:db8::/64"])));
+    fixture.book.set(PolicyEntry::new(policy(6, &["2001:db8::/64"])));
     assert_eq!(
         fixture.warnings_of(&["2001:db8:5::/64", "2001:db8:6::/64"]).await,
         none
@@ -130,7 +130,11 @@ async fn permits_of_concurrency_and_shadow_mode_warn_too() {
         .build()
         .unwrap();
     fixture.limits.set_enforcement(Enforcement::Shadow);
-    let _permit = fixture.limits.enter(&held, "2001:db8::/64").await.unwrap();
+    let _permit = fixture
+        .limits
+        .acquire_concurrency(&held, "2001:db8::/64")
+        .await
+        .unwrap();
     let warnings = fixture.warnings.all();
     assert!(
         warnings.len() == 1 && warnings[0].contains(r#"policy="export""#),

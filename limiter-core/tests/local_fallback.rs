@@ -365,7 +365,7 @@ async fn a_peek_charges_nothing_and_a_waiter_waits_for_the_share() {
     server.kill();
     assert_eq!(limits.peek(&policy, "k").await.unwrap().remaining(), 2);
     assert_eq!(admitted_locally(&limits, &policy, "k").await, 2);
-    let waits = limits.acquire(&policy, "k").up_to(secs(5));
+    let waits = limits.acquire(&policy, "k").timeout(secs(5));
     let time = async {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -484,7 +484,7 @@ async fn a_waiter_with_less_time_than_the_deadline_gets_its_share_too() {
     for _ in 0..5 {
         let permit = limits
             .acquire(&policy, "k")
-            .up_to(support::millis(30))
+            .timeout(support::millis(30))
             .await
             .unwrap();
         assert_eq!(permit.origin(), Origin::LocalFallback);
@@ -505,7 +505,7 @@ fn limited() -> bool {
 async fn what_does_not_count_is_given_back_to_the_share() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
     let limits = one_of(2, &server, &clock);
-    let budget = limits.site("counted").unwrap().key(["ann"]).unwrap();
+    let budget = limits.annotation("counted").unwrap().key(["ann"]).unwrap();
     server.kill();
     for _ in 0..5 {
         assert!(counted(&limits, "ann", true).await);

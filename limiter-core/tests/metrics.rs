@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use limiter_core::{
-    Enforcement, LimitRequest, Limiter, ManualClock, OnNotConfigured, OnStoreFailure, Origin, Policy,
+    Enforcement, LimitRequest, Limiter, ManualClock, OnStoreFailure, OnUnknownPolicy, Origin, Policy,
     Rejection,
 };
 use limiter_testing::RedisServer;
@@ -155,8 +155,8 @@ async fn a_wait_is_counted_once_however_often_it_asks() {
     let limits = Limiter::in_process().clock(&clock).build();
     let policy = bucket("awaited", 1, 1);
     limits.acquire(&policy, KEY).await.unwrap();
-    let second = limits.acquire(&policy, KEY).up_to(secs(5)).into_future();
-    let third = limits.acquire(&policy, KEY).up_to(millis(500)).into_future();
+    let second = limits.acquire(&policy, KEY).timeout(secs(5)).into_future();
+    let third = limits.acquire(&policy, KEY).timeout(millis(500)).into_future();
     let (second, third, ()) = tokio::join!(second, third, async {
         assert!(told("limiter_waiting_calls{}") >= 2.0, "both wait");
         for _ in 0..20 {
@@ -209,7 +209,7 @@ async fn what_an_outage_makes_of_answers_is_told() {
     // A call that would wait is answered alike.
     for (answer, outcome, origin) in answers {
         let policy = policy(answer);
-        let _ = limits.acquire(&policy, KEY).up_to(secs(1)).await;
+        let _ = limits.acquire(&policy, KEY).timeout(secs(1)).await;
         assert_counted(policy.name(), &[(outcome, origin, 2.0)]);
     }
 }
@@ -297,13 +297,17 @@ async fn what_is_in_flight_is_counted_and_timed() {
             .deadline(PATIENT)
             .build()
             .unwrap();
-        let held = limits.enter(&policy, KEY).await.unwrap();
-        assert!(limits.enter(&policy, KEY).await.is_err());
-        assert!(limits.enter(&policy, KEY).cost(2).await.is_err());
-        let late = limits.enter(&policy, KEY).up_to(millis(20)).await;
+        let held = limits.acquire_concurrency(&policy, KEY).await.unwrap();
+        assert!(limits.acquire_concurrency(&policy, KEY).await.is_err());
+        assert!(limits.acquire_concurrency(&policy, KEY).cost(2).await.is_err());
+        let late = limits.acquire_concurrency(&policy, KEY).timeout(millis(20)).await;
         assert!(matches!(late, Err(Rejection::TimedOut { .. })));
-        held.leave().await.unwrap();
-        let held = limits.enter(&policy, KEY).up_to(secs(5)).await.unwrap();
+        held.release().await.unwrap();
+        let held = limits
+            .acquire_concurrency(&policy, KEY)
+            .timeout(secs(5))
+            .await
+            .unwrap();
         let _ = limits.peek(&policy, KEY).await.unwrap();
         drop(held);
         assert_counted(
@@ -325,8 +329,8 @@ async fn permits_that_a_share_admits_tell_of_the_outage() {
     let limits = limiter("redis://127.0.0.1:1/");
     let policy = Policy::concurrency("held alone").max(1).build().unwrap();
     let before = told("limiter_store_errors_total{kind=connection}");
-    let _held = limits.enter(&policy, KEY).await.unwrap();
-    assert!(limits.enter(&policy, KEY).await.is_err());
+    let _held = limits.acquire_concurrency(&policy, KEY).await.unwrap();
+    assert!(limits.acquire_concurrency(&policy, KEY).await.is_err());
     assert_counted(
         "held alone",
         &[
@@ -371,7 +375,7 @@ async fn calls_that_are_off_listed_or_in_shadow_are_counted_by_all_ways_of_askin
     let held = |enforcement| Policy::concurrency("held off").max(1).enforcement(enforcement);
     for enforcement in [Enforcement::Off, Enforcement::Enforce, Enforcement::Shadow] {
         let policy = held(enforcement).build().unwrap();
-        std::mem::forget(limits.enter(&policy, KEY).await.unwrap());
+        std::mem::forget(limits.acquire_concurrency(&policy, KEY).await.unwrap());
     }
     assert_counted(
         "held off",
@@ -398,7 +402,7 @@ async fn calls_that_find_nothing_configured_are_counted_without_their_names() {
     let _ = limits.named("d").peek(KEY).await.unwrap();
     assert_eq!(told("limiter_not_configured_total{}"), 5.0);
     let strict = Limiter::in_process()
-        .on_not_configured(OnNotConfigured::Deny)
+        .on_unknown_policy(OnUnknownPolicy::Deny)
         .build();
     assert!(strict.named("e").check(KEY).await.is_err());
     assert_counted(
@@ -440,9 +444,9 @@ async fn the_revision_of_the_book_in_redis_is_told_as_it_is_followed() {
         .namespace(namespace())
         .build()
         .unwrap();
-    let shelf = limits.book_in_redis().unwrap();
+    let shelf = limits.redis_registry().unwrap();
     let source = shelf.follow();
-    source.heard().await.unwrap();
+    source.synced().await.unwrap();
     assert_eq!(recorded().get("limiter_registry_revision{}"), Some(0.0));
     let revision = shelf.publish("", 0).await.unwrap();
     #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact")]
@@ -463,7 +467,7 @@ async fn a_book_that_is_refused_is_counted_as_long_as_it_is() {
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("refused-{}", std::process::id()));
     let policy = "policy.p = { algorithm = 'concurrency', max = 3 }";
     std::fs::write(&path, policy).unwrap();
-    let book = limiter_core::PolicyBook::new();
+    let book = limiter_core::PolicyRegistry::new();
     let source = limiter_core::FileSource::follow(&book, &path).unwrap();
     let refused = || recorded().get("limiter_registry_refused_total{source=file}");
     std::fs::write(&path, "policy.p = 7").unwrap();

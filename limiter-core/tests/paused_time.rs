@@ -34,7 +34,7 @@ async fn wait_in_process_ends_in_real_time_without_spinning() {
     let began = Instant::now();
     limits.acquire(&policy, "k").await.unwrap();
     for _ in 0..2 {
-        let (granted, count) = polls(limits.acquire(&policy, "k").up_to(LONG)).await;
+        let (granted, count) = polls(limits.acquire(&policy, "k").timeout(LONG)).await;
         granted.unwrap();
         assert!(count < 20, "polled {count} times");
     }
@@ -46,7 +46,7 @@ async fn wait_in_process_ends_in_real_time_without_spinning() {
         .build()
         .unwrap();
     limits.acquire(&never, "k").await.unwrap();
-    let (late, count) = polls(limits.acquire(&never, "k").up_to(MOMENT)).await;
+    let (late, count) = polls(limits.acquire(&never, "k").timeout(MOMENT)).await;
     assert!(matches!(late, Err(Rejection::TimedOut { .. })), "{late:?}");
     assert!(count < 20, "polled {count} times");
 }
@@ -56,12 +56,12 @@ async fn wait_in_process_ends_in_real_time_without_spinning() {
 async fn paused_time_advances_while_a_call_waits_for_a_permit() {
     let limits = Limiter::in_process().build();
     let export = Policy::concurrency("export").max(1).build().unwrap();
-    let held = limits.enter(&export, "k").await.unwrap();
+    let held = limits.acquire_concurrency(&export, "k").await.unwrap();
     let release = async {
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         drop(held);
     };
-    let (entered, ()) = tokio::join!(limits.enter(&export, "k").up_to(LONG), release);
+    let (entered, ()) = tokio::join!(limits.acquire_concurrency(&export, "k").timeout(LONG), release);
     assert!(entered.is_ok(), "{entered:?}");
 }
 
@@ -78,7 +78,7 @@ async fn redis_answers_though_time_is_paused() {
         assert!(decision.is_allowed());
     }
     for _ in 0..3 {
-        let (granted, count) = polls(limits.acquire(&policy, "k").up_to(LONG)).await;
+        let (granted, count) = polls(limits.acquire(&policy, "k").timeout(LONG)).await;
         granted.unwrap();
         assert!(count < 50, "polled {count} times");
     }
@@ -87,10 +87,16 @@ async fn redis_answers_though_time_is_paused() {
         .deadline(LONG)
         .build()
         .unwrap();
-    let permit = limits.enter(&export, "k").await.unwrap();
-    assert!(limits.enter(&export, "k").await.is_err());
-    permit.leave().await.unwrap();
-    limits.enter(&export, "k").await.unwrap().leave().await.unwrap();
+    let permit = limits.acquire_concurrency(&export, "k").await.unwrap();
+    assert!(limits.acquire_concurrency(&export, "k").await.is_err());
+    permit.release().await.unwrap();
+    limits
+        .acquire_concurrency(&export, "k")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let paused = tokio::time::Instant::now();
     limits.check(&policy, "new").await.unwrap().require().unwrap();
     assert_eq!(

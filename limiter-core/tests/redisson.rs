@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use limiter_core::redisson::{Client, RateLimiter, RateType};
-use limiter_core::{BookEntry, Limiter, ManualClock, Rejection};
+use limiter_core::{Limiter, ManualClock, PolicyEntry, Rejection};
 #[cfg(feature = "registry")]
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{Kind, micros, millis, secs};
@@ -76,7 +76,7 @@ impl World {
 /// Has "p" be configured so, with a policy that is patient.
 async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -> RateLimiter {
     #[cfg(feature = "registry")]
-    if let Ok(shelf) = limits.book_in_redis() {
+    if let Ok(shelf) = limits.redis_registry() {
         let edit = shelf.edit(|draft| {
             draft.set(support::window("p", 1, "1s"));
             Ok(())
@@ -90,7 +90,7 @@ async fn configured(limits: &Limiter, of: RateType, rate: u64, interval: &str) -
 
 /// Waits until this client knows of that rate.
 async fn hears_of(limits: &Limiter, rate: Option<u64>) {
-    let book = limits.book();
+    let book = limits.registry();
     let heard = async {
         loop {
             let revision = book.revision();
@@ -404,7 +404,7 @@ async fn who_waits_is_served_when_the_permits_come(world: World) {
     let in_vain = async {
         tokio::join!(
             limiter.try_acquire_within(1, too_short),
-            limiter.acquire(1).up_to(secs(9)).into_future(),
+            limiter.acquire(1).timeout(secs(9)).into_future(),
             async {
                 tokio::time::sleep(millis(50)).await;
                 world.clock.advance(too_short);
@@ -564,11 +564,11 @@ async fn an_end_touches_nothing_that_was_used(world: World) {
 
 async fn what_is_for_other_apps_is_left_to_them(world: World) {
     let limits = (world.make)();
-    let theirs = BookEntry::new(support::window("p", 3, "1h"))
+    let theirs = PolicyEntry::new(support::window("p", 3, "1h"))
         .for_apps(["billing"])
         .unwrap();
     #[cfg(feature = "registry")]
-    match limits.book_in_redis() {
+    match limits.redis_registry() {
         Ok(shelf) => {
             let edit = shelf.edit(|draft| {
                 draft.set(theirs.clone());
@@ -576,10 +576,10 @@ async fn what_is_for_other_apps_is_left_to_them(world: World) {
             });
             edit.await.unwrap();
         }
-        Err(_) => limits.book().set(theirs.clone()),
+        Err(_) => limits.registry().set(theirs.clone()),
     }
     #[cfg(not(feature = "registry"))]
-    limits.book().set(theirs.clone());
+    limits.registry().set(theirs.clone());
     let limiter = Client::new(&limits).rate_limiter("p");
     assert!(!limiter.exists().await.unwrap());
     assert!(!limiter.delete().await.unwrap() && !limiter.expire(secs(1)).await.unwrap());
@@ -594,18 +594,18 @@ async fn what_is_for_other_apps_is_left_to_them(world: World) {
             "{told}"
         );
     }
-    assert_eq!(*limits.book().get("p").unwrap(), theirs);
+    assert_eq!(*limits.registry().get("p").unwrap(), theirs);
 }
 
 async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
     let limits = (world.make)();
-    let fill = |book: &limiter_core::PolicyBook| {
+    let fill = |book: &limiter_core::PolicyRegistry| {
         for number in 0..Client::MAX_NAMES {
             book.set(support::window(&format!("user {number}"), 1, "1s"));
         }
     };
     #[cfg(feature = "registry")]
-    match limits.book_in_redis() {
+    match limits.redis_registry() {
         Ok(shelf) => {
             let edit = shelf.edit(|draft| {
                 fill(draft);
@@ -613,10 +613,10 @@ async fn there_is_no_room_for_a_limiter_for_each_user(world: World) {
             });
             edit.await.unwrap();
         }
-        Err(_) => fill(limits.book()),
+        Err(_) => fill(limits.registry()),
     }
     #[cfg(not(feature = "registry"))]
-    fill(limits.book());
+    fill(limits.registry());
     let client = Client::new(&limits);
     let refused = client
         .rate_limiter("user 1000")

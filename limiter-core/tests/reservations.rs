@@ -384,7 +384,7 @@ async fn unapplied_settlement_does_not_deny_next_reservation() {
                         .await
                 }
                 // No other call waits, so a grant must not depend on the wait.
-                _ => limits.reserve(&policy, KEY).cost(60).up_to(millis(0)).await,
+                _ => limits.reserve(&policy, KEY).cost(60).timeout(millis(0)).await,
             };
             assert!(reservation.is_ok(), "{policy}, call {call}: {reservation:?}");
             start(reservation.unwrap().settle(1)).await;

@@ -103,7 +103,7 @@ async fn show_registry(limits: &Limiter, shown: &mut Shown) {
     let client = Client::new(limits);
     shown.debug("the client", &client);
     shown.debug("the rate limiter", &client.rate_limiter("r"));
-    match limits.book_in_redis() {
+    match limits.redis_registry() {
         Err(error) => shown.error("the registry error", &error),
         Ok(registry) => {
             shown.debug("the registry", &registry);
@@ -112,7 +112,7 @@ async fn show_registry(limits: &Limiter, shown: &mut Shown) {
             }
             let source = registry.follow();
             shown.debug("the subscription", &source);
-            if let Err(error) = source.heard().await {
+            if let Err(error) = source.synced().await {
                 shown.error("the error of the subscription", &error);
             }
             if let Some(error) = source.last_error() {

@@ -108,11 +108,11 @@ async fn whatever_asks_redis_is_a_span() {
     let held = Policy::concurrency("held").max(1).build().unwrap();
     let _ = limits.reserve(&policy, "hidden").await.unwrap();
     let _ = limits.check(&shadow, "hidden").await.unwrap();
-    let _permit = limits.enter(&held, "hidden").await.unwrap();
-    assert!(limits.enter(&held, "hidden").await.is_err());
+    let _permit = limits.acquire_concurrency(&held, "hidden").await.unwrap();
+    assert!(limits.acquire_concurrency(&held, "hidden").await.is_err());
     let in_process = Limiter::in_process().build();
     let _ = in_process.reserve(&policy, "hidden").await.unwrap();
-    let _ = in_process.enter(&held, "hidden").await.unwrap();
+    let _ = in_process.acquire_concurrency(&held, "hidden").await.unwrap();
     let expected = [
         "limiter.reserve policy=\"kept\" outcome=\"allowed\" origin=Redis",
         // Within it.

@@ -199,7 +199,7 @@ async fn who_waits_hears_what_comes_back_elsewhere() {
             let waiting = [100, 1].map(|cost| {
                 let (limits, policy) = (limits.clone(), policy.clone());
                 tokio::spawn(async move {
-                    let acquire = limits.acquire(&policy, KEY).cost(cost).up_to(secs(30));
+                    let acquire = limits.acquire(&policy, KEY).cost(cost).timeout(secs(30));
                     acquire.await.map(Allowed::into_decision)
                 })
             });
@@ -247,7 +247,7 @@ async fn who_waits_in_vain_asks_once_a_second() {
     let policy = bucket("b", 1, "1/h");
     use_up(&limits, &policy).await;
     let (before, began) = (asked(&server), Instant::now());
-    let wait = || limits.acquire(&policy, KEY).up_to(millis(2_300)).into_future();
+    let wait = || limits.acquire(&policy, KEY).timeout(millis(2_300)).into_future();
     let told = tokio::join!(wait(), wait(), wait());
     for told in <[_; 3]>::from(told) {
         assert!(matches!(told, Err(Rejection::TimedOut { .. })), "{told:?}");
@@ -343,7 +343,7 @@ async fn what_comes_too_late_for_one_is_the_next_ones() {
     let hasty = {
         let (limits, policy) = (limits.clone(), policy.clone());
         tokio::spawn(async move {
-            let acquire = limits.acquire(&policy, KEY).up_to(millis(50));
+            let acquire = limits.acquire(&policy, KEY).timeout(millis(50));
             acquire.await.map(Allowed::into_decision)
         })
     };
@@ -381,7 +381,7 @@ async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
     let hasty = {
         let (limits, policy) = (limits.clone(), policy.clone());
         tokio::spawn(async move {
-            let acquire = limits.acquire(&policy, KEY).up_to(millis(900));
+            let acquire = limits.acquire(&policy, KEY).timeout(millis(900));
             acquire.await.map(Allowed::into_decision)
         })
     };

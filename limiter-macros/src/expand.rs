@@ -142,7 +142,7 @@ impl LimitedFn {
     fn entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let mut whose = match &limit.key {
             Some(key) => key_of(key, private),
-            None => quote!(#private::Key::shared()),
+            None => quote!(#private::Key::global()),
         };
         if let Some(group) = &limit.group {
             let group = key_of(group, private);

@@ -71,7 +71,7 @@ pub use policy_set::PolicySet;
 ///
 /// let hook = move |request: &Request<String>| {
 ///     let user = request.headers().get("x-user")?.to_str().ok()?.to_owned();
-///     Some(RequestLimits::new(&each, user).and(RequestLimits::new(&all, Key::shared())))
+///     Some(RequestLimits::new(&each, user).and(RequestLimits::new(&all, Key::global())))
 /// };
 /// let service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::limits_for(&limits, hook))
@@ -90,7 +90,7 @@ pub use policy_set::PolicySet;
 /// # }).unwrap();
 /// ```
 ///
-/// In a cluster, put both into one group, `Key::from(user).in_group("api")` and `Key::shared().in_group("api")`. It is a part of
+/// In a cluster, put both into one group, `Key::from(user).in_group("api")` and `Key::global().in_group("api")`. It is a part of
 /// the key, so [`peek`](limiter_core::Limiter::peek) and [`reset`](limiter_core::Limiter::reset) need it as well, and all keys of a
 /// group lie in one slot, on one node: it has to bear the requests of all users. Where that is too much, nest two layers: they are
 /// two decisions, so a request that the inner one denies stays charged by the outer one.

@@ -90,7 +90,7 @@ impl Settling {
     }
 
     /// Has the response tell of its limits. Until then it does not.
-    pub(crate) fn tell(&mut self, dialect: RateLimitHeaders, costs: Costs) {
+    pub(crate) fn set_headers(&mut self, dialect: RateLimitHeaders, costs: Costs) {
         self.owed.is_told = dialect != RateLimitHeaders::None;
         self.telling = Telling { dialect, costs };
     }
@@ -109,20 +109,20 @@ impl Settling {
             (owed.cancel(), None)
         } else {
             match &settle.by {
-                CostSource::Estimate => (owed.stays(), None),
+                CostSource::Estimate => (owed.balances(), None),
                 CostSource::Head(cost) => match cost(&head) {
                     Some(cost) => (owed.settle(cost), None),
-                    None => (owed.stays(), None),
+                    None => (owed.balances(), None),
                 },
                 CostSource::Bytes => (owed.stays_for_now(), Some(Meter::of_bytes(owed))),
                 CostSource::ReportedCost => match head.extensions().get::<ReportedCost>().cloned() {
                     Some(spent) => (owed.stays_for_now(), Some(Meter::of_spent(owed, spent))),
-                    None => (owed.stays(), None),
+                    None => (owed.balances(), None),
                 },
             }
         };
         let (mut head, ()) = head.into_parts();
-        if let Some(told) = stands.and_then(|stands| telling.told(&stands)) {
+        if let Some(told) = stands.and_then(|stands| telling.fields(&stands)) {
             told.write(&mut head.headers);
         }
         (Response::from_parts(head, body), meter)
@@ -130,7 +130,7 @@ impl Settling {
 }
 
 impl Telling {
-    fn told(&self, stands: &Balances) -> Option<RateLimitFields> {
+    fn fields(&self, stands: &Balances) -> Option<RateLimitFields> {
         RateLimitFields::but_of(&stands.open, &stands.decision, self.dialect, &self.costs)
     }
 }

@@ -95,7 +95,7 @@ async fn in_process_a_request_is_decided_as_the_service_is_called() {
     for (left, called) in [(1, 1), (0, 2), (0, 2)] {
         drop(service.ready().await.unwrap().call(request("ann")));
         let policy = at_most(2);
-        let peek = limits.peek(&policy, limiter_core::Key::shared()).await.unwrap();
+        let peek = limits.peek(&policy, limiter_core::Key::global()).await.unwrap();
         assert_eq!((peek.remaining(), calls.load(Ordering::SeqCst)), (left, called));
     }
 }

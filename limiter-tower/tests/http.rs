@@ -20,7 +20,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
 use limiter_core::{
-    Decision, Enforcement, Limiter, ManualClock, OnDenial, OnStoreFailure, Origin, Policy, PolicyBook,
+    Decision, Enforcement, Limiter, ManualClock, OnDenial, OnStoreFailure, Origin, Policy, PolicyRegistry,
     Rejection,
 };
 use limiter_tower::{RateLimitLayer, key};
@@ -469,8 +469,8 @@ async fn a_key_on_the_deny_list_is_forbidden_and_one_in_shadow_is_not() {
 #[tokio::test]
 async fn a_policy_of_a_book_limits_by_its_name_and_may_change() {
     let clock = ManualClock::new();
-    let book = PolicyBook::new();
-    let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    let book = PolicyRegistry::new();
+    let limits = Limiter::in_process().clock(&clock).registry(&book).build();
     let service = RateLimitLayer::new(&limits, "api")
         .key(key::global())
         .layer(Strict::default());

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use http::Request;
-use limiter_core::{Key, Limiter, Policy, PolicyBook, Rejection, token_limiter, with_limiter};
+use limiter_core::{Key, Limiter, Policy, PolicyRegistry, Rejection, token_limiter, with_limiter};
 use limiter_tower::key::{self, KeyExtractor};
 use limiter_tower::{RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};
@@ -136,8 +136,8 @@ fn keys_that_cannot_be_found_are_logged_with_what_mends_it(errors: &Errors) {
 async fn layers_are_told_by_their_policies_and_no_key_is_told(errors: &Errors, limits: &Limiter) {
     const KEY: &str = "sk_live_4711";
     let policy = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
-    let book = PolicyBook::new().with(policy("named"));
-    let of_the_book = Limiter::in_process().book(&book).build();
+    let book = PolicyRegistry::new().with(policy("named"));
+    let of_the_book = Limiter::in_process().registry(&book).build();
     let by_key = || key::header("x-api-key");
 
     let several = RateLimitLayer::new(limits, [policy("first"), policy("second")]);
@@ -147,7 +147,7 @@ async fn layers_are_told_by_their_policies_and_no_key_is_told(errors: &Errors, l
     let (user, all) = (policy("user"), policy("all"));
     let groups = RateLimitLayer::limits_for(limits, move |request: &Request<String>| {
         let key = request.headers()["x-api-key"].to_str().unwrap().to_owned();
-        RequestLimits::new(&user, key).and(RequestLimits::new(&all, Key::shared()))
+        RequestLimits::new(&user, key).and(RequestLimits::new(&all, Key::global()))
     });
     let groups = groups.layer(Strict::default());
     let found = policy("found");

@@ -122,7 +122,7 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
     for _ in 0..100 {
         drop(service.ready().await.unwrap().call(request("ann")));
     }
-    let left = limits.peek(&policy, Key::shared()).await.unwrap();
+    let left = limits.peek(&policy, Key::global()).await.unwrap();
     assert_eq!(left.remaining(), 5);
 }
 

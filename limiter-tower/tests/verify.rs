@@ -3,7 +3,7 @@
 
 mod support;
 
-use limiter_core::{ConfigError, Limiter, Policy, PolicyBook};
+use limiter_core::{ConfigError, Limiter, Policy, PolicyRegistry};
 use limiter_tower::{ConcurrencyLimitLayer, PolicySet, RateLimitLayer, key};
 use support::Strict;
 use support::log::Errors;
@@ -87,10 +87,10 @@ fn layer_rejects_other_limits_under_one_name() {
 
 #[test]
 fn layer_rejects_invalid_cost_missing_policies_and_unknown_names() {
-    let registry = PolicyBook::new()
+    let registry = PolicyRegistry::new()
         .with(bucket("api", 5))
         .with(concurrency("exports"));
-    let limits = Limiter::in_process().book(&registry).build();
+    let limits = Limiter::in_process().registry(&registry).build();
     fails(
         RateLimitLayer::new(&limits, "api").cost(-1).verify(),
         "amount is `-1`",
@@ -184,8 +184,8 @@ fn layer_rejects_entries_of_key_lists_longer_than_the_prefix_of_its_keys() {
     assert!(layer(&["2001:db8::/64"]).key(key::peer_ip()).verify().is_ok());
     assert!(layer(&single).key(key::header("x-api-key")).verify().is_ok());
 
-    let registry = PolicyBook::new().with(with_denied(&single));
-    let named = Limiter::in_process().book(&registry).build();
+    let registry = PolicyRegistry::new().with(with_denied(&single));
+    let named = Limiter::in_process().registry(&registry).build();
     fails(
         RateLimitLayer::new(&named, "api").key(key::peer_ip()).verify(),
         expected,

@@ -94,7 +94,7 @@ async fn who_waits_is_woken_by_the_clock() -> Result<(), Failure> {
     for _ in 0..3 {
         letters.send("ann").await?;
     }
-    let waits = letters.limits.acquire(&letters.hourly, "ann").up_to(2 * HOUR);
+    let waits = letters.limits.acquire(&letters.hourly, "ann").timeout(2 * HOUR);
     let (permit, ()) = tokio::join!(waits, async { clock.advance(HOUR) });
     permit?;
     Ok(())

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use examples::Failure;
-use limiter_core::{FileSource, Limiter, PolicyBook, Rejection};
+use limiter_core::{FileSource, Limiter, PolicyRegistry, Rejection};
 #[cfg(feature = "redis")]
-use limiter_core::{RedisBook, RedisSource};
+use limiter_core::{RedisRegistry, RedisSubscription};
 
 const NAMESPACE: &str = "tiers";
 
@@ -73,8 +73,8 @@ enum Desk {
     #[cfg(feature = "redis")]
     Redis {
         /// The operator's own, who is somewhere else.
-        book: RedisBook,
-        followed: RedisSource,
+        book: RedisRegistry,
+        followed: RedisSubscription,
     },
 }
 
@@ -83,16 +83,16 @@ impl Desk {
         #[cfg(feature = "redis")]
         if store != examples::MEMORY {
             let operator = examples::limiter(store, NAMESPACE).await?;
-            let (book, desk) = (operator.book_in_redis()?, limits.book_in_redis()?);
+            let (book, desk) = (operator.redis_registry()?, limits.redis_registry()?);
             let followed = desk.follow();
-            followed.heard().await?;
+            followed.synced().await?;
             return Ok(Self::Redis { book, followed });
         }
         #[cfg(not(feature = "redis"))]
         let _ = store;
         let path = std::env::temp_dir().join(format!("tiers-{}.toml", std::process::id()));
         std::fs::write(&path, text(3))?;
-        let followed = FileSource::follow(limits.book(), &path)?;
+        let followed = FileSource::follow(limits.registry(), &path)?;
         Ok(Self::File { path, followed })
     }
 
@@ -115,7 +115,7 @@ impl Desk {
     }
 
     /// What is wrong with what an operator has put there.
-    fn complaint(&self) -> Option<limiter_core::BookError> {
+    fn complaint(&self) -> Option<limiter_core::RegistryError> {
         match self {
             Self::File { followed, .. } => followed.last_error(),
             #[cfg(feature = "redis")]
@@ -137,7 +137,7 @@ impl Drop for Desk {
 }
 
 /// Waits until the service has this limit for those who pay nothing.
-async fn followed(book: &PolicyBook, a_minute: u64) -> Result<(), Failure> {
+async fn followed(book: &PolicyRegistry, a_minute: u64) -> Result<(), Failure> {
     let arrives = async {
         loop {
             let revision = book.revision();
@@ -172,7 +172,7 @@ async fn run() -> Result<(), Failure> {
     let store = examples::store();
     let limits = examples::limiter(&store, NAMESPACE).await?;
     let desk = Desk::open(&limits, &store).await?;
-    let book = limits.book();
+    let book = limits.registry();
     desk.put(&text(3)).await?;
     followed(book, 3).await?;
     let [ann, bob] = [("ann", Tier::Free), ("bob", Tier::Pro)].map(|(name, tier)| Customer { name, tier });

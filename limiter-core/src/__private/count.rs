@@ -1,7 +1,7 @@
 //! Permits that are taken before a call and given back after it, where its result does not count (`count_if`).
 
 use crate::__private::hold::{HeldPermits, hold_and_decide};
-use crate::__private::{AnnotationEntry, AnnotationGuard, Refused, Reporter};
+use crate::__private::{AnnotationEntry, AnnotationGuard, RejectedEntry, Reporter};
 use crate::settlement::Reservation;
 use crate::units::Amount;
 
@@ -35,7 +35,7 @@ struct ChargeResult<const N: usize> {
 /// [`Refused`] when the call must not go on.
 pub async fn enter_counted<const N: usize>(
     guard: Option<AnnotationGuard<N>>,
-) -> Result<ChargeGuard<N>, Refused> {
+) -> Result<ChargeGuard<N>, RejectedEntry> {
     let Some(mut guard) = guard else {
         return Ok(ChargeGuard {
             _held: HeldPermits::default(),
@@ -59,8 +59,8 @@ pub async fn enter_counted<const N: usize>(
     let (limiter, (held, allowed)) = answer.inspect_err(|refused| reporter.report(&refused.rejection))?;
     let paid = allowed.map(|allowed| {
         // Whatever was allowed could be asked for.
-        let asked = entries.iter().filter(|entry| entry.is_asked());
-        let asks = asked.filter_map(|entry| entry.ask().ok());
+        let asked = entries.iter().filter(|entry| entry.has_request());
+        let asks = asked.filter_map(|entry| entry.limit_request().ok());
         Box::new(ChargeResult {
             reporter,
             reservation: Reservation::of_asks(&limiter, asks, allowed),

@@ -77,13 +77,13 @@ impl AnnotationEntry {
         Ok(())
     }
 
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn has_request(&self) -> bool {
         !matches!(self.policy, EntryPolicy::Nothing)
     }
 
     /// What it costs, if it is asked for.
     pub(super) fn asked_cost(&self) -> Option<Amount> {
-        self.cost.clone().ok().filter(|_| self.is_asked())
+        self.cost.clone().ok().filter(|_| self.has_request())
     }
 
     pub(super) fn policy(&self) -> Result<&Policy, Rejection> {
@@ -102,7 +102,7 @@ impl AnnotationEntry {
         .map_err(|error| error.clone().into())
     }
 
-    pub(super) fn ask(&self) -> Result<LimitRequest<'_>, Rejection> {
+    pub(super) fn limit_request(&self) -> Result<LimitRequest<'_>, Rejection> {
         let policy = self.policy()?;
         let cost = self.cost.clone();
         let cost = cost.map_err(|error| error.for_policy(policy.name()))?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::__private::{
-    Amount, AnnotationEntry, AnnotationGuard, BuiltPolicy, EntryPolicy, PolicyOptions, Refused, by_first,
-    decide_resolved, resolve,
+    Amount, AnnotationEntry, AnnotationGuard, BuiltPolicy, EntryPolicy, PolicyOptions, RejectedEntry,
+    by_first, decide_resolved, resolve,
 };
 use crate::concurrency::ConcurrencyPermit;
 use crate::decision::Allowed;
@@ -37,7 +37,7 @@ pub struct HeldPermits {
 /// # Errors
 ///
 /// [`Refused`] when the call must not go on.
-pub async fn hold<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<HeldPermits, Refused> {
+pub async fn hold<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<HeldPermits, RejectedEntry> {
     let Some(mut guard) = guard else {
         return Ok(HeldPermits::default());
     };
@@ -60,7 +60,7 @@ pub(super) async fn hold_and_decide(
     limiter: &Limiter,
     entries: &mut [AnnotationEntry],
     wait: Option<Result<Duration, ConfigError>>,
-) -> Result<(HeldPermits, Option<Allowed>), Refused> {
+) -> Result<(HeldPermits, Option<Allowed>), RejectedEntry> {
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
     resolve(limiter, entries)?;
     let started = limiter.now();
@@ -68,16 +68,16 @@ pub(super) async fn hold_and_decide(
 
     let mut permits = HeldPermits::default();
     for (index, entry) in entries.iter_mut().enumerate() {
-        let refused = |rejection| Refused { index, rejection };
-        if entry.is_asked() && entry.policy().map_err(refused)?.is_of_concurrency() {
-            let ask = entry.ask().map_err(refused)?;
+        let refused = |rejection| RejectedEntry { index, rejection };
+        if entry.has_request() && entry.policy().map_err(refused)?.is_of_concurrency() {
+            let ask = entry.limit_request().map_err(refused)?;
             // What the attributes say of waiting is for all limits together, and comes before what a policy says.
             let up_to = match (left(), ask.policy().on_denial()) {
                 (Some(left), _) => left,
                 (None, OnDenial::Wait(up_to)) => up_to,
                 (None, _) => Duration::ZERO,
             };
-            let enter = limiter.enter_asked(ask).up_to(up_to);
+            let enter = limiter.acquire_concurrency_for(ask).timeout(up_to);
             permits.held.push(enter.await.map_err(refused)?);
             entry.policy = EntryPolicy::Nothing;
         }

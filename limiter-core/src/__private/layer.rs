@@ -41,6 +41,6 @@ pub fn is_concurrency(policy: &Policy) -> bool {
 /// Whether no source of the limiter's registry has a policy of this name. `false` while Redis may still provide one.
 #[must_use]
 pub fn names_missing_policy(limiter: &Limiter, name: &str) -> bool {
-    let registry = limiter.book();
+    let registry = limiter.registry();
     registry.get(name).is_none() && !registry.awaits_redis()
 }

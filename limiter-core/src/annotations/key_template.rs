@@ -65,7 +65,7 @@ impl KeyTemplate {
     ) -> Option<Key<'static>> {
         self.pieces()
             .iter()
-            .try_fold(Key::shared(), |key, piece| match piece {
+            .try_fold(Key::global(), |key, piece| match piece {
                 TemplatePiece::Text(text) => Some(key.text(text)),
                 TemplatePiece::Part(name) => value_of(name).map(|value| key.part(value)),
             })

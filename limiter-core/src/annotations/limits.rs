@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::algorithm::Mode;
-use crate::annotations::{Annotation, AnnotationPolicy, RegisteredAnnotation, place, sites};
+use crate::annotations::{Annotation, AnnotationPolicy, RegisteredAnnotation, annotations, place};
 use crate::check::Check;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
@@ -30,7 +30,7 @@ impl Limiter {
     /// let limits = Limiter::in_process().clock(&ManualClock::new()).build();
     /// with_limiter(limits.clone(), search("ann")).await?;
     ///
-    /// let ann = limits.site("lookup")?.key(["ann"])?;
+    /// let ann = limits.annotation("lookup")?.key(["ann"])?;
     /// assert_eq!(ann.peek().await?.remaining(), 1);
     /// ann.reset().await?;
     /// assert_eq!(ann.peek().await?.remaining(), 2);
@@ -42,8 +42,8 @@ impl Limiter {
     ///
     /// [`ConfigError::Invalid`] where no annotation of the program has the name, and where several of one name make their keys
     /// of different parts.
-    pub fn site(&self, name: &str) -> Result<AnnotationLimit<'_>, ConfigError> {
-        let all = sites();
+    pub fn annotation(&self, name: &str) -> Result<AnnotationLimit<'_>, ConfigError> {
+        let all = annotations();
         let mut named = all.iter().filter(|site| site.name() == name);
         let Some(first) = named.next() else {
             return Err(ConfigError::invalid(
@@ -116,7 +116,7 @@ fn expected_in_place_of(name: &str, all: &[Annotation]) -> String {
     methods.sort();
     methods.dedup();
     if methods.is_empty() || methods.len() > MOST {
-        return "the name of an annotated limit, as `limiter_core::sites()` lists them".to_owned();
+        return "the name of an annotated limit, as `limiter_core::annotations()` lists them".to_owned();
     }
     format!("the name of a method's limit: {}", methods.join(" or "))
 }
@@ -130,7 +130,7 @@ fn is_as(one: &RegisteredAnnotation, other: &RegisteredAnnotation) -> bool {
     groups && one.key.is_as(&other.key)
 }
 
-/// An annotation's limit, without a key yet. Made by [`Limiter::site`].
+/// An annotation's limit, without a key yet. Made by [`Limiter::annotation`].
 #[derive(Clone, Debug)]
 pub struct AnnotationLimit<'a> {
     limiter: &'a Limiter,
@@ -159,7 +159,7 @@ impl<'a> AnnotationLimit<'a> {
     /// # Errors
     ///
     /// As [`key`](Self::key).
-    pub fn shared(&self) -> Result<KeyLimit<'a>, ConfigError> {
+    pub fn global(&self) -> Result<KeyLimit<'a>, ConfigError> {
         self.key([""; 0])
     }
 
@@ -169,7 +169,7 @@ impl<'a> AnnotationLimit<'a> {
     /// # Errors
     ///
     /// As [`key`](Self::key), but for the parts.
-    pub fn whole<'k>(&self, key: impl Into<Key<'k>>) -> Result<KeyLimit<'a>, ConfigError> {
+    pub fn whole_key<'k>(&self, key: impl Into<Key<'k>>) -> Result<KeyLimit<'a>, ConfigError> {
         self.budget(key.into().into_owned())
     }
 
@@ -188,7 +188,7 @@ impl<'a> AnnotationLimit<'a> {
     }
 }
 
-/// What one key has under an annotation's policy. Made by [`Limiter::site`].
+/// What one key has under an annotation's policy. Made by [`Limiter::annotation`].
 #[derive(Clone, Debug)]
 pub struct KeyLimit<'a> {
     limiter: &'a Limiter,

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::annotations::{AnnotationPolicy, KeyTemplate, RegisteredAnnotation, context};
-use crate::book::PolicyBook;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
+use crate::registry::PolicyRegistry;
 
 /// Checks every annotation of the program: that its policy can be built, that no two functions
 /// share a budget by accident, and that those which share one by intention mean the same limit.
@@ -29,7 +29,7 @@ use crate::policy::Policy;
 /// # Errors
 ///
 /// [`ConfigError::Sites`] with one line for each error.
-pub fn verify_sites() -> Result<(), ConfigError> {
+pub fn verify_annotations() -> Result<(), ConfigError> {
     let sites = || inventory::iter::<RegisteredAnnotation>.into_iter().copied();
     let mut errors = errors(sites());
     let limiter = context::installed();
@@ -37,7 +37,7 @@ pub fn verify_sites() -> Result<(), ConfigError> {
         errors.extend(apart(sites()));
     }
     if let Some(limiter) = &limiter {
-        errors.extend(misnamed(sites(), limiter.book()));
+        errors.extend(misnamed(sites(), limiter.registry()));
     }
     if errors.is_empty() {
         Ok(())
@@ -88,7 +88,7 @@ fn errors(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
 }
 
 /// The annotations that name a policy which is not in the book, or which they cannot use.
-fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyBook) -> Vec<String> {
+fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyRegistry) -> Vec<String> {
     let by_name =
         |site: &RegisteredAnnotation| matches!(site.policy, AnnotationPolicy::Named) && !site.limiter;
     let error = |site: RegisteredAnnotation| {
@@ -127,7 +127,7 @@ fn excess(site: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
 }
 
 /// The names that could have been meant, if they are few.
-fn names_of(book: &PolicyBook) -> String {
+fn names_of(book: &PolicyRegistry) -> String {
     const MOST: usize = 10;
     let names = book.names();
     match names.len() {
@@ -218,7 +218,7 @@ mod tests {
             ..NEEDS_SIX
         };
         let of = |policy: Result<Policy, ConfigError>| {
-            misnamed([named].into_iter(), &PolicyBook::new().with(policy.unwrap()))
+            misnamed([named].into_iter(), &PolicyRegistry::new().with(policy.unwrap()))
         };
         assert_eq!(of(five()), found);
         assert!(of(six()).is_empty());
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_name_is_one_of_the_book_and_of_a_policy_that_the_attribute_can_use() {
-        let book = PolicyBook::new()
+        let book = PolicyRegistry::new()
             .with(five().unwrap())
             .with(Policy::concurrency("export").max(3).build().unwrap());
         let named = |name, held| RegisteredAnnotation {
@@ -299,7 +299,7 @@ mod tests {
             ..named("mial", false)
         };
         assert!(told(elsewhere).is_empty(), "its limiter is not known");
-        let missing = misnamed([named("mail", false)].into_iter(), &PolicyBook::new());
+        let missing = misnamed([named("mail", false)].into_iter(), &PolicyRegistry::new());
         assert!(
             missing[0].ends_with("expected a book that has policies"),
             "{missing:?}"

@@ -7,7 +7,6 @@ pub(crate) mod future;
 use std::sync::Arc;
 
 use crate::algorithm::Mode;
-use crate::book::{BookEntry, PolicyBook};
 use crate::check::named::call::Question;
 pub use crate::check::named::call::{NamedCall, NamedWait};
 pub use crate::check::named::future::{NamedCheck, NamedDeciding};
@@ -17,6 +16,7 @@ use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::{Inheritance, Policy};
+use crate::registry::{PolicyEntry, PolicyRegistry};
 use crate::units::Amount;
 
 /// The limit of a call that names its policy.
@@ -31,10 +31,10 @@ pub enum ResolvedPolicies {
 /// What becomes of a call for which no policy is configured: none of its name, or not for this app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum OnNotConfigured {
+pub enum OnUnknownPolicy {
     /// It is allowed, by a decision without limits whose [`Origin`] says `NotConfigured`. The default.
     ///
-    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature `registry`: `RedisSource::heard`).
+    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature `registry`: `RedisSubscription::heard`).
     #[default]
     Allow,
     /// It is rejected as [`Rejection::NotConfigured`].
@@ -44,9 +44,9 @@ pub enum OnNotConfigured {
 /// Where a limiter finds policies by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
-    pub(crate) book: PolicyBook,
+    pub(crate) book: PolicyRegistry,
     pub(crate) app: Option<Arc<str>>,
-    pub(crate) on_not_configured: OnNotConfigured,
+    pub(crate) on_unknown_policy: OnUnknownPolicy,
 }
 
 impl Limiter {
@@ -54,14 +54,14 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{BookEntry, Limiter, ManualClock, OnNotConfigured, Origin, Policy, PolicyBook, Rejection};
+    /// use limiter_core::{PolicyEntry, Limiter, ManualClock, OnUnknownPolicy, Origin, Policy, PolicyRegistry, Rejection};
     ///
     /// let search = Policy::token_bucket("search").capacity(2).rate("1/s").build()?;
     /// let mail = Policy::sliding_window("mail").limit(5).window("1m").build()?;
-    /// let book = PolicyBook::new().with(search).with(BookEntry::new(mail).for_apps(["newsletter"])?);
+    /// let book = PolicyRegistry::new().with(search).with(PolicyEntry::new(mail).for_apps(["newsletter"])?);
     ///
     /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).book(&book).app("checkout").build();
+    /// let limits = Limiter::in_process().clock(&clock).registry(&book).app("checkout").build();
     /// assert_eq!(limits.named("search").check("ann").await?.remaining(), 1);
     /// for name in ["serach", "mail"] {
     ///     let decision = limits.named(name).check("ann").await?;
@@ -70,15 +70,15 @@ impl Limiter {
     /// }
     /// assert_eq!(book.not_configured(), 2);
     ///
-    /// let strict = Limiter::in_process().book(&book).on_not_configured(OnNotConfigured::Deny).build();
+    /// let strict = Limiter::in_process().registry(&book).on_unknown_policy(OnUnknownPolicy::Deny).build();
     /// let refused = strict.named("serach").check("ann").await;
     /// assert!(matches!(refused, Err(Rejection::NotConfigured { policy }) if policy == "serach"));
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```
     #[must_use]
-    pub fn named<'a>(&'a self, policy: &'a str) -> Named<'a> {
-        Named {
+    pub fn named<'a>(&'a self, policy: &'a str) -> PolicyHandle<'a> {
+        PolicyHandle {
             limiter: self,
             name: policy,
         }
@@ -86,25 +86,25 @@ impl Limiter {
 
     /// The book in which policies are looked up by name.
     #[must_use]
-    pub fn book(&self) -> &PolicyBook {
+    pub fn registry(&self) -> &PolicyRegistry {
         &self.inner.names.book
     }
 
     /// Puts a policy into the [book](Self::book), and says what becomes of what was used, as
-    /// [`PolicyBook::change_at`] does: as of now, by this limiter's clock.
+    /// [`PolicyRegistry::change_at`] does: as of now, by this limiter's clock.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy, PolicyBook};
+    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy, PolicyRegistry};
     ///
     /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
-    /// let book = PolicyBook::new().with(sized(10)?);
+    /// let book = PolicyRegistry::new().with(sized(10)?);
     /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    /// let limits = Limiter::in_process().clock(&clock).registry(&book).build();
     /// limits.named("search").check("ann").cost(5).await?.require()?;
     ///
     /// clock.advance(std::time::Duration::from_secs(1));
-    /// limits.change_policy(sized(100)?, Inheritance::InProportion)?;
+    /// limits.change_policy(sized(100)?, Inheritance::Proportional)?;
     /// assert_eq!(limits.named("search").peek("ann").await?.remaining(), 50);
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
@@ -112,13 +112,13 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`PolicyBook::change`].
+    /// As [`PolicyRegistry::change`].
     pub fn change_policy(
         &self,
-        entry: impl Into<BookEntry>,
+        entry: impl Into<PolicyEntry>,
         inheritance: Inheritance,
     ) -> Result<(), ConfigError> {
-        self.book().change_at(entry, inheritance, self.now())
+        self.registry().change_at(entry, inheritance, self.now())
     }
 
     /// By which name the limiter finds what is not for all.
@@ -132,11 +132,12 @@ impl Limiter {
     ///
     /// [`ConfigError::Invalid`] for a limiter in process.
     #[cfg(all(feature = "registry", feature = "redis"))]
-    pub fn book_in_redis(&self) -> Result<crate::RedisBook, ConfigError> {
+    pub fn redis_registry(&self) -> Result<crate::RedisRegistry, ConfigError> {
         match &self.inner.backend {
-            crate::limiter::Backend::Redis(guard) => {
-                Ok(crate::RedisBook::new(guard.store().shelf(), self.book().clone()))
-            }
+            crate::limiter::Backend::Redis(guard) => Ok(crate::RedisRegistry::new(
+                guard.store().shelf(),
+                self.registry().clone(),
+            )),
             crate::limiter::Backend::Memory(_) => {
                 let expected = "a limiter whose state lives in Redis";
                 Err(ConfigError::invalid("limiter", "in process", expected))
@@ -149,11 +150,11 @@ impl Limiter {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    /// use limiter_core::{Limiter, Policy, PolicyRegistry};
     ///
     /// let burst = Policy::token_bucket("burst").capacity(5).rate(1).build()?;
     /// let daily = Policy::sliding_window("daily").limit(2).window("1d").build()?;
-    /// let limits = Limiter::in_process().book(&PolicyBook::new().with(daily)).build();
+    /// let limits = Limiter::in_process().registry(&PolicyRegistry::new().with(daily)).build();
     ///
     /// let daily = limits.policy("daily", "ann")?;
     /// limits.check_all([(&burst, "ann"), (&daily, "ann")]).cost(2).await?.require()?;
@@ -171,7 +172,7 @@ impl Limiter {
     }
 
     /// What stands in the book under a name, if it is for this app and has not ended. Nothing is counted.
-    pub(crate) fn entry(&self, name: &str) -> Option<Arc<BookEntry>> {
+    pub(crate) fn entry(&self, name: &str) -> Option<Arc<PolicyEntry>> {
         let Names { book, app, .. } = &self.inner.names;
         let entry = book.get(name)?;
         (entry.is_for(app.as_deref()) && entry.holds_at(self.calendar())).then_some(entry)
@@ -207,12 +208,12 @@ impl Limiter {
     /// The same without counting an answer, for what is no call.
     pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         self.open()?;
-        match (self.find(name, key), self.inner.names.on_not_configured) {
+        match (self.find(name, key), self.inner.names.on_unknown_policy) {
             (Some(policy), _) => Ok(ResolvedPolicies::Policy(policy)),
-            (None, OnNotConfigured::Allow) => Ok(ResolvedPolicies::Allowed(Decision {
+            (None, OnUnknownPolicy::Allow) => Ok(ResolvedPolicies::Allowed(Decision {
                 ..Decision::unasked(Origin::NotConfigured, self.inner.clock.now())
             })),
-            (None, OnNotConfigured::Deny) => Err(not_configured(name)),
+            (None, OnUnknownPolicy::Deny) => Err(not_configured(name)),
         }
     }
 }
@@ -224,17 +225,17 @@ fn not_configured(name: &str) -> Rejection {
 
 /// A policy by its name, which is looked up at each call. Made by [`Limiter::named`].
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
+pub struct PolicyHandle<'a> {
     limiter: &'a Limiter,
     name: &'a str,
 }
 
-impl<'a> Named<'a> {
+impl<'a> PolicyHandle<'a> {
     /// As [`Limiter::check`].
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so ([`OnNotConfigured::Deny`]); else as [`Limiter::check`].
+    /// [`Rejection::NotConfigured`] where the limiter was told so ([`OnUnknownPolicy::Deny`]); else as [`Limiter::check`].
     pub fn check(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
         self.ask(key.into(), Mode::Charge)
     }

@@ -56,7 +56,7 @@ impl<'a> AcquireConcurrency<'a> {
     ///
     /// A wait that ends before the policy's deadline for the store does is over, whatever the policy says of a store that is
     /// out: that no answer came in so short a time says nothing about the store.
-    pub fn up_to(self, up_to: Duration) -> Self {
+    pub fn timeout(self, up_to: Duration) -> Self {
         Self { up_to, ..self }
     }
 
@@ -64,7 +64,7 @@ impl<'a> AcquireConcurrency<'a> {
     fn at_once(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
         // Who waits has to wait for his turn first.
         match &self.limiter.inner.backend {
-            Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.ask_here()),
+            Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.try_local()),
             _ => None,
         }
     }
@@ -76,7 +76,7 @@ impl<'a> AcquireConcurrency<'a> {
         Some(answer)
     }
 
-    fn ask_here(&self) -> Result<ConcurrencyPermit, Rejection> {
+    fn try_local(&self) -> Result<ConcurrencyPermit, Rejection> {
         self.limiter.open()?;
         let asked = ConcurrencyRequest::new(self.ask.clone(), Mode::Charge)?;
         self.limiter.enter_here(&asked)
@@ -250,7 +250,7 @@ impl Limiter {
     )]
     pub(crate) async fn peek_in_flight(&self, asked: &ConcurrencyRequest<'_>) -> Result<Decision, Rejection> {
         match &self.inner.backend {
-            Backend::Memory(_) => Ok(self.look_here(asked)),
+            Backend::Memory(_) => Ok(self.peek_local(asked)),
             #[cfg(feature = "redis")]
             Backend::Redis(guard) => guard.peek_held(asked, asked.request().deadline()).await,
         }

@@ -15,10 +15,10 @@ pub(crate) struct AcquireDeadline<'a> {
 
 impl AcquireDeadline<'_> {
     pub(crate) async fn is_over(&self) {
-        self.clock.sleep(self.clock.now(), self.left()).await;
+        self.clock.sleep(self.clock.now(), self.remaining()).await;
     }
 
-    pub(crate) fn left(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         self.up_to.saturating_sub(self.clock.now().since(self.started))
     }
 

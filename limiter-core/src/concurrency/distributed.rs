@@ -28,16 +28,16 @@ pub(crate) async fn wait_there(
 ) -> Result<ConcurrencyPermit, Rejection> {
     let waiter = guard.held().join(asked.limit().identity, asked.terms())?;
     let (mut pause, mut last) = (*PAUSES.start(), None);
-    let mut asks = waiter.asks();
+    let mut asks = waiter.query_requested();
     loop {
         if asks {
             let asked = asked.under(waiter.wanted())?;
-            last = match ask_in_time(guard, &asked, wait, last).await {
+            last = match acquire_with_deadline(guard, &asked, wait, last).await {
                 Err(Rejection::Limited(denied)) => Some(denied),
                 answer => return answer,
             };
         }
-        let left = wait.left();
+        let left = wait.remaining();
         if left.is_zero() {
             // One whose turn it never was has heard nothing of Redis.
             let denied = last.unwrap_or_else(|| Box::new(behind_others(asked, wait.clock.now())));
@@ -51,7 +51,7 @@ pub(crate) async fn wait_there(
         };
         tokio::select! {
             biased;
-            () = waiter.told() => asks = waiter.asks(),
+            () = waiter.notified() => asks = waiter.query_requested(),
             () = wait.clock.sleep(wait.clock.now(), until_asked) => {
                 asks = waiter.is_first();
                 pause = (pause * 2).min(*PAUSES.end());
@@ -76,7 +76,7 @@ fn behind_others(asked: &ConcurrencyRequest<'_>, now: Timestamp) -> Decision {
         expires_after: lease,
         ..StepOutcome::default()
     };
-    asked.request().in_flight_decision(outcome, now, Origin::Lease)
+    asked.request().concurrency_decision(outcome, now, Origin::Lease)
 }
 
 /// The decision about permits that another holder of this process has had before.
@@ -99,19 +99,19 @@ fn handed_on(
         Some(lease) if lease.is_insured() => Origin::LocalFallback,
         _ => Origin::Lease,
     };
-    asked.request().in_flight_decision(outcome, now, origin)
+    asked.request().concurrency_decision(outcome, now, origin)
 }
 
 /// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store: this replica's
 /// share decides only where the store has none, since the store may have said a moment ago that there is no room.
-async fn ask_in_time(
+async fn acquire_with_deadline(
     guard: &RedisBackend,
     asked: &ConcurrencyRequest<'_>,
     wait: &AcquireDeadline<'_>,
     last: Option<Box<Decision>>,
 ) -> Result<ConcurrencyPermit, Rejection> {
     let request = asked.request();
-    let patience = wait.clock.real(wait.left().max(LATE_TIMER));
+    let patience = wait.clock.real(wait.remaining().max(LATE_TIMER));
     // What is admitted for a question that was given up goes back in the background.
     let answer = guard.enter(asked, request.deadline());
     let Ok(answer) = real_time::timeout(patience, answer).await else {

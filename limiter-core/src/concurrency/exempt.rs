@@ -53,7 +53,7 @@ impl AcquireConcurrency<'_> {
         let patient = if is_enforced {
             self
         } else {
-            self.up_to(Duration::ZERO)
+            self.timeout(Duration::ZERO)
         };
         match patient.run().await {
             Err(rejection) => {

@@ -78,7 +78,7 @@ impl PermitLeases {
     ) -> Result<AcquireOutcome, StoreError> {
         let key: Arc<str> = self.register.key(limit).into();
         // Gives itself back when it is dropped, whatever Redis has heard of it.
-        let lease = PermitLease::asked(self, limit.identity, &key, self.register.permit(terms));
+        let lease = PermitLease::for_request(self, limit.identity, &key, self.register.permit(terms));
         let asked = self.register.enter(&key, lease.permit(), deadline);
         match within(deadline, asked).await {
             Ok((true, standing)) => {
@@ -111,7 +111,7 @@ impl PermitLeases {
         }
         let key: Arc<str> = self.register.key(limit).into();
         let lease = PermitLease::without_end(self, limit.identity, &key, self.register.permit(terms));
-        Ok(Ok(self.held.held(limit.identity, terms, lease.keep())))
+        Ok(Ok(self.held.held(limit.identity, terms, lease.into_held())))
     }
 
     fn count(
@@ -122,7 +122,7 @@ impl PermitLeases {
     ) -> Result<PermitGuard<PermitLease>, StoreError> {
         // As many as there are may be held here.
         let _ = self.held.count(identity, terms.cost, u64::MAX)?;
-        Ok(self.held.held(identity, terms, lease.keep()))
+        Ok(self.held.held(identity, terms, lease.into_held()))
     }
 
     /// How a key stands.
@@ -143,7 +143,7 @@ impl PermitLeases {
     ) -> Result<(), StoreError> {
         let key = self.register.key(limit);
         within(deadline, self.register.reset(&key, deadline)).await?;
-        self.held.tell_first(limit.identity);
+        self.held.notify_first(limit.identity);
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl PermitLeases {
             if self.lock().is_settled() {
                 return;
             }
-            crate::concurrency::leases::housekeeper::keep(self);
+            crate::concurrency::leases::housekeeper::ensure_running(self);
             settled.await;
         }
     }

@@ -49,15 +49,15 @@ impl Limiter {
             ..StepOutcome::default()
         };
         let now = self.inner.clock.now();
-        asked.request().in_flight_decision(outcome, now, Origin::Memory)
+        asked.request().concurrency_decision(outcome, now, Origin::Memory)
     }
 
     /// The same, in this process, for a question that was not checked yet.
     pub(crate) fn peek_here(&self, ask: LimitRequest<'_>) -> Result<Decision, Rejection> {
-        Ok(self.look_here(&ConcurrencyRequest::new(ask, Mode::Peek)?))
+        Ok(self.peek_local(&ConcurrencyRequest::new(ask, Mode::Peek)?))
     }
 
-    pub(crate) fn look_here(&self, asked: &ConcurrencyRequest<'_>) -> Decision {
+    pub(crate) fn peek_local(&self, asked: &ConcurrencyRequest<'_>) -> Decision {
         let (held, terms) = (self.inner.holders.number(asked.limit().identity), asked.terms());
         let fits = terms.cost == 0 || held.saturating_add(terms.cost) <= terms.max;
         self.decision_here(asked, fits, held)
@@ -76,7 +76,7 @@ impl Limiter {
                 let decision = self.decision_here(asked, true, holders.number(identity));
                 return permitted(decision, PermitBacking::Here(held));
             }
-            if waiter.asks() {
+            if waiter.query_requested() {
                 match self.enter_here(&asked.under(waiter.wanted())?) {
                     Err(Rejection::Limited(_)) => {}
                     answer => return answer,
@@ -84,7 +84,7 @@ impl Limiter {
             }
             tokio::select! {
                 biased;
-                () = waiter.told() => {}
+                () = waiter.notified() => {}
                 () = wait.is_over() => {
                     // As it is now: it may never have been its turn, and what there is belongs to those before it.
                     let asked = asked.under(waiter.wanted())?;

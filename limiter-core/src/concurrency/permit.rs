@@ -37,7 +37,7 @@ use crate::observe::AsDecision;
 ///     assert!(permit.is_held());
 ///     permit.leave().await
 /// });
-/// let next = limits.enter(&export, "ann").up_to(Duration::from_secs(5)).await?;
+/// let next = limits.enter(&export, "ann").timeout(Duration::from_secs(5)).await?;
 /// task.await.unwrap()?;
 /// assert_eq!(next.decision().remaining(), 0);
 /// # Ok::<(), limiter_core::Rejection>(())
@@ -88,7 +88,7 @@ impl ConcurrencyPermit {
     /// Always true where there is no lease that could end: in process, and for what was admitted while the store was out
     /// (its [`origin`](Decision::origin) says `LocalFallback` or `FailedOpen`), until Redis has been told of it.
     #[must_use]
-    pub fn is_held(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         match &self.stand {
             #[cfg(feature = "redis")]
             PermitBacking::Leased(held) => held.carried().is_none_or(PermitLease::is_held),
@@ -141,17 +141,17 @@ impl ConcurrencyPermit {
     /// # Cancel safety
     ///
     /// Dropped, it goes on in the background.
-    pub async fn leave(self) -> Result<(), Rejection> {
+    pub async fn release(self) -> Result<(), Rejection> {
         #[cfg(feature = "redis")]
         if let PermitBacking::Leased(held) = self.stand {
-            if let Some(lease) = held.give_back() {
+            if let Some(lease) = held.release() {
                 let deadline = self
                     .decision
                     .limits()
                     .first()
                     .map(|limit| limit.policy().deadline());
                 lease
-                    .leave(deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE))
+                    .release(deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE))
                     .await?;
             }
         }

@@ -45,10 +45,13 @@ impl RedisBackend {
                 }
                 self.outage.decided(|| self.clock.now());
                 return Ok(match entered {
-                    AcquireOutcome::Admitted(held, standing) => {
-                        (told(request, &standing, terms, true), Some(held))
+                    AcquireOutcome::Admitted(held, standing) => (
+                        decision_from_occupancy(request, &standing, terms, true),
+                        Some(held),
+                    ),
+                    AcquireOutcome::Denied(standing) => {
+                        (decision_from_occupancy(request, &standing, terms, false), None)
                     }
-                    AcquireOutcome::Denied(standing) => (told(request, &standing, terms, false), None),
                 });
             }
             Err(error) => error,
@@ -86,7 +89,7 @@ impl RedisBackend {
             expires_after: lease,
             ..StepOutcome::default()
         };
-        let mut decision = request.in_flight_decision(outcome, self.clock.now(), Origin::LocalFallback);
+        let mut decision = request.concurrency_decision(outcome, self.clock.now(), Origin::LocalFallback);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
         decision.store_error = Some(Box::new(error));
         Ok((decision, held))
@@ -102,7 +105,7 @@ impl RedisBackend {
         match self.holding.peek(limit, deadline).await {
             Ok(standing) => {
                 let fits = terms.cost == 0 || standing.held.saturating_add(terms.cost) <= terms.max;
-                Ok(told(request, &standing, terms, fits))
+                Ok(decision_from_occupancy(request, &standing, terms, fits))
             }
             Err(error) => without_store(request, error, self.clock.now()),
         }
@@ -115,7 +118,12 @@ impl RedisBackend {
     }
 }
 
-fn told(request: &DecisionRequest<'_>, standing: &Occupancy, terms: PermitTerms, fits: bool) -> Decision {
+fn decision_from_occupancy(
+    request: &DecisionRequest<'_>,
+    standing: &Occupancy,
+    terms: PermitTerms,
+    fits: bool,
+) -> Decision {
     let outcome = StepOutcome {
         fits,
         remaining: terms.max.saturating_sub(standing.held),
@@ -128,5 +136,5 @@ fn told(request: &DecisionRequest<'_>, standing: &Occupancy, terms: PermitTerms,
         expires_after: standing.last_ends,
         ..StepOutcome::default()
     };
-    request.in_flight_decision(outcome, standing.decided_at, Origin::Redis)
+    request.concurrency_decision(outcome, standing.decided_at, Origin::Redis)
 }

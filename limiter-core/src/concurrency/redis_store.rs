@@ -14,7 +14,7 @@ use crate::key::Namespace;
 use crate::redis::Route;
 use crate::redis::script::reply::{Reader, malformed};
 use crate::redis::script::{CONCURRENCY, Call, reply, wire};
-use crate::redis::token_lease::account;
+use crate::redis::token_lease::leased_limit;
 use crate::request::RequestedLimit;
 use crate::support::clock::Clock;
 pub(crate) use crate::units::Timestamp;
@@ -83,7 +83,7 @@ impl ConcurrencyStore {
 
     /// The name under which Redis knows a limit.
     pub(crate) fn key(&self, limit: &RequestedLimit<'_>) -> String {
-        account::key(limit, &self.namespace)
+        leased_limit::key(limit, &self.namespace)
     }
 
     /// A permit that nobody holds yet.
@@ -103,18 +103,18 @@ impl ConcurrencyStore {
         permit: PermitId,
         within: Duration,
     ) -> Result<(bool, Occupancy), StoreError> {
-        let (standing, flags) = self.ask(ENTER, key, &[permit], within).await?;
+        let (standing, flags) = self.query(ENTER, key, &[permit], within).await?;
         Ok((flags.first() == Some(&1), standing))
     }
 
     /// Gives permits back.
-    pub(crate) async fn leave(
+    pub(crate) async fn release(
         &self,
         key: &str,
         permits: &[PermitId],
         within: Duration,
     ) -> Result<(), StoreError> {
-        self.ask(LEAVE, key, permits, within).await.map(|_| ())
+        self.query(LEAVE, key, permits, within).await.map(|_| ())
     }
 
     /// Has leases begin anew, each for its whole length from now on: what became of each.
@@ -124,7 +124,7 @@ impl ConcurrencyStore {
         permits: &[PermitId],
         within: Duration,
     ) -> Result<Vec<RenewalResult>, StoreError> {
-        let (_, flags) = self.ask(RENEW, key, permits, within).await?;
+        let (_, flags) = self.query(RENEW, key, permits, within).await?;
         let renewed = flags.iter().map(|flag| match flag {
             0 => Ok(RenewalResult::Gone),
             1 => Ok(RenewalResult::GoesOn),
@@ -136,7 +136,7 @@ impl ConcurrencyStore {
 
     /// How a key stands.
     pub(crate) async fn peek(&self, key: &str, within: Duration) -> Result<Occupancy, StoreError> {
-        Ok(self.ask(PEEK, key, &[], within).await?.0)
+        Ok(self.query(PEEK, key, &[], within).await?.0)
     }
 
     /// Forgets what other processes hold of a key, in as many calls as it takes, each of which may take so long.
@@ -149,14 +149,14 @@ impl ConcurrencyStore {
         loop {
             let mut plan = self.plan(RESET, &[]);
             plan.extend_from_slice(&step);
-            (_, step) = self.run(key, plan, ALL.len(), within).await?;
+            (_, step) = self.execute(key, plan, ALL.len(), within).await?;
             if step == ALL {
                 return Ok(());
             }
         }
     }
 
-    async fn ask(
+    async fn query(
         &self,
         operation: u8,
         key: &str,
@@ -164,7 +164,7 @@ impl ConcurrencyStore {
         within: Duration,
     ) -> Result<(Occupancy, Vec<u8>), StoreError> {
         let plan = self.plan(operation, permits);
-        self.run(key, plan, permits.len(), within).await
+        self.execute(key, plan, permits.len(), within).await
     }
 
     fn plan(&self, operation: u8, permits: &[PermitId]) -> Vec<u8> {
@@ -182,7 +182,7 @@ impl ConcurrencyStore {
     }
 
     /// How the key stands, and what else the reply tells, in so many bytes.
-    async fn run(
+    async fn execute(
         &self,
         key: &str,
         plan: Vec<u8>,

@@ -97,7 +97,7 @@ impl<'a> ConcurrencyRequest<'a> {
 
 impl DecisionRequest<'_> {
     /// The decision about each limit of which only this is to be said.
-    pub(crate) fn in_flight_decision(
+    pub(crate) fn concurrency_decision(
         &self,
         outcome: StepOutcome,
         decided_at: Timestamp,

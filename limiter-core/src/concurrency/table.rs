@@ -150,11 +150,11 @@ impl<C: PermitPayload> PermitTable<C> {
         // All wait under the same.
         if queue
             .back()
-            .is_some_and(|last| !last.wanted().is_under_terms_of(&wanted))
+            .is_some_and(|last| !last.requested_terms().is_under_terms_of(&wanted))
         {
             queue.iter().for_each(|earlier| earlier.go_on_under(&wanted));
             if let Some(first) = queue.front() {
-                first.ask();
+                first.request_query();
             }
         }
         seat.asks.store(queue.is_empty(), Ordering::Relaxed);
@@ -165,15 +165,15 @@ impl<C: PermitPayload> PermitTable<C> {
 
     /// Has who is first ask again.
     #[cfg(feature = "redis")]
-    pub(crate) fn tell_first(&self, identity: Identity) {
+    pub(crate) fn notify_first(&self, identity: Identity) {
         let mut shard = self.lock(identity);
         if let Some(seat) = find(&mut shard, identity).and_then(|entry| entry.waiting.front()) {
-            seat.ask();
+            seat.request_query();
         }
     }
 
     /// What travels along comes back where nobody takes it; whatever it does as it goes, it does without the lock.
-    fn give_back(&self, identity: Identity, terms: &PermitTerms, carried: C) -> Option<C> {
+    fn release(&self, identity: Identity, terms: &PermitTerms, carried: C) -> Option<C> {
         let mut shard = self.lock(identity);
         let Some(entry) = find(&mut shard, identity) else {
             return Some(carried);
@@ -182,12 +182,12 @@ impl<C: PermitPayload> PermitTable<C> {
         let mut rest = Some(carried);
         while let Some(seat) = entry.waiting.front() {
             let Some(carried) = rest.take() else { break };
-            let wanted = seat.wanted();
+            let wanted = seat.requested_terms();
             match carried.pass(terms, &wanted, entry.held) {
                 Ok(carried) => {
                     entry.held = entry.held.saturating_add(wanted.cost);
                     rest = carried.another();
-                    seat.put(carried);
+                    seat.hand_over(carried);
                     entry.waiting.pop_front();
                     // He is first now, which needs no answer at once: what there was is taken.
                     if let Some(first) = entry.waiting.front() {
@@ -211,7 +211,7 @@ impl<C: PermitPayload> PermitTable<C> {
                 entry.waiting.remove(place);
                 if place == 0 {
                     if let Some(first) = entry.waiting.front() {
-                        first.ask();
+                        first.request_query();
                     }
                 }
             }

@@ -22,7 +22,7 @@ pub enum Origin {
     /// Nobody: the store was out, and the policy says [`FailClosed`](crate::OnStoreFailure::FailClosed).
     FailedClosed,
     /// Nobody: no policy of the name that was asked for is configured, or not for this app, and that is allowed
-    /// ([`OnNotConfigured::Allow`](crate::OnNotConfigured::Allow)). There are no limits in the decision.
+    /// ([`OnUnknownPolicy::Allow`](crate::OnUnknownPolicy::Allow)). There are no limits in the decision.
     NotConfigured,
     /// A list of keys ([`PolicyBuilder::allow_keys`](crate::PolicyBuilder::allow_keys),
     /// [`deny_keys`](crate::PolicyBuilder::deny_keys)). Nobody was asked, and nothing was charged.

@@ -188,7 +188,7 @@ impl<'a> EnforcementPlan<'a> {
             | Rejection::Limited(denied),
         ) = &mut answer
         {
-            limiter.punish(&asks, self.mode, denied, left()).await;
+            limiter.apply_penalty(&asks, self.mode, denied, left()).await;
         }
         // Whoever shuts the limiter down waits for what is given back, too.
         let _open = limiter.inner.closing.subscribe();
@@ -380,7 +380,7 @@ impl Limiter {
             .await?;
         if !decision.is_allowed() {
             let left = deadline(&asks).saturating_sub(started.elapsed());
-            self.punish(&asks, mode, &mut decision, left).await;
+            self.apply_penalty(&asks, mode, &mut decision, left).await;
         }
         Ok(decision)
     }

@@ -110,7 +110,7 @@ impl RedisBackend {
     async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
         let scaling = ScaleChange::of(scaled, limit.policy);
         for _ in 0..MOST_TRIES {
-            let found = self.store.look(limit).await?;
+            let found = self.store.read_state(limit).await?;
             if found.now < scaling.at {
                 return Ok(false);
             }

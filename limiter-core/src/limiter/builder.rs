@@ -1,24 +1,24 @@
 //! Builds limiters.
 
-/// How policies are found by name, which builders of either kind are told in the same words.
+/// Settings for named policies, which both builders have.
 macro_rules! names_of_policies {
     () => {
-        /// The book whose policies are asked for by [name](Limiter::named). Default: an empty one of its own.
-        pub fn book(mut self, book: &PolicyBook) -> Self {
-            self.names.book = book.clone();
+        /// The registry in which [named](Limiter::named) policies are looked up. Default: an empty registry of this limiter.
+        pub fn registry(mut self, registry: &PolicyRegistry) -> Self {
+            self.names.book = registry.clone();
             self
         }
 
-        /// Which app this is, for policies that are [for some apps](crate::BookEntry::for_apps). Default: none.
+        /// Name of this app, for policies [of certain apps](crate::PolicyEntry::for_apps). Default: none.
         pub fn app(mut self, app: impl Into<String>) -> Self {
             self.names.app = Some(app.into().into());
             self
         }
 
-        /// What becomes of calls that ask for a policy that is not in the book, or not for this app. Default:
-        /// [`OnNotConfigured::Allow`].
-        pub fn on_not_configured(mut self, answer: OnNotConfigured) -> Self {
-            self.names.on_not_configured = answer;
+        /// Decides calls of a policy that the registry does not contain, or that belongs to other apps. Default:
+        /// [`OnUnknownPolicy::Allow`].
+        pub fn on_unknown_policy(mut self, answer: OnUnknownPolicy) -> Self {
+            self.names.on_unknown_policy = answer;
             self
         }
     };

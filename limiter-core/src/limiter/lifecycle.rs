@@ -67,7 +67,7 @@ impl Limiter {
             #[cfg(feature = "redis")]
             if let Backend::Redis(guard) = &self.inner.backend {
                 self.report_all_denials(guard).await;
-                guard.leave().await;
+                guard.shutdown().await;
             }
         };
         let _ = real_time::timeout(deadline, farewell).await;

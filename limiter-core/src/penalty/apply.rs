@@ -62,7 +62,7 @@ impl Limiter {
         not(feature = "redis"),
         expect(unused_variables, reason = "a store in this process answers at once")
     )]
-    pub(crate) async fn punish(
+    pub(crate) async fn apply_penalty(
         &self,
         asks: &[LimitRequest<'_>],
         mode: Mode,

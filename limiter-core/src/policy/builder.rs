@@ -15,7 +15,7 @@ pub use crate::policy::builder::levels::LevelParams;
 pub use crate::policy::builder::windows::{CounterWindowParams, FixedWindowParams, SlidingWindowParams};
 use crate::policy::options::RareSettings;
 use crate::policy::window::Window;
-use crate::policy::{Algorithm, Funnel, Inner, OnDenial, OnStoreFailure, Policy};
+use crate::policy::{Algorithm, Funnel, OnDenial, OnStoreFailure, Policy, PolicyInner};
 
 const MAX_NAME_BYTES: usize = 256;
 /// A lease is of no use where an answer takes as long.
@@ -164,7 +164,7 @@ impl<S> PolicyBuilder<S> {
             let expected = "none beside a lease, whose permits are spent without a look at the block";
             return Err(ConfigError::invalid("penalty", "given", expected));
         }
-        let mut inner = Inner {
+        let mut inner = PolicyInner {
             identity: Prefix::new(algorithm.code(), &self.name),
             algorithm,
             #[cfg(feature = "redis")]

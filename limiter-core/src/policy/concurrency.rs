@@ -51,11 +51,11 @@ impl Policy {
     /// let limits = Limiter::in_process().build();
     /// let export = Policy::concurrency("export").max(2).lease("30s").build()?;
     ///
-    /// let first = limits.enter(&export, "tenant:3").await?;
-    /// let second = limits.enter(&export, "tenant:3").await?;
-    /// assert!(limits.enter(&export, "tenant:3").await.unwrap_err().is_limited());
+    /// let first = limits.acquire_concurrency(&export, "tenant:3").await?;
+    /// let second = limits.acquire_concurrency(&export, "tenant:3").await?;
+    /// assert!(limits.acquire_concurrency(&export, "tenant:3").await.unwrap_err().is_limited());
     /// drop(first);
-    /// assert!(limits.enter(&export, "tenant:3").await.is_ok());
+    /// assert!(limits.acquire_concurrency(&export, "tenant:3").await.is_ok());
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
     /// ```

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::error::ConfigError;
 use crate::identity::Prefix;
-use crate::policy::{Algorithm, Inner, Policy};
+use crate::policy::{Algorithm, Policy, PolicyInner};
 use crate::units::Timestamp;
 
-/// What a change of a policy means for who has used something. See [`PolicyBook::change`](crate::PolicyBook::change).
+/// What a change of a policy means for who has used something. See [`PolicyRegistry::change`](crate::PolicyRegistry::change).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Inheritance {
@@ -18,13 +18,13 @@ pub enum Inheritance {
     /// counts: until the bucket is full under every policy that has decided about the key. After that the key is like one that was
     /// never used, which has a full bucket. So of two keys that had used 2 of 2 when the capacity was raised to 100, one that is
     /// called goes on from its tokens and needs 100 refills to be full; one that rests until its two tokens are back then
-    /// has 100. Choose [`InProportion`](Self::InProportion) or [`Reset`](Self::Reset) if all keys shall profit at once, or a
+    /// has 100. Choose [`Proportional`](Self::Proportional) or [`Reset`](Self::Reset) if all keys shall profit at once, or a
     /// funnel, whose state is its usage: with 2 used, 98 of 100 are left from the change on.
     #[default]
     AsIs,
     /// A limit of which a part was used has used the same part of the new quota: a bucket half full stays half full. For token
     /// buckets, funnels, counter windows and fixed windows.
-    InProportion,
+    Proportional,
     /// Everybody starts afresh.
     Reset,
 }
@@ -86,7 +86,7 @@ impl Policy {
         }
         let inner = self.0;
         let code = code(&inner.algorithm, generation);
-        let mut inner = Inner {
+        let mut inner = PolicyInner {
             identity: Prefix::new(&code, &inner.name),
             #[cfg(feature = "redis")]
             code,
@@ -113,7 +113,7 @@ impl Policy {
             before: scaled.before.clone().with_generation(generation),
             ..*scaled
         };
-        Self(Arc::new(Inner {
+        Self(Arc::new(PolicyInner {
             scaled: Some(Arc::new(scaled)),
             ..(*policy.0).clone()
         }))
@@ -149,7 +149,7 @@ impl Policy {
     /// limits.check(&small, "ann").cost(5).await?.require()?;
     ///
     /// clock.advance(std::time::Duration::from_secs(1));
-    /// let large = large.in_proportion_to(&small, clock.now())?;
+    /// let large = large.proportional_to(&small, clock.now())?;
     /// assert_eq!(limits.peek(&large, "ann").await?.remaining(), 50);
     /// assert_eq!(limits.peek(&large, "bob").await?.remaining(), 100);
     /// # Ok::<(), limiter_core::Rejection>(())
@@ -160,7 +160,7 @@ impl Policy {
     ///
     /// [`ConfigError::Invalid`] when `before` has another algorithm, and for an exact window and what is in flight, whose
     /// permits are known one by one.
-    pub fn in_proportion_to(self, before: &Self, at: Timestamp) -> Result<Self, ConfigError> {
+    pub fn proportional_to(self, before: &Self, at: Timestamp) -> Result<Self, ConfigError> {
         let refused = |what, value: &Self, expected: &str| Err(ConfigError::invalid(what, value, expected));
         if let Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) = self.0.algorithm {
             let expected = "a token bucket, a funnel, a counter window or a fixed window";
@@ -177,7 +177,7 @@ impl Policy {
             at,
             until: at.after(longest),
         };
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(PolicyInner {
             scaled: Some(Arc::new(scaled)),
             ..(*self.0).clone()
         })))
@@ -190,7 +190,7 @@ impl Policy {
         Some((&scaled.before, scaled.at))
     }
 
-    /// Whether something may have to be [converted](Self::in_proportion_to), which few policies ever have.
+    /// Whether something may have to be [converted](Self::proportional_to), which few policies ever have.
     #[inline]
     pub(crate) fn is_scaled(&self) -> bool {
         self.0.scaled.is_some()
@@ -231,7 +231,7 @@ mod tests {
     fn a_change_is_over_when_nothing_can_be_left_of_what_was_used() {
         let at = Timestamp::from_micros(1_700_000_000_000_000);
         let changed = bucket(10, "1/s")
-            .in_proportion_to(&bucket(100, "1/s"), at)
+            .proportional_to(&bucket(100, "1/s"), at)
             .unwrap();
         let longest = Duration::from_secs(2 * (10 + 100));
         assert_eq!(changed.before().unwrap().0.quota().whole(), 100);
@@ -251,7 +251,7 @@ mod tests {
         for refused in [window, flight] {
             let told = refused
                 .clone()
-                .in_proportion_to(&refused, at)
+                .proportional_to(&refused, at)
                 .unwrap_err()
                 .to_string();
             assert!(
@@ -261,7 +261,7 @@ mod tests {
         }
         let funnel = Policy::funnel("p").capacity(1).rate(1).build().unwrap();
         let told = bucket(1, "1/s")
-            .in_proportion_to(&funnel, at)
+            .proportional_to(&funnel, at)
             .unwrap_err()
             .to_string();
         assert!(

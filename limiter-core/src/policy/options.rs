@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::policy::key_list::ReportedPrefixes;
 use crate::policy::penalty::PenaltyLimits;
-use crate::policy::{Enforcement, Inner, KeyList, OnDenial, Penalty};
+use crate::policy::{Enforcement, KeyList, OnDenial, Penalty, PolicyInner};
 
 /// What a builder is told of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct RareOptions {
 
 impl RareSettings {
     /// Nothing, where all is as it is with most policies.
-    pub(super) fn build(self, of: &Inner) -> Option<Box<RareOptions>> {
+    pub(super) fn build(self, of: &PolicyInner) -> Option<Box<RareOptions>> {
         if self == Self::default() {
             return None;
         }

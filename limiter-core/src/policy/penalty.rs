@@ -11,7 +11,7 @@ use crate::identity::Prefix;
 use crate::policy::inheritance;
 use crate::policy::rate::Span;
 use crate::policy::window::Window;
-use crate::policy::{Algorithm, Funnel, Inner, Policy, Rate, SlidingWindow};
+use crate::policy::{Algorithm, Funnel, Policy, PolicyInner, Rate, SlidingWindow};
 use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 
 /// What `from_str` reads.
@@ -189,14 +189,14 @@ pub(crate) struct PenaltyLimits {
 }
 
 impl PenaltyLimits {
-    pub(super) fn new(penalty: Penalty, of: &Inner) -> Self {
+    pub(super) fn new(penalty: Penalty, of: &PolicyInner) -> Self {
         // No escaped name contains a bar, and no algorithm is called like this: nobody can name a policy that is stored there.
         let beside = |what: &'static str, algorithm: Algorithm| {
             let identity = match of.generation {
                 0 => Prefix::new(what, &of.name),
                 generation => Prefix::new(&format!("{what}.{generation}"), &of.name),
             };
-            Policy(Arc::new(Inner {
+            Policy(Arc::new(PolicyInner {
                 name: of.name.clone(),
                 identity,
                 generation: of.generation,

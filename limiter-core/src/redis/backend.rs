@@ -140,7 +140,7 @@ impl RedisBackend {
         // The clock is read once before Redis is asked, and once after.
         let started = Instant::now();
         let submission = self.denials.submission(request, started);
-        let (answer, held) = match self.leases.ask(request) {
+        let (answer, held) = match self.leases.request_refill(request) {
             Some(asked) => (within_pinned(started, deadline, pin!(asked)).await, u64::MAX),
             None => {
                 let held = self.leases.held(request);
@@ -167,7 +167,7 @@ impl RedisBackend {
         verdict: &Verdict,
         submission: Option<InFlightToken>,
     ) {
-        self.denials.heard(request, verdict, submission);
+        self.denials.on_verdict(request, verdict, submission);
         if request.on_store_failure() == OnStoreFailure::Local {
             let now = self.clock.now();
             self.fallback.on_verdict(request, verdict, now);
@@ -277,7 +277,7 @@ impl RedisBackend {
         request: &DecisionRequest<'_>,
         change: Change,
     ) -> Result<(), StoreError> {
-        self.fallback.change(request, change, self.replicas.count())
+        self.fallback.apply_change(request, change, self.replicas.count())
     }
 
     /// Forgets what was used.
@@ -311,10 +311,10 @@ impl RedisBackend {
     }
 
     /// Leaves the other replicas their shares, returns leases, and reports permits that were admitted without Redis.
-    pub(crate) async fn leave(&self) {
+    pub(crate) async fn shutdown(&self) {
         tokio::join!(
-            self.replicas.leave(),
-            self.leases.leave(),
+            self.replicas.deregister(),
+            self.leases.shutdown(),
             self.holding.settle(),
             self.reconciler.flush()
         );

@@ -8,8 +8,8 @@ use crate::policy::Algorithm;
 use crate::redis::RedisStore;
 use crate::redis::script::reply::LimitReply;
 use crate::redis::script::{reply, wire};
-use crate::redis::token_lease::account;
-use crate::redis::token_lease::account::AccountReply;
+use crate::redis::token_lease::leased_limit;
+use crate::redis::token_lease::leased_limit::AccountReply;
 use crate::request::RequestedLimit;
 
 const REPLACE: u8 = 3;
@@ -32,7 +32,7 @@ impl RedisStore {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn look(&self, limit: &RequestedLimit<'_>) -> Result<RawState, StoreError> {
+    pub(crate) async fn read_state(&self, limit: &RequestedLimit<'_>) -> Result<RawState, StoreError> {
         self.replace_value(limit, None).await
     }
 
@@ -71,16 +71,16 @@ impl RedisStore {
                 returned: u64::from(values.is_some()),
             },
         };
-        let mut plan = account::plan(REPLACE, algorithm, &ask, self.clock.injected());
+        let mut plan = leased_limit::plan(REPLACE, algorithm, &ask, self.clock.injected());
         plan.extend_from_slice(read);
         plan.extend_from_slice(&new);
-        let key = account::key(limit, &self.namespace);
-        let call = account::call(key, plan, limit.policy.deadline());
-        found(&self.route.run(&call).await?, algorithm)
+        let key = leased_limit::key(limit, &self.namespace);
+        let call = leased_limit::call(key, plan, limit.policy.deadline());
+        parse_state(&self.route.run(&call).await?, algorithm)
     }
 }
 
-fn found(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreError> {
+fn parse_state(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreError> {
     let AccountReply { now, lent, piece } = AccountReply::read(reply)?;
     let value = piece.0.to_vec();
     // The script that replaces does not know what a value means.

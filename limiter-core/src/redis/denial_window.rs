@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::penalty::denial_counts::DatedDenials;
 use crate::redis::RedisStore;
 use crate::redis::script::reply::LimitReply;
-use crate::redis::token_lease::account::{self, AccountReply};
+use crate::redis::token_lease::leased_limit::{self, AccountReply};
 use crate::request::DecisionRequest;
 use crate::units::micros_ceil;
 
@@ -33,15 +33,15 @@ impl RedisStore {
             want: denials.len() as u64,
             ..LeaseRequest::default()
         };
-        let mut plan = account::plan(CHARGE_DATED, algorithm, &ask, self.clock.injected());
+        let mut plan = leased_limit::plan(CHARGE_DATED, algorithm, &ask, self.clock.injected());
         for denials in denials {
             // Ages, since the server's clock need not agree with this process's.
             let age = micros_ceil(now.since(denials.at));
             plan.extend_from_slice(&age.to_le_bytes());
             plan.extend_from_slice(&denials.number.to_le_bytes());
         }
-        let key = account::key(limit, &self.namespace);
-        let call = account::call(key, plan, limit.policy.deadline());
+        let key = leased_limit::key(limit, &self.namespace);
+        let call = leased_limit::call(key, plan, limit.policy.deadline());
         let reply = self.route.run(&call).await?;
         let reply = AccountReply::read(&reply)?;
         let outcome =
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::key::Key;
     use crate::policy::Policy;
-    use crate::redis::token_lease::account::tests::store;
+    use crate::redis::token_lease::leased_limit::tests::store;
     use crate::store::Store;
     use crate::support::clock::ManualClock;
     use crate::units::Timestamp;

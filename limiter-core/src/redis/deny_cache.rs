@@ -90,7 +90,7 @@ impl DenyCache {
             return None;
         }
         let mut outcomes = SmallVec::new();
-        let decided_at = self.look(charges(request), |algorithm, result| {
+        let decided_at = self.lookup(charges(request), |algorithm, result| {
             outcomes.push(result.outcome(algorithm));
         })?;
         Some(Verdict::new(decided_at, outcomes))
@@ -101,14 +101,14 @@ impl DenyCache {
     #[inline]
     pub(crate) fn answer_one(&self, charge: LimitCost<'_>) -> Option<(Timestamp, StepResult)> {
         let mut found = None;
-        let decided_at = self.look(iter::once(charge), |_, result| found = Some(result))?;
+        let decided_at = self.lookup(iter::once(charge), |_, result| found = Some(result))?;
         Some((decided_at, found?))
     }
 
     /// When the store denied what it would deny now, and what it would say of each limit. What was told is of no account
     /// where there is no moment.
     #[inline]
-    fn look<'a>(
+    fn lookup<'a>(
         &self,
         charges: impl Iterator<Item = LimitCost<'a>> + Clone,
         told: impl FnMut(&Algorithm, StepResult),

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::redis::call_deadline::CallDeadline;
 pub(crate) use crate::redis::dispatch::queue::BatchPart;
-use crate::redis::dispatch::queue::{BatchReply, Caller, Queue, QueuedCall};
+use crate::redis::dispatch::queue::{BatchCaller, BatchReply, Queue, QueuedCall};
 pub(crate) use crate::redis::dispatch::run::QueuedRun;
 use crate::redis::script::input::LazyInput;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
@@ -127,7 +127,7 @@ impl BatchQueue {
         question: &impl LazyInput,
         wait: CallDeadline,
     ) -> Admission {
-        let (caller, told) = Caller::new(wait);
+        let (caller, told) = BatchCaller::new(wait);
         let gathers = self.gathers.load(Ordering::Relaxed);
         if !gathers {
             question.question();
@@ -140,7 +140,7 @@ impl BatchQueue {
         if joined != gathers {
             self.gathers.store(joined, Ordering::Relaxed);
         }
-        self.go_on(state);
+        self.start_next_batch(state);
         Admission::Waits(told)
     }
 
@@ -150,7 +150,7 @@ impl BatchQueue {
     }
 
     /// Has the next batch started if it is due.
-    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState>) {
+    fn start_next_batch(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState>) {
         state.let_go_alone();
         if !state.is_due() {
             return;
@@ -217,14 +217,14 @@ impl QueueState {
 
 impl BatchStart {
     /// Takes what may leave together.
-    fn take(mut self) -> Option<(Vec<QueuedCall>, InFlightBatch)> {
+    fn take_batch(mut self) -> Option<(Vec<QueuedCall>, InFlightBatch)> {
         let lane = self.0.take()?;
         let mut state = lane.lock();
         state.starting = false;
         state.taken += 1;
-        let entries = state.queue.take();
+        let entries = state.queue.drain();
         let slot = InFlightBatch::new(&lane);
-        lane.go_on(state);
+        lane.start_next_batch(state);
         Some((entries, slot))
     }
 }
@@ -277,7 +277,7 @@ impl InFlightBatch {
             state.alone = None;
         }
         state.taken -= 1;
-        self.lane.go_on(state);
+        self.lane.start_next_batch(state);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Eviction(Mutex<HashSet<String>>);
 
 impl Eviction {
     /// Looks at a node's memory settings, if the user may. Nothing depends on it.
-    pub(crate) async fn look(&self, node: &Node) {
+    pub(crate) async fn check_policy(&self, node: &Node) {
         let told = real_time::timeout(WITHIN, settings(node)).await;
         match told {
             Ok(Ok(Some((maxmemory, policy)))) if self.is_first(node) => {
@@ -47,7 +47,7 @@ impl Eviction {
 async fn settings(node: &Node) -> Result<Option<(u64, String)>, StoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
-    let answer = node.connection(WITHIN).await?.ask(&info).await?;
+    let answer = node.connection(WITHIN).await?.query(&info).await?;
     let text: String = redis::from_redis_value(answer).map_err(RedisError::from)?;
     let value = |name: &str| {
         let mut lines = text.lines();

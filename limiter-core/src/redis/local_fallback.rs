@@ -168,7 +168,7 @@ impl LocalFallback {
 
     /// Gives back to the share of one of so many replicas, or charges it whatever is left. A refund
     /// takes no room, so that it does not fail.
-    pub(crate) fn change(
+    pub(crate) fn apply_change(
         &self,
         request: &DecisionRequest<'_>,
         change: Change,

@@ -11,7 +11,7 @@ use crate::redis::call_deadline::CallDeadline;
 use crate::redis::dispatch::operation::DecideOperation;
 use crate::redis::script::input::{Operation, ScriptInput};
 use crate::redis::script::wire;
-use crate::redis::token_lease::account;
+use crate::redis::token_lease::leased_limit;
 use crate::redis::{READY_WITHIN, Route};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::Clock;
@@ -80,7 +80,7 @@ impl Trial<'_> {
     async fn refund(&self, policies: [&Policy; 2]) -> Result<(), StoreError> {
         for (limit, key) in all_of(policies)?.limits.iter().zip(self.namespace.trial_keys()) {
             let refund = Change::Refund { whole_at: 0 };
-            let call = account::change(limit, refund, key, self.clock.injected(), READY_WITHIN);
+            let call = leased_limit::apply_change(limit, refund, key, self.clock.injected(), READY_WITHIN);
             self.route.run(&call).await?;
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Trial<'_> {
 }
 
 fn all_of(policies: [&Policy; 2]) -> Result<DecisionRequest<'_>, StoreError> {
-    request(policies.map(|policy| LimitRequest::new(policy, Key::shared()).cost(policy.quota())))
+    request(policies.map(|policy| LimitRequest::new(policy, Key::global()).cost(policy.quota())))
 }
 
 fn request<'a>(asks: impl IntoIterator<Item = LimitRequest<'a>>) -> Result<DecisionRequest<'a>, StoreError> {

@@ -23,7 +23,7 @@ use crate::redis::Route;
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::local_fallback::unreported::UnreportedLimit;
 use crate::redis::outage_log::is_outage;
-use crate::redis::token_lease::account;
+use crate::redis::token_lease::leased_limit;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::deadline::within;
@@ -53,11 +53,11 @@ pub(crate) struct PermitReporter {
 /// Reports what a local fallback has admitted.
 #[derive(Debug)]
 pub(crate) struct Reconciler {
-    shared: Arc<Shared>,
+    shared: Arc<ReconcilerState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ReconcilerState {
     fallback: Arc<LocalFallback>,
     reporter: PermitReporter,
     /// By when, in microseconds, the task should have run again.
@@ -69,17 +69,17 @@ struct Shared {
 impl PermitReporter {
     async fn change(&self, limit: &RequestedLimit<'_>, change: Change) -> Result<Verdict, StoreError> {
         let patience = PATIENCE.max(limit.policy.deadline());
-        let key = account::key(limit, &self.namespace);
-        let call = account::change(limit, change, key, self.clock.injected(), patience);
+        let key = leased_limit::key(limit, &self.namespace);
+        let call = leased_limit::apply_change(limit, change, key, self.clock.injected(), patience);
         let reply = within(patience, self.route.run(&call)).await?;
-        account::changed(&reply, limit, change)
+        leased_limit::changed(&reply, limit, change)
     }
 }
 
 impl Reconciler {
     pub(crate) fn new(fallback: Arc<LocalFallback>, reporter: PermitReporter) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ReconcilerState {
                 fallback,
                 reporter,
                 due: AtomicU64::new(0),
@@ -125,7 +125,7 @@ impl Reconciler {
     }
 }
 
-async fn run(shared: Weak<Shared>, task: u32) {
+async fn run(shared: Weak<ReconcilerState>, task: u32) {
     loop {
         let Some(clock) = shared.upgrade().map(|shared| shared.reporter.clock.clone()) else {
             return;
@@ -154,7 +154,7 @@ async fn run(shared: Weak<Shared>, task: u32) {
     }
 }
 
-impl Shared {
+impl ReconcilerState {
     /// Reports about this number of limits, or until Redis does not answer.
     async fn round(self: Arc<Self>, most: usize) {
         let batch = self.fallback.unreported().batch(most);

@@ -18,7 +18,7 @@ const PUBLISH: u8 = 1;
 
 /// Where the book of a namespace is. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct RegistryStore {
     route: Route,
     clock: Clock,
     key: String,
@@ -38,7 +38,7 @@ pub(crate) enum Stored {
 
 /// What became of a text that was to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Published {
+pub(crate) enum PublishOutcome {
     /// It has this revision.
     As(u64),
     /// Another revision was found than the one to be replaced.
@@ -47,7 +47,7 @@ pub(crate) enum Published {
     NoneLater,
 }
 
-impl Shelf {
+impl RegistryStore {
     /// How long a look may take that is made again and again, or that a call waits for which wants a decision.
     pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
     /// How long what somebody asks of the book may take: to learn a cluster, on a busy machine, too.
@@ -70,7 +70,7 @@ impl Shelf {
         let mut plan = wire::head(self.clock.injected());
         plan.push(READ);
         plan.extend_from_slice(&known.to_le_bytes());
-        let (found, text) = self.run(plan, patience).await?;
+        let (found, text) = self.execute(plan, patience).await?;
         Ok(match u64::try_from(found) {
             Err(_) if found == -2 => Stored::TooHigh,
             Err(_) => Stored::Unnumbered,
@@ -89,18 +89,18 @@ impl Shelf {
         text: &str,
         replaced: u64,
         least: u64,
-    ) -> Result<Published, StoreError> {
+    ) -> Result<PublishOutcome, StoreError> {
         let mut plan = wire::head(self.clock.injected());
         plan.push(PUBLISH);
         for revision in [replaced, least] {
             plan.extend_from_slice(&revision.to_le_bytes());
         }
         plan.extend_from_slice(text.as_bytes());
-        let (found, new) = self.run(plan, Self::PATIENTLY).await?;
+        let (found, new) = self.execute(plan, Self::PATIENTLY).await?;
         match new.parse::<i64>().map(u64::try_from) {
-            Ok(Ok(0)) => Ok(Published::Conflict(u64::try_from(found).unwrap_or(0))),
-            Ok(Ok(new)) => Ok(Published::As(new)),
-            Ok(Err(_)) => Ok(Published::NoneLater),
+            Ok(Ok(0)) => Ok(PublishOutcome::Conflict(u64::try_from(found).unwrap_or(0))),
+            Ok(Ok(new)) => Ok(PublishOutcome::As(new)),
+            Ok(Err(_)) => Ok(PublishOutcome::NoneLater),
             Err(_) => Err(malformed()),
         }
     }
@@ -110,7 +110,7 @@ impl Shelf {
     /// # Errors
     ///
     /// Also where the user may not subscribe, and where the connection is a pool's and cannot.
-    pub(crate) async fn listen(&self) -> Result<Ear, StoreError> {
+    pub(crate) async fn listen(&self) -> Result<RegistrySubscription, StoreError> {
         let listening = async {
             let node = match &self.route {
                 Route::Standalone(node) => node.clone(),
@@ -118,12 +118,12 @@ impl Shelf {
             };
             let mut connection = node.dial().await?;
             connection.subscribe(&self.key).await?;
-            Ok(Ear(connection))
+            Ok(RegistrySubscription(connection))
         };
         within(Self::PATIENCE_TO_LISTEN, listening).await
     }
 
-    async fn run(&self, plan: Vec<u8>, patience: Duration) -> Result<(i64, String), StoreError> {
+    async fn execute(&self, plan: Vec<u8>, patience: Duration) -> Result<(i64, String), StoreError> {
         let call = Call::new(&BOOK, [&self.key], plan, patience);
         let reply = within(patience, self.route.run(&call)).await?;
         redis::from_redis_value::<(String, Value)>(reply)
@@ -135,9 +135,9 @@ impl Shelf {
 
 /// Hears what is published.
 #[derive(Debug)]
-pub(crate) struct Ear(Connection);
+pub(crate) struct RegistrySubscription(Connection);
 
-impl Ear {
+impl RegistrySubscription {
     /// Waits until something was published since the last time: whether more will be heard.
     ///
     /// # Cancel safety
@@ -173,7 +173,7 @@ mod tests {
     use crate::redis::secret_url::SecretUrl;
     use crate::redis::{Deployment, NodeSettings, RedisStore, Topology};
 
-    fn shelf(topology: Topology) -> Shelf {
+    fn shelf(topology: Topology) -> RegistryStore {
         let node = NodeSettings {
             connections: 1,
             max_in_flight: 16,
@@ -189,7 +189,7 @@ mod tests {
             .shelf()
     }
 
-    async fn hears(ear: &Ear) -> Option<bool> {
+    async fn hears(ear: &RegistrySubscription) -> Option<bool> {
         tokio::time::timeout(Duration::from_secs(5), ear.hears())
             .await
             .ok()
@@ -201,7 +201,7 @@ mod tests {
         let shelf = shelf(Topology::Standalone(server.url().into()));
         let ear = shelf.listen().await.unwrap();
         for replaced in 0..3 {
-            let Published::Conflict(found) = shelf.publish("", u64::MAX, 0).await.unwrap() else {
+            let PublishOutcome::Conflict(found) = shelf.publish("", u64::MAX, 0).await.unwrap() else {
                 unreachable!("nothing has the last revision")
             };
             assert_eq!(found > 0, replaced > 0);
@@ -233,6 +233,6 @@ mod tests {
         let shelf = shelf(Topology::Standalone(url.into()));
         let refused = shelf.listen().await.unwrap_err();
         assert_eq!(refused.kind(), StoreErrorKind::Refused, "{refused}");
-        assert!(matches!(shelf.publish("", 0, 0).await, Ok(Published::As(_))));
+        assert!(matches!(shelf.publish("", 0, 0).await, Ok(PublishOutcome::As(_))));
     }
 }

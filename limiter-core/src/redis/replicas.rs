@@ -103,7 +103,7 @@ impl Replicas {
     }
 
     /// Tells the others that this one is gone. The task does it, after its last beat.
-    pub(crate) async fn leave(&self) {
+    pub(crate) async fn deregister(&self) {
         self.left.send_replace(true);
         self.left.closed().await;
     }

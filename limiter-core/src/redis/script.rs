@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
     }
 
     /// On behalf of somebody who has waited before the call was made.
-    pub(crate) fn for_one_who_waits(self, wait: CallDeadline) -> Self {
+    pub(crate) fn with_deadline(self, wait: CallDeadline) -> Self {
         Self { wait, ..self }
     }
 

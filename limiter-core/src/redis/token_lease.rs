@@ -6,11 +6,11 @@
 //! background as fast as it is emptied. A call that a wallet covers is answered at once; of those
 //! that it does not cover one asks the store for more, and the others ask it for themselves.
 
-pub(crate) mod account;
 pub(crate) mod balance;
 #[cfg(test)]
 mod histories;
 pub(crate) mod housekeeper;
+pub(crate) mod leased_limit;
 pub(crate) mod lender;
 pub(crate) mod table;
 
@@ -64,7 +64,7 @@ impl<L: TokenLender> Leases<L> {
             ((held + entry.elsewhere, entry.by_the_store(now)), errand)
         };
         if let Some(errand) = errand {
-            self.run(errand);
+            self.spawn_refill(errand);
         }
         let (remaining, decided_at) = spent;
         let outcomes = [standing(limit, remaining)].into_iter().collect();
@@ -72,7 +72,7 @@ impl<L: TokenLender> Leases<L> {
     }
 
     /// Has the store decide a call, and lend something beside it, if it is this call's turn to ask.
-    pub(crate) fn ask(
+    pub(crate) fn request_refill(
         &self,
         request: &DecisionRequest<'_>,
     ) -> Option<impl Future<Output = Result<Verdict, StoreError>> + Send + use<L>> {
@@ -102,9 +102,9 @@ impl<L: TokenLender> Leases<L> {
             (errand, farewell)
         };
         if let Some(entry) = farewell {
-            self.give_back(entry, now);
+            self.return_tokens(entry, now);
         }
-        let answer = self.run(errand?);
+        let answer = self.spawn_refill(errand?);
         Some(async move {
             answer.await.unwrap_or_else(|_| {
                 Err(StoreError::new(
@@ -184,13 +184,13 @@ impl<L: TokenLender> Leases<L> {
     }
 
     /// Gives everything back, and borrows no more.
-    pub(crate) async fn leave(&self) {
+    pub(crate) async fn shutdown(&self) {
         self.wallets.is_closed.store(true, Ordering::Relaxed);
         self.closing.send_replace(true);
         self.closing.closed().await;
     }
 
-    fn give_back(&self, mut entry: LeaseEntry, now: Timestamp) {
+    fn return_tokens(&self, mut entry: LeaseEntry, now: Timestamp) {
         let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
         tokio::spawn(async move {
             wallets.return_all(&entry.account, &mut entry.wallet, now).await;
@@ -199,11 +199,11 @@ impl<L: TokenLender> Leases<L> {
     }
 
     /// Sends a question on its way, which the caller need not wait for.
-    fn run(&self, errand: RefillRequest) -> tokio::task::JoinHandle<Result<Verdict, StoreError>> {
+    fn spawn_refill(&self, errand: RefillRequest) -> tokio::task::JoinHandle<Result<Verdict, StoreError>> {
         let (wallets, open) = (Arc::clone(&self.wallets), self.closing.subscribe());
         crate::redis::token_lease::housekeeper::keep_looking(&wallets, &self.closing);
         tokio::spawn(async move {
-            let answer = wallets.run(errand).await;
+            let answer = wallets.execute(errand).await;
             // Whoever leaves waits for it.
             drop(open);
             answer

@@ -1,9 +1,9 @@
 //! Without the features `registry` and `redis` no rate stands in Redis.
 
-use crate::book::{BookEntry, Edit};
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError};
 use crate::limiter::Limiter;
+use crate::registry::{Edit, PolicyEntry};
 
 /// There is none.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Remote {
         &self,
         _: &Limiter,
         _: &str,
-        _: impl FnMut(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+        _: impl FnMut(Option<&PolicyEntry>) -> Result<(T, Edit), ConfigError>,
     ) -> Result<T, Rejection> {
         match *self {}
     }

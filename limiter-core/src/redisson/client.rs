@@ -4,13 +4,13 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use crate::book::{BookEntry, Edit, PolicyBook};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
-use crate::redisson::found::Found;
+use crate::redisson::lookup::Lookup;
 use crate::redisson::rate_limiter::RateLimiter;
 use crate::redisson::remote::Remote;
+use crate::registry::{Edit, PolicyEntry, PolicyRegistry};
 use crate::units::Timestamp;
 
 /// Makes [`RateLimiter`]s by name. Cheap to clone; clones are one client.
@@ -18,9 +18,9 @@ use crate::units::Timestamp;
 /// With Redis (and the feature `registry`) it follows what others change as long as there is a clone or a limiter of it, in a task of
 /// the runtime that uses it.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct Client(Arc<ClientInner>);
 
-struct Inner {
+struct ClientInner {
     limits: Limiter,
     id: Box<str>,
     /// Where rates are those of a namespace in Redis.
@@ -45,7 +45,7 @@ impl Client {
     #[must_use]
     pub fn with_id(limits: &Limiter, id: impl Into<String>) -> Self {
         let id: String = id.into();
-        Self(Arc::new(Inner {
+        Self(Arc::new(ClientInner {
             limits: limits.clone(),
             id: id.into(),
             remote: Remote::of(limits),
@@ -69,21 +69,21 @@ impl Client {
     }
 
     /// What is known of a name, which Redis was asked for if nothing was.
-    pub(super) async fn known(&self, name: &str) -> Result<Option<Arc<BookEntry>>, Rejection> {
+    pub(super) async fn find_entry(&self, name: &str) -> Result<Option<Arc<PolicyEntry>>, Rejection> {
         let limits = self.limits();
         limits.open()?;
         if let Some(remote) = &self.0.remote {
-            remote.look_for(|| limits.entry(name).is_some()).await?;
+            remote.sync_until(|| limits.entry(name).is_some()).await?;
         }
         Ok(limits.entry(name))
     }
 
     /// What counts under a name now, as far as Redis can be asked.
-    pub(super) async fn current(&self, name: &str) -> Result<Option<Arc<BookEntry>>, Rejection> {
+    pub(super) async fn current(&self, name: &str) -> Result<Option<Arc<PolicyEntry>>, Rejection> {
         let limits = self.limits();
         limits.open()?;
         let looked = match &self.0.remote {
-            Some(remote) => remote.look(limits.entry(name).is_some()).await,
+            Some(remote) => remote.sync(limits.entry(name).is_some()).await,
             None => Ok(()),
         };
         match (limits.entry(name), looked) {
@@ -97,32 +97,32 @@ impl Client {
     pub(super) async fn change<T>(
         &self,
         name: &str,
-        mut change: impl FnMut(Found<'_>) -> Result<(T, Edit), ConfigError>,
+        mut change: impl FnMut(Lookup<'_>) -> Result<(T, Edit), ConfigError>,
     ) -> Result<T, Rejection> {
         let limits = self.limits();
         limits.open()?;
         let now = limits.calendar();
-        let change = |entry: Option<&BookEntry>| change(Found::new(entry, limits.app(), now));
+        let change = |entry: Option<&PolicyEntry>| change(Lookup::new(entry, limits.app(), now));
         match &self.0.remote {
             Some(remote) => remote.change(limits, name, change).await,
             None => {
-                if is_crowded(limits.book(), name) {
-                    take_out_what_ended(limits.book(), now);
+                if is_crowded(limits.registry(), name) {
+                    remove_expired(limits.registry(), now);
                 }
-                let is_crowded = is_crowded(limits.book(), name);
+                let is_crowded = is_crowded(limits.registry(), name);
                 let mut change = change;
-                let change = |entry: Option<&BookEntry>| match change(entry)? {
+                let change = |entry: Option<&PolicyEntry>| match change(entry)? {
                     (_, Edit::Put(_)) if is_crowded => Err(crowded(name)),
                     edit => Ok(edit),
                 };
-                Ok(limits.book().edit_code(name, change)?)
+                Ok(limits.registry().edit_code(name, change)?)
             }
         }
     }
 }
 
 /// Whether a book has as many names already as rate limiters may have, without this one.
-pub(super) fn is_crowded(book: &PolicyBook, name: &str) -> bool {
+pub(super) fn is_crowded(book: &PolicyRegistry, name: &str) -> bool {
     book.get(name).is_none() && book.names().len() >= Client::MAX_NAMES
 }
 
@@ -136,10 +136,10 @@ pub(super) fn crowded(name: &str) -> ConfigError {
 
 /// What ended so long ago that nothing of what was used counts any more, and no clock that is ahead takes out what others
 /// still use.
-pub(super) fn take_out_what_ended(book: &PolicyBook, now: Timestamp) {
+pub(super) fn remove_expired(book: &PolicyRegistry, now: Timestamp) {
     for name in book.names() {
         let Some(entry) = book.get(&name) else { continue };
-        let counts_for = BookEntry::counts_for(entry.policy().window());
+        let counts_for = PolicyEntry::counts_for(entry.policy().window());
         if entry.end().is_some_and(|end| end.after(counts_for) <= now) {
             book.remove(&name);
         }

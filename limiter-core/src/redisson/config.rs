@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::book::{BookEntry, RateType, next_generation};
 use crate::error::ConfigError;
 use crate::policy::{Algorithm, MAX_COUNTED, Policy, Window};
-use crate::redisson::found::Found;
+use crate::redisson::lookup::Lookup;
+use crate::registry::{PolicyEntry, RateType, next_generation};
 use crate::units::Timestamp;
 
 /// The rate above which a window is estimated, unless an exact one is there already.
@@ -26,7 +26,7 @@ pub struct RateLimiterConfig {
 }
 
 impl RateLimiterConfig {
-    pub(super) fn of(entry: &BookEntry) -> Self {
+    pub(super) fn of(entry: &PolicyEntry) -> Self {
         Self {
             rate_type: entry.rate_type(),
             rate: entry.policy().quota().whole(),
@@ -37,13 +37,13 @@ impl RateLimiterConfig {
 
 /// A rate that can be had.
 #[derive(Clone, Debug)]
-pub(super) struct Rate {
+pub(super) struct ConfiguredRate {
     rate_type: RateType,
     rate: u64,
     interval: Window,
 }
 
-impl Rate {
+impl ConfiguredRate {
     pub(super) fn new<W>(rate_type: RateType, rate: u64, interval: W) -> Result<Self, ConfigError>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
@@ -62,18 +62,18 @@ impl Rate {
     }
 
     /// An entry of the book with this rate in place of another one, whose settings and end it keeps.
-    fn replacing(&self, name: &str, old: Option<&BookEntry>) -> Result<BookEntry, ConfigError> {
+    fn replacing(&self, name: &str, old: Option<&PolicyEntry>) -> Result<PolicyEntry, ConfigError> {
         self.put(old, self.policy(name, self.rate > MOST_EXACT)?)
     }
 
     /// An entry where none is. What was used counts still, under one that has ended.
-    pub(super) fn anew(&self, name: &str, found: Found<'_>) -> Result<BookEntry, ConfigError> {
+    pub(super) fn anew(&self, name: &str, found: Lookup<'_>) -> Result<PolicyEntry, ConfigError> {
         let entry = self.replacing(name, None)?;
         Ok(in_generation(entry, found.generation().unwrap_or(0)))
     }
 
     /// The same, for which everybody starts afresh, all other clients included: with another generation of states.
-    pub(super) fn afresh(&self, name: &str, found: Found<'_>) -> Result<BookEntry, ConfigError> {
+    pub(super) fn afresh(&self, name: &str, found: Lookup<'_>) -> Result<PolicyEntry, ConfigError> {
         let entry = self.replacing(name, found.configured())?;
         match found.generation() {
             Some(generation) => Ok(in_generation(entry, next_generation(generation)?)),
@@ -86,7 +86,7 @@ impl Rate {
     /// # Errors
     ///
     /// Also for a policy that is no window of these kinds, of which nothing could be kept.
-    pub(super) fn updating(&self, name: &str, found: Found<'_>) -> Result<BookEntry, ConfigError> {
+    pub(super) fn updating(&self, name: &str, found: Lookup<'_>) -> Result<PolicyEntry, ConfigError> {
         let old = found.configured();
         let Some(entry) = old else {
             return self.anew(name, found);
@@ -102,7 +102,7 @@ impl Rate {
         self.put(old, self.policy(name, is_counted)?)
     }
 
-    fn put(&self, old: Option<&BookEntry>, policy: Policy) -> Result<BookEntry, ConfigError> {
+    fn put(&self, old: Option<&PolicyEntry>, policy: Policy) -> Result<PolicyEntry, ConfigError> {
         let entry = match old {
             Some(old) => {
                 let policy = match old.policy().algorithm().code() == policy.algorithm().code() {
@@ -112,7 +112,7 @@ impl Rate {
                 };
                 old.clone().with_policy(policy)
             }
-            None => BookEntry::new(policy),
+            None => PolicyEntry::new(policy),
         };
         Ok(entry.with_rate_type(self.rate_type))
     }
@@ -139,13 +139,13 @@ impl Rate {
     }
 }
 
-fn in_generation(entry: BookEntry, generation: u32) -> BookEntry {
+fn in_generation(entry: PolicyEntry, generation: u32) -> PolicyEntry {
     let policy = entry.policy().clone().with_generation(generation);
     entry.with_policy(policy)
 }
 
 /// An entry that ends now, and whose name is used afresh: no client finds what was used under it.
-pub(super) fn deleted(entry: &BookEntry, now: Timestamp) -> Result<BookEntry, ConfigError> {
+pub(super) fn deleted(entry: &PolicyEntry, now: Timestamp) -> Result<PolicyEntry, ConfigError> {
     let generation = next_generation(entry.policy().generation())?;
     Ok(in_generation(entry.clone(), generation).until(now))
 }
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn a_rate_that_is_out_of_range_is_told_which_rates_there_are() {
         let told = |rate| {
-            let made =
-                Rate::new(RateType::Overall, rate, "1m").and_then(|rate| rate.replacing("search", None));
+            let made = ConfiguredRate::new(RateType::Overall, rate, "1m")
+                .and_then(|rate| rate.replacing("search", None));
             made.map(|entry| entry.policy().quota().whole())
         };
         for rate in [0, MAX_COUNTED + 1] {

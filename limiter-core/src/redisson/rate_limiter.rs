@@ -4,15 +4,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::book::RateType;
-use crate::book::{BookEntry, Edit};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::policy::{Policy, Window};
 use crate::redisson::client::Client;
-use crate::redisson::config::{Rate, RateLimiterConfig, deleted};
-use crate::redisson::found::Found;
+use crate::redisson::config::{ConfiguredRate, RateLimiterConfig, deleted};
+use crate::redisson::lookup::Lookup;
+use crate::registry::RateType;
+use crate::registry::{Edit, PolicyEntry};
 use crate::waiting::Acquire;
 
 /// A rate limiter by name. Cheap to clone. Made by [`Client::rate_limiter`]; see [the module](super).
@@ -59,9 +59,9 @@ impl RateLimiter {
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
-        let rate = Rate::new(of, rate, interval)?;
+        let rate = ConfiguredRate::new(of, rate, interval)?;
         self.change(|found| match found.free(&self.name)? {
-            Found::Configured(_) => Ok((false, Edit::Keep)),
+            Lookup::Configured(_) => Ok((false, Edit::Keep)),
             free => Ok((true, put(rate.anew(&self.name, free)?))),
         })
         .await
@@ -77,7 +77,7 @@ impl RateLimiter {
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
-        let rate = Rate::new(of, rate, interval)?;
+        let rate = ConfiguredRate::new(of, rate, interval)?;
         self.change(|found| Ok(((), put(rate.afresh(&self.name, found.free(&self.name)?)?))))
             .await
     }
@@ -93,7 +93,7 @@ impl RateLimiter {
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
     {
-        let rate = Rate::new(of, rate, interval)?;
+        let rate = ConfiguredRate::new(of, rate, interval)?;
         self.change(|found| Ok(((), put(rate.updating(&self.name, found.free(&self.name)?)?))))
             .await
     }
@@ -133,7 +133,7 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire), and [`Limiter::acquire`](crate::Limiter::acquire) but for `TimedOut`.
     pub async fn try_acquire_within(&self, permits: u64, timeout: Duration) -> Result<bool, Rejection> {
-        is_granted(self.acquire(permits).up_to(timeout).await)
+        is_granted(self.acquire(permits).timeout(timeout).await)
     }
 
     /// Waits for so many permits: for a minute ([`Acquire::DEFAULT_UP_TO`]), or what [`AcquirePermits::up_to`] says.
@@ -256,35 +256,35 @@ impl RateLimiter {
         if permits == 0 {
             return Err(ConfigError::invalid("permits", permits, "at least 1").into());
         }
-        let entry = self.client.known(&self.name).await?;
-        let key = entry.as_deref().map_or(Key::shared(), |entry| self.key(entry));
+        let entry = self.client.find_entry(&self.name).await?;
+        let key = entry.as_deref().map_or(Key::global(), |entry| self.key(entry));
         // Which counts those who ask for what is not there, and knows of quotas of single keys.
         let policy = self.client.limits().policy(&self.name, &key)?;
         Ok((policy, key))
     }
 
     /// Whose permits this client takes.
-    fn key(&self, entry: &BookEntry) -> Key<'_> {
+    fn key(&self, entry: &PolicyEntry) -> Key<'_> {
         match entry.rate_type() {
-            RateType::Overall => Key::shared(),
+            RateType::Overall => Key::global(),
             RateType::PerClient => Key::from(self.client.id()),
         }
     }
 
     /// Forgets what was used under an entry.
-    async fn forget(&self, entry: &BookEntry) -> Result<(), Rejection> {
+    async fn forget(&self, entry: &PolicyEntry) -> Result<(), Rejection> {
         self.client.limits().reset(entry.policy(), self.key(entry)).await
     }
 
     async fn change<T>(
         &self,
-        change: impl FnMut(Found<'_>) -> Result<(T, Edit), ConfigError>,
+        change: impl FnMut(Lookup<'_>) -> Result<(T, Edit), ConfigError>,
     ) -> Result<T, Rejection> {
         self.client.change(&self.name, change).await
     }
 }
 
-fn put(entry: BookEntry) -> Edit {
+fn put(entry: PolicyEntry) -> Edit {
     Edit::Put(Box::new(entry))
 }
 
@@ -309,7 +309,7 @@ pub struct AcquirePermits<'a> {
 impl AcquirePermits<'_> {
     /// How long to wait in total. Default: [`Acquire::DEFAULT_UP_TO`]. A wait of zero is a
     /// [`try_acquire`](RateLimiter::try_acquire).
-    pub fn up_to(self, up_to: Duration) -> Self {
+    pub fn timeout(self, up_to: Duration) -> Self {
         Self { up_to, ..self }
     }
 }
@@ -327,7 +327,7 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
             limits
                 .acquire(&policy, &key)
                 .cost(self.permits)
-                .up_to(left)
+                .timeout(left)
                 .await?;
             Ok(())
         })

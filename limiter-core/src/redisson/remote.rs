@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as Turns;
 
-use crate::book::{BYTES_A_NAME, BookEntry, BookError, Edit, RedisBook, RedisSource, at_leisure};
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::limiter::Limiter;
-use crate::redis::Shelf;
-use crate::redisson::client::{crowded, is_crowded, take_out_what_ended};
+use crate::redis::RegistryStore;
+use crate::redisson::client::{crowded, is_crowded, remove_expired};
+use crate::registry::{
+    BYTES_A_NAME, Edit, PolicyEntry, RedisRegistry, RedisSubscription, RegistryError, run_blocking_if_large,
+};
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
 
@@ -22,9 +24,9 @@ const MOST_TRIES: u32 = 32;
 /// The book of a namespace.
 #[derive(Debug)]
 pub(super) struct Remote {
-    book: RedisBook,
+    book: RedisRegistry,
     /// Follows it while there is a client.
-    source: Mutex<Option<RedisSource>>,
+    source: Mutex<Option<RedisSubscription>>,
     /// When Redis last answered about a name that was not known, or why it did not. One asks at a time.
     last: Turns<Option<(Instant, Option<StoreError>)>>,
     /// One of this client's changes at a time: they would only be in each other's way.
@@ -33,7 +35,7 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) fn of(limits: &Limiter) -> Option<Self> {
-        let book = limits.book_in_redis().ok()?;
+        let book = limits.redis_registry().ok()?;
         Some(Self {
             book,
             source: Mutex::default(),
@@ -45,26 +47,26 @@ impl Remote {
     /// Follows the book, if that is not done yet, or the runtime in which it was has ended.
     fn follow(&self) {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        if !source.as_ref().is_some_and(RedisSource::is_running) {
+        if !source.as_ref().is_some_and(RedisSubscription::is_running) {
             *source = Some(self.book.follow());
         }
     }
 
     /// Looks what Redis says now: patiently, unless something is known that counts otherwise.
-    pub(super) async fn look(&self, is_known: bool) -> Result<(), Rejection> {
+    pub(super) async fn sync(&self, is_known: bool) -> Result<(), Rejection> {
         self.follow();
         let patience = match is_known {
-            true => Shelf::BRIEFLY,
-            false => Shelf::PATIENTLY,
+            true => RegistryStore::BRIEFLY,
+            false => RegistryStore::PATIENTLY,
         };
         self.book
-            .look(patience)
+            .poll(patience)
             .await
             .map_err(|error| rejection(error, "read"))
     }
 
     /// Looks once for what is not known, unless it was looked for a moment ago.
-    pub(super) async fn look_for(&self, is_known: impl Fn() -> bool) -> Result<(), StoreError> {
+    pub(super) async fn sync_until(&self, is_known: impl Fn() -> bool) -> Result<(), StoreError> {
         self.follow();
         if is_known() {
             return Ok(());
@@ -78,7 +80,7 @@ impl Remote {
                 return error.clone().map_or(Ok(()), Err);
             }
         }
-        let error = match self.book.look(Shelf::BRIEFLY).await {
+        let error = match self.book.poll(RegistryStore::BRIEFLY).await {
             Ok(()) => None,
             Err(error) => Some(store_error(error, "read")),
         };
@@ -92,7 +94,7 @@ impl Remote {
         &self,
         limits: &Limiter,
         name: &str,
-        mut change: impl FnMut(Option<&BookEntry>) -> Result<(T, Edit), ConfigError>,
+        mut change: impl FnMut(Option<&PolicyEntry>) -> Result<(T, Edit), ConfigError>,
     ) -> Result<T, Rejection> {
         self.follow();
         let _turn = self.changing.lock().await;
@@ -103,12 +105,14 @@ impl Remote {
                 .draft()
                 .await
                 .map_err(|error| rejection(error, "read"))?;
-            let entry = draft.get(name).or_else(|| limits.book().get_beside_redis(name));
+            let entry = draft
+                .get(name)
+                .or_else(|| limits.registry().get_beside_redis(name));
             let (answer, edit) = change(entry.as_deref())?;
             match edit {
                 Edit::Keep => return Ok(answer),
                 Edit::Put(entry) => {
-                    take_out_what_ended(&draft, limits.calendar());
+                    remove_expired(&draft, limits.calendar());
                     if is_crowded(&draft, name) {
                         return Err(crowded(name).into());
                     }
@@ -120,19 +124,19 @@ impl Remote {
                         return Err(ConfigError::invalid("policy to be deleted", name, expected).into());
                     }
                     // What has ended would hide what counts again.
-                    if limits.book().get_beside_redis(name).is_none() {
+                    if limits.registry().get_beside_redis(name).is_none() {
                         draft.set(*ended);
                     }
-                    take_out_what_ended(&draft, limits.calendar());
+                    remove_expired(&draft, limits.calendar());
                 }
             }
             tries += 1;
             let names = draft.names().len();
-            let text = at_leisure(names * BYTES_A_NAME, move || Ok(draft.to_toml())).await;
+            let text = run_blocking_if_large(names * BYTES_A_NAME, move || Ok(draft.to_toml())).await;
             let text = text.map_err(|error| rejection(error, "written"))?;
             match self.book.publish(&text, replaced).await {
                 Ok(_) => return Ok(answer),
-                Err(BookError::Conflict { .. }) if tries < MOST_TRIES => {
+                Err(RegistryError::Conflict { .. }) if tries < MOST_TRIES => {
                     sleep(varied(Duration::from_millis(2) * tries)).await;
                 }
                 Err(error) => return Err(rejection(error, "changed")),
@@ -141,16 +145,16 @@ impl Remote {
     }
 }
 
-fn rejection(error: BookError, what: &str) -> Rejection {
+fn rejection(error: RegistryError, what: &str) -> Rejection {
     match error {
-        BookError::Config(error) => Rejection::Config(error),
+        RegistryError::Config(error) => Rejection::Config(error),
         error => Rejection::Unavailable(store_error(error, what)),
     }
 }
 
-fn store_error(error: BookError, what: &str) -> StoreError {
+fn store_error(error: RegistryError, what: &str) -> StoreError {
     match error {
-        BookError::Store(error) => error,
+        RegistryError::Store(error) => error,
         error => {
             let detail: Arc<str> = format!("the book in Redis cannot be {what}").into();
             StoreError::new(StoreErrorKind::Refused, detail).with_source(error)

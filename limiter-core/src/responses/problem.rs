@@ -178,7 +178,7 @@ mod tests {
             .deny_keys(["ann"])
             .build()
             .unwrap();
-        let forbidden = limits.enter(&listed, "ann").await.unwrap_err();
+        let forbidden = limits.acquire_concurrency(&listed, "ann").await.unwrap_err();
         assert_eq!(forbidden.decision().map(Decision::origin), Some(Origin::KeyList));
         let details = crate::responses::details::grpc_status_details(&forbidden, "d");
         assert!(!String::from_utf8_lossy(&details).contains("secret"));

@@ -52,7 +52,7 @@ impl<'a> Reserve<'a> {
     }
 
     /// Waits for the permits, as [`Acquire::up_to`](crate::Acquire::up_to). Default: no wait.
-    pub fn up_to(self, up_to: Duration) -> Self {
+    pub fn timeout(self, up_to: Duration) -> Self {
         Self {
             up_to: Some(up_to),
             ..self
@@ -70,7 +70,7 @@ impl<'a> IntoFuture for Reserve<'a> {
         let reserved = async move {
             let asked = self.check.clone();
             let allowed = match self.up_to {
-                Some(up_to) => Acquire::new(self.check).up_to(up_to).await?,
+                Some(up_to) => Acquire::new(self.check).timeout(up_to).await?,
                 None => self.check.await?.require()?,
             };
             Ok(Reservation::of(&asked, allowed))
@@ -130,7 +130,7 @@ impl Reservation {
     /// what is used beyond the estimate is charged in the store. A limit that denies the call in shadow has charged nothing, and
     /// nothing of it is settled.
     ///
-    /// Where the limiter's [book](Limiter::book) has changed the policy [in proportion](crate::Policy::in_proportion_to) since, the
+    /// Where the limiter's [book](Limiter::book) has changed the policy [in proportion](crate::Policy::proportional_to) since, the
     /// difference is the same part of the new quota. Of a window whose length is another one now, and across several such
     /// changes, nothing is given back.
     ///
@@ -358,8 +358,8 @@ impl Reservation {
             // What it is worth now is not known, and nothing is minted.
             CurrentPolicy::Unknown if is_refund => return Ok(()),
             // This replica's share is not converted.
-            CurrentPolicy::InProportion(_) if in_share && is_refund => return Ok(()),
-            CurrentPolicy::InProportion(policy) if !in_share => {
+            CurrentPolicy::Proportional(_) if in_share && is_refund => return Ok(()),
+            CurrentPolicy::Proportional(policy) if !in_share => {
                 let limit = RequestedLimit {
                     policy: &policy,
                     ..limit

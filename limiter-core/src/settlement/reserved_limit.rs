@@ -30,7 +30,7 @@ pub(crate) enum CurrentPolicy {
     /// The same, as far as what was used is concerned.
     Same,
     /// This one, as which it goes on in proportion.
-    InProportion(Policy),
+    Proportional(Policy),
     /// One that was changed in proportion from another one in between.
     Unknown,
 }
@@ -123,7 +123,7 @@ impl ReservedLimit {
         match now.before() {
             Some((before, at)) if self.decided_at < at && now.algorithm() != by => {
                 if before.algorithm() == by {
-                    CurrentPolicy::InProportion(now)
+                    CurrentPolicy::Proportional(now)
                 } else {
                     CurrentPolicy::Unknown
                 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::book::PolicyBook;
 use crate::policy::Inheritance;
+use crate::registry::PolicyRegistry;
 use crate::settlement::*;
 use crate::support::clock::ManualClock;
 use crate::units::Timestamp;
@@ -81,14 +81,14 @@ async fn a_day_that_goes_on_in_proportion_ends_by_the_calendar() {
     for ahead in [0, 14 * 60, -14 * 60] {
         let clock = evening();
         clock.set_calendar_ahead(ahead * MINUTE);
-        let book = PolicyBook::new().with(day(10));
-        let limits = Limiter::in_process().clock(&clock).book(&book).build();
+        let book = PolicyRegistry::new().with(day(10));
+        let limits = Limiter::in_process().clock(&clock).registry(&book).build();
         let named = limits.named("day");
         let reservation = named.reserve("ann").cost(2).await.expect("granted");
         assert!(named.check("ann").cost(3).await.expect("decided").is_allowed());
 
         clock.advance(minutes(1));
-        book.change_at(day(20), Inheritance::InProportion, clock.now())
+        book.change_at(day(20), Inheritance::Proportional, clock.now())
             .expect("changed");
         let left = async || named.peek("ann").await.expect("told").remaining();
         assert_eq!(left().await, 10, "{ahead}");

@@ -1,7 +1,7 @@
 //! Where the time comes from, and how tests take it into their own hands.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod counter;
+mod tsc;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -178,7 +178,7 @@ impl Clock {
     pub(crate) fn reading(&self) -> Timestamp {
         match self {
             #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-            Self::System => counter::now(),
+            Self::System => tsc::now(),
             _ => self.now(),
         }
     }

@@ -96,7 +96,7 @@ impl<'a> Acquire<'a> {
     /// A timeout of zero is a check, which the policy's deadline bounds: a denial is [`Rejection::Limited`], since the call has not
     /// waited. A call that has waited is [`Rejection::TimedOut`]. The same holds for [`Reserve::up_to`](crate::Reserve::up_to) and
     /// [`AcquireConcurrency::up_to`](crate::AcquireConcurrency::up_to).
-    pub fn up_to(self, up_to: Duration) -> Self {
+    pub fn timeout(self, up_to: Duration) -> Self {
         Self { up_to, ..self }
     }
 }
@@ -436,13 +436,13 @@ mod tests {
         let limits = Limiter::in_process().clock(&clock).build();
         let reservation = limits.reserve(&policy, "a").cost(2).await.unwrap();
         let patience = Duration::from_secs(86_400);
-        let mut waiting = limits.acquire(&policy, "a").up_to(patience).into_future();
+        let mut waiting = limits.acquire(&policy, "a").timeout(patience).into_future();
         assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
         reservation.settle(1).await.unwrap();
         let told = tokio::time::timeout(Duration::from_secs(30), waiting).await;
         assert!(told.is_ok_and(|told| told.is_ok()));
         for give_back in [false, true] {
-            let mut waiting = limits.acquire(&policy, "a").up_to(patience).into_future();
+            let mut waiting = limits.acquire(&policy, "a").timeout(patience).into_future();
             assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
             if give_back {
                 limits.refund(&policy, "a").await.unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limiter_core::{BookError, FileSource, Limiter, ManualClock, Override, PolicyBook, Timestamp};
+use limiter_core::{FileSource, KeyOverride, Limiter, ManualClock, PolicyRegistry, RegistryError, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{bucket, millis, secs};
@@ -41,7 +41,7 @@ fn sized(capacity: u64) -> String {
     format!("policy.p = {{ algorithm = 'token_bucket', capacity = {capacity}, rate = 1 }}\n")
 }
 
-fn capacity(book: &PolicyBook) -> u64 {
+fn capacity(book: &PolicyRegistry) -> u64 {
     book.get("p").unwrap().policy().quota().whole()
 }
 
@@ -56,7 +56,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// The next change of the book, and how long it took.
-async fn changed(book: &PolicyBook, revision: u64) -> Duration {
+async fn changed(book: &PolicyRegistry, revision: u64) -> Duration {
     let started = Instant::now();
     timeout(secs(3), book.changed(revision)).await.unwrap();
     started.elapsed()
@@ -64,7 +64,10 @@ async fn changed(book: &PolicyBook, revision: u64) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_is_read_at_once_and_followed() {
-    let (dir, book) = (Dir::new("followed"), PolicyBook::new().with(bucket("p", 1, 1)));
+    let (dir, book) = (
+        Dir::new("followed"),
+        PolicyRegistry::new().with(bucket("p", 1, 1)),
+    );
     let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
     assert_eq!((capacity(&book), followed.path()), (2, &*dir.file()));
     for capacity_now in [3, 4] {
@@ -92,7 +95,7 @@ async fn a_file_is_read_at_once_and_followed() {
 /// As Kubernetes does it: a new directory, and a symbolic link renamed over the old one.
 #[tokio::test(start_paused = true)]
 async fn a_config_map_that_is_swapped_is_seen() {
-    let (dir, book) = (Dir::new("swapped"), PolicyBook::new());
+    let (dir, book) = (Dir::new("swapped"), PolicyRegistry::new());
     let mount = |version: &str, capacity| {
         let (data, link) = (dir.0.join(version), dir.0.join("..data_tmp"));
         fs::create_dir(&data).unwrap();
@@ -113,7 +116,7 @@ async fn a_config_map_that_is_swapped_is_seen() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_with_a_file_changes_nothing_and_is_told_as_long_as_it_is() {
-    let (dir, book) = (Dir::new("wrong"), PolicyBook::new());
+    let (dir, book) = (Dir::new("wrong"), PolicyRegistry::new());
     let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
     let file = dir.file();
     let told = || {
@@ -137,13 +140,13 @@ async fn what_is_wrong_with_a_file_changes_nothing_and_is_told_as_long_as_it_is(
     }
     fs::remove_file(&file).unwrap();
     until("gone", || {
-        matches!(followed.last_error(), Some(BookError::File { .. }))
+        matches!(followed.last_error(), Some(RegistryError::File { .. }))
     })
     .await;
     fs::write(&file, b"\xff").unwrap();
     until("no text", || {
         let error = followed.last_error();
-        matches!(error, Some(BookError::File { error, .. }) if error.kind() == std::io::ErrorKind::InvalidData)
+        matches!(error, Some(RegistryError::File { error, .. }) if error.kind() == std::io::ErrorKind::InvalidData)
     })
     .await;
     assert_eq!((book.revision(), capacity(&book)), (revision, 2));
@@ -158,7 +161,7 @@ async fn what_is_wrong_with_a_file_changes_nothing_and_is_told_as_long_as_it_is(
 /// A file that is written in pieces is read once they are all there.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_being_written_is_not_taken_for_what_it_will_be() {
-    let (dir, book) = (Dir::new("pieces"), PolicyBook::new());
+    let (dir, book) = (Dir::new("pieces"), PolicyRegistry::new());
     let all = sized(2) + "policy.q = { algorithm = 'token_bucket', capacity = 1, rate = 1 }\n";
     let _followed = FileSource::follow(&book, dir.write(&all)).unwrap();
     let revision = book.revision();
@@ -176,9 +179,9 @@ async fn a_file_that_is_being_written_is_not_taken_for_what_it_will_be() {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_is_followed_as_long_as_somebody_wants_it() {
-    let (dir, book) = (Dir::new("ends"), PolicyBook::new());
+    let (dir, book) = (Dir::new("ends"), PolicyRegistry::new());
     let missing = FileSource::follow(&book, dir.file()).unwrap_err();
-    assert!(matches!(missing, BookError::File { ref path, .. } if *path == dir.file()));
+    assert!(matches!(missing, RegistryError::File { ref path, .. } if *path == dir.file()));
     assert!(FileSource::follow(&book, dir.write("")).is_err() && book.names().is_empty());
 
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -199,28 +202,29 @@ async fn a_file_is_followed_as_long_as_somebody_wants_it() {
 
 #[tokio::test(start_paused = true)]
 async fn quotas_that_code_gave_keys_of_the_files_policy_go_when_code_takes_them_out() {
-    let (dir, book) = (Dir::new("removed"), PolicyBook::new());
+    let (dir, book) = (Dir::new("removed"), PolicyRegistry::new());
     let _followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
-    book.set_override(Override::new(bucket("p", 7, 1), "k")).unwrap();
+    book.set_override(KeyOverride::new(bucket("p", 7, 1), "k"))
+        .unwrap();
     let revision = book.revision();
     assert!(!book.remove("p"), "the policy is the file's");
     assert!(book.overrides("p").is_empty() && book.revision() > revision);
-    let limits = Limiter::in_process().book(&book).build();
+    let limits = Limiter::in_process().registry(&book).build();
     assert_eq!(limits.policy("p", "k").unwrap().quota().whole(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_quota_of_the_code_counts_again_when_the_files_is_over() {
-    let (dir, book, clock) = (Dir::new("over"), PolicyBook::new(), ManualClock::new());
+    let (dir, book, clock) = (Dir::new("over"), PolicyRegistry::new(), ManualClock::new());
     let text = format!(
         "{}[[override]]\npolicy = 'p'\nkey = 'k'\ncapacity = 7\nrate = 1\nuntil = 2031-01-01T00:00:00Z\n",
         sized(2)
     );
     let [before, end] = [1_924_991_999_000_000, 1_924_992_000_000_000].map(Timestamp::from_micros);
     let _followed = FileSource::follow(&book, dir.write(&text)).unwrap();
-    let limits = Limiter::in_process().clock(&clock).book(&book).build();
+    let limits = Limiter::in_process().clock(&clock).registry(&book).build();
     let counts = || limits.policy("p", "k").unwrap().quota().whole();
-    let own = |capacity| Override::new(bucket("p", capacity, 1), "k");
+    let own = |capacity| KeyOverride::new(bucket("p", capacity, 1), "k");
     // Put there before and after the one that hides it, for good and for longer.
     for given in [own(5), own(6).until(end.after(secs(1)))] {
         clock.set(before);
@@ -253,13 +257,13 @@ fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
         let head = format!("{first}{}#", sized(2));
         // A character that is cut in two is no mistake of its own.
         let text = format!("{head}{}", rest.repeat(MOST / rest.len()));
-        let refused = FileSource::follow(&PolicyBook::new(), dir.write(&text)).unwrap_err();
+        let refused = FileSource::follow(&PolicyRegistry::new(), dir.write(&text)).unwrap_err();
         let told = refused.to_string();
         assert!(
             told.ends_with(":1:1: more than 4194304 bytes, expected at most as many"),
             "{told}"
         );
-        let book = PolicyBook::new();
+        let book = PolicyRegistry::new();
         let fits = format!("{head}{}", "x".repeat(MOST - head.len()));
         let _followed = FileSource::follow(&book, dir.write(&fits)).unwrap();
         assert_eq!(capacity(&book), 2);
@@ -268,7 +272,7 @@ fn a_file_that_is_too_long_is_refused_whatever_its_first_line() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_turns_into_another_kind_of_limit_is_refused() {
-    let (dir, book) = (Dir::new("turned"), PolicyBook::new());
+    let (dir, book) = (Dir::new("turned"), PolicyRegistry::new());
     let followed = FileSource::follow(&book, dir.write(&sized(2))).unwrap();
     let held = "policy.p = { algorithm = 'concurrency', max = 3 }\npolicy.q = { algorithm = 'concurrency', max = 3 }\n";
     dir.write(held);

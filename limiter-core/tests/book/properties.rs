@@ -2,8 +2,8 @@
 
 use limiter_core::redisson::RateType;
 use limiter_core::{
-    Amount, BookEntry, BookError, Enforcement, Key, KeyList, OnDenial, OnStoreFailure, Override, Policy,
-    PolicyBook, Timestamp,
+    Amount, Enforcement, Key, KeyList, KeyOverride, OnDenial, OnStoreFailure, Policy, PolicyEntry,
+    PolicyRegistry, RegistryError, Timestamp,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -80,7 +80,7 @@ fn extras() -> impl Strategy<Value = Option<Extras>> {
     option::of((modes, answers, option::of(penalties), option::of(lists)))
 }
 
-fn entry() -> impl Strategy<Value = BookEntry> {
+fn entry() -> impl Strategy<Value = PolicyEntry> {
     let answers = prop::sample::select(vec![
         OnStoreFailure::Local,
         OnStoreFailure::FailOpen,
@@ -148,7 +148,7 @@ fn entry() -> impl Strategy<Value = BookEntry> {
                 .build(),
                 _ => with_settings!(Policy::concurrency(name).max(permits).lease("7s")).build(),
             };
-            let entry = BookEntry::new(policy.unwrap()).with_rate_type(rate_type);
+            let entry = PolicyEntry::new(policy.unwrap()).with_rate_type(rate_type);
             let entry = match end {
                 Some(end) => entry.until(Timestamp::from_micros(end)),
                 None => entry,
@@ -161,14 +161,14 @@ fn entry() -> impl Strategy<Value = BookEntry> {
     )
 }
 
-fn book() -> impl Strategy<Value = PolicyBook> {
+fn book() -> impl Strategy<Value = PolicyRegistry> {
     let named = text().prop_flat_map(numbers);
     let plain = prop::collection::vec((named, key(), option::of(0..253_402_300_799_999_999_u64)), 0..4);
     (prop::collection::vec(entry(), 0..4), plain).prop_map(|(entries, plain)| {
-        let book = PolicyBook::new();
+        let book = PolicyRegistry::new();
         for (policy, key, end) in plain {
             book.set(&policy);
-            let own = Override::new(policy, key);
+            let own = KeyOverride::new(policy, key);
             let own = match end {
                 Some(end) => own.until(Timestamp::from_micros(end)),
                 None => own,
@@ -180,7 +180,7 @@ fn book() -> impl Strategy<Value = PolicyBook> {
     })
 }
 
-fn all(book: &PolicyBook) -> Vec<(BookEntry, Vec<Override>)> {
+fn all(book: &PolicyRegistry) -> Vec<(PolicyEntry, Vec<KeyOverride>)> {
     let names = book.names();
     let of = |name: &String| {
         let own = book.overrides(name);
@@ -194,7 +194,7 @@ proptest! {
     #[test]
     fn a_book_that_was_written_is_read_as_it_was(book in book()) {
         let text = book.to_toml();
-        let read = PolicyBook::from_toml(&text);
+        let read = PolicyRegistry::from_toml(&text);
         prop_assert!(read.is_ok(), "{text}\n{read:?}");
         let read = read.unwrap();
         prop_assert_eq!(all(&read), all(&book), "{}", text);
@@ -204,9 +204,9 @@ proptest! {
     /// And no mistake is shown without a place in it.
     #[test]
     fn any_text_is_read_or_refused(text in "(policy\\.|\\[\\[override\\]\\]|key|rate|capacity|algorithm|'funnel'|[=.\"\n é{}\\[\\]a-c0-9'-]){0,40}") {
-        match PolicyBook::from_toml(&text) {
-            Ok(book) => prop_assert_eq!(all(&PolicyBook::from_toml(&book.to_toml()).unwrap()), all(&book)),
-            Err(BookError::Mistakes { mistakes }) => {
+        match PolicyRegistry::from_toml(&text) {
+            Ok(book) => prop_assert_eq!(all(&PolicyRegistry::from_toml(&book.to_toml()).unwrap()), all(&book)),
+            Err(RegistryError::Mistakes { mistakes }) => {
                 prop_assert!(!mistakes.is_empty());
                 let lines: Vec<_> = text.split('\n').collect();
                 for mistake in mistakes {

@@ -2,7 +2,8 @@
 
 use limiter_core::redisson::RateType;
 use limiter_core::{
-    BookEntry, BookError, Key, OnStoreFailure, Override, Policy, PolicyBook, PolicyMetadata, Timestamp,
+    Key, KeyOverride, OnStoreFailure, Policy, PolicyEntry, PolicyMetadata, PolicyRegistry, RegistryError,
+    Timestamp,
 };
 
 use crate::support::{millis, secs};
@@ -48,14 +49,14 @@ until = "2030-01-01 00:00:00.000001Z"
 
 #[test]
 fn a_text_says_all_that_code_can() {
-    let book = PolicyBook::from_toml(ALL).unwrap();
+    let book = PolicyRegistry::from_toml(ALL).unwrap();
     assert_eq!(book.names(), ["mail out", "search", "upload"]);
     let search = Policy::token_bucket("search").capacity(20).rate(10).group("all");
     let search = search
         .deadline(millis(20))
         .on_store_failure(OnStoreFailure::FailClosed);
     let search = search.lease("1s").build().unwrap();
-    let entry = BookEntry::new(search).for_apps(["checkout", "mobile"]).unwrap();
+    let entry = PolicyEntry::new(search).for_apps(["checkout", "mobile"]).unwrap();
     let entry = entry.until(Timestamp::from_micros(1_893_456_000_000_000));
     let entry = entry.with_rate_type(RateType::PerClient);
     assert_eq!(*book.get("search").unwrap(), entry);
@@ -72,17 +73,17 @@ fn a_text_says_all_that_code_can() {
     let end = Timestamp::from_micros(1_893_452_400_000_000);
     assert_eq!(
         *own[0],
-        Override::new(numbers.build().unwrap(), "user:7").until(end)
+        KeyOverride::new(numbers.build().unwrap(), "user:7").until(end)
     );
     let own = book.overrides("mail out");
     let key = Key::from("user:").part("a:b").in_group("tenant 3");
     let end = Timestamp::from_micros(1_893_456_000_000_001);
-    assert_eq!(*own[0], Override::new(mail(5, secs(1)), key).until(end));
+    assert_eq!(*own[0], KeyOverride::new(mail(5, secs(1)), key).until(end));
 }
 
 #[test]
 fn a_book_is_written_as_it_is_read() {
-    let book = PolicyBook::from_toml(ALL).unwrap();
+    let book = PolicyRegistry::from_toml(ALL).unwrap();
     let text = book.to_toml();
     assert_eq!(
         text,
@@ -127,14 +128,14 @@ rate = "50/s"
 until = 2029-12-31T23:00:00Z
 "#
     );
-    assert_eq!(PolicyBook::from_toml(&text).unwrap().to_toml(), text);
-    let empty = PolicyBook::from_toml("").unwrap().to_toml();
+    assert_eq!(PolicyRegistry::from_toml(&text).unwrap().to_toml(), text);
+    let empty = PolicyRegistry::from_toml("").unwrap().to_toml();
     assert_eq!(empty, "format = 1\nmin_reader = 1\n");
 }
 
 fn told(text: &str) -> Vec<String> {
-    match PolicyBook::from_toml(text) {
-        Err(BookError::Mistakes { mistakes }) => mistakes.iter().map(ToString::to_string).collect(),
+    match PolicyRegistry::from_toml(text) {
+        Err(RegistryError::Mistakes { mistakes }) => mistakes.iter().map(ToString::to_string).collect(),
         other => unreachable!("{text}: {other:?}"),
     }
 }
@@ -356,7 +357,7 @@ updated_at = '2026-11-23 11:00:00+01:00'
 note = \"\"\"first line
 second \\\"line\\\"\"\"\"
 ";
-    let book = PolicyBook::from_toml(text).unwrap();
+    let book = PolicyRegistry::from_toml(text).unwrap();
     let metadata = PolicyMetadata::new()
         .with_created_by("ann")
         .with_created_at(Timestamp::from_micros(1_795_341_600_000_000))
@@ -365,9 +366,9 @@ second \\\"line\\\"\"\"\"
         .with_note("first line\nsecond \"line\"");
     let entry = book.get("p").unwrap();
     assert_eq!(*entry.metadata(), metadata);
-    let again = PolicyBook::from_toml(&book.to_toml()).unwrap();
+    let again = PolicyRegistry::from_toml(&book.to_toml()).unwrap();
     assert_eq!(again.get("p").unwrap(), entry);
-    let plain = BookEntry::new(entry.policy().clone());
+    let plain = PolicyEntry::new(entry.policy().clone());
     assert!(plain.metadata().is_empty() && plain != *entry);
     assert_eq!(plain.clone().with_metadata(PolicyMetadata::new()), plain);
     assert_eq!(
@@ -382,13 +383,13 @@ second \\\"line\\\"\"\"\"
 #[test]
 fn text_for_newer_readers_is_rejected_as_a_whole() {
     let text = "format = 3\nmin_reader = 2\n[policy.p]\nalgorithm = 'quantum'\n";
-    let error = PolicyBook::from_toml(text).unwrap_err();
+    let error = PolicyRegistry::from_toml(text).unwrap_err();
     assert!(
         matches!(
             error,
-            BookError::NewerFormat {
+            RegistryError::NewerFormat {
                 min_reader: 2,
-                reader: PolicyBook::FORMAT,
+                reader: PolicyRegistry::FORMAT,
                 ..
             }
         ),
@@ -398,9 +399,9 @@ fn text_for_newer_readers_is_rejected_as_a_whole() {
         error.to_string(),
         "text: the text needs a reader of format 2, and this program reads format 1: update the program"
     );
-    assert!(PolicyBook::from_toml("format = 7\nmin_reader = 1").is_ok());
-    let huge = PolicyBook::from_toml("min_reader = 99999999999");
-    assert!(matches!(huge, Err(BookError::NewerFormat { .. })), "{huge:?}");
+    assert!(PolicyRegistry::from_toml("format = 7\nmin_reader = 1").is_ok());
+    let huge = PolicyRegistry::from_toml("min_reader = 99999999999");
+    assert!(matches!(huge, Err(RegistryError::NewerFormat { .. })), "{huge:?}");
     assert_eq!(
         told("format = '1'\nmin_reader = 0"),
         [
@@ -495,10 +496,10 @@ fn what_is_too_long_is_refused_or_shown_in_part() {
     assert!(told.len() < 300, "{told}");
     let line = "[[override]]\npolicy = 'p'\ncapacity = 1\nrate = 1\n";
     let mut text = String::from("policy.p = { algorithm = 'funnel', capacity = 1, rate = 1 }\n");
-    for key in 0..=PolicyBook::MAX_OVERRIDES {
+    for key in 0..=PolicyRegistry::MAX_OVERRIDES {
         text += &format!("{line}key = 'k{key}'\n");
     }
-    let refused = PolicyBook::from_toml(&text).unwrap_err().to_string();
+    let refused = PolicyRegistry::from_toml(&text).unwrap_err().to_string();
     assert!(
         refused.ends_with(": override[10000] is one too many, expected at most 10000"),
         "{refused}"
@@ -522,8 +523,8 @@ fn two_quotas_of_one_limit_are_refused_though_the_keys_differ() {
             told.ends_with("override[1] is for a policy and key that stand further up already"),
             "{told}"
         );
-        assert!(PolicyBook::from_toml(&text("", one, other)).is_ok());
-        assert!(PolicyBook::from_toml(&text(", group = 'h'", one, other)).is_ok());
+        assert!(PolicyRegistry::from_toml(&text("", one, other)).is_ok());
+        assert!(PolicyRegistry::from_toml(&text(", group = 'h'", one, other)).is_ok());
     }
 }
 
@@ -544,13 +545,13 @@ fn a_text_says_what_a_policy_was_before() {
         align = 'utc'
         scaled = { limit = 7, window = '1d', align = '+02:00', at = '2026-11-22 10:00:00.5Z' }
     ";
-    let book = PolicyBook::from_toml(text).unwrap();
+    let book = PolicyRegistry::from_toml(text).unwrap();
     let at = Timestamp::from_micros(1_795_341_600_000_000);
     let bucket = |capacity: u32, rate: u32| Policy::token_bucket("b").capacity(capacity).rate(rate).build();
     let bucket = bucket(100, 10)
         .unwrap()
         .with_generation(3)
-        .in_proportion_to(&bucket(10, 1).unwrap(), at);
+        .proportional_to(&bucket(10, 1).unwrap(), at);
     assert_eq!(*book.get("b").unwrap().policy(), bucket.unwrap());
     let window = book.get("f").unwrap();
     let (before, at) = window.policy().before().unwrap();
@@ -558,7 +559,7 @@ fn a_text_says_what_a_policy_was_before() {
     assert_eq!(at.as_micros(), 1_795_341_600_500_000);
 
     let written = book.to_toml();
-    let again = PolicyBook::from_toml(&written).unwrap();
+    let again = PolicyRegistry::from_toml(&written).unwrap();
     for name in ["b", "f"] {
         assert_eq!(again.get(name), book.get(name), "{written}");
     }
@@ -579,7 +580,7 @@ limit = 1
 window = '1s'
 scaled = { limit = 2, window = '1s', at = 2026-11-22T10:00:00Z }
 ";
-    let told = PolicyBook::from_toml(text).unwrap_err().to_string();
+    let told = PolicyRegistry::from_toml(text).unwrap_err().to_string();
     assert_eq!(
         told,
         "text:6:14: policy.b.generation is -1, expected a whole number from 0 to 4294967295\n\
@@ -598,8 +599,8 @@ fn a_quota_of_a_key_whose_periods_cannot_begin_as_those_of_the_policy_is_a_mista
              override = [{{ policy = 'p', key = 'k', limit = 9, window = '{window}' }}]\n"
         )
     };
-    assert!(PolicyBook::from_toml(&text("1d")).is_ok());
-    let told = PolicyBook::from_toml(&text("7h")).unwrap_err().to_string();
+    assert!(PolicyRegistry::from_toml(&text("1d")).is_ok());
+    let told = PolicyRegistry::from_toml(&text("7h")).unwrap_err().to_string();
     assert!(
         told.contains("override[0].window is 25200s, expected a week, or what makes a day"),
         "{told}"
@@ -608,7 +609,7 @@ fn a_quota_of_a_key_whose_periods_cannot_begin_as_those_of_the_policy_is_a_mista
         ("month", "`align`"),
         ("1 month", "or `week`, or (of a fixed window) `month`"),
     ] {
-        let told = PolicyBook::from_toml(&text(window)).unwrap_err().to_string();
+        let told = PolicyRegistry::from_toml(&text(window)).unwrap_err().to_string();
         assert!(told.contains(expected), "{told}");
     }
 }

@@ -47,7 +47,11 @@ async fn a_child_enters_and_leaves() {
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
                 .is_ok()
             {
-                let permit = limits.enter(&policy, KEY).up_to(PATIENT).await.unwrap();
+                let permit = limits
+                    .acquire_concurrency(&policy, KEY)
+                    .timeout(PATIENT)
+                    .await
+                    .unwrap();
                 let inside: u64 = redis::cmd("INCR")
                     .arg(INSIDE)
                     .query_async(&mut counter)

@@ -31,8 +31,8 @@ async fn login(limits: &Limiter, tenant: &str, user: &str, right: bool) -> Resul
 
 pub(crate) async fn a_call_that_does_not_count_is_given_back(subject: Subject) {
     let limits = &subject.limits;
-    let failures = limits.site("login").unwrap().key(["ann", "acme"]).unwrap();
-    let attempts = limits.site("attempts").unwrap().key(["acme"]).unwrap();
+    let failures = limits.annotation("login").unwrap().key(["ann", "acme"]).unwrap();
+    let attempts = limits.annotation("attempts").unwrap().key(["acme"]).unwrap();
     for left in (3..6).rev() {
         assert_eq!(login(limits, "acme", "ann", true).await, Ok(()));
         assert_eq!(failures.peek().await.unwrap().remaining(), 2);
@@ -68,7 +68,7 @@ async fn computed(limits: &Limiter, user: &str) -> Result<(), Rejection> {
 /// Whatever stands in the parts: the budget that is looked at, reset and named is the one that the call has charged.
 pub(crate) async fn a_budget_is_found_by_name_and_key_parts(subject: Subject) {
     let limits = &subject.limits;
-    let site = limits.site("placed").unwrap();
+    let site = limits.annotation("placed").unwrap();
     for (tenant, user) in [
         ("acme", "ann"),
         ("a:c|{me}", "a:n%n"),
@@ -97,9 +97,9 @@ pub(crate) async fn a_budget_is_found_by_name_and_key_parts(subject: Subject) {
         budget.reset().await.unwrap();
     }
     computed(limits, "a:b").await.unwrap();
-    let computed = limits.site("computed").unwrap();
+    let computed = limits.annotation("computed").unwrap();
     assert!(computed.key(["a:b"]).is_err(), "its key is an expression");
-    let budget = computed.whole("a:b!").unwrap();
+    let budget = computed.whole_key("a:b!").unwrap();
     assert_eq!(budget.peek().await.unwrap().remaining(), 2);
 }
 
@@ -122,7 +122,7 @@ async fn search_or_not(limits: &Limiter) -> Result<&'static str, Rejection> {
 /// A policy that degrades is a limit of annotated functions all the same: the fallback serves what is cheaper, and a function that has
 /// none is not called.
 pub(crate) async fn a_degraded_call_is_answered_by_the_fallback(subject: Subject) {
-    let (limits, book) = (&subject.limits, subject.limits.book());
+    let (limits, book) = (&subject.limits, subject.limits.registry());
     let built = [Policy::token_bucket("searches"), Policy::funnel("searches")];
     let [plain, paced] = built.map(|built| built.capacity(1).rate("1/h").deadline(PATIENT));
     for (round, policy) in [plain, paced.paced()].into_iter().enumerate() {

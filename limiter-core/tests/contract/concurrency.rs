@@ -23,7 +23,7 @@ fn concurrency(max: u32) -> Policy {
 }
 
 async fn enter(subject: &Subject, policy: &Policy, cost: u32) -> Result<ConcurrencyPermit, Rejection> {
-    subject.limits.enter(policy, KEY).cost(cost).await
+    subject.limits.acquire_concurrency(policy, KEY).cost(cost).await
 }
 
 async fn remaining(subject: &Subject, policy: &Policy) -> u64 {
@@ -51,7 +51,11 @@ fn waiter(
 ) -> JoinHandle<Result<(), Rejection>> {
     let (limits, policy, order) = (subject.limits.clone(), policy.clone(), order.clone());
     tokio::spawn(async move {
-        let permit = limits.enter(&policy, KEY).cost(cost).up_to(secs(600)).await?;
+        let permit = limits
+            .acquire_concurrency(&policy, KEY)
+            .cost(cost)
+            .timeout(secs(600))
+            .await?;
         order.send((number, permit)).unwrap();
         Ok(())
     })
@@ -77,7 +81,7 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
     let mut permits = Vec::new();
     for left in [2, 1, 0] {
         let permit = enter(&subject, &policy, 1).await.unwrap();
-        assert!(permit.is_held());
+        assert!(permit.is_valid());
         assert_eq!(permit.decision().remaining(), left);
         assert_eq!(permit.decision().limits()[0].remaining(), Amount::from(left));
         permits.push(permit);
@@ -90,8 +94,8 @@ pub(crate) async fn no_more_than_the_maximum_are_in_flight(subject: Subject) {
     let outcome = denied.limits()[0].clone();
     assert_eq!(outcome.retry_after(), LEASE, "should its holder be gone");
     assert_eq!(denied.reset_after(), LEASE);
-    assert!(subject.limits.enter(&policy, "other").await.is_ok());
-    permits.pop().unwrap().leave().await.unwrap();
+    assert!(subject.limits.acquire_concurrency(&policy, "other").await.is_ok());
+    permits.pop().unwrap().release().await.unwrap();
     assert_eq!(remaining(&subject, &policy).await, 1);
     drop(permits);
     comes_to_remain(&subject, &policy, 3).await;
@@ -113,11 +117,11 @@ pub(crate) async fn a_cost_is_held_whole_or_not_at_all(subject: Subject) {
     let two = enter(&subject, &policy, 2).await.unwrap();
     assert_eq!(remaining(&subject, &policy).await, 0);
     let nothing = enter(&subject, &policy, 0).await.unwrap();
-    assert!(nothing.is_held() && nothing.decision().is_allowed());
-    three.leave().await.unwrap();
+    assert!(nothing.is_valid() && nothing.decision().is_allowed());
+    three.release().await.unwrap();
     assert_eq!(remaining(&subject, &policy).await, 3);
-    two.leave().await.unwrap();
-    nothing.leave().await.unwrap();
+    two.release().await.unwrap();
+    nothing.release().await.unwrap();
     assert_eq!(remaining(&subject, &policy).await, 5);
 }
 
@@ -127,7 +131,7 @@ pub(crate) async fn what_is_held_outlives_many_leases(subject: Subject) {
     for _ in 0..60 {
         subject.clock.advance(LEASE / 6);
         settle(&subject, &policy).await;
-        assert!(permit.is_held());
+        assert!(permit.is_valid());
         assert!(enter(&subject, &policy, 1).await.is_err());
     }
     drop(permit);
@@ -147,7 +151,7 @@ pub(crate) async fn what_is_given_back_goes_to_who_came_first(subject: Subject) 
     for expected in 0..8 {
         let (number, permit) = next_of(&mut served).await;
         assert_eq!(number, expected);
-        assert!(permit.is_held());
+        assert!(permit.is_valid());
         assert_eq!(remaining(&subject, &policy).await, 0);
         settle(&subject, &policy).await;
         assert!(served.try_recv().is_err(), "one at a time");
@@ -194,22 +198,22 @@ pub(crate) async fn what_was_held_for_long_is_handed_on_as_well(subject: Subject
 
 pub(crate) async fn who_needs_little_does_not_overtake_who_needs_much(subject: Subject) {
     let policy = concurrency(3);
-    let [one, another, third] = [(); 3].map(|()| subject.limits.enter(&policy, KEY));
+    let [one, another, third] = [(); 3].map(|()| subject.limits.acquire_concurrency(&policy, KEY));
     let (one, another, third) = (one.await.unwrap(), another.await.unwrap(), third.await.unwrap());
     let (order, mut served) = mpsc::unbounded_channel();
     let _large = waiter(&subject, &policy, (0, 2), &order);
     settle(&subject, &policy).await;
     let _small = waiter(&subject, &policy, (1, 1), &order);
     settle(&subject, &policy).await;
-    one.leave().await.unwrap();
+    one.release().await.unwrap();
     settle(&subject, &policy).await;
     assert!(served.try_recv().is_err());
-    another.leave().await.unwrap();
+    another.release().await.unwrap();
     let (number, large) = next_of(&mut served).await;
     assert_eq!(number, 0);
     settle(&subject, &policy).await;
     assert!(served.try_recv().is_err());
-    third.leave().await.unwrap();
+    third.release().await.unwrap();
     // Who is first asks Redis again after a pause.
     subject.clock.advance(millis(500));
     let (number, small) = next_of(&mut served).await;
@@ -222,7 +226,7 @@ pub(crate) async fn a_wait_ends_when_its_time_is_over(subject: Subject) {
     let policy = concurrency(1);
     let held = enter(&subject, &policy, 1).await.unwrap();
     let (limits, other) = (subject.limits.clone(), policy.clone());
-    let waiting = tokio::spawn(async move { limits.enter(&other, KEY).up_to(secs(2)).await });
+    let waiting = tokio::spawn(async move { limits.acquire_concurrency(&other, KEY).timeout(secs(2)).await });
     for _ in 0..40 {
         settle(&subject, &policy).await;
         assert!(!waiting.is_finished());
@@ -262,7 +266,8 @@ pub(crate) async fn shutdown_ends_waits_and_leaves_what_is_held(subject: Subject
     let policy = concurrency(1);
     let held = enter(&subject, &policy, 1).await.unwrap();
     let (limits, other) = (subject.limits.clone(), policy.clone());
-    let waiting = tokio::spawn(async move { limits.enter(&other, KEY).up_to(secs(60)).await });
+    let waiting =
+        tokio::spawn(async move { limits.acquire_concurrency(&other, KEY).timeout(secs(60)).await });
     settle(&subject, &policy).await;
     subject.limits.shutdown(PATIENT).await;
     let answer = tokio::time::timeout(PATIENT, waiting).await.unwrap().unwrap();
@@ -273,8 +278,8 @@ pub(crate) async fn shutdown_ends_waits_and_leaves_what_is_held(subject: Subject
         assert_eq!(error.kind(), StoreErrorKind::ShutDown);
     }
     subject.clock.advance(LEASE / 2);
-    assert!(held.is_held());
-    held.leave().await.unwrap();
+    assert!(held.is_valid());
+    held.release().await.unwrap();
 }
 
 pub(crate) async fn a_policy_of_concurrency_is_entered_and_no_other(subject: Subject) {
@@ -302,29 +307,29 @@ pub(crate) async fn a_policy_of_concurrency_is_entered_and_no_other(subject: Sub
         Err(Rejection::NeverFits { .. })
     ));
     for cost in [0.5, -1.0] {
-        let refused = subject.limits.enter(&policy, KEY).cost(cost).await;
+        let refused = subject.limits.acquire_concurrency(&policy, KEY).cost(cost).await;
         assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
     }
     let large = Policy::concurrency("large").max(5_000).build().unwrap();
     assert!(matches!(
-        limits.enter(&large, KEY).cost(1_025).await,
+        limits.acquire_concurrency(&large, KEY).cost(1_025).await,
         Err(Rejection::Config(_))
     ));
-    let most = limits.enter(&large, KEY).cost(1_024).await.unwrap();
+    let most = limits.acquire_concurrency(&large, KEY).cost(1_024).await.unwrap();
     assert_eq!(most.decision().remaining(), 3_976);
-    most.leave().await.unwrap();
+    most.release().await.unwrap();
 }
 
 pub(crate) async fn keys_in_groups_are_in_flight_apart(subject: Subject) {
     let policy = concurrency(1);
     let _one = subject
         .limits
-        .enter(&policy, Key::from(KEY).in_group("a"))
+        .acquire_concurrency(&policy, Key::from(KEY).in_group("a"))
         .await
         .unwrap();
     let _other = subject
         .limits
-        .enter(&policy, Key::from(KEY).in_group("b"))
+        .acquire_concurrency(&policy, Key::from(KEY).in_group("b"))
         .await
         .unwrap();
     assert!(enter(&subject, &policy, 1).await.is_ok());
@@ -335,7 +340,7 @@ pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject
     let one = enter(&subject, &small, 1).await.unwrap();
     let two = enter(&subject, &large, 2).await.unwrap();
     assert!(enter(&subject, &large, 1).await.unwrap_err().is_limited());
-    one.leave().await.unwrap();
+    one.release().await.unwrap();
     assert!(enter(&subject, &small, 1).await.unwrap_err().is_limited());
     assert_eq!(
         enter(&subject, &large, 1).await.unwrap().decision().remaining(),
@@ -373,7 +378,7 @@ pub(crate) async fn a_reset_takes_nothing_from_this_process(subject: Subject) {
     let held = enter(&subject, &policy, 1).await.unwrap();
     subject.limits.reset(&policy, KEY).await.unwrap();
     assert_eq!(remaining(&subject, &policy).await, 1);
-    assert!(held.is_held());
+    assert!(held.is_valid());
     drop(held);
     comes_to_remain(&subject, &policy, 2).await;
 }
@@ -394,7 +399,7 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
         if action < 4 && !held.is_empty() {
             let place = random.usize(..held.len());
             costs.swap_remove(place);
-            held.swap_remove(place).leave().await.unwrap();
+            held.swap_remove(place).release().await.unwrap();
             continue;
         }
         let fits = cost == 0 || before + u64::from(cost) <= max;
@@ -426,7 +431,7 @@ pub(crate) async fn random_traces_are_answered_as_by_a_count(subject: Subject) {
         );
         assert_eq!(decision.decided_at(), subject.clock.now(), "{told}");
     }
-    assert!(held.iter().all(ConcurrencyPermit::is_held));
+    assert!(held.iter().all(ConcurrencyPermit::is_valid));
 }
 
 /// Sixty-four tasks come and go, and some of them give up on the way.
@@ -443,7 +448,10 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
         tasks.spawn(async move {
             let mut random = fastrand::Rng::with_seed(task);
             while done.fetch_add(1, Ordering::SeqCst) < CYCLES {
-                let entering = limits.enter(&policy, KEY).up_to(PATIENT * 10).into_future();
+                let entering = limits
+                    .acquire_concurrency(&policy, KEY)
+                    .timeout(PATIENT * 10)
+                    .into_future();
                 let mut entering = std::pin::pin!(entering);
                 if random.u32(0..8) == 0 {
                     // Given up after some polls, wherever it is then.
@@ -468,10 +476,10 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
                 for _ in 0..random.u32(0..3) {
                     tokio::task::yield_now().await;
                 }
-                assert!(permit.is_held());
+                assert!(permit.is_valid());
                 inside.fetch_sub(1, Ordering::SeqCst);
                 if random.bool() {
-                    permit.leave().await.unwrap();
+                    permit.release().await.unwrap();
                 }
             }
         });
@@ -499,17 +507,21 @@ pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: 
     };
     let limits = &subject.limits;
     let off = policy("off").enforcement(Enforcement::Off).build().unwrap();
-    let one = limits.enter(&off, KEY).await.unwrap();
-    let two = limits.enter(&off, KEY).await.unwrap();
+    let one = limits.acquire_concurrency(&off, KEY).await.unwrap();
+    let two = limits.acquire_concurrency(&off, KEY).await.unwrap();
     assert_eq!(
         (one.decision().origin(), two.decision().origin()),
         (Origin::Off, Origin::Off)
     );
 
     let shadow = policy("shadow").enforcement(Enforcement::Shadow).build().unwrap();
-    let held = limits.enter(&shadow, KEY).await.unwrap();
+    let held = limits.acquire_concurrency(&shadow, KEY).await.unwrap();
     assert!(!held.decision().would_deny());
-    let beyond = limits.enter(&shadow, KEY).up_to(secs(60)).await.unwrap();
+    let beyond = limits
+        .acquire_concurrency(&shadow, KEY)
+        .timeout(secs(60))
+        .await
+        .unwrap();
     assert!(beyond.decision().is_allowed() && beyond.decision().would_deny());
     drop(beyond);
     assert_eq!(
@@ -517,7 +529,11 @@ pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: 
         0,
         "the first is still held"
     );
-    let invalid = limits.enter(&shadow, "never fits").cost(2).await.unwrap();
+    let invalid = limits
+        .acquire_concurrency(&shadow, "never fits")
+        .cost(2)
+        .await
+        .unwrap();
     assert!(invalid.decision().is_allowed() && invalid.decision().would_deny());
     assert_ne!(invalid.decision().origin(), Origin::FailedOpen, "the store works");
 
@@ -527,14 +543,14 @@ pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: 
         .build()
         .unwrap();
     let ann = [
-        limits.enter(&listed, "ann").await.unwrap(),
-        limits.enter(&listed, "ann").await.unwrap(),
+        limits.acquire_concurrency(&listed, "ann").await.unwrap(),
+        limits.acquire_concurrency(&listed, "ann").await.unwrap(),
     ];
     assert!(
         ann.iter()
             .all(|permit| permit.decision().origin() == Origin::KeyList)
     );
-    let bob = limits.enter(&listed, "bob").await;
+    let bob = limits.acquire_concurrency(&listed, "bob").await;
     assert!(matches!(bob, Err(Rejection::Forbidden { policy, .. }) if policy == "listed"));
     let penalised = policy("p").penalty("1 in 1s: 1s").build();
     assert!(penalised.is_err(), "nothing counts denials of what is in flight");

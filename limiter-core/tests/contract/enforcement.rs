@@ -131,7 +131,7 @@ pub(crate) async fn nobody_waits_for_a_limit_in_shadow(subject: Subject) {
     for _ in 0..2 {
         assert!(subject.limits.acquire_all(both()).await.unwrap().would_deny());
     }
-    let late = subject.limits.acquire_all(both()).up_to(secs(0)).await;
+    let late = subject.limits.acquire_all(both()).timeout(secs(0)).await;
     assert!(matches!(late, Err(Rejection::Limited(_))), "{late:?}");
 }
 

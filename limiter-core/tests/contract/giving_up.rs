@@ -63,9 +63,9 @@ pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
         let wait = subject.call(&policy).await.retry_after();
-        let acquired = limits.acquire(&policy, KEY).up_to(Duration::ZERO).await;
+        let acquired = limits.acquire(&policy, KEY).timeout(Duration::ZERO).await;
         expect_denial(acquired.unwrap_err(), wait);
-        let reserved = limits.reserve(&policy, KEY).up_to(Duration::ZERO).await;
+        let reserved = limits.reserve(&policy, KEY).timeout(Duration::ZERO).await;
         expect_denial(reserved.unwrap_err(), wait);
     }
 
@@ -74,16 +74,23 @@ pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
         .deadline(PATIENT)
         .build()
         .unwrap();
-    let held = limits.enter(&exports, KEY).up_to(Duration::ZERO).await.unwrap();
-    let entered = limits.enter(&exports, KEY).up_to(Duration::ZERO).await;
+    let held = limits
+        .acquire_concurrency(&exports, KEY)
+        .timeout(Duration::ZERO)
+        .await
+        .unwrap();
+    let entered = limits
+        .acquire_concurrency(&exports, KEY)
+        .timeout(Duration::ZERO)
+        .await;
     expect_denial(entered.unwrap_err(), None);
     drop(held);
 
     // Its turn comes in a second, for which it does not wait; the permit is given back.
     let paced = Policy::funnel("paced").capacity(2).rate("1/s").paced();
     let paced = paced.deadline(PATIENT).build().unwrap();
-    assert!(limits.acquire(&paced, KEY).up_to(Duration::ZERO).await.is_ok());
-    let late = limits.acquire(&paced, KEY).up_to(Duration::ZERO).await;
+    assert!(limits.acquire(&paced, KEY).timeout(Duration::ZERO).await.is_ok());
+    let late = limits.acquire(&paced, KEY).timeout(Duration::ZERO).await;
     expect_denial(late.unwrap_err(), Some(secs(1)));
 
     // Behind another call it is denied for as long as both need.
@@ -91,7 +98,7 @@ pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
     subject.use_up(&bucket).await;
     let head = waiter(&subject, &bucket, 2, secs(300));
     settle(&subject, &bucket).await;
-    let behind = limits.acquire(&bucket, KEY).up_to(Duration::ZERO).await;
+    let behind = limits.acquire(&bucket, KEY).timeout(Duration::ZERO).await;
     expect_denial(behind.unwrap_err(), Some(secs(180)));
     subject.clock.advance(secs(120));
     served(head).await;

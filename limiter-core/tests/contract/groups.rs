@@ -85,7 +85,7 @@ pub(crate) async fn a_common_group_of_the_policies_allows_different_keys(subject
     ] {
         let asks = [
             LimitRequest::new(&per_user, user),
-            LimitRequest::new(&global, Key::shared()),
+            LimitRequest::new(&global, Key::global()),
         ];
         assert_eq!(
             subject.limits.check_all(asks).await.unwrap().is_allowed(),

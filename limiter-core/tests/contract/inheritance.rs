@@ -39,7 +39,7 @@ fn replica(subject: &Subject) -> Limiter {
 }
 
 pub(crate) async fn a_reset_has_everybody_start_afresh(subject: Subject) {
-    let book = subject.limits.book();
+    let book = subject.limits.registry();
     let exact = window("w", 10, "10s");
     for small in pairs().map(|(small, _)| small).into_iter().chain([exact]) {
         book.set(&small);
@@ -56,10 +56,10 @@ pub(crate) async fn a_reset_has_everybody_start_afresh(subject: Subject) {
         assert_eq!(book.get(small.name()).unwrap().policy().generation(), 2);
     }
     let flight = Policy::concurrency("c").max(1).deadline(PATIENT).build().unwrap();
-    let held = subject.limits.enter(&flight, KEY).await.unwrap();
+    let held = subject.limits.acquire_concurrency(&flight, KEY).await.unwrap();
     let afresh = flight.with_generation(1);
-    let other = subject.limits.enter(&afresh, KEY).await.unwrap();
-    assert!(held.is_held() && other.is_held());
+    let other = subject.limits.acquire_concurrency(&afresh, KEY).await.unwrap();
+    assert!(held.is_valid() && other.is_valid());
 }
 
 pub(crate) async fn what_was_used_is_the_same_part_of_the_new_quota(subject: Subject) {
@@ -68,7 +68,7 @@ pub(crate) async fn what_was_used_is_the_same_part_of_the_new_quota(subject: Sub
             assert!(subject.call_of(before, used).await.is_allowed());
             let at = subject.clock.now().after(micros(1));
             subject.clock.set(at);
-            let after = after.clone().in_proportion_to(before, at).unwrap();
+            let after = after.clone().proportional_to(before, at).unwrap();
             for _ in 0..2 {
                 let peeked = subject.limits.peek(&after, KEY).await.unwrap();
                 assert_eq!(left(&peeked).whole(), u64::from(expected), "{before} to {after}");
@@ -89,7 +89,7 @@ pub(crate) async fn what_came_back_did_so_at_the_rate_of_its_time(subject: Subje
         assert!(subject.call_of(&small, 7).await.is_allowed());
         subject.clock.advance(secs(2));
         let at = subject.clock.now();
-        let large = large.in_proportion_to(&small, at).unwrap();
+        let large = large.proportional_to(&small, at).unwrap();
         subject.clock.advance(secs(1));
         assert_eq!(subject.call(&large).await.remaining(), 59, "{large}");
         // It is a plain policy when nothing can be left of what was used before.
@@ -101,7 +101,7 @@ pub(crate) async fn what_came_back_did_so_at_the_rate_of_its_time(subject: Subje
 pub(crate) async fn the_policy_before_decides_until_the_change(subject: Subject) {
     for (small, large) in pairs() {
         let at = subject.clock.now().after(secs(1));
-        let large = large.in_proportion_to(&small, at).unwrap();
+        let large = large.proportional_to(&small, at).unwrap();
         assert_eq!(subject.call_of(&large, 5).await.remaining(), 5, "{large}");
         let denied = subject.call_of(&large, 6).await;
         assert!(wait_of(&denied) > secs(0), "{large}");
@@ -119,7 +119,7 @@ pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
     for (small, large) in pairs() {
         assert!(subject.call_of(&small, 5).await.is_allowed());
         subject.clock.advance(micros(1));
-        let large = large.in_proportion_to(&small, subject.clock.now()).unwrap();
+        let large = large.proportional_to(&small, subject.clock.now()).unwrap();
         assert!(subject.call_of(&large, 10).await.is_allowed());
         for limits in [&other, &subject.limits, &other] {
             let peeked = limits.peek(&large, KEY).await.unwrap();
@@ -141,7 +141,7 @@ pub(crate) async fn a_denial_before_the_change_is_none_after_it(subject: Subject
         assert!(subject.call_of(&small, 7).await.is_allowed());
         assert!(!subject.call_of(&small, 5).await.is_allowed());
         subject.clock.advance(micros(1));
-        let large = large.in_proportion_to(&small, subject.clock.now()).unwrap();
+        let large = large.proportional_to(&small, subject.clock.now()).unwrap();
         assert_eq!(subject.call_of(&large, 5).await.remaining(), 25, "{large}");
     }
 }
@@ -151,7 +151,7 @@ pub(crate) async fn refunds_and_debts_find_what_was_converted(subject: Subject) 
         assert!(subject.call_of(&small, 9).await.is_allowed());
         subject.clock.advance(micros(1));
         let at = subject.clock.now();
-        let large = large.in_proportion_to(&small, at).unwrap();
+        let large = large.proportional_to(&small, at).unwrap();
         subject.limits.refund(&large, KEY).cost(10).await.unwrap();
         assert_eq!(subject.remaining(&large).await, Amount::from(20_u32), "{large}");
         subject.limits.charge(&large, KEY).cost(15).await.unwrap();
@@ -161,7 +161,7 @@ pub(crate) async fn refunds_and_debts_find_what_was_converted(subject: Subject) 
     let (small, large) = (bucket("debt", 10, "1/s"), bucket("debt", 100, "1/s"));
     subject.limits.charge(&small, KEY).cost(15).await.unwrap();
     subject.clock.advance(micros(1));
-    let large = large.in_proportion_to(&small, subject.clock.now()).unwrap();
+    let large = large.proportional_to(&small, subject.clock.now()).unwrap();
     let wait = wait_of(&subject.call(&large).await);
     assert!(wait > secs(50) && wait <= secs(51), "{wait:?}");
 }
@@ -172,7 +172,7 @@ pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subje
         assert!(subject.call_of(small, 8).await.is_allowed());
     }
     subject.clock.advance(micros(1));
-    let changed = changed.map(|(small, large, at)| large.in_proportion_to(&small, at).unwrap());
+    let changed = changed.map(|(small, large, at)| large.proportional_to(&small, at).unwrap());
     let plain = window("w", 30, "1h");
     let asks = || changed.iter().chain([&plain]).map(|policy| (policy, KEY));
     let decision = subject.limits.check_all(asks()).cost(15).await.unwrap();
@@ -195,13 +195,13 @@ pub(crate) async fn several_limits_are_converted_for_one_decision(subject: Subje
 }
 
 pub(crate) async fn a_book_says_how_a_policy_was_changed(subject: Subject) {
-    let book = subject.limits.book();
+    let book = subject.limits.registry();
     for (small, large) in pairs() {
         book.set(&small);
         let named = subject.limits.named(small.name());
         assert!(named.check(KEY).cost(5).await.unwrap().is_allowed());
         subject.clock.advance(micros(1));
-        book.change_at(&large, Inheritance::InProportion, subject.clock.now())
+        book.change_at(&large, Inheritance::Proportional, subject.clock.now())
             .unwrap();
         assert_eq!(
             named.check(KEY).cost(10).await.unwrap().remaining(),
@@ -217,7 +217,7 @@ pub(crate) async fn a_book_says_how_a_policy_was_changed(subject: Subject) {
     }
     let exact = window("w", 10, "10s");
     book.set(&exact);
-    let refused = book.change(&exact, Inheritance::InProportion);
+    let refused = book.change(&exact, Inheritance::Proportional);
     assert!(matches!(refused, Err(ConfigError::Invalid { .. })), "{refused:?}");
     assert_eq!(book.get("w").unwrap().policy(), &exact);
 }

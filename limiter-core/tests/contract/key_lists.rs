@@ -21,7 +21,7 @@ fn listed() -> Policy {
 pub(crate) async fn a_listed_key_is_allowed_and_charged_nothing(subject: Subject) {
     let policy = listed();
     let address: IpAddr = "2001:db8::7".parse().unwrap();
-    let part = Key::shared().part(address);
+    let part = Key::global().part(address);
     for key in [
         Key::from("10.1.2.3"),
         address.into(),
@@ -162,7 +162,7 @@ pub(crate) async fn no_colon_in_a_name_leads_out_of_a_list(subject: Subject) {
     let held = held.build().unwrap();
     let entered = subject
         .limits
-        .enter(&held, Key::from("user:").part("urn:bad"))
+        .acquire_concurrency(&held, Key::from("user:").part("urn:bad"))
         .await;
     assert!(matches!(entered, Err(Rejection::Forbidden { .. })), "{entered:?}");
 }

@@ -1,18 +1,18 @@
 //! Policies that are asked for by name.
 
-use limiter_core::{Amount, Key, OnDenial, Origin, Override, Policy, Rejection};
+use limiter_core::{Amount, Key, KeyOverride, OnDenial, Origin, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
 
 pub(crate) async fn a_name_and_its_policy_are_one_limit(subject: Subject) {
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
-        subject.limits.book().set(&policy);
+        subject.limits.registry().set(&policy);
         let named = subject.limits.named(policy.name());
         assert_eq!(named.check(KEY).cost(2).await.unwrap().remaining(), 3, "{policy}");
         assert_eq!(subject.call(&policy).await.remaining(), 2);
         assert_eq!(named.peek(KEY).await.unwrap().remaining(), 2);
-        named.acquire(KEY).cost(2).up_to(secs(0)).await.unwrap();
-        assert!(named.acquire(KEY).up_to(secs(0)).await.is_err());
+        named.acquire(KEY).cost(2).timeout(secs(0)).await.unwrap();
+        assert!(named.acquire(KEY).timeout(secs(0)).await.is_err());
         assert!(!named.check(KEY).await.unwrap().is_allowed());
         named.refund(KEY).cost(3).await.unwrap();
         assert_eq!(left(&subject.peek(&policy).await), Amount::from(3_u32));
@@ -29,7 +29,7 @@ pub(crate) async fn a_name_and_its_policy_are_one_limit(subject: Subject) {
 
 /// However a denial before it was remembered.
 pub(crate) async fn a_policy_that_changes_in_the_book_counts_for_the_next_call(subject: Subject) {
-    let book = subject.limits.book();
+    let book = subject.limits.registry();
     for (small, large) in [
         (funnel("f", 2, "1/h"), funnel("f", 4, "1/h")),
         (window("w", 2, "1h"), window("w", 4, "1h")),
@@ -49,7 +49,7 @@ pub(crate) async fn a_policy_that_changes_in_the_book_counts_for_the_next_call(s
 
 pub(crate) async fn what_is_not_configured_is_allowed_and_counted(subject: Subject) {
     let (limits, policy) = (&subject.limits, bucket("p", 1, "1/h"));
-    let book = limits.book();
+    let book = limits.registry();
     let named = limits.named("p");
     let free = named.check(KEY).cost(1_000).await.unwrap();
     assert_eq!((free.origin(), free.is_allowed()), (Origin::NotConfigured, true));
@@ -75,7 +75,7 @@ pub(crate) async fn what_is_not_configured_is_allowed_and_counted(subject: Subje
 }
 
 pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subject) {
-    let (book, clock) = (subject.limits.book(), &subject.clock);
+    let (book, clock) = (subject.limits.registry(), &subject.clock);
     for sized in [
         (|capacity| funnel("f", capacity, "1/h")) as fn(u32) -> _,
         |limit| window("w", limit.into(), "1h"),
@@ -87,7 +87,7 @@ pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subjec
         assert!(!named.check("ann").await.unwrap().is_allowed());
 
         let end = clock.now().after(secs(60));
-        book.set_override(Override::new(sized(5), "ann").until(end))
+        book.set_override(KeyOverride::new(sized(5), "ann").until(end))
             .unwrap();
         assert_eq!(named.check("ann").await.unwrap().remaining(), 2, "{base}");
         let grouped = Key::from("ann").in_group("others");
@@ -111,7 +111,7 @@ pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subjec
             "it is over, and still listed"
         );
 
-        book.set_override(Override::new(sized(9), "ann")).unwrap();
+        book.set_override(KeyOverride::new(sized(9), "ann")).unwrap();
         assert!(named.check("ann").await.unwrap().is_allowed());
         assert!(book.remove_override(base.name(), "ann"));
         assert!(!named.check("ann").await.unwrap().is_allowed());
@@ -120,7 +120,7 @@ pub(crate) async fn a_key_may_have_a_quota_of_its_own_for_a_time(subject: Subjec
 
 pub(crate) async fn named_and_given_policies_are_decided_together(subject: Subject) {
     let (limits, burst) = (&subject.limits, bucket("burst", 5, "1/h"));
-    limits.book().set(window("daily", 2, "1d"));
+    limits.registry().set(window("daily", 2, "1d"));
     let daily = limits.policy("daily", KEY).unwrap();
     let both = [(&burst, KEY), (&daily, KEY)];
     assert!(limits.check_all(both).cost(2).await.unwrap().is_allowed());
@@ -131,20 +131,23 @@ pub(crate) async fn named_and_given_policies_are_decided_together(subject: Subje
 }
 
 pub(crate) async fn whatever_can_be_asked_of_a_policy_can_be_asked_by_its_name(subject: Subject) {
-    let (limits, book) = (&subject.limits, subject.limits.book());
+    let (limits, book) = (&subject.limits, subject.limits.registry());
     for configured in [false, true] {
         let export = limits.named("export");
         let permits = [
-            export.enter(KEY).await.unwrap(),
-            export.enter(KEY).cost(1).await.unwrap(),
+            export.acquire_concurrency(KEY).await.unwrap(),
+            export.acquire_concurrency(KEY).cost(1).await.unwrap(),
         ];
-        assert_eq!(export.enter(KEY).up_to(secs(0)).await.is_err(), configured);
+        assert_eq!(
+            export.acquire_concurrency(KEY).timeout(secs(0)).await.is_err(),
+            configured
+        );
         drop(permits);
 
         let tokens = limits.named("tokens");
         let reservation = tokens.reserve(KEY).cost(80).await.unwrap();
         assert_eq!(
-            tokens.reserve(KEY).cost(30).up_to(secs(0)).await.is_err(),
+            tokens.reserve(KEY).cost(30).timeout(secs(0)).await.is_err(),
             configured
         );
         reservation.settle(30).await.unwrap();
@@ -177,18 +180,18 @@ pub(crate) async fn whatever_can_be_asked_of_a_policy_can_be_asked_by_its_name(s
 }
 
 pub(crate) async fn a_quota_of_a_key_is_found_wherever_its_colons_came_from(subject: Subject) {
-    let book = subject.limits.book();
+    let book = subject.limits.registry();
     book.set(bucket("p", 1, "1/h"));
     let named = subject.limits.named("p");
     let user = |value: &str| Key::from("user:").part(value);
     let has = async |key: &Key<'_>| named.peek(key).await.unwrap().remaining();
-    book.set_override(Override::new(bucket("p", 5, "1/h"), "user:2001:db8::7"))
+    book.set_override(KeyOverride::new(bucket("p", 5, "1/h"), "user:2001:db8::7"))
         .unwrap();
     assert_eq!(has(&user("2001:db8::7")).await, 5);
     assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
     assert_eq!(has(&user("2001:db8::8")).await, 1);
     // One that says where the colons came from counts before.
-    book.set_override(Override::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
+    book.set_override(KeyOverride::new(bucket("p", 9, "1/h"), user("2001:db8::7")))
         .unwrap();
     assert_eq!(has(&user("2001:db8::7")).await, 9);
     assert_eq!(has(&Key::from("user:2001:db8::7")).await, 5);
@@ -208,7 +211,7 @@ pub(crate) async fn a_quota_of_a_key_is_found_wherever_its_colons_came_from(subj
 }
 
 pub(crate) async fn a_quota_of_a_key_begins_its_periods_as_the_policy_does(subject: Subject) {
-    let (book, clock) = (subject.limits.book(), &subject.clock);
+    let (book, clock) = (subject.limits.registry(), &subject.clock);
     let hour = |limit: u32| {
         Policy::fixed_window("p")
             .limit(limit)
@@ -216,7 +219,7 @@ pub(crate) async fn a_quota_of_a_key_begins_its_periods_as_the_policy_does(subje
             .deadline(PATIENT)
     };
     book.set(hour(1).aligned("utc").build().unwrap());
-    book.set_override(Override::new(hour(2).build().unwrap(), KEY))
+    book.set_override(KeyOverride::new(hour(2).build().unwrap(), KEY))
         .unwrap();
     let named = subject.limits.named("p");
     let into_the_hour = clock.now().as_micros() % 3_600_000_000;
@@ -225,7 +228,7 @@ pub(crate) async fn a_quota_of_a_key_begins_its_periods_as_the_policy_does(subje
     assert_eq!(wait_of(&named.check(KEY).await.unwrap()), secs(600));
 
     let odd = Policy::fixed_window("p").limit(2).window("7h").build().unwrap();
-    let refused = book.set_override(Override::new(odd, "odd")).unwrap_err();
+    let refused = book.set_override(KeyOverride::new(odd, "odd")).unwrap_err();
     assert!(
         refused
             .to_string()

@@ -146,7 +146,7 @@ async fn letter(limits: &Limiter) -> Result<(), Rejection> {
 }
 
 pub(crate) async fn an_annotated_call_that_is_cancelled_gives_its_place_back(subject: Subject) {
-    let budget = subject.limits.site("letters").unwrap().shared().unwrap();
+    let budget = subject.limits.annotation("letters").unwrap().global().unwrap();
     let left = async |wanted: u64| {
         let until_then = async {
             while budget.peek().await.unwrap().remaining() != wanted {

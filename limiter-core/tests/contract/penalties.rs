@@ -150,13 +150,13 @@ pub(crate) async fn a_wait_in_vain_counts_as_one_denial(subject: Subject) {
     let policy = policy("p");
     subject.use_up(&policy).await;
     for call in 1..=3 {
-        let late = subject.limits.acquire(&policy, KEY).up_to(micros(0)).await;
+        let late = subject.limits.acquire(&policy, KEY).timeout(micros(0)).await;
         let Err(Rejection::Limited(denied)) = late else {
             unreachable!("{late:?}")
         };
         assert_eq!(denied.is_blocked(), call == 3, "{call}");
     }
-    let late = subject.limits.acquire(&policy, KEY).up_to(secs(30)).await;
+    let late = subject.limits.acquire(&policy, KEY).timeout(secs(30)).await;
     assert!(
         matches!(late, Err(Rejection::TimedOut { .. })),
         "at once: a block lasts"

@@ -159,7 +159,7 @@ pub(crate) async fn a_reservation_can_be_waited_for(subject: Subject) {
     subject.use_up(&policy).await;
     let waiting = tokio::spawn({
         let (limits, policy) = (subject.limits.clone(), policy.clone());
-        async move { limits.reserve(&policy, KEY).cost(2).up_to(secs(9)).await }
+        async move { limits.reserve(&policy, KEY).cost(2).timeout(secs(9)).await }
     });
     settle(&subject, &policy).await;
     subject.clock.advance(secs(2));

@@ -42,7 +42,7 @@ pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject
                 policy.quota(),
                 "{policy} beside {shadow}"
             );
-            let reservation = subject.limits.reserve_all(estimated()).up_to(secs(1)).await;
+            let reservation = subject.limits.reserve_all(estimated()).timeout(secs(1)).await;
             reservation.unwrap().settle_each([4, 1]).await.unwrap();
             assert_eq!(subject.remaining(&policy).await, Amount::from(4_u32), "{policy}");
             subject.limits.reset(&policy, KEY).await.unwrap();
@@ -117,8 +117,8 @@ pub(crate) async fn what_does_not_count_is_given_back_beside_a_limit_in_shadow(s
         .limit(4)
         .window("1h")
         .deadline(PATIENT);
-    subject.limits.book().set(guarded.build().unwrap());
-    subject.limits.book().set(in_shadow("watched", 1));
+    subject.limits.registry().set(guarded.build().unwrap());
+    subject.limits.registry().set(in_shadow("watched", 1));
     for call in 0..10 {
         let told = log_in(&subject.limits, KEY, true).await;
         assert!(told.is_ok(), "{call}: {told:?}");
@@ -141,7 +141,7 @@ async fn lasts(limits: &Limiter, meanwhile: impl Future<Output = ()>) -> Result<
 /// A call that outlives its permit gives back nothing: what counts there now is somebody else's.
 pub(crate) async fn a_call_that_outlives_its_permit_gives_nothing_back(subject: Subject) {
     let limits = &subject.limits;
-    let budgets = ["brief", "short"].map(|name| limits.site(name).unwrap().shared().unwrap());
+    let budgets = ["brief", "short"].map(|name| limits.annotation(name).unwrap().global().unwrap());
     let slow = lasts(limits, async {
         subject.clock.advance(secs(2));
         for budget in &budgets {
@@ -170,7 +170,7 @@ pub(crate) async fn a_funnel_in_shadow_delays_nobody(subject: Subject) {
         .deadline(PATIENT);
     let shadow = shadow.enforcement(Enforcement::Shadow).build().unwrap();
     let (limits, plain) = (&subject.limits, bucket("b", 99, "1/h"));
-    limits.book().set(&shadow);
+    limits.registry().set(&shadow);
     let all = async {
         for call in 0..4_u32 {
             let both = || [&shadow, &plain].map(|policy| LimitRequest::new(policy, KEY));
@@ -188,7 +188,7 @@ pub(crate) async fn a_funnel_in_shadow_delays_nobody(subject: Subject) {
 
 /// A change in proportion converts what was reserved before it, too.
 pub(crate) async fn a_settlement_across_a_change_in_proportion_mints_nothing(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (small, large) in pairs() {
         for (before, after) in [(&large, &small), (&small, &large)] {
             let [half, half_after] = [before, after].map(|policy| Amount::from(policy.quota().whole() / 2));
@@ -198,7 +198,7 @@ pub(crate) async fn a_settlement_across_a_change_in_proportion_mints_nothing(sub
             let reserve = async || limits.reserve(&in_force, KEY).cost(half).await.unwrap();
             let (first, second) = (reserve().await, reserve().await);
             let at = clock.now().after(micros(2));
-            book.change_at(after, Inheritance::InProportion, at).unwrap();
+            book.change_at(after, Inheritance::Proportional, at).unwrap();
             // Until then by the numbers of before.
             clock.advance(micros(1));
             first.cancel().await.unwrap();
@@ -225,12 +225,12 @@ fn assert_about(left: Amount, expected: Amount, policy: &Policy) {
 
 /// And what is owed is the same part of the new quota.
 pub(crate) async fn a_debt_across_a_change_in_proportion_is_converted(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (small, large) in pairs() {
         book.set(&large);
         let reservation = limits.reserve(&large, KEY).cost(20).await.unwrap();
         clock.advance(micros(1));
-        book.change_at(&small, Inheritance::InProportion, clock.now())
+        book.change_at(&small, Inheritance::Proportional, clock.now())
             .unwrap();
         reservation.settle(50).await.unwrap();
         let told = limits.named(small.name()).peek(KEY).await.unwrap();
@@ -240,7 +240,7 @@ pub(crate) async fn a_debt_across_a_change_in_proportion_is_converted(subject: S
 
 /// What the new rate has brought back by then is not given back once more, whoever has used it since.
 pub(crate) async fn what_came_back_by_the_new_rate_is_not_given_back(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (before, after) in [
         (bucket("b", 100, "1/s"), bucket("b", 10, "1/s")),
         (funnel("f", 100, "1/s"), funnel("f", 10, "1/s")),
@@ -249,7 +249,7 @@ pub(crate) async fn what_came_back_by_the_new_rate_is_not_given_back(subject: Su
         book.set(&before);
         let reservation = limits.reserve(&before, KEY).cost(100).await.unwrap();
         clock.advance(micros(1));
-        book.change_at(&after, Inheritance::InProportion, clock.now())
+        book.change_at(&after, Inheritance::Proportional, clock.now())
             .unwrap();
         let named = limits.named(after.name());
         assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0, "{after}");
@@ -270,7 +270,7 @@ pub(crate) async fn a_reservation_before_a_change_to_come_is_converted(subject: 
     let (limits, clock) = (&subject.limits, &subject.clock);
     for (small, large) in pairs() {
         let at = clock.now().after(micros(2));
-        let changed = small.in_proportion_to(&large, at).unwrap();
+        let changed = small.proportional_to(&large, at).unwrap();
         let reservation = limits.reserve(&changed, KEY).cost(10).await.unwrap();
         assert!(limits.check(&large, KEY).cost(90).await.unwrap().is_allowed());
         clock.set(at);
@@ -286,7 +286,7 @@ pub(crate) async fn a_reservation_before_a_change_to_come_is_converted(subject: 
 
 /// Across several changes nobody knows what it is worth now.
 pub(crate) async fn nothing_is_given_back_across_several_changes_in_proportion(subject: Subject) {
-    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.book());
+    let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     let sized = [
         |capacity: u32| bucket("b", capacity, "1/h"),
         |capacity: u32| funnel("f", capacity, "1/h"),
@@ -298,7 +298,7 @@ pub(crate) async fn nothing_is_given_back_across_several_changes_in_proportion(s
         assert!(named.check(KEY).cost(50).await.unwrap().is_allowed());
         for capacity in [10, 40] {
             clock.advance(micros(1));
-            book.change_at(sized(capacity), Inheritance::InProportion, clock.now())
+            book.change_at(sized(capacity), Inheritance::Proportional, clock.now())
                 .unwrap();
             assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
         }

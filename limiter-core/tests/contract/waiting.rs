@@ -17,7 +17,7 @@ pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, up_to: Durat
         limits
             .acquire(&policy, KEY)
             .cost(cost)
-            .up_to(up_to)
+            .timeout(up_to)
             .await
             .map(Allowed::into_decision)
     })
@@ -50,7 +50,7 @@ pub(crate) async fn served(waiter: JoinHandle<Answer>) {
 pub(crate) async fn a_permit_that_is_there_is_given_at_once(subject: Subject) {
     for policy in one_of_each() {
         let acquire = subject.limits.acquire(&policy, KEY);
-        let decision = acquire.cost(2).up_to(Duration::ZERO).await.unwrap();
+        let decision = acquire.cost(2).timeout(Duration::ZERO).await.unwrap();
         assert!(decision.is_allowed());
         assert_eq!(left(&decision), Amount::from(3_u32), "{policy}");
     }
@@ -126,7 +126,7 @@ pub(crate) async fn waiters_of_other_keys_are_not_held_up(subject: Subject) {
     subject.use_up(&policy).await;
     let waiting = waiter(&subject, &policy, 5, secs(60));
     settle(&subject, &policy).await;
-    let other = subject.limits.acquire(&policy, "other").up_to(Duration::ZERO);
+    let other = subject.limits.acquire(&policy, "other").timeout(Duration::ZERO);
     assert!(other.await.unwrap().is_allowed());
     assert!(!waiting.is_finished());
     subject.clock.advance(secs(5));
@@ -218,7 +218,7 @@ pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_o
             let asks = policies
                 .each_ref()
                 .map(|policy| limiter_core::LimitRequest::new(policy, KEY));
-            let acquire = limits.acquire_all(asks).up_to(patience);
+            let acquire = limits.acquire_all(asks).timeout(patience);
             acquire.await.map(Allowed::into_decision)
         })
     };
@@ -320,7 +320,13 @@ pub(crate) async fn what_a_waiter_was_given_that_is_not_polled_goes_to_the_next(
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
         subject.use_up(&policy).await;
         let patience = secs(86_400);
-        let mut kept = Box::pin(subject.limits.acquire(&policy, KEY).up_to(patience).into_future());
+        let mut kept = Box::pin(
+            subject
+                .limits
+                .acquire(&policy, KEY)
+                .timeout(patience)
+                .into_future(),
+        );
         assert!(tokio::time::timeout(Duration::ZERO, &mut kept).await.is_err());
         let second = waiter(&subject, &policy, 1, patience);
         let third = waiter(&subject, &policy, 1, patience);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use limiter_core::{
-    Enforcement, KeyList, OnNotConfigured, OnStoreFailure, Origin, Penalty, Policy, PolicyBuilder,
+    Enforcement, KeyList, OnStoreFailure, OnUnknownPolicy, Origin, Penalty, Policy, PolicyBuilder,
 };
 
 use super::answer::{Answer, Denial, Details, Source};
@@ -32,7 +32,7 @@ pub(crate) struct Condition {
     pub(crate) denies_key: bool,
     pub(crate) has_penalty: bool,
     /// No policy is configured, and the limiter answers this.
-    pub(crate) on_not_configured: Option<OnNotConfigured>,
+    pub(crate) on_unknown_policy: Option<OnUnknownPolicy>,
 }
 
 const ENFORCED: Condition = Condition {
@@ -41,7 +41,7 @@ const ENFORCED: Condition = Condition {
     allows_key: false,
     denies_key: false,
     has_penalty: false,
-    on_not_configured: None,
+    on_unknown_policy: None,
 };
 
 pub(crate) const CONDITIONS: &[Condition] = &[
@@ -100,11 +100,11 @@ pub(crate) const CONDITIONS: &[Condition] = &[
         ..ENFORCED
     },
     Condition {
-        on_not_configured: Some(OnNotConfigured::Allow),
+        on_unknown_policy: Some(OnUnknownPolicy::Allow),
         ..ENFORCED
     },
     Condition {
-        on_not_configured: Some(OnNotConfigured::Deny),
+        on_unknown_policy: Some(OnUnknownPolicy::Deny),
         ..ENFORCED
     },
 ];
@@ -152,8 +152,8 @@ impl Condition {
         };
         let fits = cost <= QUOTA;
         let denied = !fits || situation == Situation::UsedUp;
-        match (self.on_not_configured, self.mode()) {
-            (Some(OnNotConfigured::Allow), _) => allowed(Source::Other(Origin::NotConfigured), false, false),
+        match (self.on_unknown_policy, self.mode()) {
+            (Some(OnUnknownPolicy::Allow), _) => allowed(Source::Other(Origin::NotConfigured), false, false),
             (Some(_), _) => Answer::NotConfigured,
             (None, Enforcement::Off) => allowed(Source::Other(Origin::Off), false, false),
             (None, Enforcement::Shadow) if self.denies_key => {
@@ -183,7 +183,7 @@ impl Condition {
     /// Whether decisions charge at all.
     pub(crate) fn settles(&self) -> bool {
         let is_listed = self.allows_key || self.denies_key;
-        self.on_not_configured.is_none() && self.mode() != Enforcement::Off && !is_listed
+        self.on_unknown_policy.is_none() && self.mode() != Enforcement::Off && !is_listed
     }
 }
 
@@ -204,7 +204,7 @@ impl fmt::Display for Condition {
                 write!(f, ", {name}")?;
             }
         }
-        match self.on_not_configured {
+        match self.on_unknown_policy {
             Some(answer) => write!(f, ", unknown policy ({answer:?})"),
             None => Ok(()),
         }

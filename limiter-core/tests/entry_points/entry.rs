@@ -7,7 +7,7 @@ use std::time::Duration;
 use limiter_core::__private::{LayerWait, WaitLimit, admit, admit_waiting, at_once, at_once_or_wait, passes};
 use limiter_core::redisson::Client;
 use limiter_core::{
-    Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, OnNotConfigured, Policy, Rejection,
+    Allowed, Amount, Decision, Enforcement, Key, LimitRequest, Limiter, OnUnknownPolicy, Policy, Rejection,
     token_limiter,
 };
 
@@ -109,7 +109,7 @@ async fn two_attributes(limits: &Limiter, key: Key<'static>, cost: u64) -> Resul
 impl Entry {
     /// Whether the entry point can be used under the condition, and the condition means for it what the table says.
     pub(crate) fn applies_to(&self, condition: &Condition) -> bool {
-        match (self, condition.on_not_configured) {
+        match (self, condition.on_unknown_policy) {
             // The policy stands in the attribute, where it has neither a mode nor a list.
             (Self::AttributeWithParameters, _) => {
                 let Condition {
@@ -121,11 +121,11 @@ impl Entry {
                 } = *condition;
                 of_policy == Enforcement::Enforce
                     && !(allows_key || denies_key || has_penalty)
-                    && condition.on_not_configured.is_none()
+                    && condition.on_unknown_policy.is_none()
             }
             (_, None) => true,
             // `Limiter::policy` has no policy to return, and Redisson's methods fail for an unknown name.
-            (Self::ResolvedPolicy | Self::Redisson, Some(answer)) => answer == OnNotConfigured::Deny,
+            (Self::ResolvedPolicy | Self::Redisson, Some(answer)) => answer == OnUnknownPolicy::Deny,
             (entry, Some(_)) => entry.is_by_name(),
         }
     }
@@ -170,7 +170,7 @@ impl Entry {
     /// The key of a call: this one, where the entry point takes one.
     pub(crate) fn key(&self, key: String) -> Key<'static> {
         match self {
-            Self::AttributeWithoutKey | Self::Redisson => Key::shared(),
+            Self::AttributeWithoutKey | Self::Redisson => Key::global(),
             _ => Key::from(key),
         }
     }
@@ -192,15 +192,17 @@ impl Entry {
             Self::CheckTwo => of_decision(limits.check_all(two()).cost(cost)).await,
             Self::Peek => of_decision(limits.peek(first, key).cost(cost)).await,
             Self::PeekTwo => of_decision(limits.peek_all(two()).cost(cost)).await,
-            Self::Acquire => of_allowed(limits.acquire(first, key).cost(cost).up_to(Duration::ZERO)).await,
-            Self::AcquireTwo => of_allowed(limits.acquire_all(two()).cost(cost).up_to(Duration::ZERO)).await,
+            Self::Acquire => of_allowed(limits.acquire(first, key).cost(cost).timeout(Duration::ZERO)).await,
+            Self::AcquireTwo => {
+                of_allowed(limits.acquire_all(two()).cost(cost).timeout(Duration::ZERO)).await
+            }
             Self::Admit => of_allowed(limits.admit(first, key).cost(cost)).await,
             Self::AdmitTwo => of_allowed(limits.admit_all(two()).cost(cost)).await,
             Self::Reserve => of_reservation(limits.reserve(first, key).cost(cost).await),
             Self::ReserveTwo => of_reservation(limits.reserve_all(two()).cost(cost).await),
             Self::NamedCheck => of_decision(named.check(key).cost(cost)).await,
             Self::NamedPeek => of_decision(named.peek(key).cost(cost)).await,
-            Self::NamedAcquire => of_allowed(named.acquire(key).cost(cost).up_to(Duration::ZERO)).await,
+            Self::NamedAcquire => of_allowed(named.acquire(key).cost(cost).timeout(Duration::ZERO)).await,
             Self::NamedAdmit => of_allowed(named.admit(key).cost(cost)).await,
             Self::NamedReserve => of_reservation(named.reserve(key).cost(cost).await),
             Self::ResolvedPolicy => match limits.policy("p", key) {
@@ -294,10 +296,10 @@ impl Settling {
     pub(crate) const ALL: &[Self] = &[Self::Refund, Self::Charge, Self::NamedRefund, Self::NamedCharge];
 
     pub(crate) fn applies_to(self, condition: &Condition) -> bool {
-        match condition.on_not_configured {
+        match condition.on_unknown_policy {
             None => true,
             // There it is an error.
-            Some(OnNotConfigured::Deny) => false,
+            Some(OnUnknownPolicy::Deny) => false,
             Some(_) => matches!(self, Self::NamedRefund | Self::NamedCharge),
         }
     }

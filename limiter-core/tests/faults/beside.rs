@@ -43,12 +43,17 @@ async fn a_deadline_counts_once_for_what_is_enforced_and_what_is_in_shadow() {
     let mut acquire = Box::pin(async {
         Ok(limits
             .acquire_all(both("acquire"))
-            .up_to(DEADLINE)
+            .timeout(DEADLINE)
             .await?
             .origin())
     });
-    let mut at_once =
-        Box::pin(async { Ok(limits.acquire_all(both("at once")).up_to(secs(0)).await?.origin()) });
+    let mut at_once = Box::pin(async {
+        Ok(limits
+            .acquire_all(both("at once"))
+            .timeout(secs(0))
+            .await?
+            .origin())
+    });
     let told = tokio::join!(timed(&mut check), timed(&mut acquire), timed(&mut at_once));
     for (origin, took) in [told.0, told.1, told.2] {
         assert_eq!(origin, Origin::LocalFallback);
@@ -70,7 +75,7 @@ async fn a_denial_that_is_due_to_be_told_waits_no_longer_than_its_call() {
     }
     server.pause();
     let started = Instant::now();
-    let told = limits.acquire(&policy, "k").up_to(millis(200)).await;
+    let told = limits.acquire(&policy, "k").timeout(millis(200)).await;
     assert!(
         matches!(
             told,

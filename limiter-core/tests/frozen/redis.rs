@@ -249,7 +249,7 @@ async fn keys_and_several_limits_are_frozen() {
 #[tokio::test]
 async fn registry_layout_is_frozen() {
     let mut scenario = Scenario::without_heartbeat();
-    let registry = scenario.limits.book_in_redis().unwrap();
+    let registry = scenario.limits.redis_registry().unwrap();
     assert!(registry.read().await.unwrap().is_none());
     scenario.step("read without a text");
     let text = "[policy.p]\nalgorithm = \"token_bucket\"\ncapacity = 1\nrate = 1\n";
@@ -275,16 +275,16 @@ async fn concurrency_layout_is_frozen() {
             .deadline(PATIENT)
             .build()
             .unwrap();
-        let first = limits.enter(&policy, "ann").await.unwrap();
+        let first = limits.acquire_concurrency(&policy, "ann").await.unwrap();
         scenario.step("acquire");
-        let second = limits.enter(&policy, "ann").cost(2).await.unwrap();
+        let second = limits.acquire_concurrency(&policy, "ann").cost(2).await.unwrap();
         scenario.step("acquire of cost 2");
-        assert!(limits.enter(&policy, "ann").await.is_err());
+        assert!(limits.acquire_concurrency(&policy, "ann").await.is_err());
         scenario.step("acquire, denied");
         let _ = limits.peek(&policy, "ann").await.unwrap();
         scenario.step("peek");
-        first.leave().await.unwrap();
-        second.leave().await.unwrap();
+        first.release().await.unwrap();
+        second.release().await.unwrap();
         scenario.step("both released");
         pages.push(scenario.page);
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use limiter_core::{Limiter, Penalty, Policy};
 #[cfg(feature = "registry")]
-use limiter_core::{Override, PolicyBook};
+use limiter_core::{KeyOverride, PolicyRegistry};
+use limiter_core::{Limiter, Penalty, Policy};
 use limiter_testing::{RedisServer, RespValue};
 
 use super::table;
@@ -41,7 +41,12 @@ async fn permits_in_flight_take_the_bytes_that_are_told() {
         };
         let permits: usize = permits.parse().unwrap();
         while held.len() < permits {
-            held.push(limits.enter(&policy, "tenant:00000001").await.unwrap());
+            held.push(
+                limits
+                    .acquire_concurrency(&policy, "tenant:00000001")
+                    .await
+                    .unwrap(),
+            );
         }
         assert_eq!(server.command(&["TYPE", key]).text(), "zset");
         let now = usage(&server, key);
@@ -107,10 +112,10 @@ fn a_key_with_a_quota_of_its_own_takes_the_bytes_that_are_told() {
         let policy = Policy::token_bucket("search").capacity(capacity).rate("100/s");
         policy.build().unwrap()
     };
-    let book = PolicyBook::new().with(search(20));
+    let book = PolicyRegistry::new().with(search(20));
     let before = book.to_toml().len();
     for number in 0..KEYS {
-        let own = Override::new(search(200), format!("user:{number:08}"));
+        let own = KeyOverride::new(search(200), format!("user:{number:08}"));
         book.set_override(own).unwrap();
     }
     let each = (book.to_toml().len() - before) / KEYS;

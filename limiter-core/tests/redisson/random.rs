@@ -41,7 +41,7 @@ async fn both_stores_answer_the_same_to_random_calls() {
 
 /// Has "p" wait for a busy machine, however it was configured.
 async fn be_patient(limits: &Limiter) {
-    let shelf = limits.book_in_redis().unwrap();
+    let shelf = limits.redis_registry().unwrap();
     let (revision, text) = shelf.read().await.unwrap().unwrap_or_default();
     if text.contains("[policy.p]") && !text.contains("deadline") {
         let patient = text.replacen("[policy.p]\n", "[policy.p]\ndeadline = \"30s\"\n", 1);

@@ -1,7 +1,7 @@
 //! What a server sees of it.
 
 use limiter_core::redisson::{Client, RateType};
-use limiter_core::{Limiter, PolicyBook, Rejection};
+use limiter_core::{Limiter, PolicyRegistry, Rejection};
 use limiter_testing::{RedisServer, RespValue};
 use tokio::time::{Instant, sleep};
 
@@ -154,7 +154,7 @@ async fn what_an_edit_of_the_book_says_is_the_rate() {
     let limits = limiter(&server, &namespace);
     let p = configured(&limits, RateType::PerClient, 5, "1h").await;
     p.expire(secs(7_200)).await.unwrap();
-    let shelf = limits.book_in_redis().unwrap();
+    let shelf = limits.redis_registry().unwrap();
     let (revision, text) = shelf.read().await.unwrap().unwrap();
     assert!(text.contains("rate_type = \"per_client\"\n"), "{text}");
     assert!(text.contains("deadline = \"30s\"\n"), "settings are kept: {text}");
@@ -164,7 +164,7 @@ async fn what_an_edit_of_the_book_says_is_the_rate() {
     assert_eq!((config.rate, config.rate_type), (9, RateType::PerClient));
     assert!(p.remaining_ttl().await.unwrap().is_some());
 
-    let revision = limits.book().published().unwrap();
+    let revision = limits.registry().published().unwrap();
     let bucket = "policy.p = { algorithm = 'token_bucket', capacity = 9, rate = '1/h', deadline = '30s' }";
     shelf.publish(bucket, revision).await.unwrap();
     assert!(p.try_acquire(9).await.unwrap() && !p.try_acquire(1).await.unwrap());
@@ -183,8 +183,8 @@ async fn what_an_edit_of_the_book_says_is_the_rate() {
 #[tokio::test]
 async fn what_stands_elsewhere_alone_is_changed_in_redis_and_not_deleted_there() {
     let (server, namespace) = (RedisServer::start(), namespace());
-    let book = PolicyBook::new().with(window("p", 5, "1h"));
-    let limits = Limiter::redis(server.url()).namespace(&namespace).book(&book);
+    let book = PolicyRegistry::new().with(window("p", 5, "1h"));
+    let limits = Limiter::redis(server.url()).namespace(&namespace).registry(&book);
     let p = Client::new(&limits.build().unwrap()).rate_limiter("p");
     assert!(p.exists().await.unwrap());
     assert!(!p.try_set_rate(RateType::Overall, 9, "1h").await.unwrap());

@@ -30,7 +30,7 @@ async fn names_tell_namespace_algorithm_policy_and_tag() {
         ),
         (
             window("send", 5, "1m"),
-            Key::shared(),
+            Key::global(),
             "prod:checkout|sw|send|{%}",
         ),
         (
@@ -154,7 +154,7 @@ async fn a_wait_that_ends_while_the_server_is_asked_has_timed_out() {
             .deadline(PATIENT)
             .on_store_failure(answer);
         let policy = policy.build().unwrap();
-        let waited = limits.acquire(&policy, KEY).up_to(millis(20)).await;
+        let waited = limits.acquire(&policy, KEY).timeout(millis(20)).await;
         assert!(
             matches!(waited, Err(Rejection::TimedOut { .. })),
             "{answer:?}: {waited:?}"

@@ -30,7 +30,7 @@ pub(super) fn assertion(limit: &Limit, private: &TokenStream) -> Option<TokenStr
 }
 
 /// `Option<u128>`, computed in a constant. `None` for an expression whose type depends on its use:
-/// `verify_sites` checks such a need.
+/// `verify_annotations` checks such a need.
 fn thousandths(number: &Number, private: &TokenStream) -> Option<TokenStream> {
     match number {
         Number::Literal(thousandths) => {

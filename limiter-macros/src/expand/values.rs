@@ -65,7 +65,7 @@ pub(super) fn key_of(key: &Key, private: &TokenStream) -> TokenStream {
                 Piece::Text(text) => quote!(.text(#text)),
                 Piece::Place { root, fields } => quote_spanned!(mixed(*span)=> .part(&#root #(.#fields)*)),
             });
-            quote!(#private::Key::shared() #(#pieces)*)
+            quote!(#private::Key::global() #(#pieces)*)
         }
     }
 }

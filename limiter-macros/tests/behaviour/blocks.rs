@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use async_trait::async_trait;
-use limiter_core::{Rejection, sites, token_limiter, window_limiter};
+use limiter_core::{Rejection, annotations, token_limiter, window_limiter};
 
 use crate::{fresh, is_send, isolated};
 
@@ -105,7 +105,7 @@ async fn a_methods_own_limit_and_the_blocks_are_one_decision() {
         });
         assert!(denied.is_err());
         let left = async |name| {
-            let budget = limiter.site(name).unwrap().key([7]).unwrap();
+            let budget = limiter.annotation(name).unwrap().key([7]).unwrap();
             budget.peek().await.unwrap().remaining()
         };
         assert_eq!(left("blocks.mail::both").await, 0);
@@ -116,7 +116,7 @@ async fn a_methods_own_limit_and_the_blocks_are_one_decision() {
 
 #[test]
 fn every_method_is_listed_at_its_line() {
-    let all = sites();
+    let all = annotations();
     let find = |name: &str| all.iter().find(|site| site.name() == name).unwrap();
     let (send, forward) = (find("blocks.mail::send"), find("blocks.mail::forward"));
     assert_eq!(send.function(), "behaviour::blocks::Outbox::send");

@@ -112,7 +112,10 @@ async fn what_is_held_goes_back_when_another_limit_denies() {
         assert_eq!(report("cleo", until).await, "tomorrow");
         assert_eq!(limiter.peek(&all, "").await.unwrap().remaining(), 1);
         assert_eq!(limiter.peek(&user, "cleo").await.unwrap().remaining(), 1);
-        let (_permit, full) = (limiter.enter(&all, "").await.unwrap(), oneshot::channel());
+        let (_permit, full) = (
+            limiter.acquire_concurrency(&all, "").await.unwrap(),
+            oneshot::channel(),
+        );
         assert_eq!(report("dan", full.1).await, "too many");
         done.send(()).unwrap();
         assert_eq!(first.await, "done");

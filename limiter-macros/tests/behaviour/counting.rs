@@ -49,7 +49,7 @@ async fn what_does_not_count_is_given_back() {
             assert_eq!(login("ann", "x").await, Err(Failure::WrongPassword));
         }
         assert_eq!(login("ann", "42").await, Err(Failure::Limited));
-        let ann = limiter.site("behaviour::counting::login").unwrap();
+        let ann = limiter.annotation("behaviour::counting::login").unwrap();
         assert_eq!(ann.key(["ann"]).unwrap().peek().await.unwrap().remaining(), 0);
         assert_eq!(ann.key([""]).unwrap().peek().await.unwrap().remaining(), 3);
     })
@@ -81,7 +81,7 @@ async fn each_limit_counts_for_itself() {
         let left = async || {
             let mut left = Vec::new();
             for name in ["counting.all", "counting.refused", "counting.broken"] {
-                let budget = limiter.site(name).unwrap().shared().unwrap();
+                let budget = limiter.annotation(name).unwrap().global().unwrap();
                 left.push(budget.peek().await.unwrap().remaining());
             }
             left
@@ -122,9 +122,9 @@ async fn a_call_that_panics_or_is_cancelled_stays_charged() {
     let cancelled = tokio::time::timeout(std::time::Duration::from_millis(1), of_task(false));
     assert!(cancelled.await.is_err());
     let budget = limiter
-        .site("behaviour::counting::interrupted")
+        .annotation("behaviour::counting::interrupted")
         .unwrap()
-        .shared()
+        .global()
         .unwrap();
     assert_eq!(budget.peek().await.unwrap().remaining(), 1);
 }

@@ -1,6 +1,6 @@
 //! Where annotations are listed, and by which names.
 
-use limiter_core::{Limiter, Rejection, sites, token_limiter, window_limiter, with_limiter};
+use limiter_core::{Limiter, Rejection, annotations, token_limiter, window_limiter, with_limiter};
 
 const FIRST: u32 = line!() + 2;
 
@@ -39,7 +39,7 @@ limited!(made);
 
 #[tokio::test]
 async fn each_attribute_is_listed_at_its_own_line() {
-    let all = sites();
+    let all = annotations();
     let line = |name: &str| all.iter().find(|site| site.name() == name).unwrap().line();
     assert_eq!(line("sites.first"), FIRST);
     assert_eq!(line("sites.second"), FIRST + 2);
@@ -62,11 +62,14 @@ async fn each_attribute_is_listed_at_its_own_line() {
 #[test]
 fn the_name_of_a_block_is_answered_with_those_of_its_methods() {
     let limits = Limiter::in_process().build();
-    let error = limits.site("sites.block").unwrap_err().to_string();
+    let error = limits.annotation("sites.block").unwrap_err().to_string();
     assert!(
         error.ends_with("expected the name of a method's limit: `sites.block::method`"),
         "{error}"
     );
-    let error = limits.site("nobody").unwrap_err().to_string();
-    assert!(error.contains("as `limiter_core::sites()` lists them"), "{error}");
+    let error = limits.annotation("nobody").unwrap_err().to_string();
+    assert!(
+        error.contains("as `limiter_core::annotations()` lists them"),
+        "{error}"
+    );
 }

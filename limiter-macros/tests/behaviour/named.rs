@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_core::{
-    Limiter, ManualClock, OnDenial, OnNotConfigured, Policy, PolicyBook, Rejection, concurrency_limiter,
+    Limiter, ManualClock, OnDenial, OnUnknownPolicy, Policy, PolicyRegistry, Rejection, concurrency_limiter,
     token_limiter, window_limiter, with_limiter,
 };
 
@@ -41,16 +41,16 @@ fn sized(name: &str, capacity: u32) -> Policy {
         .unwrap()
 }
 
-fn with_book(book: &PolicyBook) -> Limiter {
+fn with_book(book: &PolicyRegistry) -> Limiter {
     Limiter::in_process()
         .clock(&ManualClock::new())
-        .book(book)
+        .registry(book)
         .build()
 }
 
 #[tokio::test]
 async fn a_policy_of_the_book_limits_from_the_next_call_on() {
-    let book = PolicyBook::new();
+    let book = PolicyRegistry::new();
     with_limiter(with_book(&book), async {
         for _ in 0..3 {
             assert_eq!(
@@ -70,7 +70,7 @@ async fn a_policy_of_the_book_limits_from_the_next_call_on() {
 
 #[tokio::test]
 async fn what_is_not_configured_is_no_part_of_the_decision() {
-    let book = PolicyBook::new();
+    let book = PolicyRegistry::new();
     with_limiter(with_book(&book), async {
         assert_eq!(send("ann").await.unwrap(), "sent");
         book.set(sized("sms", 1));
@@ -86,7 +86,7 @@ async fn what_is_not_configured_is_no_part_of_the_decision() {
 #[tokio::test]
 async fn what_is_not_configured_may_be_rejected() {
     let limits = Limiter::in_process()
-        .on_not_configured(OnNotConfigured::Deny)
+        .on_unknown_policy(OnUnknownPolicy::Deny)
         .build();
     with_limiter(limits, async {
         let rejected = export("ann", None).await;
@@ -97,7 +97,7 @@ async fn what_is_not_configured_may_be_rejected() {
 
 #[tokio::test]
 async fn a_book_says_how_many_are_in_flight() {
-    let book = PolicyBook::new();
+    let book = PolicyRegistry::new();
     with_limiter(with_book(&book), async {
         assert_eq!(export("ann", Some("ann")).await.unwrap(), "all of ann");
         book.set(Policy::concurrency("export").max(1).build().unwrap());
@@ -114,7 +114,7 @@ async fn a_book_says_how_many_are_in_flight() {
 /// Whoever has an attribute that holds nothing is told to take another.
 #[tokio::test]
 async fn a_policy_of_concurrency_needs_an_attribute_that_holds() {
-    let book = PolicyBook::new().with(Policy::concurrency("search").max(1).build().unwrap());
+    let book = PolicyRegistry::new().with(Policy::concurrency("search").max(1).build().unwrap());
     with_limiter(with_book(&book), async {
         assert_eq!(search("ann").await.unwrap(), "slow down");
         assert!(matches!(send("ann").await, Ok("sent")));
@@ -129,10 +129,10 @@ async fn what_is_in_flight_waits_as_its_policy_says() {
         .on_denial(OnDenial::Wait(Duration::from_secs(60)))
         .build()
         .unwrap();
-    let book = PolicyBook::new();
+    let book = PolicyRegistry::new();
     book.set(policy.clone());
     let limits = with_book(&book);
-    let held = limits.enter(&policy, "ann").await.unwrap();
+    let held = limits.acquire_concurrency(&policy, "ann").await.unwrap();
     with_limiter(limits, async {
         let mut waiting = Box::pin(export("ann", None));
         let at_once = tokio::time::timeout(Duration::from_millis(20), &mut waiting).await;

@@ -1,10 +1,12 @@
 //! The list of annotated functions.
 
-use limiter_core::{ConfigError, Limiter, Policy, PolicyBook, sites, verify_sites, with_limiter};
+use limiter_core::{
+    ConfigError, Limiter, Policy, PolicyRegistry, annotations, verify_annotations, with_limiter,
+};
 
 #[test]
 fn every_annotation_of_this_program_can_be_used_but_one() {
-    let Err(ConfigError::Sites { mistakes }) = verify_sites() else {
+    let Err(ConfigError::Sites { mistakes }) = verify_annotations() else {
         panic!("limits of different groups are a mistake")
     };
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
@@ -25,9 +27,9 @@ fn every_annotation_of_this_program_can_be_used_but_one() {
 async fn a_policy_that_is_named_is_in_the_book_and_fits_its_attribute() {
     let bucket = |name: &str| Policy::token_bucket(name).capacity(5).rate(1).build().unwrap();
     let held = |name: &str| Policy::concurrency(name).max(5).build().unwrap();
-    let told = async |book: PolicyBook| {
-        let limits = Limiter::in_process().book(&book).standalone_only().build();
-        let Err(ConfigError::Sites { mistakes }) = with_limiter(limits, async { verify_sites() }).await
+    let told = async |book: PolicyRegistry| {
+        let limits = Limiter::in_process().registry(&book).standalone_only().build();
+        let Err(ConfigError::Sites { mistakes }) = with_limiter(limits, async { verify_annotations() }).await
         else {
             panic!("a limit that is too large is a mistake")
         };
@@ -37,7 +39,7 @@ async fn a_policy_that_is_named_is_in_the_book_and_fits_its_attribute() {
         );
         mistakes[1..].to_vec()
     };
-    let book = PolicyBook::new()
+    let book = PolicyRegistry::new()
         .with(bucket("search"))
         .with(bucket("sms"))
         .with(held("export"));
@@ -66,7 +68,7 @@ async fn a_policy_that_is_named_is_in_the_book_and_fits_its_attribute() {
 
 #[test]
 fn every_annotation_is_listed() {
-    let all = sites();
+    let all = annotations();
     let find = |name: &str| all.iter().filter(|site| site.name() == name).collect::<Vec<_>>();
 
     let bucket = concat!("behaviour::plain", "::bucket");

@@ -53,11 +53,11 @@ impl<T> Mail for Outbox<T> {
                 [
                     ::limiter_core::__private::AnnotationEntry::fixed(
                         &__LIMITER_POLICY_0,
-                        ::limiter_core::__private::Key::shared().part(&to),
+                        ::limiter_core::__private::Key::global().part(&to),
                     ),
                     ::limiter_core::__private::AnnotationEntry::named(
                         "burst",
-                        ::limiter_core::__private::Key::shared().part(&to),
+                        ::limiter_core::__private::Key::global().part(&to),
                     ),
                 ],
                 ::core::option::Option::None,

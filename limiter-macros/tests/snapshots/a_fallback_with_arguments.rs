@@ -53,7 +53,7 @@ async fn send(
                                     lease: ::core::option::Option::None,
                                 },
                             ),
-                            ::limiter_core::__private::Key::shared()
+                            ::limiter_core::__private::Key::global()
                                 .part(&to.0)
                                 .in_group(
                                     ::limiter_core::__private::ToKey::to_key(&(tenant)),

@@ -45,7 +45,7 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             [
                 ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_0,
-                    ::limiter_core::__private::Key::shared().text("user:").part(&user),
+                    ::limiter_core::__private::Key::global().text("user:").part(&user),
                 ),
             ],
             ::core::option::Option::None,

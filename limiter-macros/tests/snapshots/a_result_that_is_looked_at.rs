@@ -54,11 +54,11 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             [
                 ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_0,
-                    ::limiter_core::__private::Key::shared(),
+                    ::limiter_core::__private::Key::global(),
                 ),
                 ::limiter_core::__private::AnnotationEntry::named(
                     "daily",
-                    ::limiter_core::__private::Key::shared(),
+                    ::limiter_core::__private::Key::global(),
                 ),
             ],
             ::core::option::Option::None,

@@ -72,11 +72,11 @@ async fn search() -> Result<(), Rejection> {
             [
                 ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_0,
-                    ::limiter_core::__private::Key::shared(),
+                    ::limiter_core::__private::Key::global(),
                 ),
                 ::limiter_core::__private::AnnotationEntry::fixed(
                     &__LIMITER_POLICY_1,
-                    ::limiter_core::__private::Key::shared(),
+                    ::limiter_core::__private::Key::global(),
                 ),
             ],
             ::core::option::Option::None,

@@ -58,7 +58,7 @@ where
                 [
                     ::limiter_core::__private::AnnotationEntry::fixed(
                         &__LIMITER_POLICY_0,
-                        ::limiter_core::__private::Key::shared().part(&app.id),
+                        ::limiter_core::__private::Key::global().part(&app.id),
                     ),
                 ],
                 ::core::option::Option::None,

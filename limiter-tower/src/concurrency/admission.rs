@@ -36,7 +36,7 @@ pub(super) enum Admitted {
 }
 
 impl Admitted {
-    fn by(permit: ConcurrencyPermit, asked: &ResolvedLimit<'_>) -> Self {
+    fn admitted(permit: ConcurrencyPermit, asked: &ResolvedLimit<'_>) -> Self {
         // One that cannot be used has no permits.
         Self::WithKey(permit, asked.cost.as_ref().map_or(Amount::ONE, |cost| *cost))
     }
@@ -44,14 +44,14 @@ impl Admitted {
 
 impl AdmissionConfig {
     /// The answer, if it takes no waiting. A misconfiguration is logged, since the client is not told.
-    pub(super) fn at_once(&self, question: &RequestScope<'_>) -> Poll<Result<Admitted, Rejection>> {
+    pub(super) fn try_admit(&self, question: &RequestScope<'_>) -> Poll<Result<Admitted, Rejection>> {
         if !self.up_to.is_zero() {
             return Poll::Pending;
         }
-        let answer = match self.find(question) {
+        let answer = match self.resolve(question) {
             Ok(Ok(asked)) if !self.patience(&asked.policy).is_zero() => return Poll::Pending,
             Ok(Ok(asked)) => match enter_at_once(&self.enter(&asked)) {
-                Poll::Ready(answer) => answer.map(|permit| Admitted::by(permit, &asked)),
+                Poll::Ready(answer) => answer.map(|permit| Admitted::admitted(permit, &asked)),
                 Poll::Pending => return Poll::Pending,
             },
             Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
@@ -68,12 +68,12 @@ impl AdmissionConfig {
     ) -> Deciding<Admitted> {
         let admission = Arc::clone(self);
         let answer = async move {
-            let answer = match admission.find(&question) {
+            let answer = match admission.resolve(&question) {
                 Ok(Ok(asked)) => {
                     let patience = admission.patience(&asked.policy);
                     let up_to = bound.map_or(patience, |bound| bound.min(patience));
-                    let permit = admission.enter(&asked).up_to(up_to).await;
-                    permit.map(|permit| Admitted::by(permit, &asked))
+                    let permit = admission.enter(&asked).timeout(up_to).await;
+                    permit.map(|permit| Admitted::admitted(permit, &asked))
                 }
                 Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
                 Err(rejection) => Err(rejection),
@@ -105,7 +105,7 @@ impl AdmissionConfig {
                 request.extensions_mut().insert(Arc::clone(&permit));
                 Some(PermitHandle::shared(&permit))
             }
-            Admitted::WithKey(permit, _) => Some(PermitHandle::own(permit)),
+            Admitted::WithKey(permit, _) => Some(PermitHandle::new(permit)),
             Admitted::Freely(_) => None,
         };
         (afterwards, held)
@@ -123,16 +123,16 @@ impl AdmissionConfig {
     fn enter<'a>(&'a self, asked: &'a ResolvedLimit<'_>) -> AcquireConcurrency<'a> {
         self.limits
             .limiter()
-            .enter(&asked.policy, &asked.key)
+            .acquire_concurrency(&asked.policy, &asked.key)
             .cost(ConfiguredCost(asked.cost))
     }
 
     /// The one limit of a question, or the decision that it has none.
-    fn find<'a>(
+    fn resolve<'a>(
         &'a self,
         question: &'a RequestScope<'_>,
     ) -> Result<Result<ResolvedLimit<'a>, Decision>, Rejection> {
-        let mut asked = match self.limits.find(question)? {
+        let mut asked = match self.limits.resolve(question)? {
             Resolution::ResolvedLimit(asked) => asked,
             Resolution::Nothing(decision) => return Ok(Err(decision)),
         };

@@ -115,7 +115,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
                 return State::Extracting { later };
             }
         };
-        match self.admission.at_once(&question) {
+        match self.admission.try_admit(&question) {
             Poll::Ready(answer) => self.answered(answer),
             Poll::Pending => {
                 let bound = wait::timeout(self.request.headers());

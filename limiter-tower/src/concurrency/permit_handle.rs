@@ -24,7 +24,7 @@ enum Kind {
 }
 
 impl PermitHandle {
-    pub(super) fn own(permit: ConcurrencyPermit) -> Self {
+    pub(super) fn new(permit: ConcurrencyPermit) -> Self {
         Self(Kind::Own(permit))
     }
 
@@ -32,7 +32,7 @@ impl PermitHandle {
         Self(Kind::Shared(Arc::clone(permit)))
     }
 
-    /// The permit, which tells whether it is [still held](ConcurrencyPermit::is_held) and [when it is not](ConcurrencyPermit::lost).
+    /// The permit, which tells whether it is [still held](ConcurrencyPermit::is_valid) and [when it is not](ConcurrencyPermit::lost).
     pub fn permit(&self) -> &ConcurrencyPermit {
         match &self.0 {
             Kind::Own(permit) => permit,
@@ -42,7 +42,7 @@ impl PermitHandle {
 
     /// Releases the permit, if no handler has a share in it. A release that Redis has to confirm is returned.
     pub(super) fn release(self) -> Option<Release> {
-        if !self.permit().is_held() {
+        if !self.permit().is_valid() {
             tracing::debug!("request outlived its concurrency permit; the lease was not renewed");
         }
         let permit = match self.0 {
@@ -67,7 +67,7 @@ pub(super) struct Release(
 impl Release {
     fn new(permit: ConcurrencyPermit) -> Self {
         Self(Mutex::new(Box::pin(async move {
-            if let Err(error) = permit.leave().await {
+            if let Err(error) = permit.release().await {
                 tracing::debug!(%error, "the release of a permit is not confirmed yet");
             }
         })))

@@ -61,7 +61,7 @@ where
                 return ConcurrencyLimitFuture::extracting(later, self.take_call(request));
             }
         };
-        match self.gate.shared.config.at_once(&question) {
+        match self.gate.shared.config.try_admit(&question) {
             Poll::Ready(Ok(admitted)) => {
                 let (afterwards, held) = self.gate.shared.config.admitted(admitted, &mut request);
                 ConcurrencyLimitFuture::calling(self.gate.inner.call(request), afterwards, held)

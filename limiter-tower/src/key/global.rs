@@ -20,6 +20,6 @@ pub struct Global(());
 
 impl<B> KeyExtractor<B> for Global {
     fn extract<'a>(&'a self, _: &'a Request<B>) -> Extraction<'a> {
-        Extraction::Key(Key::shared())
+        Extraction::Key(Key::global())
     }
 }

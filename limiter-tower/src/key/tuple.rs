@@ -35,7 +35,7 @@ impl Composed {
 
     fn answer(self) -> Extraction<'static> {
         if self.rest.is_empty() {
-            return Extraction::Key(self.key.unwrap_or(Key::shared()));
+            return Extraction::Key(self.key.unwrap_or(Key::global()));
         }
         Extraction::Pending(PendingKey::new(self.complete()))
     }
@@ -51,14 +51,14 @@ impl Composed {
                 end => return end,
             }
         }
-        Extraction::Key(composed.unwrap_or(Key::shared()))
+        Extraction::Key(composed.unwrap_or(Key::global()))
     }
 }
 
 fn joined(before: Option<Key<'static>>, key: &Key<'_>) -> Key<'static> {
     match before {
         Some(before) => before.text(":").key(key),
-        None => Key::shared().key(key),
+        None => Key::global().key(key),
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn what_comes_later_stands_where_it_would_have_stood() {
         let at_once = answer(&(path(), |_: &Request<()>| "b", global()));
-        assert_eq!(at_once, Extraction::Key(Key::shared().part("/a:b").text(":b:")));
+        assert_eq!(at_once, Extraction::Key(Key::global().part("/a:b").text(":b:")));
         for extractor in [
             &(path(), later("b"), global()) as &dyn KeyExtractor<()>,
             &(later("/a:b"), later("b"), later("")),

@@ -13,7 +13,7 @@ use super::priority::Priority;
 pub(super) struct PerPriority<T>([T; Priority::ALL.len()]);
 
 impl<T> PerPriority<T> {
-    pub(super) fn of(thing: impl FnMut(Priority) -> T) -> Self {
+    pub(super) fn from_fn(thing: impl FnMut(Priority) -> T) -> Self {
         Self(Priority::ALL.map(thing))
     }
 

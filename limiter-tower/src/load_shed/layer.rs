@@ -99,7 +99,7 @@ impl LoadShedLayer {
         let room = ShedConfig {
             at_most: max_in_flight,
             reserved: PerPriority::default(),
-            most: PerPriority::of(|_| max_in_flight),
+            most: PerPriority::from_fn(|_| max_in_flight),
             gauge: Arc::default(),
             probes: Some(skip::probes()),
             retry_after: None,

@@ -45,7 +45,7 @@ impl ShedConfig {
 
     pub(super) fn reserve_for(&mut self, class: Priority, places: usize) {
         *self.reserved.get_mut(class) = places;
-        self.most = PerPriority::of(|class| self.at_most.saturating_sub(self.reserved_above(class)));
+        self.most = PerPriority::from_fn(|class| self.at_most.saturating_sub(self.reserved_above(class)));
     }
 
     /// How many places are reserved for the classes above this one.

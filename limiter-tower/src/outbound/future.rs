@@ -79,19 +79,19 @@ impl ObserveResponse {
 }
 
 /// The request waits at most for the time that it says itself.
-async fn ask(
+async fn decide(
     peer: Arc<Upstream>,
     key: Key<'static>,
     bound: Option<Duration>,
 ) -> Result<Option<ObserveResponse>, NotSent> {
-    let decision = peer.ask(&key, bound).await.map_err(NotSent::Rejected)?;
+    let decision = peer.decide(&key, bound).await.map_err(NotSent::Rejected)?;
     Ok(Some(ObserveResponse::new(&peer, key, decision)))
 }
 
 impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
     pub(super) fn asking(peer: Arc<Upstream>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
         let bound = wait::timeout(request.headers());
-        Self::waiting(Box::pin(ask(peer, key, bound)), ready, request)
+        Self::waiting(Box::pin(decide(peer, key, bound)), ready, request)
     }
 
     /// Asks for the key that is found then.
@@ -101,7 +101,7 @@ impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
             let mut later = later;
             loop {
                 later = match later.await {
-                    Extraction::Key(key) => return ask(peer, key, bound).await,
+                    Extraction::Key(key) => return decide(peer, key, bound).await,
                     Extraction::Skip => return Ok(None),
                     Extraction::Reject(refusal) => return Err(NotSent::Refused(refusal)),
                     Extraction::Limits(_) => return Err(NotSent::terms()),

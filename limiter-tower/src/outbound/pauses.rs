@@ -35,14 +35,14 @@ impl Pauses {
     pub(crate) fn end(&self, key: &Key<'_>, now: impl FnOnce() -> Timestamp) -> Option<Timestamp> {
         // Whoever begins a pause says so before the response is returned that asked for it.
         if self.any.load(Ordering::Acquire) {
-            self.look(key, now())
+            self.paused_until(key, now())
         } else {
             None
         }
     }
 
     #[cold]
-    fn look(&self, key: &Key<'_>, now: Timestamp) -> Option<Timestamp> {
+    fn paused_until(&self, key: &Key<'_>, now: Timestamp) -> Option<Timestamp> {
         let mut kept = self.lock();
         if kept.last <= now {
             kept.ends.clear();

@@ -37,7 +37,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let bound = || wait::timeout(request.headers());
         let unsent = match self.gate.shared.key.extract(&request) {
-            Extraction::Key(key) => match self.gate.shared.config.at_once(&key, bound) {
+            Extraction::Key(key) => match self.gate.shared.config.try_decide(&key, bound) {
                 Poll::Ready(Ok(decision)) => {
                     let listening =
                         ObserveResponse::new(&self.gate.shared.config, key.into_owned(), decision);

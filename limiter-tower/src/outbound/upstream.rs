@@ -100,7 +100,7 @@ impl Upstream {
     }
 
     /// The answer, if it takes no waiting: whether a request may be sent. It waits at most for the time that it says itself.
-    pub(super) fn at_once(
+    pub(super) fn try_decide(
         &self,
         key: &Key<'_>,
         bound: impl FnOnce() -> Option<Duration>,
@@ -133,12 +133,12 @@ impl Upstream {
     /// # Cancel safety
     ///
     /// Where it waits, cancel safe; else it may be charged.
-    pub(super) async fn ask(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Decision, Rejection> {
+    pub(super) async fn decide(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Decision, Rejection> {
         let ends = now(&self.limiter).after(self.patience(bound));
         loop {
             self.wait_out(key, ends).await?;
             let allowed = if self.wait.is_zero() {
-                self.decide(key, bound).await
+                self.decide_once(key, bound).await
             } else {
                 tokio::select! {
                     biased;
@@ -189,7 +189,7 @@ impl Upstream {
         }
     }
 
-    async fn decide(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Allowed, Rejection> {
+    async fn decide_once(&self, key: &Key<'_>, bound: Option<Duration>) -> Result<Allowed, Rejection> {
         match self.policy(key)? {
             ResolvedPolicies::Policy(policy) => Ok(Allowed {
                 decision: admit_waiting(self.check(&policy, key), None, bound).await?,
@@ -223,7 +223,7 @@ impl Upstream {
             .limiter
             .acquire(&policy, key)
             .cost(ConfiguredCost(&self.cost));
-        match permit.up_to(left).await {
+        match permit.timeout(left).await {
             Ok(allowed) => Ok(Allowed {
                 decision: allowed.into_decision(),
                 policy: Some(policy),

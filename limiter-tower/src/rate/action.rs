@@ -49,7 +49,7 @@ impl Next {
             Extraction::Pending(later) => return Self::Extract(later),
         };
         let mut settling = None;
-        match limits.at_once(&question, &mut settling) {
+        match limits.try_decide(&question, &mut settling) {
             Poll::Ready(Ok(decision)) if decision.is_allowed() => Self::Call(Grant {
                 decision,
                 settling,
@@ -60,7 +60,7 @@ impl Next {
                 let bound = wait::timeout(request.headers());
                 let (limits, question) = (Arc::clone(limits), question.into_owned());
                 Self::Decide(Box::pin(async move {
-                    let (decision, settling) = limits.ask(&question, bound).await?;
+                    let (decision, settling) = limits.decide(&question, bound).await?;
                     Ok(Grant {
                         decision,
                         settling,

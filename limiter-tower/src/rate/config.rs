@@ -161,7 +161,7 @@ impl LayerConfig {
 
     /// The answer, if it takes no waiting. What is to be settled is put where it is said.
     #[inline]
-    pub(crate) fn at_once(
+    pub(crate) fn try_decide(
         &self,
         question: &RequestScope<'_>,
         settling: &mut Option<Box<Settling>>,
@@ -173,7 +173,7 @@ impl LayerConfig {
                 }
                 at_once(&self.check(policy, key, &self.cost))
             }
-            _ => self.at_once_by_terms(question, settling),
+            _ => self.try_decide_limits(question, settling),
         }
     }
 
@@ -184,12 +184,12 @@ impl LayerConfig {
     }
 
     #[inline(never)]
-    fn at_once_by_terms(
+    fn try_decide_limits(
         &self,
         question: &RequestScope<'_>,
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
-        let asked = match self.find(question) {
+        let asked = match self.resolve(question) {
             Ok(Resolution::ResolvedLimit(asked)) => asked,
             Ok(Resolution::Nothing(decision)) => return Poll::Ready(Ok(decision)),
             Err(rejection) => return Poll::Ready(Err(rejection)),
@@ -212,12 +212,12 @@ impl LayerConfig {
 
     /// The answer, after what waiting it takes. A misconfiguration is logged, since the client is not told. The request waits at most
     /// for the time that it says itself.
-    pub(crate) async fn ask(
+    pub(crate) async fn decide(
         &self,
         question: &RequestScope<'_>,
         bound: Option<Duration>,
     ) -> Result<(Decision, Option<Box<Settling>>), Rejection> {
-        let asked = match self.find(question) {
+        let asked = match self.resolve(question) {
             Ok(Resolution::ResolvedLimit(asked)) => asked,
             Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.log_rejection(Err(rejection))),
@@ -235,7 +235,7 @@ impl LayerConfig {
     }
 
     /// The policies of a question, those looked up that are only named.
-    pub(crate) fn find<'a>(&'a self, question: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
+    pub(crate) fn resolve<'a>(&'a self, question: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
         let mut asked = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);
         let mut add = |which: &'a PolicyRef, key: &'a Key<'_>, cost: Option<&'a Result<_, _>>, keeps_cost| {

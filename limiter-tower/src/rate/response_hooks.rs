@@ -31,11 +31,11 @@ impl LayerConfig {
             costs,
         } = granted;
         let told = match &mut settling {
-            None => self.told(&decision, &costs, request),
+            None => self.apply_fields(&decision, &costs, request),
             // Of its limits it tells itself, when it is known what the request came to.
             Some(settling) => {
-                settling.tell(self.dialect_for(request), costs);
-                self.told_beside_limits(&decision)
+                settling.set_headers(self.dialect_for(request), costs);
+                self.fields_for_unlimited(&decision)
             }
         };
         ResponseHooks {
@@ -50,7 +50,7 @@ impl LayerConfig {
     /// What the response to a request that this decision allows tells its client. Nothing where the limiter does not enforce its
     /// limits, but for who decided.
     #[inline]
-    pub(crate) fn told<B>(
+    pub(crate) fn apply_fields<B>(
         &self,
         decision: &Decision,
         costs: &Costs,
@@ -61,15 +61,15 @@ impl LayerConfig {
             return None;
         }
         if self.limiter().enforcement() == Enforcement::Enforce {
-            responder.told(decision, costs, &Protocol::of(request))
+            responder.fields_for(decision, costs, &Protocol::of(request))
         } else {
-            self.told_beside_limits(decision)
+            self.fields_for_unlimited(decision)
         }
     }
 
     /// The same without its limits.
-    pub(crate) fn told_beside_limits(&self, decision: &Decision) -> Option<ResponseFields> {
-        ResponseFields::new(None, self.responder().told_origin(decision))
+    pub(crate) fn fields_for_unlimited(&self, decision: &Decision) -> Option<ResponseFields> {
+        ResponseFields::new(None, self.responder().origin_header(decision))
     }
 
     /// In which headers the response to a request tells of its limits.

@@ -45,14 +45,14 @@ where
         };
         match next {
             Next::Pass => ResponseFuture::passing(self.gate.inner.call(request)),
-            next => self.go_on(next, request),
+            next => self.call_inner(next, request),
         }
     }
 }
 
 impl<S: Clone, E> RateLimit<S, E> {
     #[inline(never)]
-    fn go_on<B>(&mut self, next: Next, mut request: Request<B>) -> ResponseFuture<S, B>
+    fn call_inner<B>(&mut self, next: Next, mut request: Request<B>) -> ResponseFuture<S, B>
     where
         S: Service<Request<B>>,
     {

@@ -82,7 +82,7 @@ impl Responder {
     }
 
     /// What is told of a decision. gRPC's clients hear of limits in the details of a status alone.
-    pub(crate) fn told(
+    pub(crate) fn fields_for(
         &self,
         decision: &Decision,
         costs: &Costs,
@@ -92,10 +92,10 @@ impl Responder {
             Protocol::Http => headers::RateLimitFields::of(decision, self.dialect, costs),
             Protocol::Grpc { .. } => None,
         };
-        ResponseFields::new(limits, self.told_origin(decision))
+        ResponseFields::new(limits, self.origin_header(decision))
     }
 
-    pub(crate) fn told_origin(&self, decision: &Decision) -> Option<(HeaderName, HeaderValue)> {
+    pub(crate) fn origin_header(&self, decision: &Decision) -> Option<(HeaderName, HeaderValue)> {
         let name = self.origin.clone()?;
         Some((name, decision_source::value(decision)))
     }
@@ -110,9 +110,9 @@ impl Responder {
         };
         let told = rejection.decision().and_then(|decision| match &rejection {
             // What a list says is no quota.
-            Rejection::Forbidden { .. } => ResponseFields::new(None, self.told_origin(decision)),
+            Rejection::Forbidden { .. } => ResponseFields::new(None, self.origin_header(decision)),
             // What is denied says for its own cost when it fits, and of what is denied with it nothing was taken.
-            _ => self.told(decision, &Costs::ONE, protocol),
+            _ => self.fields_for(decision, &Costs::ONE, protocol),
         });
         if let Some(told) = told {
             told.write(response.headers_mut());

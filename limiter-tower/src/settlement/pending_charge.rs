@@ -42,7 +42,7 @@ impl PendingCharge {
     }
 
     /// It stays charged as it is.
-    pub(super) fn stays(&self) -> Option<Balances> {
+    pub(super) fn balances(&self) -> Option<Balances> {
         self.stands_but(Unsettled::default())
     }
 
@@ -57,7 +57,7 @@ impl PendingCharge {
             Ok(cost) => self.settle_as(|kept, keeps| if keeps { kept } else { cost }),
             Err(error) => {
                 self.reporter.report(&error.into());
-                self.stays()
+                self.balances()
             }
         }
     }

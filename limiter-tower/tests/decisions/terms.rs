@@ -1,7 +1,9 @@
 //! Policies, keys and costs for each request.
 
 use http::{Method, Request, StatusCode};
-use limiter_core::{Enforcement, Key, Limiter, ManualClock, OnDenial, OnNotConfigured, Policy, PolicyBook};
+use limiter_core::{
+    Enforcement, Key, Limiter, ManualClock, OnDenial, OnUnknownPolicy, Policy, PolicyRegistry,
+};
 use limiter_tower::key::{self, Extraction};
 use limiter_tower::{PolicySet, RateLimitLayer, RequestLimits};
 use tower::{Layer, ServiceExt};
@@ -58,7 +60,7 @@ async fn a_decision_about_several_is_made_as_the_service_is_called() {
         service.ready().await.unwrap(),
         request("ann"),
     ));
-    let left = limits.peek(&burst, Key::shared()).await.unwrap().remaining();
+    let left = limits.peek(&burst, Key::global()).await.unwrap().remaining();
     assert_eq!(left, 4);
 }
 
@@ -96,12 +98,12 @@ async fn a_closure_finds_the_tier_of_each_request_once_its_key_is_known() {
 
 #[tokio::test]
 async fn a_tier_may_be_named_and_a_name_that_is_missing_is_as_the_limiter_says() {
-    let book = PolicyBook::new().with(bucket("free", 1));
-    for (on_not_configured, expected) in [(OnNotConfigured::Allow, 200), (OnNotConfigured::Deny, 500)] {
+    let book = PolicyRegistry::new().with(bucket("free", 1));
+    for (on_unknown_policy, expected) in [(OnUnknownPolicy::Allow, 200), (OnUnknownPolicy::Deny, 500)] {
         let limits = Limiter::in_process()
             .clock(&ManualClock::new())
-            .book(&book)
-            .on_not_configured(on_not_configured)
+            .registry(&book)
+            .on_unknown_policy(on_unknown_policy)
             .build();
         let tiers = |request: &Request<String>| request.uri().path()[1..].to_owned();
         let service = RateLimitLayer::new(&limits, tiers)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use limiter_core::{Decision, Limiter, Policy, PolicyBook, Rejection};
+use limiter_core::{Decision, Limiter, Policy, PolicyRegistry, Rejection};
 use limiter_tower::future::ConcurrencyLimitFuture;
 use limiter_tower::key::{self, Extraction, KeyRejection};
 use limiter_tower::typestate::WithKey;
@@ -238,8 +238,8 @@ async fn extractors_may_skip_refuse_and_say_terms_later() {
 
 #[tokio::test]
 async fn policies_are_found_by_name_and_by_request() {
-    let book = PolicyBook::new().with(at_once(1));
-    let limits = Limiter::in_process().book(&book).build();
+    let book = PolicyRegistry::new().with(at_once(1));
+    let limits = Limiter::in_process().registry(&book).build();
     let mut service = ConcurrencyLimitLayer::new(&limits, "flights")
         .key(key::global())
         .layer(Strict::default());
@@ -345,7 +345,7 @@ async fn requests_wait_in_the_order_of_their_arrival() {
 #[tokio::test]
 async fn a_denial_and_a_refusal_give_the_readied_slot_back() {
     let (limits, _clock) = limiter();
-    let held = limits.enter(&at_once(1), "ann").await.unwrap();
+    let held = limits.acquire_concurrency(&at_once(1), "ann").await.unwrap();
     let service = ServiceBuilder::new()
         .layer(ConcurrencyLimitLayer::new(&limits, at_once(1)).key(key::header("x-api-key")))
         .layer(TowerConcurrencyLimitLayer::new(1))

@@ -68,7 +68,7 @@ async fn replicas_share_the_room() {
         }
     }
     assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
-    assert!(held.first().unwrap().body().held().unwrap().permit().is_held());
+    assert!(held.first().unwrap().body().held().unwrap().permit().is_valid());
     held.clear();
     comes_to_have_room(&replicas[0], 3).await;
     assert_eq!(ask(&mut services[1]).await.status(), 200);
@@ -210,10 +210,10 @@ async fn a_permit_that_is_lost_is_seen_in_the_body() {
     let limits = replica(&server.url());
     let response = ask(&mut layer(&limits, 1).layer(Streams::default())).await;
     let permit = response.body().held().unwrap().permit();
-    assert!(permit.is_held());
+    assert!(permit.is_valid());
     server.kill();
     tokio::time::timeout(PATIENT, permit.lost()).await.unwrap();
-    assert!(!permit.is_held());
+    assert!(!permit.is_valid());
 }
 
 #[tokio::test]

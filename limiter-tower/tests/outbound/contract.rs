@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use limiter_core::{Decision, Enforcement, Key, Limiter, ManualClock, Policy, PolicyBook, Rejection};
+use limiter_core::{Decision, Enforcement, Key, Limiter, ManualClock, Policy, PolicyRegistry, Rejection};
 use limiter_tower::RateLimitLayer;
 use limiter_tower::key::{self, Extraction, Header, KeyRejection};
 use limiter_tower::outbound::{self, Outbound, OutboundFuture, OutboundLayer};
@@ -61,10 +61,10 @@ async fn one_that_waited_is_called_ready_too() {
 #[tokio::test]
 async fn a_policy_may_be_given_or_lent_or_named() {
     let policy = one_a_minute();
-    let book = PolicyBook::new().with(policy.clone());
+    let book = PolicyRegistry::new().with(policy.clone());
     let limits = || {
         let limits = Limiter::in_process().clock(&ManualClock::new());
-        limits.book(&book).build()
+        limits.registry(&book).build()
     };
     for layer in [
         RateLimitLayer::outbound(&limits(), &policy),
@@ -204,7 +204,7 @@ async fn whoever_leaves_the_queue_is_not_charged() {
         assert!(tokio::time::timeout(Duration::ZERO, waiting).await.is_err());
     }
     clock.advance(Duration::from_secs(1));
-    let left = limits.peek(&policy, Key::shared()).await.unwrap();
+    let left = limits.peek(&policy, Key::global()).await.unwrap();
     assert_eq!(left.remaining(), 1);
     let sent = tokio::time::timeout(Duration::from_secs(5), service.oneshot(request("ann")));
     assert!(sent.await.unwrap().is_ok());

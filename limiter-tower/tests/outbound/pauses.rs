@@ -23,7 +23,7 @@ fn client(layer: impl Fn(OutboundLayer) -> OutboundLayer) -> (Outbound<Peer>, Pe
 
 async fn remaining(limits: &Limiter) -> u64 {
     limits
-        .peek(&at_most(100), Key::shared())
+        .peek(&at_most(100), Key::global())
         .await
         .unwrap()
         .remaining()
@@ -213,7 +213,7 @@ async fn a_pause_takes_those_out_of_the_queue_who_wait_for_a_permit() {
     let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
     assert!(matches!(rejection(told), Rejection::Paused { .. }));
     clock.advance(SECOND);
-    assert_eq!(limits.peek(&policy, Key::shared()).await.unwrap().remaining(), 1);
+    assert_eq!(limits.peek(&policy, Key::global()).await.unwrap().remaining(), 1);
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn what_was_taken_while_a_pause_began_is_given_back() {
     clock.advance(SECOND);
     let told = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
     assert!(matches!(rejection(told), Rejection::Paused { retry_after } if retry_after == 59 * SECOND));
-    assert_eq!(limits.peek(&policy, Key::shared()).await.unwrap().remaining(), 1);
+    assert_eq!(limits.peek(&policy, Key::global()).await.unwrap().remaining(), 1);
 }
 
 #[tokio::test]

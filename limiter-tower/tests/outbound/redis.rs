@@ -64,7 +64,7 @@ async fn what_redis_grants_while_a_pause_begins_is_given_back() {
     );
     let slow = Slow::new(&peer);
     let (service, late) = (layer.layer(peer.clone()), layer.layer(slow.clone()));
-    let left = async || limits.peek(&policy, Key::shared()).await.unwrap().remaining();
+    let left = async || limits.peek(&policy, Key::global()).await.unwrap().remaining();
 
     peer.answers(429, [("retry-after", "60")]);
     let mut late = pin!(late.oneshot(request("ann")));
@@ -109,6 +109,6 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
             drop(service.ready().await.unwrap().call(request("ann")));
         }
     }
-    let left = limits.peek(&policy, Key::shared()).await.unwrap();
+    let left = limits.peek(&policy, Key::global()).await.unwrap();
     assert_eq!(left.remaining(), 5);
 }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use gungraun::{library_benchmark, library_benchmark_group};
-use limiter_core::{Decision, Limiter, Policy, PolicyBook, Rejection};
+use limiter_core::{Decision, Limiter, Policy, PolicyRegistry, Rejection};
 use limiter_instructions::DECISIONS;
 
 use crate::setup::{ample, names, ready, spent};
@@ -21,11 +21,14 @@ pub(crate) struct Limits {
 impl Limits {
     fn new(keys: usize, policy: fn(&str) -> Policy) -> Self {
         let policies = ["first", "second", "third"].map(policy);
-        let book = policies.iter().cloned().fold(PolicyBook::new(), PolicyBook::with);
+        let book = policies
+            .iter()
+            .cloned()
+            .fold(PolicyRegistry::new(), PolicyRegistry::with);
         let limits = Self {
             limiter: Limiter::in_process()
                 .clock(&limiter_core::ManualClock::new())
-                .book(&book)
+                .registry(&book)
                 .build(),
             policies,
             keys: names(keys),

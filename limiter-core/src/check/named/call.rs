@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::algorithm::Mode;
 use crate::check::Check;
-use crate::check::named::Named;
+use crate::check::named::PolicyHandle;
 use crate::check::named::ResolvedPolicies;
 use crate::decision::Rejection;
 use crate::error::ConfigError;
@@ -18,7 +18,7 @@ use crate::units::Amount;
 /// Whose permits of which policy, and how many.
 #[derive(Clone, Debug)]
 pub(crate) struct Question<'a> {
-    pub(crate) named: Named<'a>,
+    pub(crate) named: PolicyHandle<'a>,
     pub(crate) key: Key<'a>,
     pub(crate) cost: Result<Amount, ConfigError>,
 }
@@ -92,7 +92,7 @@ impl<T> NamedWait<'_, T> {
 
     /// How long to wait in total, the questions to the store included. Default: [`Acquire::DEFAULT_UP_TO`](crate::Acquire::DEFAULT_UP_TO)
     /// for [`Named::acquire`], and no time for the others.
-    pub fn up_to(self, up_to: Duration) -> Self {
+    pub fn timeout(self, up_to: Duration) -> Self {
         let up_to = Some(up_to);
         Self { up_to, ..self }
     }

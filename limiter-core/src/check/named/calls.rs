@@ -2,7 +2,7 @@
 
 use crate::algorithm::Mode;
 use crate::check::named::call::{Answering, NamedCall, NamedWait};
-use crate::check::named::{Named, ResolvedPolicies};
+use crate::check::named::{PolicyHandle, ResolvedPolicies};
 use crate::concurrency::ConcurrencyPermit;
 use crate::decision::{Allowed, Rejection};
 use crate::key::Key;
@@ -10,16 +10,16 @@ use crate::settlement::{Charge, Refund, Reservation, Reserve};
 use crate::units::Timestamp;
 use crate::waiting::Acquire;
 
-impl<'a> Named<'a> {
+impl<'a> PolicyHandle<'a> {
     /// As [`Limiter::admit`](crate::Limiter::admit): a check, and what the policy says of a denial.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, OnDenial, Policy, PolicyBook};
+    /// use limiter_core::{Limiter, ManualClock, OnDenial, Policy, PolicyRegistry};
     ///
     /// let search = Policy::token_bucket("search").capacity(1).rate("1/min").on_denial(OnDenial::Degrade).build()?;
-    /// let book = PolicyBook::new().with(search);
-    /// let limits = Limiter::in_process().clock(&ManualClock::new()).book(&book).build();
+    /// let book = PolicyRegistry::new().with(search);
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&book).build();
     /// assert!(!limits.named("search").admit("ann").await?.is_degraded());
     /// assert!(limits.named("search").admit("ann").await?.is_degraded());
     /// # Ok::<(), limiter_core::Rejection>(())
@@ -50,13 +50,13 @@ impl<'a> Named<'a> {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    /// use limiter_core::{Limiter, Policy, PolicyRegistry};
     /// use std::time::Duration;
     ///
     /// let mail = Policy::token_bucket("mail").capacity(1).rate("100/s").build()?;
-    /// let limits = Limiter::in_process().book(&PolicyBook::new().with(mail)).build();
+    /// let limits = Limiter::in_process().registry(&PolicyRegistry::new().with(mail)).build();
     /// for _ in 0..3 {
-    ///     limits.named("mail").acquire("ann").up_to(Duration::from_millis(500)).await?;
+    ///     limits.named("mail").acquire("ann").timeout(Duration::from_millis(500)).await?;
     /// }
     /// # Ok::<(), limiter_core::Rejection>(())
     /// # }).unwrap();
@@ -75,7 +75,7 @@ impl<'a> Named<'a> {
                 match question.resolve(Mode::Charge)? {
                     ResolvedPolicies::Policy(policy) => {
                         let acquire = Acquire::new(question.check(&policy, Mode::Charge));
-                        acquire.up_to(up_to.unwrap_or(Acquire::DEFAULT_UP_TO)).await
+                        acquire.timeout(up_to.unwrap_or(Acquire::DEFAULT_UP_TO)).await
                     }
                     ResolvedPolicies::Allowed(decision) => decision.require(),
                 }
@@ -87,10 +87,10 @@ impl<'a> Named<'a> {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, Policy, PolicyBook};
+    /// use limiter_core::{Limiter, Policy, PolicyRegistry};
     ///
     /// let export = Policy::concurrency("export").max(1).build()?;
-    /// let limits = Limiter::in_process().book(&PolicyBook::new().with(export)).build();
+    /// let limits = Limiter::in_process().registry(&PolicyRegistry::new().with(export)).build();
     /// let permit = limits.named("export").enter("ann").await?;
     /// assert!(limits.named("export").enter("ann").await.is_err());
     /// drop(permit);
@@ -106,13 +106,16 @@ impl<'a> Named<'a> {
     /// # Cancel safety
     ///
     /// As [`Limiter::enter`](crate::Limiter::enter).
-    pub fn enter(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, ConcurrencyPermit> {
+    pub fn acquire_concurrency(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, ConcurrencyPermit> {
         self.wait(key.into(), |question, up_to| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
                     ResolvedPolicies::Policy(policy) => {
-                        let enter = question.named.limiter.enter_asked(question.ask(&policy));
-                        enter.up_to(up_to.unwrap_or_default()).await
+                        let enter = question
+                            .named
+                            .limiter
+                            .acquire_concurrency_for(question.ask(&policy));
+                        enter.timeout(up_to.unwrap_or_default()).await
                     }
                     ResolvedPolicies::Allowed(decision) => Ok(ConcurrencyPermit::of_nothing(decision)),
                 }
@@ -125,11 +128,11 @@ impl<'a> Named<'a> {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::{Limiter, ManualClock, Policy, PolicyBook};
+    /// use limiter_core::{Limiter, ManualClock, Policy, PolicyRegistry};
     ///
     /// let tokens = Policy::token_bucket("tokens").capacity(1_000).rate("100/s").build()?;
-    /// let book = PolicyBook::new().with(tokens);
-    /// let limits = Limiter::in_process().clock(&ManualClock::new()).book(&book).build();
+    /// let book = PolicyRegistry::new().with(tokens);
+    /// let limits = Limiter::in_process().clock(&ManualClock::new()).registry(&book).build();
     /// let reservation = limits.named("tokens").reserve("ann").cost(800).await?;
     /// reservation.settle(300).await?;
     /// assert_eq!(limits.named("tokens").peek("ann").await?.remaining(), 700);
@@ -154,7 +157,7 @@ impl<'a> Named<'a> {
                     ResolvedPolicies::Policy(policy) => {
                         let reserve = Reserve::new(question.check(&policy, Mode::Charge));
                         match up_to {
-                            Some(up_to) => reserve.up_to(up_to).await,
+                            Some(up_to) => reserve.timeout(up_to).await,
                             None => reserve.await,
                         }
                     }

@@ -35,16 +35,16 @@ impl<'a> IntoFuture for NamedCheck<'a> {
     type IntoFuture = NamedDeciding<'a>;
 
     fn into_future(self) -> NamedDeciding<'a> {
-        NamedDeciding(Progress::Unasked(self))
+        NamedDeciding(NamedProgress::Unasked(self))
     }
 }
 
 /// The future of a [`NamedCheck`]. In process it is ready at the first poll, without an allocation. As cancel safe as that of
 /// [`Limiter::check`](crate::Limiter::check).
 #[must_use = "futures do nothing unless polled"]
-pub struct NamedDeciding<'a>(Progress<'a>);
+pub struct NamedDeciding<'a>(NamedProgress<'a>);
 
-enum Progress<'a> {
+enum NamedProgress<'a> {
     Unasked(NamedCheck<'a>),
     Asked(Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>),
     Answered,
@@ -55,8 +55,8 @@ impl Future for NamedDeciding<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         #[expect(clippy::panic, reason = "as every future, this one ends once")]
-        let mut asked = match mem::replace(&mut self.0, Progress::Answered) {
-            Progress::Unasked(NamedCheck { question, mode }) => {
+        let mut asked = match mem::replace(&mut self.0, NamedProgress::Answered) {
+            NamedProgress::Unasked(NamedCheck { question, mode }) => {
                 let policy = match question.resolve(mode)? {
                     ResolvedPolicies::Policy(policy) => policy,
                     ResolvedPolicies::Allowed(decision) => return Poll::Ready(Ok(decision)),
@@ -66,12 +66,12 @@ impl Future for NamedDeciding<'_> {
                 }
                 Box::pin(async move { question.check(&policy, mode).await })
             }
-            Progress::Asked(asked) => asked,
-            Progress::Answered => panic!("a decision polled again after it was made"),
+            NamedProgress::Asked(asked) => asked,
+            NamedProgress::Answered => panic!("a decision polled again after it was made"),
         };
         let answer = asked.as_mut().poll(context);
         if answer.is_pending() {
-            self.0 = Progress::Asked(asked);
+            self.0 = NamedProgress::Asked(asked);
         }
         answer
     }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PARTS_OF_A_LEASE: u32 = 6;
 
 /// Sees to it that a task is at it, where there is a runtime. Without one, whoever next uses the limiter does.
-pub(crate) fn keep(holding: &Arc<PermitLeases>) {
+pub(crate) fn ensure_running(holding: &Arc<PermitLeases>) {
     let now = Instant::now();
     let Ok(runtime) = Handle::try_current() else {
         return;
@@ -81,7 +81,7 @@ impl Drop for Housekeeper {
 async fn run(holding: Arc<PermitLeases>, errand: RenewalCall) {
     match errand {
         RenewalCall::Renew(leases) => renew(&holding, &leases).await,
-        RenewalCall::Leave(leaving) => leave(&holding, leaving).await,
+        RenewalCall::Leave(leaving) => release(&holding, leaving).await,
     }
 }
 
@@ -97,21 +97,23 @@ async fn renew(holding: &PermitLeases, leases: &[Renewal]) {
     match &answer {
         Ok(renewed) => {
             for (lease, renewed) in leases.iter().zip(renewed) {
-                lease.term.heard(*renewed, ends(asked_at, &lease.permit.terms));
+                lease
+                    .term
+                    .on_renewal(*renewed, ends(asked_at, &lease.permit.terms));
             }
         }
         Err(error) => tracing::debug!(error = %error.with_causes(), "cannot renew concurrency leases"),
     }
     let now = holding.clock.now();
-    holding.lock().renewed(leases, now, answer.is_ok());
+    holding.lock().on_renewed(leases, now, answer.is_ok());
     // Some may have been given back meanwhile.
     holding.settled.notify_waiters();
 }
 
-async fn leave(holding: &PermitLeases, leaving: Vec<Release>) {
+async fn release(holding: &PermitLeases, leaving: Vec<Release>) {
     let Some(first) = leaving.first() else { return };
     let permits: Vec<_> = leaving.iter().map(|leaving| leaving.permit).collect();
-    let told = holding.register.leave(&first.key, &permits, PATIENCE);
+    let told = holding.register.release(&first.key, &permits, PATIENCE);
     let answer = within(PATIENCE, told).await;
     if let Err(error) = &answer {
         tracing::debug!(error = %error.with_causes(), "cannot release concurrency permits yet; retrying");
@@ -119,9 +121,9 @@ async fn leave(holding: &PermitLeases, leaving: Vec<Release>) {
     let next = leaving.iter().find(|leaving| leaving.tells);
     let next = next.map(|leaving| leaving.identity);
     let now = holding.clock.now();
-    holding.lock().left(leaving, now, answer.is_ok());
+    holding.lock().on_released(leaving, now, answer.is_ok());
     if let (Some(identity), Ok(())) = (next, answer) {
-        holding.held.tell_first(identity);
+        holding.held.notify_first(identity);
     }
     holding.settled.notify_waiters();
 }

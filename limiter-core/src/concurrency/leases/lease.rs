@@ -45,7 +45,7 @@ enum OnDrop {
 
 impl PermitLease {
     /// One for which Redis is about to be asked.
-    pub(crate) fn asked(
+    pub(crate) fn for_request(
         holding: &Arc<PermitLeases>,
         identity: Identity,
         key: &Arc<str>,
@@ -89,7 +89,7 @@ impl PermitLease {
     }
 
     /// Has it renewed from now on.
-    pub(crate) fn keep(mut self) -> Self {
+    pub(crate) fn into_held(mut self) -> Self {
         self.end = OnDrop::GoesBack;
         let renewing = Renewal {
             key: Arc::clone(&self.key),
@@ -97,10 +97,10 @@ impl PermitLease {
             term: Arc::clone(&self.term),
         };
         let now = self.holding.clock.now();
-        self.holding.lock().keep(renewing, now);
+        self.holding.lock().schedule_renewal(renewing, now);
         // It may be due before what the keeper waits for.
         self.holding.wake.notify_one();
-        keeper::keep(&self.holding);
+        keeper::ensure_running(&self.holding);
         self
     }
 
@@ -111,7 +111,7 @@ impl PermitLease {
 
     /// Whether it is surely held.
     pub(crate) fn is_held(&self) -> bool {
-        keeper::keep(&self.holding);
+        keeper::ensure_running(&self.holding);
         self.term.is_held(&self.holding.clock)
     }
 
@@ -130,9 +130,9 @@ impl PermitLease {
         loop {
             let mut told = std::pin::pin!(self.term.changed());
             told.as_mut().enable();
-            keeper::keep(&self.holding);
+            keeper::ensure_running(&self.holding);
             let now = clock.now();
-            let Some(left) = self.term.left(clock) else {
+            let Some(left) = self.term.remaining(clock) else {
                 return;
             };
             tokio::select! {
@@ -149,17 +149,17 @@ impl PermitLease {
     /// # Cancel safety
     ///
     /// Dropped, it goes on in the background.
-    pub(crate) async fn leave(mut self, deadline: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn release(mut self, deadline: Duration) -> Result<(), StoreError> {
         let holding = Arc::clone(&self.holding);
         let permits = [self.permit];
         let left = async {
             holding.lock().forget(self.permit.number);
             holding.is_not_renewing(self.permit.number).await;
-            holding.register.leave(&self.key, &permits, deadline).await
+            holding.register.release(&self.key, &permits, deadline).await
         };
         within(deadline, left).await?;
         self.end = OnDrop::Nothing;
-        holding.held.tell_first(self.identity);
+        holding.held.notify_first(self.identity);
         Ok(())
     }
 }
@@ -189,7 +189,7 @@ impl Drop for PermitLease {
             return;
         }
         let now = self.holding.clock.now();
-        self.holding.lock().leave(Release {
+        self.holding.lock().schedule_release(Release {
             key: Arc::clone(&self.key),
             identity: self.identity,
             permit: self.permit,
@@ -200,6 +200,6 @@ impl Drop for PermitLease {
             tells: self.end != OnDrop::GoesBackQuietly,
         });
         self.holding.wake.notify_one();
-        keeper::keep(&self.holding);
+        keeper::ensure_running(&self.holding);
     }
 }

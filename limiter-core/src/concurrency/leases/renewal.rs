@@ -91,7 +91,7 @@ impl RenewalQueue {
     }
 
     /// Has a lease renewed from now on; at once, if Redis has not heard of it.
-    pub(crate) fn keep(&mut self, renewing: Renewal, now: Timestamp) {
+    pub(crate) fn schedule_renewal(&mut self, renewing: Renewal, now: Timestamp) {
         let number = renewing.permit.number;
         let due = if renewing.term.is_without_end() {
             now.as_micros()
@@ -103,7 +103,7 @@ impl RenewalQueue {
     }
 
     /// Has a lease given back, and not renewed any more.
-    pub(crate) fn leave(&mut self, leaving: Release) {
+    pub(crate) fn schedule_release(&mut self, leaving: Release) {
         self.forget(leaving.permit.number);
         self.leaving.insert(leaving.permit.number, leaving);
     }
@@ -184,7 +184,7 @@ impl RenewalQueue {
     }
 
     /// A renewal is over.
-    pub(crate) fn renewed(&mut self, leases: &[Renewal], now: Timestamp, well: bool) {
+    pub(crate) fn on_renewed(&mut self, leases: &[Renewal], now: Timestamp, well: bool) {
         for lease in leases {
             let number = lease.permit.number;
             self.under_way.remove(&number);
@@ -203,7 +203,7 @@ impl RenewalQueue {
     }
 
     /// Redis was told, or not.
-    pub(crate) fn left(&mut self, leaving: Vec<Release>, now: Timestamp, well: bool) {
+    pub(crate) fn on_released(&mut self, leaving: Vec<Release>, now: Timestamp, well: bool) {
         for leaving in leaving {
             self.told.remove(&leaving.permit.number);
             let pause = if well { AGAIN_AFTER } else { pause(&leaving.permit) };

@@ -42,11 +42,11 @@ impl Validity {
 
     /// Whether it has surely not ended. Who is told once that it has is never told otherwise.
     pub(super) fn is_held(&self, clock: &Clock) -> bool {
-        self.left(clock).is_some()
+        self.remaining(clock).is_some()
     }
 
     /// How long it lasts unless it is renewed: `None` if it is lost.
-    pub(super) fn left(&self, clock: &Clock) -> Option<Duration> {
+    pub(super) fn remaining(&self, clock: &Clock) -> Option<Duration> {
         loop {
             let ends = self.ends.load(Ordering::Acquire);
             if ends == LOST {
@@ -69,7 +69,7 @@ impl Validity {
     }
 
     /// Takes note of what Redis says of it, which was asked at a moment.
-    pub(crate) fn heard(&self, renewed: RenewalResult, ends: u64) {
+    pub(crate) fn on_renewal(&self, renewed: RenewalResult, ends: u64) {
         loop {
             let ended = self.ends.load(Ordering::Acquire);
             let next = match (ended, renewed) {

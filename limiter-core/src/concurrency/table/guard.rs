@@ -32,9 +32,9 @@ impl<C: PermitPayload> PermitGuard<C> {
 
     /// Counts it down, or hands it on; what travels along comes back if nobody takes it.
     #[cfg(feature = "redis")]
-    pub(crate) fn give_back(mut self) -> Option<C> {
+    pub(crate) fn release(mut self) -> Option<C> {
         let carried = self.carried.take()?;
-        self.holders.give_back(self.identity, &self.terms, carried)
+        self.holders.release(self.identity, &self.terms, carried)
     }
 
     /// What travels along.
@@ -53,7 +53,7 @@ impl<C: PermitPayload> PermitGuard<C> {
 impl<C: PermitPayload> Drop for PermitGuard<C> {
     fn drop(&mut self) {
         if let Some(carried) = self.carried.take() {
-            drop(self.holders.give_back(self.identity, &self.terms, carried));
+            drop(self.holders.release(self.identity, &self.terms, carried));
         }
     }
 }

@@ -24,7 +24,7 @@ fn what_is_given_back_goes_to_who_is_first() {
     let (one, two) = (take(&holders, 1), take(&holders, 2));
     assert!(one.is_some() && two.is_some() && take(&holders, 1).is_none());
     let [large, small] = [2, 1].map(|cost| holders.join(key("k"), terms(cost)).unwrap());
-    assert!(large.asks() && !small.asks());
+    assert!(large.query_requested() && !small.query_requested());
     drop(one);
     assert!(
         large.passed().is_none() && small.passed().is_none(),
@@ -51,7 +51,7 @@ fn what_was_handed_to_somebody_who_leaves_goes_on() {
         "the second has no room beside the first"
     );
     drop(second);
-    assert!(third.asks(), "now he is first");
+    assert!(third.query_requested(), "now he is first");
     drop(first);
     let passed = third.passed();
     drop(third);

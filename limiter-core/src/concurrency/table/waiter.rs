@@ -44,12 +44,12 @@ impl<C> HandOff<C> {
         }
     }
 
-    pub(crate) fn put(&self, carried: C) {
+    pub(crate) fn hand_over(&self, carried: C) {
         self.lock().passed = Some(carried);
         self.told.notify_one();
     }
 
-    pub(crate) fn wanted(&self) -> PermitTerms {
+    pub(crate) fn requested_terms(&self) -> PermitTerms {
         self.lock().wanted
     }
 
@@ -63,11 +63,11 @@ impl<C> HandOff<C> {
         let never_fits = left.wanted.cost > later.max;
         drop(left);
         if never_fits {
-            self.ask();
+            self.request_query();
         }
     }
 
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request_query(&self) {
         self.asks.store(true, Ordering::Relaxed);
         self.told.notify_one();
     }
@@ -91,12 +91,12 @@ impl<C: PermitPayload> PermitWaiter<C> {
     /// # Cancel safety
     ///
     /// Cancel safe: what was handed on lies in the seat.
-    pub(crate) async fn told(&self) {
+    pub(crate) async fn notified(&self) {
         self.seat.told.notified().await;
     }
 
     /// Whether there is a reason to ask now: said once.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn query_requested(&self) -> bool {
         self.seat.asks.swap(false, Ordering::Relaxed)
     }
 
@@ -110,7 +110,7 @@ impl<C: PermitPayload> PermitWaiter<C> {
 
     /// What is waited for, under the terms of who came last.
     pub(crate) fn wanted(&self) -> PermitTerms {
-        self.seat.wanted()
+        self.seat.requested_terms()
     }
 
     /// What was handed on.

@@ -1,10 +1,10 @@
 //! Builds limiters whose state lives in this process.
 
-use crate::book::PolicyBook;
-use crate::check::named::{Names, OnNotConfigured};
+use crate::check::named::{Names, OnUnknownPolicy};
 use crate::limiter::builder::MAX_WAITING;
 use crate::limiter::{Backend, Limiter};
 use crate::policy::Enforcement;
+use crate::registry::PolicyRegistry;
 use crate::store::MemoryStore;
 use crate::support::clock::{Clock, ManualClock};
 

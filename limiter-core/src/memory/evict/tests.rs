@@ -262,21 +262,24 @@ async fn held_permits_are_never_evicted() {
     let exports = Policy::concurrency("export").max(1).build().unwrap();
     let calls = bucket("calls", "1/h");
     let held = [
-        limits.enter(&exports, "a").await.unwrap(),
-        limits.enter(&exports, "b").await.unwrap(),
+        limits.acquire_concurrency(&exports, "a").await.unwrap(),
+        limits.acquire_concurrency(&exports, "b").await.unwrap(),
     ];
     for key in 0..1_000 {
         assert!(limits.check(&calls, key).await.unwrap().is_allowed());
-        let full = limits.enter(&exports, format!("new {key}")).await.unwrap_err();
+        let full = limits
+            .acquire_concurrency(&exports, format!("new {key}"))
+            .await
+            .unwrap_err();
         assert!(
             matches!(&full, Rejection::Unavailable(error) if error.kind() == StoreErrorKind::Full),
             "{full:?}"
         );
     }
     for key in ["a", "b"] {
-        let denied = limits.enter(&exports, key).await.unwrap_err();
+        let denied = limits.acquire_concurrency(&exports, key).await.unwrap_err();
         assert!(matches!(denied, Rejection::Limited(_)), "{denied:?}");
     }
     drop(held);
-    assert!(limits.enter(&exports, "new").await.is_ok());
+    assert!(limits.acquire_concurrency(&exports, "new").await.is_ok());
 }

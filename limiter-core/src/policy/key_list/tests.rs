@@ -64,8 +64,8 @@ fn a_colon_of_a_value_is_a_colon_of_an_entry() {
         !list.allows(&user("urn:bad")),
         "no value brings its owner onto a list"
     );
-    assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::shared().part("a:b")));
-    let of_tenant = |tenant: &str, user: &str| Key::shared().part(tenant).text(":").part(user);
+    assert!(list.allows(&Key::from("user:urn:7")) && list.allows(&Key::global().part("a:b")));
+    let of_tenant = |tenant: &str, user: &str| Key::global().part(tenant).text(":").part(user);
     let vip = crate::policy::key_list::KeyList::parse(["acme:vip:1"]).unwrap();
     assert!(vip.allows(&of_tenant("acme", "vip:1")) && !vip.allows(&of_tenant("acme:vip", "1")));
     assert!(vip.denies(&of_tenant("acme:vip", "1")));
@@ -78,21 +78,21 @@ fn a_colon_of_a_value_is_a_colon_of_an_entry() {
 fn an_address_is_known_however_it_became_a_key() {
     let list = list(&["2001:db8::/32", "10.0.0.0/8"]);
     let address: IpAddr = "2001:db8::7".parse().unwrap();
-    assert!(list.contains(address) && list.allows(&Key::shared().part(address)));
+    assert!(list.contains(address) && list.allows(&Key::global().part(address)));
     assert!(list.allows(&Key::from("10.1.2.3").in_group("tenant")));
     assert!(
         !list.allows(&Key::from("ip:").part(address)),
         "a part of a key is not the key"
     );
     let long = "%3A".repeat(100);
-    assert!(!list.allows(&Key::shared().part(&long)));
+    assert!(!list.allows(&Key::global().part(&long)));
     assert_eq!(address_of_part("2001:db8:1111:2222:3333:4444:255.255.255.255"), 9);
 }
 
 /// How many parts the longest address has, which has to be found, too.
 fn address_of_part(text: &str) -> usize {
     let list = KeyList::parse([text]).unwrap();
-    assert!(list.allows(&Key::shared().part(text)));
+    assert!(list.allows(&Key::global().part(text)));
     text.split([':', '.']).count() - 1
 }
 
@@ -111,12 +111,12 @@ fn network_key_matches_every_entry_that_contains_it() {
     {
         assert!(entries.contains(key), "{key}");
         let address = key.split('/').next().unwrap();
-        let part = Key::shared().part(key);
+        let part = Key::global().part(key);
         assert!(entries.denies(&part), "{part:?}");
         assert!(entries.contains(address), "{address}");
     }
     let longest = "2001:0db8:0000:0000:0000:ffff:255.255.255.255/128";
-    assert!(entries.contains(longest) && entries.denies(&Key::shared().part(longest)));
+    assert!(entries.contains(longest) && entries.denies(&Key::global().part(longest)));
     for key in [
         "2001:db8::/63",
         "2001:db9::/31",

@@ -34,10 +34,10 @@ impl RedisBackend {
     ) -> Result<Decision, Rejection> {
         let started = Instant::now();
         let first = self.decide_once(request, deadline).await;
-        if !is_denied_by_redis(&first) || !finished(pending, left(started, deadline)).await {
+        if !is_denied_by_redis(&first) || !finished(pending, remaining(started, deadline)).await {
             return first;
         }
-        let second = self.decide_once(request, left(started, deadline)).await;
+        let second = self.decide_once(request, remaining(started, deadline)).await;
         // Redis has denied this call: a local decision in place of its second answer could admit it.
         if is_from_redis(&second) { second } else { first }
     }
@@ -53,11 +53,11 @@ impl RedisBackend {
         let started = Instant::now();
         let first = self.decide_run_once(request, times, deadline).await;
         let is_denied = first.first().is_some_and(is_denied_by_redis);
-        if !is_denied || !finished(pending, left(started, deadline)).await {
+        if !is_denied || !finished(pending, remaining(started, deadline)).await {
             return first;
         }
         let second = self
-            .decide_run_once(request, times, left(started, deadline))
+            .decide_run_once(request, times, remaining(started, deadline))
             .await;
         if second.first().is_some_and(is_from_redis) {
             second
@@ -67,7 +67,7 @@ impl RedisBackend {
     }
 }
 
-fn left(started: Instant, deadline: Duration) -> Duration {
+fn remaining(started: Instant, deadline: Duration) -> Duration {
     deadline.saturating_sub(started.elapsed())
 }
 

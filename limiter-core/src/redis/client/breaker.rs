@@ -47,7 +47,7 @@ pub(crate) struct Pass<'a> {
 
 impl Breaker {
     /// The breaker of this server.
-    pub(crate) fn of(server: &impl fmt::Display) -> Self {
+    pub(crate) fn for_server(server: &impl fmt::Display) -> Self {
         Self {
             state: Mutex::new(BreakerPhase::Closed { failures: 0 }),
             shown: observe::BreakerGauge::new(server),
@@ -56,7 +56,7 @@ impl Breaker {
 
     #[cfg(test)]
     fn new() -> Self {
-        Self::of(&"test")
+        Self::for_server(&"test")
     }
 
     /// Lets a call pass, if the breaker is closed or it is time for a probe.
@@ -91,7 +91,7 @@ impl Breaker {
     }
 
     /// An answer came to a call that counts as one without: as long as calls pass, the count begins anew.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn on_success(&self) {
         if let BreakerPhase::Closed { failures } = &mut *self.lock() {
             *failures = 0;
         }

@@ -76,7 +76,7 @@ impl Connection {
     }
 
     /// Sends a command that is no call, so that it says nothing about the connection's health.
-    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         self.inner
             .req_packed_command(command)
             .await
@@ -114,7 +114,7 @@ impl Connection {
 
     /// Sends commands together, each `asking` or not; an answer for each.
     pub(crate) async fn send_all(&mut self, commands: Vec<(Cmd, bool)>) -> Result<Answers, RedisError> {
-        self.health.asked();
+        self.health.on_query();
         let answers = self.exchange(commands).await;
         let failure = match &answers {
             Ok(answers) => answers.iter().find_map(|answer| answer.as_ref().err()),
@@ -154,7 +154,7 @@ impl Connection {
         wait: &CallDeadline,
     ) -> Result<Value, RedisError> {
         let (inner, health) = (&mut self.inner, &self.health);
-        health.asked();
+        health.on_query();
         let answer = pin!(async {
             if asking {
                 let mut pipeline = Pipeline::with_capacity(2);

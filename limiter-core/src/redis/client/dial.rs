@@ -44,7 +44,7 @@ pub(crate) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> 
     let addresses: Arc<[SocketAddr]> = match endpoint.address() {
         Some(address) => {
             let found = dns::resolve(&address.0, address.1);
-            by(deadline, "the name of the host was not resolved", found)
+            with_deadline(deadline, "the name of the host was not resolved", found)
                 .await?
                 .into()
         }
@@ -76,17 +76,18 @@ async fn attempt(
     let host = match &endpoint.place {
         #[cfg(unix)]
         HostPort::Unix(path) => {
-            let stream = by(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
+            let stream =
+                with_deadline(deadline, "the socket did not answer", UnixStream::connect(path)).await?;
             return log_in(stream, endpoint, deadline).await;
         }
         HostPort::Tcp(address) => address.0.as_str(),
     };
-    let stream = by(deadline, "the host did not answer", reach(addresses)).await?;
+    let stream = with_deadline(deadline, "the host did not answer", reach(addresses)).await?;
     match &endpoint.tls {
         None => log_in(stream, endpoint, deadline).await.map_err(with_hint_of_tls),
         Some(tls) => {
             let late = "the server did not answer to TLS, which it may not speak";
-            let stream = by(deadline, late, tls.clone().over(stream, host)).await?;
+            let stream = with_deadline(deadline, late, tls.clone().over(stream, host)).await?;
             log_in(stream, endpoint, deadline).await
         }
     }
@@ -106,7 +107,7 @@ fn with_hint_of_tls(error: RedisError) -> RedisError {
 }
 
 /// One step of a dial, or what to say if it is not done by the deadline.
-async fn by<T, E: Into<RedisError>>(
+async fn with_deadline<T, E: Into<RedisError>>(
     deadline: Instant,
     late: &str,
     step: impl Future<Output = Result<T, E>>,
@@ -170,7 +171,8 @@ where
         });
     }
     let logging_in = MultiplexedConnection::new_with_config(&endpoint.login, stream, config);
-    let (inner, driver) = by(deadline, "the server did not answer to the login", logging_in).await?;
+    let (inner, driver) =
+        with_deadline(deadline, "the server did not answer to the login", logging_in).await?;
     let driver = Driver(tokio::spawn(driver).abort_handle());
     Ok(Connection::new(inner, health, Some(driver)))
 }

@@ -93,7 +93,7 @@ impl Health {
     }
 
     /// A call is about to be sent.
-    pub(crate) fn asked(&self) {
+    pub(crate) fn on_query(&self) {
         let (mut silence, now) = (self.silence(), Instant::now());
         // Calls of long ago were cancelled, and their answers dropped unseen.
         if silence.calls == 0 || now.duration_since(silence.last) > LEAST_PATIENCE {

@@ -32,10 +32,10 @@ use crate::units::Timestamp;
 /// A call takes a clone of a connection from the pool and gives the connection back before it sends anything, so that no
 /// call waits for another's answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Node(Arc<Inner>);
+pub(crate) struct Node(Arc<NodeInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct NodeInner {
     dialer: Dialer,
     settings: NodeSettings,
     /// Tells the time of decisions, where it is not the server's.
@@ -71,8 +71,8 @@ pub(crate) enum Failure {
 
 impl Node {
     pub(crate) fn new(dialer: Dialer, settings: NodeSettings, clock: Clock) -> Self {
-        let breaker = Arc::new(Breaker::of(&dialer));
-        Self(Arc::new(Inner {
+        let breaker = Arc::new(Breaker::for_server(&dialer));
+        Self(Arc::new(NodeInner {
             dialer,
             settings,
             clock,
@@ -121,7 +121,7 @@ impl Node {
     ) -> Result<Replies, Failure> {
         let items: [Item<'_>; 1] = [(question, times)];
         // The caller may have been sent here by another node: his time began before.
-        let call = wire::call(&items, self.injected(), wait.deadline()).for_one_who_waits(*wait);
+        let call = wire::call(&items, self.injected(), wait.deadline()).with_deadline(*wait);
         observe::batch(1);
         let reply = self.run_alone(&call, part.asking).await?;
         slot.answered();
@@ -156,7 +156,7 @@ impl Node {
     /// A place among the calls that may be on their way.
     pub(crate) fn place(&self) -> Result<InFlightSlot<'_>, Failure> {
         let places = &self.0.in_flight;
-        places.take().ok_or_else(|| {
+        places.try_acquire().ok_or_else(|| {
             let detail = format!(
                 "{} calls are on their way to Redis at {} already",
                 places.most(),
@@ -181,8 +181,8 @@ impl Node {
     }
 
     /// The server answers, be it late for some.
-    pub(crate) fn heard(&self) {
-        self.0.breaker.heard();
+    pub(crate) fn on_success(&self) {
+        self.0.breaker.on_success();
     }
 
     /// A call got no answer: for this reason, or because its time was over.
@@ -271,9 +271,9 @@ impl Node {
     }
 
     /// Has the next call use another connection, since this one is slow to answer.
-    pub(crate) fn leave(&self, connection: &Connection) {
+    pub(crate) fn discard(&self, connection: &Connection) {
         if let Ok(local) = self.local() {
-            local.leave(connection);
+            local.discard(connection);
         }
     }
 
@@ -289,7 +289,7 @@ impl Node {
             let lane = BatchQueue::new(move |start| {
                 // Whoever waits has the node, so it is there.
                 if let Some(node) = node.upgrade() {
-                    runtime.spawn(async move { batch::run(&Self(node), start).await });
+                    runtime.spawn(async move { batch::execute(&Self(node), start).await });
                 }
             });
             RuntimeConnections::new(self.0.new_pool(), lane)
@@ -314,7 +314,7 @@ impl fmt::Display for Node {
     }
 }
 
-impl Inner {
+impl NodeInner {
     fn new_pool(&self) -> Pool<Dialer> {
         Pool::builder()
             .max_size(self.settings.connections)

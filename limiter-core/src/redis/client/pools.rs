@@ -109,7 +109,7 @@ impl RuntimeConnections {
     }
 
     /// The next call goes over another one, if this is still in use.
-    pub(crate) fn leave(&self, connection: &Connection) {
+    pub(crate) fn discard(&self, connection: &Connection) {
         let mut used = self.lock();
         if used.as_ref().is_some_and(|used| used.is(connection)) {
             *used = None;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::algorithm::{Mode, ScaleChange, lend, lent_at, scale, step};
 use crate::policy::Policy;
 use crate::redis::compare_and_set::*;
-use crate::redis::token_lease::account::tests::store;
+use crate::redis::token_lease::leased_limit::tests::store;
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::store::Store;
 use crate::support::clock::ManualClock;
@@ -44,7 +44,7 @@ async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
             };
             let lending = store
                 .lender()
-                .lend(&store.lender().account(asked), &ask)
+                .grant_lease(&store.lender().account(asked), &ask)
                 .await
                 .unwrap();
             let mut model = StepState::Absent;
@@ -63,7 +63,7 @@ async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
             assert_eq!(lent_at(policy.algorithm(), &model, now), loan.amount);
 
             let [limit] = &*request.limits else { unreachable!() };
-            let found = store.look(limit).await.unwrap();
+            let found = store.read_state(limit).await.unwrap();
             let mut state = found.state.clone();
             assert!(scale(&scaling, &mut state, now));
             assert!(store.replace(limit, &found, &state).await.unwrap());
@@ -71,7 +71,7 @@ async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
                 !store.replace(limit, &found, &state).await.unwrap(),
                 "it has moved"
             );
-            let kept = store.look(limit).await.unwrap();
+            let kept = store.read_state(limit).await.unwrap();
             assert_eq!(format!("{:?}", kept.state), format!("{model:?}"));
             assert_eq!(
                 step(policy.algorithm(), &mut model.clone(), 0, now, Mode::Peek).remaining,
@@ -97,13 +97,13 @@ async fn a_value_of_another_kind_is_no_state() {
         unreachable!()
     };
     store.decide(&bucket).await.unwrap();
-    let found = store.look(bucket_limit).await.unwrap();
+    let found = store.read_state(bucket_limit).await.unwrap();
     assert!(matches!(found.state, StepState::TokenBucket(_)));
     // Under its own name there is none of the window.
-    let absent = store.look(window_limit).await.unwrap();
+    let absent = store.read_state(window_limit).await.unwrap();
     assert!(matches!(absent.state, StepState::Absent));
     let swapped = store.replace(window_limit, &absent, &found.state).await.unwrap();
     assert!(swapped);
-    let refused = store.look(window_limit).await.unwrap_err();
+    let refused = store.read_state(window_limit).await.unwrap_err();
     assert_eq!(refused.kind(), crate::error::StoreErrorKind::UnknownLayout);
 }

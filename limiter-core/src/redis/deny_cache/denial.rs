@@ -26,12 +26,12 @@ struct DeniedRequest {
     algorithm: Algorithm,
     /// In the algorithm's own unit.
     cost: u64,
-    report: Report,
+    report: DenialReport,
 }
 
 /// What the store reported of a limit.
 #[derive(Debug)]
-enum Report {
+enum DenialReport {
     /// Its state, from which the answer to any cost at any moment follows.
     StepState(StepState),
     /// The fast form of its state, which gives the same answers without divisions and copies.
@@ -47,7 +47,7 @@ enum Report {
     },
 }
 
-impl Report {
+impl DenialReport {
     /// The state if the store reported it, or else the numbers.
     fn new(algorithm: &Algorithm, state: Option<&StepState>, outcome: &StepOutcome) -> Self {
         let Some(state) = state else {
@@ -117,7 +117,7 @@ impl Denial {
                     identity: limit.identity,
                     algorithm,
                     cost: limit.cost,
-                    report: Report::new(&algorithm, state, outcome),
+                    report: DenialReport::new(&algorithm, state, outcome),
                 }
             })
             .collect();
@@ -197,7 +197,7 @@ impl Denial {
 impl DeniedRequest {
     /// Whether it is a window under this algorithm, and its cost no larger than this one.
     fn is_window_with(&self, algorithm: Algorithm, cost: u64) -> bool {
-        matches!(self.report, Report::Window { .. }) && self.algorithm == algorithm && self.cost <= cost
+        matches!(self.report, DenialReport::Window { .. }) && self.algorithm == algorithm && self.cost <= cost
     }
 
     /// For how many microseconds the report has an answer.
@@ -207,15 +207,15 @@ impl DeniedRequest {
     /// its times do not pass until then.
     fn lasts(&self) -> u64 {
         match (&self.report, &self.algorithm) {
-            (Report::StepState(_) | Report::FastLevel(_), _) => u64::MAX,
-            (Report::Window { reset_after, .. }, Algorithm::SlidingWindow(limit))
+            (DenialReport::StepState(_) | DenialReport::FastLevel(_), _) => u64::MAX,
+            (DenialReport::Window { reset_after, .. }, Algorithm::SlidingWindow(limit))
                 if self.cost == 0 && *reset_after >= limit.window =>
             {
                 0
             }
             // Nothing is used, and nothing comes back.
-            (Report::Window { next_after: 0, .. }, _) => u64::MAX,
-            (Report::Window { next_after, .. }, _) => *next_after,
+            (DenialReport::Window { next_after: 0, .. }, _) => u64::MAX,
+            (DenialReport::Window { next_after, .. }, _) => *next_after,
         }
     }
 
@@ -226,12 +226,12 @@ impl DeniedRequest {
             return LimitDenial::Unknown;
         }
         match &self.report {
-            Report::FastLevel(level) => match level.peek(&self.algorithm, charge.cost, now) {
+            DenialReport::FastLevel(level) => match level.peek(&self.algorithm, charge.cost, now) {
                 Some(outcome) => LimitDenial::StepResult(StepResult::Left(outcome)),
                 // The clock of the store is before the last charge: a denial changes the state.
                 None => LimitDenial::Unknown,
             },
-            Report::StepState(before) => {
+            DenialReport::StepState(before) => {
                 let mut after = before.clone();
                 let outcome = step(&self.algorithm, &mut after, charge.cost, now, Mode::Refuse);
                 // A denial that changes the state is left to the store: later answers depend on the change.
@@ -241,7 +241,7 @@ impl DeniedRequest {
                     LimitDenial::Unknown
                 }
             }
-            Report::Window {
+            DenialReport::Window {
                 remaining,
                 retry_after,
                 reset_after,

@@ -59,7 +59,7 @@ impl DenialShard {
     ) -> Option<T> {
         let version = self.version.get();
         let mut look = Some(look);
-        let again = thread_cache::look(hash, version, |denial| {
+        let again = thread_cache::lookup(hash, version, |denial| {
             let is_it = denial.is_about(charges.clone());
             Some(look.take_if(|_| is_it)?(denial))
         });
@@ -78,12 +78,12 @@ impl DenialShard {
     pub(crate) fn note(&self, hash: u64, denial: Denial, now: u64, cap_micros: u64) {
         let mut halves = self.write();
         self.turn_if_due(&mut halves, now, cap_micros);
-        let known = halves.take(hash, |known| known.is_like(&denial));
+        let known = halves.remove(hash, |known| known.is_like(&denial));
         let denial = known
             .filter(|known| known.outweighs(&denial, now))
             .unwrap_or_else(|| Arc::new(denial));
         if halves.young_limits + denial.len() > self.max_limits_per_half {
-            self.turn(&mut halves, now, cap_micros);
+            self.rotate(&mut halves, now, cap_micros);
         }
         halves.insert(hash, denial);
         if self.is_empty() {
@@ -93,7 +93,8 @@ impl DenialShard {
     }
 
     pub(crate) fn remove<'a>(&self, hash: u64, charges: impl Iterator<Item = LimitCost<'a>> + Clone) {
-        self.write().take(hash, |denial| denial.is_about(charges.clone()));
+        self.write()
+            .remove(hash, |denial| denial.is_about(charges.clone()));
     }
 
     /// Lets what has expired leave, if its time has come.
@@ -113,11 +114,11 @@ impl DenialShard {
 
     fn turn_if_due(&self, halves: &mut Halves, now: u64, cap_micros: u64) {
         if now >= self.turn_at.load(Ordering::Relaxed) {
-            self.turn(halves, now, cap_micros);
+            self.rotate(halves, now, cap_micros);
         }
     }
 
-    fn turn(&self, halves: &mut Halves, now: u64, cap_micros: u64) {
+    fn rotate(&self, halves: &mut Halves, now: u64, cap_micros: u64) {
         halves.old = std::mem::take(&mut halves.young);
         halves.young_limits = 0;
         let is_empty = halves.old.is_empty();
@@ -137,7 +138,7 @@ impl DenialShard {
 }
 
 impl Halves {
-    fn take(&mut self, hash: u64, is_it: impl Fn(&Denial) -> bool) -> Option<Arc<Denial>> {
+    fn remove(&mut self, hash: u64, is_it: impl Fn(&Denial) -> bool) -> Option<Arc<Denial>> {
         let is_it = |(other, denial): &(u64, Arc<Denial>)| *other == hash && is_it(denial);
         if let Ok(entry) = self.young.find_entry(hash, is_it) {
             let ((_, denial), _) = entry.remove();

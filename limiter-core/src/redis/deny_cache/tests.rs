@@ -41,7 +41,7 @@ fn denied(clock: &ManualClock, retry_after: u64) -> Verdict {
 
 /// Denied this moment.
 fn note(cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>, retry_after: u64) {
-    cache.heard(
+    cache.on_verdict(
         request,
         &denied(clock, retry_after),
         cache.submission(request, Instant::now()),
@@ -140,7 +140,7 @@ fn what_is_answered_is_what_the_store_would_answer() {
                 hits[0] += 1;
             } else {
                 let verdict = model.decide(&request, &clock, Mode::Charge);
-                cache.heard(&request, &verdict, cache.submission(&request, Instant::now()));
+                cache.on_verdict(&request, &verdict, cache.submission(&request, Instant::now()));
                 if verdict.outcomes.iter().all(|outcome| outcome.fits) {
                     continue;
                 }
@@ -197,13 +197,13 @@ fn time_counts_from_the_submission() {
     let request = charge(&policy, "k", 1);
     let submission = cache.submission(&request, Instant::now());
     clock.advance(Duration::from_micros(300));
-    cache.heard(&request, &denied(&clock, 1_000), submission);
+    cache.on_verdict(&request, &denied(&clock, 1_000), submission);
     assert_eq!(waits(&cache, &request), Some(700));
     clock.advance(Duration::from_micros(700));
     assert_eq!(waits(&cache, &request), None);
     let submission = cache.submission(&request, Instant::now());
     clock.advance(Duration::from_micros(1_000));
-    cache.heard(&request, &denied(&clock, 1_000), submission);
+    cache.on_verdict(&request, &denied(&clock, 1_000), submission);
     assert_eq!(waits(&cache, &request), None, "it was over when it came");
 }
 
@@ -231,7 +231,7 @@ fn who_asks_otherwise_is_not_answered() {
     note(&cache, &clock, &request, 1_000);
     let peek = DecisionRequest::new([LimitRequest::new(&policy, "k").cost(2)], Mode::Peek, false).unwrap();
     assert!(cache.answer(&peek).is_none());
-    cache.heard(
+    cache.on_verdict(
         &peek,
         &denied(&clock, 5_000),
         cache.submission(&peek, Instant::now()),
@@ -265,7 +265,7 @@ fn who_asks_otherwise_is_not_answered() {
 fn denial(model: &mut Model, cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>) {
     let verdict = model.decide(request, clock, Mode::Charge);
     assert!(verdict.outcomes.iter().any(|outcome| !outcome.fits));
-    cache.heard(request, &verdict, cache.submission(request, Instant::now()));
+    cache.on_verdict(request, &verdict, cache.submission(request, Instant::now()));
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn what_is_forgotten_is_not_known_and_neither_is_what_was_on_its_way() {
         Verdict::new(clock.now(), outcomes.collect())
     };
     for request in [&alone, &both] {
-        cache.heard(
+        cache.on_verdict(
             request,
             &verdict(request),
             cache.submission(request, Instant::now()),
@@ -376,13 +376,13 @@ fn what_is_forgotten_is_not_known_and_neither_is_what_was_on_its_way() {
         let submission = cache.submission(request, Instant::now());
         let forgetting = cache.forget(&alone);
         assert_eq!(waits(&cache, request), None);
-        cache.heard(request, &verdict(request), submission);
+        cache.on_verdict(request, &verdict(request), submission);
         assert!(cache.submission(request, Instant::now()).is_none());
         drop(forgetting);
         assert_eq!(waits(&cache, request), None);
-        cache.heard(request, &verdict(request), submission);
+        cache.on_verdict(request, &verdict(request), submission);
         assert_eq!(waits(&cache, request), None);
-        cache.heard(
+        cache.on_verdict(
             request,
             &verdict(request),
             cache.submission(request, Instant::now()),
@@ -399,7 +399,7 @@ fn an_answer_that_was_overtaken_replaces_no_later_one() {
     let overtaken = cache.submission(&request, Instant::now());
     clock.advance(Duration::from_micros(10));
     note(&cache, &clock, &request, 1_000);
-    cache.heard(&request, &denied(&clock, 500), overtaken);
+    cache.on_verdict(&request, &denied(&clock, 500), overtaken);
     assert_eq!(waits(&cache, &request), Some(1_000));
 }
 
@@ -443,7 +443,7 @@ fn what_has_expired_leaves_although_nothing_is_denied_any_more() {
         clock.advance(CAP);
         for key in &keys {
             let request = charge(&policy, key, 1);
-            cache.heard(&request, &allowed, cache.submission(&request, Instant::now()));
+            cache.on_verdict(&request, &allowed, cache.submission(&request, Instant::now()));
         }
         assert_eq!(limits(&cache), expected);
     }

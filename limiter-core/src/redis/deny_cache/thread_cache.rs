@@ -43,7 +43,7 @@ impl ShardVersion {
 }
 
 /// Looks at the denial with this hash that the thread found last, if nothing has changed since.
-pub(crate) fn look<T>(hash: u64, version: u64, look: impl FnOnce(&Denial) -> Option<T>) -> Option<T> {
+pub(crate) fn lookup<T>(hash: u64, version: u64, look: impl FnOnce(&Denial) -> Option<T>) -> Option<T> {
     // A thread that ends has none.
     let found = LAST.try_with(|last| {
         let last = last.try_borrow().ok()?;

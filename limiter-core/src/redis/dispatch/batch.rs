@@ -28,10 +28,10 @@ const LAST_LOOKS: usize = 3;
 const GRACE: Duration = Duration::from_millis(10);
 
 /// Takes a batch and has it answered.
-pub(crate) async fn run(node: &Node, start: BatchStart) {
+pub(crate) async fn execute(node: &Node, start: BatchStart) {
     // Tasks that are ready to run, those that the last batch has woken above all, may have something to ask.
     yield_now().await;
-    let Some((entries, mut slot)) = start.take() else {
+    let Some((entries, mut slot)) = start.take_batch() else {
         return;
     };
     let mut pass = match node.admit() {
@@ -43,14 +43,14 @@ pub(crate) async fn run(node: &Node, start: BatchStart) {
     let used = OnceLock::new();
     let mut exchange = pin!(exchange(node, entries, &used));
     for (moment, event) in moments {
-        if let Some(outcome) = by(moment, exchange.as_mut()).await {
+        if let Some(outcome) = await_until(moment, exchange.as_mut()).await {
             match outcome {
                 BatchOutcome::Answered => {
                     slot.answered();
                     match pass {
                         Some(pass) => node.answered(Some(pass)),
                         // Too late for some, which says little where others had time for it.
-                        None if last_deadline.is_some_and(|last| Instant::now() < last) => node.heard(),
+                        None if last_deadline.is_some_and(|last| Instant::now() < last) => node.on_success(),
                         None => {}
                     }
                 }
@@ -62,7 +62,7 @@ pub(crate) async fn run(node: &Node, start: BatchStart) {
         match event {
             Event::Late => {
                 if let Some((connection, _)) = used.get() {
-                    node.leave(connection);
+                    node.discard(connection);
                 }
                 slot.release();
             }
@@ -120,7 +120,7 @@ fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Even
 }
 
 /// What comes by this moment.
-async fn by<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+async fn await_until<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     if let Ok(answer) = timeout_at_pinned(moment, answer.as_mut()).await {
         return Some(answer);
     }
@@ -218,7 +218,7 @@ async fn send(
     for (group, answer) in groups.into_iter().zip(answers) {
         match answer {
             Err(error) if naming == Naming::Hash && is_unknown(&error) => unknown.push(group),
-            answer => group.tell(answer),
+            answer => group.send_reply(answer),
         }
     }
     Ok(unknown)
@@ -260,7 +260,7 @@ fn the_only_part(entries: &[QueuedCall]) -> Option<BatchPart> {
 }
 
 impl SlotGroup {
-    fn tell(self, answer: Result<Value, RedisError>) {
+    fn send_reply(self, answer: Result<Value, RedisError>) {
         let reply = match answer {
             Ok(reply) => reply,
             Err(error) => return fail(self.entries, &Failure::Answered(error)),
@@ -268,7 +268,7 @@ impl SlotGroup {
         match reply::verdicts(&reply, &items(&self.entries)) {
             Ok(verdicts) => {
                 for (entry, verdicts) in self.entries.into_iter().zip(verdicts) {
-                    entry.tell(
+                    entry.send_replies(
                         verdicts
                             .into_iter()
                             .map(|verdict| verdict.map_err(Failure::Undecided)),

@@ -26,7 +26,7 @@ impl InFlightLimit {
     }
 
     /// A place, if one is free.
-    pub(crate) fn take(&self) -> Option<InFlightSlot<'_>> {
+    pub(crate) fn try_acquire(&self) -> Option<InFlightSlot<'_>> {
         let one_more = |taken| (taken < self.most).then_some(taken + 1);
         // It guards nothing but itself.
         let taken = self
@@ -49,12 +49,12 @@ mod tests {
     #[test]
     fn there_are_so_many_and_each_is_taken_again_when_it_was_given_back() {
         let places = InFlightLimit::new(2);
-        let (first, second) = (places.take(), places.take());
+        let (first, second) = (places.try_acquire(), places.try_acquire());
         assert!(first.is_some() && second.is_some());
-        assert!(places.take().is_none() && places.take().is_none());
+        assert!(places.try_acquire().is_none() && places.try_acquire().is_none());
         drop(first);
-        let third = places.take();
-        assert!(third.is_some() && places.take().is_none());
-        assert!(InFlightLimit::new(0).take().is_none());
+        let third = places.try_acquire();
+        assert!(third.is_some() && places.try_acquire().is_none());
+        assert!(InFlightLimit::new(0).try_acquire().is_none());
     }
 }

@@ -19,8 +19,11 @@ pub(crate) trait NodeOperation: Sync {
     fn wait(&self) -> &CallDeadline;
 
     /// Asks a node.
-    fn run(&self, node: &Node, part: BatchPart)
-    -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+    fn execute(
+        &self,
+        node: &Node,
+        part: BatchPart,
+    ) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
 }
 
 /// A decision, which may travel with others.
@@ -42,7 +45,7 @@ impl<Q: LazyInput> NodeOperation for DecideOperation<Q> {
         &self.wait
     }
 
-    async fn run(&self, node: &Node, part: BatchPart) -> Result<Verdict, Failure> {
+    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Verdict, Failure> {
         node.decide(part, &self.question, &self.wait).await
     }
 }
@@ -59,7 +62,7 @@ impl NodeOperation for Call<'_> {
         self.wait()
     }
 
-    async fn run(&self, node: &Node, part: BatchPart) -> Result<Self::Answer, Failure> {
+    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Self::Answer, Failure> {
         node.try_run(self, part.asking).await
     }
 }

@@ -33,12 +33,12 @@ pub(crate) struct BatchPart {
 
 /// Somebody who waits for a verdict.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct BatchCaller {
     pub(crate) wait: CallDeadline,
     answer: oneshot::Sender<BatchReply>,
 }
 
-impl Caller {
+impl BatchCaller {
     /// And the other end of what he is answered through.
     pub(crate) fn new(wait: CallDeadline) -> (Self, oneshot::Receiver<BatchReply>) {
         let (answer, told) = oneshot::channel();
@@ -52,7 +52,7 @@ pub(crate) struct QueuedCall {
     pub(crate) part: BatchPart,
     pub(crate) question: Arc<ScriptInput>,
     /// In order of arrival.
-    pub(crate) callers: SmallVec<[Caller; 1]>,
+    pub(crate) callers: SmallVec<[BatchCaller; 1]>,
 }
 
 /// Entries in order of arrival.
@@ -79,7 +79,7 @@ impl Queue {
     }
 
     /// Adds one who asks; whether somebody asks the same already.
-    pub(crate) fn push(&mut self, part: BatchPart, question: &impl LazyInput, caller: Caller) -> bool {
+    pub(crate) fn push(&mut self, part: BatchPart, question: &impl LazyInput, caller: BatchCaller) -> bool {
         if let Some(entry) = self.same(part, question) {
             entry.callers.push(caller);
             return true;
@@ -126,7 +126,7 @@ impl Queue {
     }
 
     /// Takes out what may leave together, from the front.
-    pub(crate) fn take(&mut self) -> Vec<QueuedCall> {
+    pub(crate) fn drain(&mut self) -> Vec<QueuedCall> {
         let mut callers = 0;
         let fits = |entry: &&QueuedCall| {
             callers += entry.callers.len();
@@ -160,7 +160,7 @@ impl QueuedCall {
     }
 
     /// Tells each caller his verdict.
-    pub(crate) fn tell(self, verdicts: impl IntoIterator<Item = BatchReply>) {
+    pub(crate) fn send_replies(self, verdicts: impl IntoIterator<Item = BatchReply>) {
         for (caller, verdict) in self.callers.into_iter().zip(verdicts) {
             // One who has gone meanwhile may have been charged.
             let _ = caller.answer.send(verdict);
@@ -169,6 +169,6 @@ impl QueuedCall {
 
     /// Tells all callers the same.
     pub(crate) fn fail(self, failure: &Failure) {
-        self.tell(std::iter::repeat_with(|| Err(failure.clone())));
+        self.send_replies(std::iter::repeat_with(|| Err(failure.clone())));
     }
 }

@@ -35,7 +35,7 @@ impl<Q: LazyInput> NodeOperation for Repeated<Q> {
         &self.wait
     }
 
-    async fn run(&self, node: &Node, part: BatchPart) -> Result<Replies, Failure> {
+    async fn execute(&self, node: &Node, part: BatchPart) -> Result<Replies, Failure> {
         node.decide_run(part, &self.question, self.times, &self.wait)
             .await
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::dispatch::queue::{BatchPart, BatchReply, Caller};
+use crate::redis::dispatch::queue::{BatchCaller, BatchPart, BatchReply};
 use crate::redis::dispatch::{BatchQueue, InFlightBatch};
 use crate::redis::script::input::LazyInput;
 
@@ -26,7 +26,7 @@ impl BatchQueue {
         times: usize,
         wait: CallDeadline,
     ) -> QueuedRun {
-        let (callers, told): (Vec<_>, _) = (0..times).map(|_| Caller::new(wait)).unzip();
+        let (callers, told): (Vec<_>, _) = (0..times).map(|_| BatchCaller::new(wait)).unzip();
         // Made before the lock is taken, for which others may wait.
         question.question();
         let mut state = self.lock();
@@ -36,7 +36,7 @@ impl BatchQueue {
         for caller in callers {
             state.queue.push(part, question, caller);
         }
-        self.go_on(state);
+        self.start_next_batch(state);
         QueuedRun::Waits(told)
     }
 }

@@ -56,7 +56,7 @@ fn wait() -> CallDeadline {
 
 /// Adds one who asks to a queue.
 fn ask(queue: &mut Queue, part: BatchPart, question: &Arc<ScriptInput>) -> oneshot::Receiver<BatchReply> {
-    let (caller, told) = Caller::new(wait());
+    let (caller, told) = BatchCaller::new(wait());
     queue.push(part, question, caller);
     told
 }
@@ -91,14 +91,14 @@ fn a_lone_call_waits_for_nobody_and_the_next_ones_leave_together() {
     let _answers = ["a", "b", "c"].map(|key| enter(&lane, &[(key, 1)]));
     let start = next(&starts).unwrap();
     assert!(next(&starts).is_none(), "one batch for all of them");
-    let (entries, slot) = start.take().unwrap();
+    let (entries, slot) = start.take_batch().unwrap();
     assert_eq!(entries.len(), 3);
 
     let _answer = enter(&lane, &[("d", 1)]);
     assert!(next(&starts).is_none(), "both slots are taken");
     drop(first);
     drop(slot);
-    let (entries, slot) = next(&starts).unwrap().take().unwrap();
+    let (entries, slot) = next(&starts).unwrap().take_batch().unwrap();
     assert_eq!(entries.len(), 1);
     drop(slot);
     assert!(next(&starts).is_none());
@@ -110,10 +110,10 @@ fn a_whole_batch_waits_for_no_slot() {
     let (lane, starts) = lane();
     let _first = alone(&lane);
     let _answer = enter(&lane, &[("second", 1)]);
-    let _second = next(&starts).unwrap().take();
+    let _second = next(&starts).unwrap().take_batch();
     let keys: Vec<String> = (0..queue::MOST_QUESTIONS).map(|key| key.to_string()).collect();
     let _answers: Vec<_> = keys.iter().map(|key| enter(&lane, &[(key, 1)])).collect();
-    let (entries, _third) = next(&starts).unwrap().take().unwrap();
+    let (entries, _third) = next(&starts).unwrap().take_batch().unwrap();
     assert_eq!(entries.len(), queue::MOST_QUESTIONS);
     let _answer = enter(&lane, &[("one more", 1)]);
     assert!(next(&starts).is_none());
@@ -124,10 +124,10 @@ fn who_holds_a_slot_for_long_keeps_nobody_waiting() {
     let (lane, starts) = lane();
     let _first = alone(&lane);
     let _answer = enter(&lane, &[("second", 1)]);
-    let (_, mut second) = next(&starts).unwrap().take().unwrap();
+    let (_, mut second) = next(&starts).unwrap().take_batch().unwrap();
     let _answer = enter(&lane, &[("third", 1)]);
     second.release();
-    let (_, _third) = next(&starts).unwrap().take().unwrap();
+    let (_, _third) = next(&starts).unwrap().take_batch().unwrap();
     drop(second);
     let _answer = enter(&lane, &[("fourth", 1)]);
     assert!(next(&starts).is_none(), "it was given back once");
@@ -139,18 +139,18 @@ fn a_lone_call_that_is_late_keeps_nobody_waiting() {
     let (lane, starts) = lane();
     let first = alone(&lane);
     let _answer = enter(&lane, &[("second", 1)]);
-    let (_, second) = next(&starts).unwrap().take().unwrap();
+    let (_, second) = next(&starts).unwrap().take_batch().unwrap();
     let _answer = enter(&lane, &[("third", 1)]);
     assert!(next(&starts).is_none(), "it is not late yet");
     lane.lock().alone.as_mut().unwrap().late_at = Instant::now();
     let _answer = enter(&lane, &[("fourth", 1)]);
-    let (entries, third) = next(&starts).unwrap().take().unwrap();
+    let (entries, third) = next(&starts).unwrap().take_batch().unwrap();
     assert_eq!(entries.len(), 2);
     let _answer = enter(&lane, &[("fifth", 1)]);
     drop(first);
     assert!(next(&starts).is_none(), "its slot was given back once");
     drop((second, third));
-    let (_, fourth) = next(&starts).unwrap().take().unwrap();
+    let (_, fourth) = next(&starts).unwrap().take_batch().unwrap();
     drop(fourth);
     drop(alone(&lane));
     assert_eq!(lane.lock().taken, 0);
@@ -202,10 +202,10 @@ fn the_same_question_is_asked_once_and_answered_in_order_of_arrival() {
     let mut queue = Queue::default();
     let push = |queue: &mut Queue| ask(queue, BatchPart::default(), &check(&[("k", 1)]));
     let mut answers: Vec<_> = (0..100).map(|_| push(&mut queue)).collect();
-    let mut entries = queue.take();
+    let mut entries = queue.drain();
     assert_eq!(shape(&entries), [(1, 100)]);
     let entry = entries.pop().unwrap();
-    entry.tell((0..100).map(|number| Ok(verdict(number))));
+    entry.send_replies((0..100).map(|number| Ok(verdict(number))));
     for (number, answer) in answers.iter_mut().enumerate() {
         let decided_at = answer.try_recv().unwrap().unwrap().decided_at;
         assert_eq!(decided_at, Timestamp::from_micros(number as u64));
@@ -259,7 +259,7 @@ fn nobody_joins_an_entry_across_another_that_touches_its_keys() {
             ask(&mut queue, BatchPart::default(), &same()),
             ask(&mut queue, BatchPart::default(), &same()),
         ];
-        let entries = queue.take();
+        let entries = queue.drain();
         let callers: Vec<_> = entries.iter().map(|entry| entry.callers.len()).collect();
         assert_eq!(callers, [2, 1, 1, 2], "{question:?}");
     }
@@ -276,7 +276,7 @@ fn several_limits_are_the_same_question_only_all_together() {
         push(&[("a", 1)]),
         push(&[("b", 1), ("a", 1)]),
     ];
-    let callers: Vec<_> = queue.take().iter().map(|entry| entry.callers.len()).collect();
+    let callers: Vec<_> = queue.drain().iter().map(|entry| entry.callers.len()).collect();
     assert_eq!(callers, [2, 1, 1, 1]);
 }
 
@@ -294,13 +294,13 @@ fn what_leaves_is_bounded_and_what_stays_is_found_again() {
             &check(&[(&key.to_string(), 2)]),
         ));
     }
-    assert_eq!(shape(&queue.take()), [(1, 4_096)]);
-    let entries = queue.take();
+    assert_eq!(shape(&queue.drain()), [(1, 4_096)]);
+    let entries = queue.drain();
     assert_eq!((entries.len(), entries[0].callers.len()), (64, 904));
     answers.push(ask(&mut queue, BatchPart::default(), &check(&[("69", 2)])));
-    let entries = queue.take();
+    let entries = queue.drain();
     assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
-    assert!(queue.is_empty() && queue.take().is_empty());
+    assert!(queue.is_empty() && queue.drain().is_empty());
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn who_left_is_not_asked_for() {
     let mut push = |key: &str| ask(&mut queue, BatchPart::default(), &check(&[(key, 1)]));
     let (stays, leaves, alone) = (push("k"), push("k"), push("other"));
     drop((leaves, alone));
-    let mut entries = queue.take();
+    let mut entries = queue.drain();
     entries.retain_mut(QueuedCall::is_awaited);
     assert_eq!(shape(&entries), [(1, 1)]);
     drop(stays);

@@ -122,7 +122,7 @@ mod tests {
 
     use crate::redis::local_fallback::last_known::*;
 
-    fn left(remaining: u64, until: u64) -> LastRemaining {
+    fn from_remaining(remaining: u64, until: u64) -> LastRemaining {
         LastRemaining {
             remaining,
             owed: 0,
@@ -135,16 +135,16 @@ mod tests {
     #[test]
     fn the_last_note_counts_while_it_holds_and_no_answer_that_was_overtaken() {
         let table = LastKnown::new(100);
-        table.note(7, left(3, 1_000));
-        table.note(7, left(2, 1_000));
-        assert_eq!(table.get(7, 999), Some(left(2, 1_000)));
+        table.note(7, from_remaining(3, 1_000));
+        table.note(7, from_remaining(2, 1_000));
+        assert_eq!(table.get(7, 999), Some(from_remaining(2, 1_000)));
         assert_eq!(table.get(7, 1_000), None);
         let decided_at = |decided_at| LastRemaining {
             decided_at,
-            ..left(9, 1_000)
+            ..from_remaining(9, 1_000)
         };
         table.note(7, decided_at(4_999_999));
-        assert_eq!(table.get(7, 999), Some(left(2, 1_000)));
+        assert_eq!(table.get(7, 999), Some(from_remaining(2, 1_000)));
         table.note(7, decided_at(3_000_000));
         assert_eq!(
             table.get(7, 999),
@@ -164,7 +164,7 @@ mod tests {
                 .count()
         };
         for key in 0..100_000_u32 {
-            table.note(hasher.hash_one(key), left(1, 1_000_000));
+            table.note(hasher.hash_one(key), from_remaining(1, 1_000_000));
         }
         let count: usize = table
             .shards

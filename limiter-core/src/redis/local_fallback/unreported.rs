@@ -39,7 +39,7 @@ pub(crate) const RECONCILE_FOR: Duration = Duration::from_secs(1);
 /// A bounded table of limits with unreported permits, or that are reconciling.
 #[derive(Debug)]
 pub(crate) struct UnreportedPermits {
-    shards: Box<[Mutex<HashTable<Entry>>]>,
+    shards: Box<[Mutex<HashTable<UnreportedEntry>>]>,
     /// The number of entries in all shards.
     len: AtomicUsize,
     max: usize,
@@ -64,7 +64,7 @@ pub(crate) struct PermitReport {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct UnreportedEntry {
     limit: UnreportedLimit,
     permits: Option<Permits>,
     reconciling_until: Timestamp,
@@ -108,7 +108,7 @@ impl UnreportedPermits {
             None if self.len.load(Ordering::Relaxed) >= self.max => return,
             None => {
                 self.len.fetch_add(1, Ordering::Relaxed);
-                let entry = Entry {
+                let entry = UnreportedEntry {
                     limit: UnreportedLimit {
                         identity: limit.identity,
                         policy: limit.policy.clone(),
@@ -117,7 +117,7 @@ impl UnreportedPermits {
                     permits: None,
                     reconciling_until: Timestamp::default(),
                 };
-                let hash = |entry: &Entry| entry.limit.identity.hash();
+                let hash = |entry: &UnreportedEntry| entry.limit.identity.hash();
                 shard.insert_unique(limit.identity.hash(), entry, hash).into_mut()
             }
         };
@@ -148,7 +148,7 @@ impl UnreportedPermits {
         let mut batch = Vec::new();
         for _ in 0..SHARDS {
             let number = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            let unreported = |entry: &&Entry| entry.permits.is_some();
+            let unreported = |entry: &&UnreportedEntry| entry.permits.is_some();
             let shard = self.shard_of(number);
             batch.extend(shard.iter().filter(unreported).map(|entry| entry.limit.clone()));
             if batch.len() >= most {
@@ -215,7 +215,7 @@ impl UnreportedPermits {
 
     pub(crate) fn forget(&self, identity: Identity) {
         let mut shard = self.shard(identity);
-        let is_it = |entry: &Entry| entry.limit.identity == identity;
+        let is_it = |entry: &UnreportedEntry| entry.limit.identity == identity;
         if let Ok(entry) = shard.find_entry(identity.hash(), is_it) {
             entry.remove();
             self.len.fetch_sub(1, Ordering::Relaxed);
@@ -226,18 +226,18 @@ impl UnreportedPermits {
     #[cfg(test)]
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         let shards = (0..SHARDS).map(|number| self.shard_of(number));
-        let oldest = |shard: MutexGuard<'_, HashTable<Entry>>| {
+        let oldest = |shard: MutexGuard<'_, HashTable<UnreportedEntry>>| {
             let permits = shard.iter().filter_map(|entry| entry.permits);
             permits.map(|permits| permits.since).min()
         };
         shards.filter_map(oldest).min()
     }
 
-    fn shard(&self, identity: Identity) -> MutexGuard<'_, HashTable<Entry>> {
+    fn shard(&self, identity: Identity) -> MutexGuard<'_, HashTable<UnreportedEntry>> {
         self.shard_of(identity.shard(SHARDS))
     }
 
-    fn shard_of(&self, number: usize) -> MutexGuard<'_, HashTable<Entry>> {
+    fn shard_of(&self, number: usize) -> MutexGuard<'_, HashTable<UnreportedEntry>> {
         #[expect(clippy::indexing_slicing, reason = "there are `SHARDS` of them")]
         let shard = &self.shards[number];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
@@ -257,7 +257,7 @@ impl UnreportedLimit {
     }
 }
 
-impl Entry {
+impl UnreportedEntry {
     fn is_reconciling(&self, now: Timestamp) -> bool {
         let is_late = |permits: &Permits| now.since(permits.since) >= RECONCILE_AFTER;
         now < self.reconciling_until || self.permits.as_ref().is_some_and(is_late)
@@ -304,7 +304,7 @@ fn rate_of(algorithm: &Algorithm) -> Option<Rate> {
     }
 }
 
-fn find(shard: &mut HashTable<Entry>, identity: Identity) -> Option<&mut Entry> {
+fn find(shard: &mut HashTable<UnreportedEntry>, identity: Identity) -> Option<&mut UnreportedEntry> {
     shard.find_mut(identity.hash(), |entry| entry.limit.identity == identity)
 }
 

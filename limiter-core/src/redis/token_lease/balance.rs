@@ -117,7 +117,7 @@ impl LeasedTokens {
 
     /// The question for more, beside a charge that is not covered by what is here. What is here goes back with it then, so
     /// that a call is not denied that this process and the store have room for together.
-    pub(crate) fn ask(&mut self, cost: u64, quota: u64, now: u64) -> LeaseRequest {
+    pub(crate) fn refill_request(&mut self, cost: u64, quota: u64, now: u64) -> LeaseRequest {
         let lasted = now.saturating_sub(self.filled_at);
         // Loans are whole permits, and one that covers no call is of no use.
         let least = cost.max(1).next_multiple_of(1_000);
@@ -139,7 +139,7 @@ impl LeasedTokens {
     }
 
     /// A question that only gives back.
-    pub(crate) fn farewell(&mut self, now: u64) -> Option<LeaseRequest> {
+    pub(crate) fn final_report(&mut self, now: u64) -> Option<LeaseRequest> {
         let report = self.report(true, now);
         let says_something = report != UsageReport::default();
         if says_something {
@@ -192,7 +192,7 @@ impl LeasedTokens {
     }
 
     /// What was told did not reach the store: it is here as before, as long as its loan runs.
-    pub(crate) fn untell(&mut self, report: UsageReport, now: u64) {
+    pub(crate) fn restore_report(&mut self, report: UsageReport, now: u64) {
         self.tell_at = now + self.max_age / 16;
         let purse = self
             .purses

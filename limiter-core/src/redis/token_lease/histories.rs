@@ -4,7 +4,7 @@
 //!
 //! `LIMITER_HISTORIES` sets the number of histories, `LIMITER_SEED` repeats a run.
 
-mod bank;
+mod model_store;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tokio::task::yield_now;
 use crate::algorithm::Mode;
 use crate::policy::{Algorithm, Policy, Rate};
 use crate::redis::token_lease::Leases;
-use crate::redis::token_lease::histories::bank::{Bank, Teller};
+use crate::redis::token_lease::histories::model_store::{ModelStore, Teller};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::{Clock, ManualClock};
 use crate::units::Amount;
@@ -36,7 +36,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(bank: &Arc<Mutex<Bank>>, pace: u64) -> Self {
+    fn start(bank: &Arc<Mutex<ModelStore>>, pace: u64) -> Self {
         let teller = Teller {
             bank: Arc::clone(bank),
             is_killed: Arc::default(),
@@ -61,7 +61,7 @@ impl Process {
             self.teller.bank().granted(cost);
             return true;
         }
-        match self.leases.ask(&request) {
+        match self.leases.request_refill(&request) {
             // Its caller leaves.
             Some(answer) if rng.u8(0..8) == 0 => drop(answer),
             Some(answer) => drop(tokio::spawn(answer)),
@@ -90,7 +90,7 @@ impl Process {
     /// Nothing is borrowed any more then, nor ever again.
     async fn shut_down(self, policy: &Policy) {
         let left = async {
-            self.leases.leave().await;
+            self.leases.shutdown().await;
         };
         // What has no answer holds it up until its deadline.
         tokio::select! {
@@ -106,7 +106,7 @@ impl Process {
         let request = request(policy, 1);
         assert_eq!(self.leases.held(&request), 0);
         assert!(self.leases.decide(&request).is_none());
-        assert!(self.leases.ask(&request).is_none());
+        assert!(self.leases.request_refill(&request).is_none());
     }
 
     fn held(&self, policies: &[Policy]) -> u64 {
@@ -168,7 +168,7 @@ async fn turns(rng: &mut Rng) {
 
 /// A history of processes that share a key: how many calls were answered from what was borrowed.
 async fn play(rng: &mut Rng, policies: &[Policy], count: u64) -> u64 {
-    let bank = Arc::new(Mutex::new(Bank::new(rng.fork())));
+    let bank = Arc::new(Mutex::new(ModelStore::new(rng.fork())));
     let start = |number: u64| Process::start(&bank, [100, 97, 103][(number % 3) as usize]);
     let mut processes: Vec<_> = (0..count).map(start).collect();
     let (mut borrowed, mut current) = (0, 0);
@@ -216,7 +216,7 @@ async fn play(rng: &mut Rng, policies: &[Policy], count: u64) -> u64 {
         }
         turns(rng).await;
         let bank = bank.lock().unwrap();
-        let lent = bank.lent(policy.algorithm());
+        let lent = bank.leased(policy.algorithm());
         let held: u64 = processes.iter().map(|process| process.held(policies)).sum();
         assert!(held <= lent, "{held} are held, {lent} lent: {bank:?}");
         if let [policy] = policies {

@@ -29,12 +29,12 @@ pub(crate) fn keep_looking<L: TokenLender>(wallets: &Arc<LeaseTable<L>>, closing
         .is_ok()
     {
         let task = wallets.task.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        tokio::spawn(look_after(Arc::clone(wallets), task, closing.subscribe()));
+        tokio::spawn(maintain(Arc::clone(wallets), task, closing.subscribe()));
     }
 }
 
 /// Gives back what is not needed until the limiter is dropped, and then everything.
-async fn look_after<L: TokenLender>(
+async fn maintain<L: TokenLender>(
     wallets: Arc<LeaseTable<L>>,
     task: u32,
     mut closing: watch::Receiver<bool>,
@@ -48,7 +48,7 @@ async fn look_after<L: TokenLender>(
         let mut running = JoinSet::new();
         for errand in errands {
             let wallets = Arc::clone(&wallets);
-            running.spawn(async move { wallets.run(errand).await.is_ok() });
+            running.spawn(async move { wallets.execute(errand).await.is_ok() });
         }
         running.join_all().await;
         let leaving = async {

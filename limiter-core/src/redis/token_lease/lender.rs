@@ -17,7 +17,7 @@ pub(crate) trait TokenLender: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// As [`Lender::lend`].
-    fn lend(
+    fn grant_lease(
         &self,
         account: &LeasedLimit,
         ask: &LeaseRequest,
@@ -29,7 +29,7 @@ impl TokenLender for RedisTokenLender {
         self.account(limit)
     }
 
-    async fn lend(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
-        self.lend(account, ask).await
+    async fn grant_lease(&self, account: &LeasedLimit, ask: &LeaseRequest) -> Result<LeaseReply, StoreError> {
+        self.grant_lease(account, ask).await
     }
 }

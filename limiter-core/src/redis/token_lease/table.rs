@@ -74,7 +74,7 @@ impl<L: TokenLender> LeaseTable<L> {
     }
 
     /// Asks the store, and puts what it lends into the wallet.
-    pub(crate) async fn run(&self, errand: RefillRequest) -> Result<Verdict, StoreError> {
+    pub(crate) async fn execute(&self, errand: RefillRequest) -> Result<Verdict, StoreError> {
         let RefillRequest {
             identity,
             number,
@@ -82,7 +82,7 @@ impl<L: TokenLender> LeaseTable<L> {
             ask,
         } = errand;
         let submitted = self.clock.now();
-        let answer = within(account.policy.deadline(), self.lender.lend(&account, &ask)).await;
+        let answer = within(account.policy.deadline(), self.lender.grant_lease(&account, &ask)).await;
         let now = self.clock.now();
         let unclaimed = {
             let mut shard = self.shard(identity);
@@ -103,7 +103,7 @@ impl<L: TokenLender> LeaseTable<L> {
                 (Err(error), entry) => {
                     if let Some(entry) = entry {
                         if error.has_changed_nothing() {
-                            entry.wallet.untell(ask.report, now.as_micros());
+                            entry.wallet.restore_report(ask.report, now.as_micros());
                         }
                         entry.wallet.answered(now.as_micros());
                     }
@@ -123,15 +123,15 @@ impl<L: TokenLender> LeaseTable<L> {
                 report,
                 ..LeaseRequest::default()
             };
-            let _ = within(account.policy.deadline(), self.lender.lend(&account, &ask)).await;
+            let _ = within(account.policy.deadline(), self.lender.grant_lease(&account, &ask)).await;
         }
         answer.map(|lending| lending.verdict)
     }
 
     /// Gives back all that a wallet holds.
     pub(crate) async fn return_all(&self, account: &LeasedLimit, wallet: &mut LeasedTokens, now: Timestamp) {
-        while let Some(ask) = wallet.farewell(now.as_micros()) {
-            if within(account.policy.deadline(), self.lender.lend(account, &ask))
+        while let Some(ask) = wallet.final_report(now.as_micros()) {
+            if within(account.policy.deadline(), self.lender.grant_lease(account, &ask))
                 .await
                 .is_err()
             {
@@ -156,7 +156,7 @@ impl<L: TokenLender> LeaseTable<L> {
                 .iter_mut()
                 .filter(|entry| entry.wallet.is_stale(now.as_micros()))
             {
-                errands.extend(entry.farewell(now));
+                errands.extend(entry.final_report(now));
             }
         }
         (errands, pause)
@@ -205,12 +205,12 @@ impl LeaseEntry {
 
     pub(crate) fn errand(&mut self, cost: u64, now: Timestamp) -> RefillRequest {
         let quota = self.account.policy.algorithm().quota();
-        let ask = self.wallet.ask(cost, quota, now.as_micros());
+        let ask = self.wallet.refill_request(cost, quota, now.as_micros());
         self.with(ask)
     }
 
-    fn farewell(&mut self, now: Timestamp) -> Option<RefillRequest> {
-        let ask = self.wallet.farewell(now.as_micros())?;
+    fn final_report(&mut self, now: Timestamp) -> Option<RefillRequest> {
+        let ask = self.wallet.final_report(now.as_micros())?;
         Some(self.with(ask))
     }
 

@@ -37,10 +37,10 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// A cluster. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Cluster(Arc<Inner>);
+pub(crate) struct Cluster(Arc<ClusterInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ClusterInner {
     /// Where to start, and with which settings.
     seeds: Vec<Endpoint>,
     settings: NodeSettings,
@@ -67,7 +67,7 @@ impl Cluster {
                 what: "a URL of a cluster node",
             });
         }
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(ClusterInner {
             seeds,
             settings,
             clock,
@@ -78,9 +78,9 @@ impl Cluster {
 
     /// Does the errand on the node that owns its slot. A node's answer that the slot is elsewhere proves that nothing has
     /// run there, so it is followed; nothing else is ever sent again.
-    pub(crate) async fn run<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
+    pub(crate) async fn execute<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         // A node that falls silent answers nothing that would tell of its successor.
-        let overdue = || self.learn_soon();
+        let overdue = || self.refresh_in_background();
         errand.wait().for_answer(pin!(self.follow(errand)), overdue).await
     }
 
@@ -90,13 +90,13 @@ impl Cluster {
         let mut address = self.owner(slot).await?;
         for attempt in 0..MAX_REDIRECTIONS {
             let node = self.0.node(&address)?;
-            let error = match errand.run(&node, BatchPart { slot, asking }).await {
+            let error = match errand.execute(&node, BatchPart { slot, asking }).await {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::Undecided(error)) => return Err(error),
                 Err(Failure::Unreachable(error)) => {
                     // Its slots may have gone to a replica.
                     if error.kind() != StoreErrorKind::Overloaded {
-                        self.learn_soon();
+                        self.refresh_in_background();
                     }
                     return Err(error);
                 }
@@ -106,7 +106,7 @@ impl Cluster {
                 ErrorKind::Server(ServerErrorKind::Moved) => {
                     address = redirected(&error, &address)?;
                     asking = false;
-                    self.learn_soon();
+                    self.refresh_in_background();
                 }
                 ErrorKind::Server(ServerErrorKind::Ask) => {
                     address = redirected(&error, &address)?;
@@ -115,14 +115,14 @@ impl Cluster {
                 ErrorKind::Server(ServerErrorKind::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
                 // Nodes say so for a moment as they change places, and it proves that nothing has run.
                 ErrorKind::Server(ServerErrorKind::ClusterDown) if attempt < WHILE_DOWN => {
-                    self.learn_soon();
+                    self.refresh_in_background();
                     sleep(TRY_AGAIN_AFTER * (1 << attempt)).await;
                     address = self.owner(slot).await?;
                     asking = false;
                 }
                 _ => {
                     if !matches!(error.kind(), ErrorKind::Extension) {
-                        self.learn_soon();
+                        self.refresh_in_background();
                     }
                     return Err(error.into());
                 }
@@ -134,7 +134,7 @@ impl Cluster {
 
     /// Learns the map; the nodes that own slots.
     pub(crate) async fn primaries(&self) -> Result<Vec<Node>, StoreError> {
-        self.learn().await?;
+        self.refresh().await?;
         let addresses: HashSet<Address> = self.0.read(|map| map.owners.iter().flatten().cloned().collect());
         addresses.iter().map(|address| self.0.node(address)).collect()
     }
@@ -154,12 +154,12 @@ impl Cluster {
             return Ok(address);
         }
         // On the heap, since it is needed once in a while, and every call's future would have room for it.
-        Box::pin(self.learn()).await?;
+        Box::pin(self.refresh()).await?;
         owner().ok_or_else(|| StoreError::new(StoreErrorKind::Refused, format!("no node owns slot {slot}")))
     }
 
     /// Waits until the map has been learned anew. Whoever stops waiting does not stop the learning.
-    async fn learn(&self) -> Result<(), StoreError> {
+    async fn refresh(&self) -> Result<(), StoreError> {
         loop {
             let mut next = self.0.learner.next();
             self.start_learning(Duration::ZERO);
@@ -171,7 +171,7 @@ impl Cluster {
     }
 
     /// Learns the map in the background, if it was not learned just now.
-    fn learn_soon(&self) {
+    fn refresh_in_background(&self) {
         self.start_learning(LEARN_EVERY);
     }
 
@@ -188,7 +188,7 @@ impl Cluster {
         runtime.spawn(async move {
             // Its part of the task from the beginning, so that a task that never runs gives it back.
             let learning = learning;
-            let result = cluster.0.ask_for_map().await;
+            let result = cluster.0.fetch_slot_map().await;
             if let Err(error) = &result {
                 tracing::warn!(error = %error.with_causes(), "cannot read the slots of the cluster");
             }
@@ -197,16 +197,16 @@ impl Cluster {
     }
 }
 
-impl Inner {
+impl ClusterInner {
     fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
         look(&self.map.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Asks all known nodes at once, and takes the map that most of them tell, or tell within a moment of the first: one
     /// that was cut off goes on telling an old one, and may be the nearest. The map itself does not say how old it is.
-    async fn ask_for_map(&self) -> Result<(), StoreError> {
+    async fn fetch_slot_map(&self) -> Result<(), StoreError> {
         let mut asked = JoinSet::new();
-        for address in self.known() {
+        for address in self.known_addresses() {
             let node = self.node(&address)?;
             asked.spawn(async move { map_of(&node, &address).await });
         }
@@ -241,7 +241,7 @@ impl Inner {
     }
 
     /// The seeds, then the nodes that were learned.
-    fn known(&self) -> HashSet<Address> {
+    fn known_addresses(&self) -> HashSet<Address> {
         self.read(|map| self.seed_addresses().chain(map.nodes.keys()).cloned().collect())
     }
 

@@ -85,7 +85,7 @@ impl Sentinel {
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<Connection, RedisError> {
         let majority = self.majority();
         let votes = self
-            .ask_all(&mut Vec::new(), |votes| votes.most() >= majority)
+            .query_all(&mut Vec::new(), |votes| votes.most() >= majority)
             .await;
         let mut failure = None;
         for address in votes.by_number() {
@@ -122,10 +122,11 @@ impl Sentinel {
             if watched.upgrade().is_none_or(|health| health.is_broken()) {
                 return;
             }
-            let votes = self.ask_all(&mut lines, |_| false).await;
+            let votes = self.query_all(&mut lines, |_| false).await;
             let first = votes.by_number().into_iter().next();
-            let is_better =
-                |first: &Address| votes.number >= self.majority() && votes.of(first) > votes.of(&address);
+            let is_better = |first: &Address| {
+                votes.number >= self.majority() && votes.count_for(first) > votes.count_for(&address)
+            };
             let Some(other) = first.filter(is_better) else {
                 continue;
             };
@@ -139,12 +140,16 @@ impl Sentinel {
 
     /// Asks all sentinels at once, over the connections in `lines` where there are any, until the answers settle it, or
     /// for a moment after those of a majority.
-    async fn ask_all(&self, lines: &mut Vec<Option<Connection>>, settled: impl Fn(&Votes) -> bool) -> Votes {
+    async fn query_all(
+        &self,
+        lines: &mut Vec<Option<Connection>>,
+        settled: impl Fn(&Votes) -> bool,
+    ) -> Votes {
         let mut asked = JoinSet::new();
         lines.resize_with(self.sentinels.len(), || None);
         for (place, (sentinel, line)) in self.sentinels.iter().zip(lines.iter_mut()).enumerate() {
             let (sentinel, line, name) = (sentinel.clone(), line.take(), self.name.clone());
-            asked.spawn(async move { (place, ask(&sentinel, line, &name).await) });
+            asked.spawn(async move { (place, query(&sentinel, line, &name).await) });
         }
         let mut votes = Votes::default();
         let mut until = Instant::now() + PATIENCE;
@@ -183,7 +188,7 @@ impl Votes {
         }
     }
 
-    fn of(&self, address: &Address) -> usize {
+    fn count_for(&self, address: &Address) -> usize {
         let found = self.named.iter().find(|(named, _)| named == address);
         found.map_or(0, |(_, number)| *number)
     }
@@ -201,7 +206,7 @@ impl Votes {
 }
 
 /// Where this sentinel says the primary is, if it knows one of this name; and the connection, to ask again.
-async fn ask(
+async fn query(
     sentinel: &Endpoint,
     line: Option<Connection>,
     name: &str,
@@ -212,7 +217,7 @@ async fn ask(
     };
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let answer = within(line.ask(&command), sentinel).await?;
+    let answer = within(line.query(&command), sentinel).await?;
     if answer == Value::Nil {
         return Ok((line, None));
     }
@@ -223,7 +228,7 @@ async fn ask(
 /// A connection to this server, if it is a primary.
 async fn dial_primary(server: &Endpoint) -> Result<Connection, RedisError> {
     let mut connection = dial::open(server).await?;
-    let role = within(connection.ask(&redis::cmd("ROLE")), server).await?;
+    let role = within(connection.query(&redis::cmd("ROLE")), server).await?;
     match role.as_sequence() {
         Some([Value::BulkString(role), ..]) if role == b"master" => Ok(connection),
         _ => {

@@ -63,7 +63,7 @@ async fn told(limits: &Limiter, policy: &Policy, costs: &[u32]) -> Option<Durati
         limits
             .acquire(policy, "a")
             .cost(cost)
-            .up_to(24 * HOUR)
+            .timeout(24 * HOUR)
             .within(&room)
     };
     let mut waiting: Vec<_> = before

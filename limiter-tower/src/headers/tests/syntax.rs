@@ -183,7 +183,7 @@ async fn of_two_policies_of_one_quota_draft_7_names_one() {
 async fn what_is_in_flight_has_no_window() {
     let (limits, _clock) = limiter();
     let policy = Policy::concurrency("slots").max(3).build().unwrap();
-    let permit = limits.enter(&policy, "ann").await.unwrap();
+    let permit = limits.acquire_concurrency(&policy, "ann").await.unwrap();
     let headers_in = |dialect| headers(permit.decision(), dialect);
     let eleven = headers_in(RateLimitHeaders::Draft11);
     assert_eq!(

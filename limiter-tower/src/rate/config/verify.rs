@@ -79,7 +79,7 @@ impl Verification {
                     "the name of a policy in the limiter's registry, loaded before the layer is verified";
                 return Err(invalid("name of a layer's policy", name, expected));
             }
-            if let Some(entry) = limiter.book().get(name) {
+            if let Some(entry) = limiter.registry().get(name) {
                 self.kind.check(entry.policy())?;
             }
         }
@@ -138,7 +138,7 @@ impl LayerConfig {
             }
             if let Some(entry) = which
                 .registry_name()
-                .and_then(|name| self.limiter.book().get(name))
+                .and_then(|name| self.limiter.registry().get(name))
             {
                 verify_key_lists(entry.policy(), prefixes.lengths())?;
             }

@@ -1,0 +1,60 @@
+//! Changes of what code says, by what counts.
+
+use crate::error::ConfigError;
+use crate::registry::change::going_on;
+use crate::registry::{PolicyEntry, PolicyRegistry};
+use crate::support::clock::Clock;
+
+/// What becomes of an entry that was looked at.
+#[derive(Debug)]
+pub(crate) enum Edit {
+    /// Nothing.
+    Keep,
+    /// This one stands in its place.
+    Put(Box<PolicyEntry>),
+    /// It is taken out, with the quotas of its keys. Where no other source names it, this one, which has ended, keeps its place, so
+    /// that nothing of what was used comes back with the name.
+    Remove(Box<PolicyEntry>),
+}
+
+impl PolicyRegistry {
+    /// Changes what code says of a name by what counts under it, with nobody else changing the book meanwhile. `change` is told what
+    /// counts, and says what becomes of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] where it would change nothing, since a file or Redis says what counts; what `change` says.
+    pub(crate) fn edit_code<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(Option<&PolicyEntry>) -> Result<(T, Edit), ConfigError>,
+    ) -> Result<T, ConfigError> {
+        let mut pages = self.pages();
+        let counts = self.get(name);
+        let (answer, edit) = change(counts.as_deref())?;
+        if !matches!(edit, Edit::Keep) && !pages.is_left_to_code(name) {
+            let expected = "a policy that no file and no Redis names";
+            return Err(ConfigError::invalid(
+                "policy to be changed by code",
+                name,
+                expected,
+            ));
+        }
+        let now = Clock::System.now();
+        let changes = match edit {
+            Edit::Keep => false,
+            Edit::Put(entry) => {
+                let left = pages.generation_in_code(name);
+                pages.set_in_code(going_on(*entry, left), now)
+            }
+            Edit::Remove(ended) => {
+                pages.remove_from_code(name, now);
+                pages.set_in_code(*ended, now)
+            }
+        };
+        if changes {
+            self.renew(&pages, name);
+        }
+        Ok(answer)
+    }
+}

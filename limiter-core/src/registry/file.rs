@@ -1,0 +1,204 @@
+//! Follows a file.
+
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use crate::observe;
+use crate::registry::text::{MAX_TEXT_BYTES, RegistryError, parse_some};
+use crate::registry::watcher::{AbortOnDrop, LastError, WeakRegistry, reason};
+use crate::registry::{PolicyRegistry, Source};
+
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What has changed must be the same again after so long: whoever writes a file in pieces is not finished with the first.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+/// A file whose policies are in a [`PolicyRegistry`], and stay what the file says as it changes (feature `registry`). Its text is as
+/// [`PolicyRegistry::from_toml`] reads it.
+///
+/// It is read every second, by its name, so that it may be replaced, as may be what symbolic links on the way lead to: a mounted
+/// config map swaps one. A text that has mistakes changes nothing, and is an event, and so is a file that is gone or names
+/// no policy at all; [`last_error`](Self::last_error) says what is wrong as long as it is. A file that
+/// is written in place may be read while it is half written, unless that takes less than a tenth of a second: better rename a new one
+/// over it.
+///
+/// The file is followed until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book are, or the
+/// runtime ends. What it said last stays in the book.
+#[derive(Debug)]
+#[must_use = "dropping it stops the subscription: keep it, or call `detach`"]
+pub struct FileSource {
+    shared: Arc<FileState>,
+    task: AbortOnDrop,
+}
+
+#[derive(Debug)]
+struct FileState {
+    path: PathBuf,
+    trouble: LastError,
+}
+
+impl FileSource {
+    /// Reads the file now, which blocks, and follows it in a task.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{FileSource, Limiter, PolicyRegistry};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("limits-{}.toml", std::process::id()));
+    /// std::fs::write(&path, "policy.mail = { algorithm = 'sliding_window', limit = 5, window = '1m' }").unwrap();
+    /// let book = PolicyRegistry::new();
+    /// let _followed = FileSource::follow(&book, &path)?;
+    /// let limits = Limiter::in_process().registry(&book).build();
+    /// assert_eq!(limits.named("mail").peek("ann").await.unwrap().remaining(), 5);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), limiter_core::RegistryError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::File`] when it cannot be read, [`RegistryError::Mistakes`] when it is refused. The book is then as it was.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime with time.
+    #[must_use = "dropping it stops the subscription, and `let _ =` drops it at once: bind it to a name, or call `detach`"]
+    pub fn follow(book: &PolicyRegistry, path: impl Into<PathBuf>) -> Result<Self, RegistryError> {
+        let path = path.into();
+        let text = read(&path);
+        book.adopt_file(&path, &text)?;
+        let shared = Arc::new(FileState {
+            path,
+            trouble: LastError::default(),
+        });
+        let following = follow(WeakRegistry::of(book), Arc::clone(&shared), text);
+        let task = AbortOnDrop::spawn(following);
+        Ok(Self { shared, task })
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// What is wrong with the file now, if anything is. What it said before counts as long as it is.
+    #[must_use]
+    pub fn last_error(&self) -> Option<RegistryError> {
+        self.shared.trouble.last()
+    }
+
+    /// Follows the file as long as there is the book.
+    pub fn detach(self) {
+        self.task.detach();
+    }
+}
+
+/// What is in a file, or why nobody knows.
+#[derive(Clone, Debug)]
+struct FileContent(Result<Vec<u8>, Arc<io::Error>>);
+
+impl PartialEq for FileContent {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Ok(bytes), Ok(other)) => bytes == other,
+            (Err(error), Err(other)) => error.kind() == other.kind(),
+            _ => false,
+        }
+    }
+}
+
+impl PolicyRegistry {
+    fn adopt_file(&self, path: &Path, content: &FileContent) -> Result<(), RegistryError> {
+        let unreadable = |error| RegistryError::File {
+            path: path.to_owned(),
+            error,
+        };
+        let place = path.to_string_lossy();
+        let bytes = content
+            .0
+            .as_ref()
+            .map_err(|error| unreadable(Arc::clone(error)))?;
+        // What was read of it may end anywhere, so it is not looked into.
+        if bytes.len() > MAX_TEXT_BYTES {
+            let told = format!("more than {MAX_TEXT_BYTES} bytes, expected at most as many");
+            return Err(RegistryError::one(&place, &told));
+        }
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| unreadable(Arc::new(io::Error::new(io::ErrorKind::InvalidData, error))))?;
+        let page = parse_some(&place, text)?;
+        self.refuse_turned(&place, &page)?;
+        self.adopt(&Source::File(path.to_owned()), page);
+        Ok(())
+    }
+}
+
+async fn follow(book: WeakRegistry, shared: Arc<FileState>, mut seen: FileContent) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        let now = read_elsewhere(&shared).await;
+        if now != seen {
+            sleep(SETTLED_AFTER).await;
+            if read_elsewhere(&shared).await != now {
+                continue;
+            }
+        }
+        let Some(book) = book.upgrade() else { return };
+        if now == seen {
+            if shared.trouble.is_there() {
+                observe::book_refused("file");
+            }
+            continue;
+        }
+        let adopting = {
+            let (shared, book) = (Arc::clone(&shared), book.clone());
+            spawn_blocking(move || {
+                let adopted = book.adopt_file(&shared.path, &now);
+                (now, adopted)
+            })
+        };
+        // The runtime ends, and so does this.
+        let Ok((now, adopted)) = adopting.await else {
+            return;
+        };
+        let file = shared.path.display();
+        match adopted {
+            Ok(()) => {
+                shared.trouble.is_over();
+                tracing::info!(%file, revision = book.revision(), "policies of the file changed");
+            }
+            Err(error) => {
+                observe::book_refused("file");
+                let reason = reason(&error);
+                if shared.trouble.is_new(error) {
+                    tracing::warn!(%file, %reason, "policy file rejected; keeping its last policies");
+                }
+            }
+        }
+        seen = now;
+    }
+}
+
+/// In a thread that may wait for a disk.
+async fn read_elsewhere(shared: &Arc<FileState>) -> FileContent {
+    let shared = Arc::clone(shared);
+    let reading = spawn_blocking(move || read(&shared.path));
+    reading
+        .await
+        .unwrap_or_else(|ended| FileContent(Err(Arc::new(io::Error::other(ended)))))
+}
+
+/// As much as a text may have, and a byte.
+fn read(path: &Path) -> FileContent {
+    let most = u64::try_from(MAX_TEXT_BYTES).unwrap_or(u64::MAX);
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    FileContent(read.map(|_| bytes).map_err(Arc::new))
+}

@@ -1,0 +1,231 @@
+//! Quotas of single keys.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use crate::error::ConfigError;
+use crate::key::Key;
+use crate::policy::Policy;
+use crate::registry::PolicyRegistry;
+use crate::registry::sources::SourceStack;
+use crate::support::clock::Clock;
+use crate::units::Timestamp;
+
+/// A key's own quota under a policy of a [`PolicyRegistry`](crate::PolicyRegistry): the same algorithm with other numbers.
+/// See [`PolicyRegistry::set_override`](crate::PolicyRegistry::set_override).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyOverride {
+    policy: Policy,
+    key: Key<'static>,
+    until: Option<Timestamp>,
+}
+
+impl KeyOverride {
+    /// For this key the policy of the same name in the book has the numbers of this one: a capacity and a rate, a limit and a
+    /// window, or a maximum. All else (deadline, group, …) is as in the book. For good, unless it is given an [end](Self::until).
+    ///
+    /// A colon of this key is any colon of the key of a call, also one of a value that [`Key::part`] or an annotation has put into it:
+    /// `user:2001:db8::7` is the address under `key = "user:{ip}"`. A quota whose key has the colon as such a value has it counts
+    /// before. Periods of a fixed window begin as those of the book's policy, unless these numbers are [aligned](crate::PolicyBuilder::aligned) themselves.
+    ///
+    /// A key that is in a group by [`Key::in_group`] is another key than the same without one, unless it is the policy's own group.
+    #[must_use]
+    pub fn new<'a>(numbers: Policy, key: impl Into<Key<'a>>) -> Self {
+        Self {
+            policy: numbers,
+            key: key.into().into_owned(),
+            until: None,
+        }
+    }
+
+    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. A
+    /// [`SystemTime`](std::time::SystemTime) serves as well.
+    #[must_use]
+    pub fn until(self, end: impl Into<Timestamp>) -> Self {
+        Self {
+            until: Some(end.into()),
+            ..self
+        }
+    }
+
+    /// Whose numbers it has. Its settings beside these mean nothing.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The name of the policy in the book.
+    #[must_use]
+    pub fn policy_name(&self) -> &str {
+        self.policy.name()
+    }
+
+    /// Whose quota it is.
+    #[must_use]
+    pub fn key(&self) -> &Key<'static> {
+        &self.key
+    }
+
+    /// When it ends, if it does.
+    #[must_use]
+    pub fn end(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    /// Whether it has numbers for a policy of this algorithm.
+    pub(super) fn fits(&self, base: &Policy) -> bool {
+        self.policy.algorithm().code() == base.algorithm().code() && base.can_have_quota_of(&self.policy)
+    }
+
+    /// Whether it still counts.
+    pub(super) fn holds_at(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    /// By what they are listed.
+    pub(super) fn order(&self) -> (&str, Option<&str>) {
+        (self.key.as_str(), self.key.group(None))
+    }
+}
+
+/// `ann of search (token bucket: 100, refilled at 50/s)`.
+impl fmt::Display for KeyOverride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.key.as_str(), self.policy)
+    }
+}
+
+impl PolicyRegistry {
+    /// Gives a key a quota of its own, in place of the one that [code](Self#where-policies-come-from) has given it: a customer's,
+    /// say. What it has used it has used. Under a policy with a group, the key in this group is the key without one.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, ManualClock, Override, Policy, PolicyRegistry};
+    /// use std::time::Duration;
+    ///
+    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
+    /// let book = PolicyRegistry::new().with(daily(100)?);
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).registry(&book).build();
+    ///
+    /// let tomorrow = clock.now().after(Duration::from_secs(86_400));
+    /// book.set_override(Override::new(daily(500)?, "ann").until(tomorrow))?;
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 500);
+    /// assert_eq!(limits.named("daily").peek("bob").await?.remaining(), 100);
+    ///
+    /// clock.set(tomorrow);
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] when the book has no policy of this name and algorithm, and when there are
+    /// [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the system's clock make room.
+    pub fn set_override(&self, own: KeyOverride) -> Result<(), ConfigError> {
+        let name = own.policy_name().to_owned();
+        let mut pages = self.pages();
+        let Some(entry) = self.get(&name) else {
+            let expected = "a policy that is in the book";
+            return Err(ConfigError::invalid("policy of an override", name, expected));
+        };
+        let base = entry.policy();
+        if !own.fits(base) {
+            let expected = match own.policy().algorithm().code() == base.algorithm().code() {
+                true => format!("a window that can begin as those of {base} do, or be aligned itself"),
+                false => format!("numbers for {base}"),
+            };
+            return Err(ConfigError::invalid("override", own.policy(), expected));
+        }
+        if !pages.code().has_override(&own, base) && pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+            let over = pages.code().forget_overrides_until(Clock::System.calendar());
+            over.iter().for_each(|name| self.renew(&pages, name));
+            if pages.code().overrides_count() >= Self::MAX_OVERRIDES {
+                let expected = format!("at most {}", Self::MAX_OVERRIDES);
+                return Err(ConfigError::invalid(
+                    "number of overrides",
+                    Self::MAX_OVERRIDES + 1,
+                    expected,
+                ));
+            }
+        }
+        let own = Arc::new(own);
+        if pages.code().set_override(Arc::clone(&own), base) {
+            self.renew_override(&pages, &name, own.key());
+        }
+        Ok(())
+    }
+
+    /// Takes the quota away again that code has given a key: whether there was one.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Override, Policy, PolicyRegistry};
+    ///
+    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
+    /// let book = PolicyRegistry::new().with(daily(100)?);
+    /// let limits = Limiter::in_process().registry(&book).build();
+    /// book.set_override(Override::new(daily(500)?, "ann"))?;
+    ///
+    /// assert!(book.remove_override("daily", "ann"));
+    /// assert_eq!(limits.named("daily").peek("ann").await?.remaining(), 100);
+    /// assert!(!book.remove_override("daily", "ann"), "it is gone");
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn remove_override<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> bool {
+        let key = key.into().into_owned();
+        let mut pages = self.pages();
+        let removed = match self.get(name) {
+            Some(entry) => pages.code().remove_override(&key, entry.policy()),
+            None => pages.code().forget_override(name, &key),
+        };
+        if removed {
+            self.renew_override(&pages, name, &key);
+        }
+        removed
+    }
+
+    /// The keys that have a quota of their own under a policy, in the order of their texts. Those are among them that are over and were
+    /// not taken out. Where several sources give a key one, it is the one that counts by the system's clock.
+    ///
+    /// ```
+    /// use limiter_core::{Override, Policy, PolicyRegistry};
+    ///
+    /// let daily = |limit: u32| Policy::sliding_window("daily").limit(limit).window("1d").build();
+    /// let book = PolicyRegistry::new().with(daily(100)?);
+    /// book.set_override(Override::new(daily(500)?, "bob"))?;
+    /// book.set_override(Override::new(daily(1_000)?, "ann"))?;
+    ///
+    /// let listed = book.overrides("daily");
+    /// let quotas: Vec<u64> = listed.iter().map(|own| own.policy().quota().whole()).collect();
+    /// assert_eq!(quotas, [1_000, 500]);
+    /// assert!(listed[0].to_string().starts_with("ann of daily"));
+    /// assert!(book.overrides("weekly").is_empty());
+    /// # Ok::<(), limiter_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn overrides(&self, name: &str) -> Vec<Arc<KeyOverride>> {
+        let mut listed = self
+            .with_effective(name, |slot| slot.overrides().cloned().collect::<Vec<_>>())
+            .unwrap_or_default();
+        listed.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+        listed
+    }
+
+    /// The same for one key, of which there may be many.
+    fn renew_override(&self, pages: &SourceStack, name: &str, key: &Key<'static>) {
+        if let Some(slot) = self
+            .0
+            .slots
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(name)
+        {
+            slot.renew(pages, key);
+        }
+        self.count_change();
+    }
+}

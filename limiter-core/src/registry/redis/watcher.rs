@@ -1,0 +1,251 @@
+//! Follows the book of a namespace in Redis: looks again and again, and listens.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::error::StoreErrorKind;
+use crate::observe;
+use crate::redis::{RegistryStore, Stored};
+use crate::registry::redis::{too_high, unnumbered};
+use crate::registry::text::{Findings, parse_published};
+use crate::registry::watcher::{LastError, WeakRegistry, reason, run_blocking_if_large};
+use crate::registry::{PolicyRegistry, RegistryError};
+use crate::support::jitter::varied;
+use crate::support::real_time::sleep;
+
+/// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A text that was refused is sent again every so many looks: it may have been mended by hand, and its revision left.
+const LOOKS_PER_REFUSED: u32 = 60;
+/// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+#[derive(Debug)]
+pub(super) struct RedisWatcher {
+    shelf: RegistryStore,
+    pub(super) trouble: LastError,
+    /// The text that is there, if it was refused.
+    refused: Mutex<Option<RejectedText>>,
+    /// The errors of policies in a text that applies otherwise, with its revision.
+    partial: Mutex<Option<(u64, RegistryError)>>,
+}
+
+/// A text that was refused, and is not sent again for a while.
+#[derive(Debug)]
+struct RejectedText {
+    revision: u64,
+    error: RegistryError,
+    /// How often it was seen since.
+    looks: u32,
+}
+
+pub(super) async fn follow(book: WeakRegistry, shared: Arc<RedisWatcher>, has_looked: watch::Sender<bool>) {
+    let news = Notify::new();
+    tokio::select! {
+        () = poll_until_dropped(book, &shared, &news, &has_looked) => {}
+        () = listen(&shared.shelf, &news) => {}
+    }
+}
+
+/// Until there is no book any more.
+async fn poll_until_dropped(
+    book: WeakRegistry,
+    shared: &RedisWatcher,
+    news: &Notify,
+    has_looked: &watch::Sender<bool>,
+) {
+    loop {
+        {
+            let Some(book) = book.upgrade() else { return };
+            shared.poll(&book).await;
+            observe::book_revision(book.published().unwrap_or(0));
+            has_looked.send_replace(true);
+        }
+        tokio::select! {
+            () = news.notified() => {}
+            () = sleep(varied(LOOK_EVERY)) => {}
+        }
+    }
+}
+
+/// Passes on that something was published. Where that cannot be heard, it is found out all the same, a little later.
+async fn listen(shelf: &RegistryStore, news: &Notify) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match shelf.listen().await {
+            Ok(ear) => {
+                // What was published before is missed.
+                news.notify_one();
+                while ear.hears().await {
+                    news.notify_one();
+                }
+                pause = FIRST_PAUSE;
+            }
+            Err(error) => {
+                tracing::debug!(key = shelf.key(), %error, "Pub/Sub unavailable; polling for registry changes")
+            }
+        }
+        sleep(varied(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl RedisWatcher {
+    pub(super) fn of(shelf: &RegistryStore) -> Self {
+        Self {
+            shelf: shelf.clone(),
+            trouble: LastError::default(),
+            refused: Mutex::default(),
+            partial: Mutex::default(),
+        }
+    }
+
+    async fn poll(&self, book: &PolicyRegistry) {
+        let key = self.shelf.key();
+        let looked = self.poll_once(book, RegistryStore::BRIEFLY).await;
+        let partial = self.partial_error(book).filter(|_| looked.is_ok());
+        let applies = partial.is_some();
+        let error = match looked.and(partial.map_or(Ok(()), Err)) {
+            Ok(()) => {
+                if self.trouble.is_over() {
+                    let revision = book.published().unwrap_or(0);
+                    tracing::info!(key, revision, "registry in Redis is valid again");
+                }
+                return;
+            }
+            Err(error) => error,
+        };
+        // Of an outage others say enough.
+        let is_outage = matches!(&error, RegistryError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
+        if !is_outage {
+            observe::book_refused("redis");
+        }
+        let reason = reason(&error);
+        if self.trouble.is_new(error) && !is_outage {
+            if applies {
+                tracing::warn!(key, %reason, "policies in Redis rejected; keeping their previous versions");
+            } else {
+                tracing::warn!(key, %reason, "registry in Redis rejected; keeping the last policies");
+            }
+        }
+    }
+
+    /// Has the book say what stands in Redis, if that can be believed.
+    pub(super) async fn poll_once(
+        &self,
+        book: &PolicyRegistry,
+        patience: Duration,
+    ) -> Result<(), RegistryError> {
+        let known = book.published().unwrap_or(0);
+        let refused = self.refused_for_now().filter(|refused| *refused > known);
+        let mut stored = self.shelf.read(refused.unwrap_or(known), patience).await?;
+        if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
+            if *found == refused {
+                if let Some(error) = self.is_refused_still() {
+                    return Err(error);
+                }
+            }
+            // It is another one, which may be later than what is known all the same.
+            if *found > known {
+                stored = self.shelf.read(known, patience).await?;
+            }
+        }
+        let taken = self.apply_text(book, stored, known).await;
+        if matches!(taken, Ok(()) | Err((Some(_), _))) {
+            book.redis_is_heard();
+        }
+        *self.refused() = match &taken {
+            Err((Some(revision), error)) => Some(RejectedText {
+                revision: *revision,
+                error: error.clone(),
+                looks: 0,
+            }),
+            _ => None,
+        };
+        taken.map_err(|(_, error)| error)
+    }
+
+    /// The same of what was found. An error has the revision of a text that is refused.
+    async fn apply_text(
+        &self,
+        book: &PolicyRegistry,
+        stored: Stored,
+        known: u64,
+    ) -> Result<(), (Option<u64>, RegistryError)> {
+        let older = |found| Err((None, RegistryError::Older { found, seen: known }));
+        match stored {
+            Stored::Nothing if known == 0 => Ok(()),
+            Stored::Nothing => older(0),
+            Stored::Unnumbered => Err((None, unnumbered(&self.shelf))),
+            Stored::TooHigh => Err((None, too_high(&self.shelf))),
+            Stored::Revision(revision, _) if revision < known => older(revision),
+            Stored::Revision(_, None) => Ok(()),
+            Stored::Revision(revision, Some(text)) => {
+                let key = self.shelf.key();
+                let reading = {
+                    let (key, book) = (key.to_owned(), book.clone());
+                    run_blocking_if_large(text.len(), move || {
+                        let (page, findings) = parse_published(&key, &text)?;
+                        Ok(book.adopt_findings(&key, revision, page, findings))
+                    })
+                };
+                let adopted = reading.await.map_err(|error| (Some(revision), error))?;
+                if let Some(findings) = adopted {
+                    self.adopted(revision, findings);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn adopted(&self, revision: u64, findings: Findings) {
+        const SHOWN: usize = 10;
+        let key = self.shelf.key();
+        tracing::info!(key, revision, "policies in Redis changed");
+        if !findings.warnings.is_empty() {
+            let shown = findings.warnings.iter().take(SHOWN).map(ToString::to_string);
+            tracing::warn!(
+                key,
+                revision,
+                fields = shown.collect::<Vec<_>>().join("; "),
+                "unknown fields of the registry in Redis ignored"
+            );
+        }
+        let mistakes = findings.errors;
+        let partial = (!mistakes.is_empty()).then_some((revision, RegistryError::Mistakes { mistakes }));
+        *self.partial.lock().unwrap_or_else(PoisonError::into_inner) = partial;
+    }
+
+    /// The errors of the text that is in force.
+    fn partial_error(&self, book: &PolicyRegistry) -> Option<RegistryError> {
+        let partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, error) = partial
+            .as_ref()
+            .filter(|(revision, _)| book.published() == Some(*revision))?;
+        Some(error.clone())
+    }
+
+    /// The revision of a text that was refused, unless it is to be looked at again.
+    fn refused_for_now(&self) -> Option<u64> {
+        let refused = self.refused();
+        let refused = refused
+            .as_ref()
+            .filter(|refused| refused.looks < LOOKS_PER_REFUSED);
+        refused.map(|refused| refused.revision)
+    }
+
+    /// Why what was refused is still, now that it was seen once more.
+    fn is_refused_still(&self) -> Option<RegistryError> {
+        let mut refused = self.refused();
+        let refused = refused.as_mut()?;
+        refused.looks += 1;
+        Some(refused.error.clone())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<RejectedText>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

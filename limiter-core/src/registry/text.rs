@@ -1,0 +1,252 @@
+//! Books as text: TOML, one table a policy, and one for each key with a quota of its own.
+//!
+//! A text is rejected with all of its errors, each with its place and what was expected there. The subscription of Redis is
+//! lenient: it ignores unknown fields with a warning, and rejects single policies (`report.rs`). Tests: `tests/book/text.rs`,
+//! `tests/book_redis.rs`.
+
+mod fields;
+mod inheritance;
+mod metadata;
+mod parse_error;
+mod policy_spec;
+mod read;
+mod report;
+mod rfc3339;
+mod syntax;
+mod write;
+
+use toml::de::DeTable;
+
+use crate::error::ConfigError;
+pub use crate::registry::text::parse_error::{ParseError, RegistryError};
+use crate::registry::text::read::{read, read_format};
+use crate::registry::text::report::ErrorReport;
+pub(crate) use crate::registry::text::report::Findings;
+use crate::registry::{PolicyRegistry, SourceSnapshot};
+
+/// A longer text is refused: it holds as many quotas of keys as a source may have, several times.
+pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;
+/// In a longer one only the first mistake of syntax is told: the parser keeps what it finds.
+const MAX_RECOVERED_BYTES: usize = 64 << 10;
+/// The highest revision: beyond it Lua's numbers are not exact.
+pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
+const MOST_REVISION_DIGITS: usize = 16;
+/// The format that this version writes, and the highest that it reads. It rises when a reader that ignores what is new
+/// would decide otherwise than the text says.
+const FORMAT: u32 = 1;
+/// The lowest format that a reader of what this version writes must know.
+const MIN_READER: u32 = 1;
+
+/// Books as text (feature `registry`).
+///
+/// ```toml
+/// [policy.search]
+/// algorithm = "token_bucket"       # or funnel
+/// capacity = 20
+/// rate = "10/s"
+/// deadline = "20ms"                # this and what follows may be left out
+/// on_store_failure = "local"       # fail_open, fail_closed, error
+/// lease = "1s"
+/// group = "all"
+/// apps = ["checkout", "mobile"]
+/// enforcement = "shadow"           # enforce, off
+/// on_denial = "wait 500ms"         # reject, degrade
+/// allow_keys = ["10.0.0.0/8", "user:1"]
+/// deny_keys = ["203.0.113.*"]
+/// until = 2030-01-01T00:00:00Z
+/// rate_type = "per_client"         # or overall: of a redisson::RateLimiter
+/// created_by = "ann"               # and updated_by, note; created_at and updated_at are moments as `until`
+/// generation = 3                   # raised: everybody starts afresh
+///                                  # scaled: what it was until when, in proportion to which it goes on; not for an exact window
+/// scaled = { capacity = 10, rate = "5/s", at = 2026-11-22T10:00:00Z }
+///
+/// [policy."mail out"]
+/// algorithm = "sliding_window"     # or counter_window
+/// limit = 100
+/// window = "1m"
+/// penalty = "10 in 1m: 15m"        # after 10 denials in a minute, 15 minutes
+///
+/// [policy.monthly]
+/// algorithm = "fixed_window"
+/// limit = 10_000
+/// window = "month"
+/// align = "+02:00"                 # without it, and not for a month: from the first use on
+///
+/// [policy.leave-evenly]
+/// algorithm = "funnel"
+/// capacity = 10
+/// rate = "2/s"
+/// paced = true
+///
+/// [policy.export]
+/// algorithm = "concurrency"
+/// max = 4
+/// lease = "30s"
+///
+/// [[override]]                     # a key's own quota
+/// policy = "search"
+/// key = "user:7"                   # or escaped_key, as it stands in Redis; group, or escaped_group, of the key
+/// capacity = 100
+/// rate = "50/s"
+/// until = 2030-01-01T00:00:00Z
+/// ```
+///
+/// What a name means that is left out, and which values there may be, is as in [`PolicyBuilder`](crate::PolicyBuilder).
+///
+/// # Versions of the text
+///
+/// A text may begin with `format`, the version of its format, and `min_reader`, the lowest version that a reader must know to
+/// enforce what the text says. Both are 1 where they are left out, and [`to_toml`](PolicyRegistry::to_toml) writes them. A reader
+/// whose [`FORMAT`](PolicyRegistry::FORMAT) is lower than `min_reader` rejects the text with [`RegistryError::NewerFormat`] and keeps its last policies.
+///
+/// A field that is unknown is an error, since it is mostly a typing mistake: in [`from_toml`](PolicyRegistry::from_toml), in files, and
+/// in what is published. The subscription of the text in Redis, which a newer program may have published, ignores such a field and
+/// logs a warning. A policy that the subscription cannot read keeps its previous version, with the quotas of its keys, and the other
+/// policies of the text apply.
+impl PolicyRegistry {
+    /// The version of the format of texts that this program writes, and the highest that it reads.
+    pub const FORMAT: u32 = FORMAT;
+
+    /// A book of what a text says, as if code had put it there.
+    ///
+    /// ```
+    /// use limiter_core::PolicyRegistry;
+    ///
+    /// let book = PolicyRegistry::from_toml("
+    ///     [policy.search]
+    ///     algorithm = 'token_bucket'
+    ///     capacity = 20
+    ///     rate = '10/s'
+    /// ")?;
+    /// assert_eq!(book.get("search").unwrap().policy().quota().whole(), 20);
+    ///
+    /// let refused = PolicyRegistry::from_toml("policy.search = { algorithm = 'funnel', capacity = 0, rate = '10' }");
+    /// assert_eq!(
+    ///     refused.unwrap_err().to_string(),
+    ///     "text:1:52: policy.search.capacity is 0, expected more than zero and at most 4503599627370.496\n\
+    ///      text:1:62: policy.search.rate is '10', expected permits per time, such as 10/s, 100/min, 7/3s or 1/30d",
+    /// );
+    /// # Ok::<(), limiter_core::RegistryError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Mistakes`]: all that is unknown, malformed, out of range or missing.
+    pub fn from_toml(text: &str) -> Result<Self, RegistryError> {
+        let page = parse("text", text)?;
+        let book = Self::new();
+        book.adopt(&crate::registry::Source::Code, page);
+        Ok(book)
+    }
+
+    /// All that counts in the book, wherever it comes from, as text. Read again it is the same, but for spans that are no
+    /// whole microseconds, which are rounded up, and ends after the year 9999.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        write::text_of(&self.as_page())
+    }
+}
+
+/// A page as text.
+#[cfg(feature = "redis")]
+pub(super) fn write(page: &SourceSnapshot) -> String {
+    write::text_of(page)
+}
+
+/// Reads a text strictly; `place` is how messages call it.
+pub(crate) fn parse(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
+    let (page, _) = parse_with(ErrorReport::strict(place, text), place, text)?;
+    Ok(page)
+}
+
+/// Reads a text that another program published: unknown fields are warnings, and policies that cannot be read are not in the
+/// page.
+#[cfg(feature = "redis")]
+pub(crate) fn parse_published(place: &str, text: &str) -> Result<(SourceSnapshot, Findings), RegistryError> {
+    let (mut page, findings) = parse_with(ErrorReport::lenient(place, text), place, text)?;
+    for name in &findings.rejected {
+        page.remove(name);
+    }
+    Ok((page, findings))
+}
+
+fn parse_with(
+    mut report: ErrorReport<'_>,
+    place: &str,
+    text: &str,
+) -> Result<(SourceSnapshot, Findings), RegistryError> {
+    let length = without_revision(text).len();
+    if length > MAX_TEXT_BYTES {
+        let told = format!("{length} bytes, expected at most {MAX_TEXT_BYTES}");
+        return Err(RegistryError::one(place, &told));
+    }
+    let document = match DeTable::parse(text) {
+        Ok(document) => document,
+        Err(first) => {
+            let all = match text.len() {
+                0..=MAX_RECOVERED_BYTES => DeTable::parse_recoverable(text).1,
+                _ => vec![first],
+            };
+            syntax::report(&mut report, text, &all);
+            report.finish()?;
+            return Err(RegistryError::one(place, "the text is not TOML"));
+        }
+    };
+    let min_reader = read_format(document.get_ref());
+    if min_reader > FORMAT {
+        // What such a text says otherwise is not for this version to judge.
+        return Err(RegistryError::NewerFormat {
+            place: place.to_owned(),
+            min_reader,
+            reader: FORMAT,
+        });
+    }
+    let page = read(&mut report, document.get_ref());
+    report.finish().map(|findings| (page, findings))
+}
+
+/// Reads a text as others will when it is published, below a line that says its revision, and tells of mistakes where they
+/// stand in the text as it is given.
+#[cfg(feature = "redis")]
+pub(crate) fn parse_numbered(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
+    let rest = without_revision(text);
+    let lines_before = usize::from(rest.len() == text.len());
+    parse(place, &format!("revision = 1\n{rest}")).map_err(|error| error.up_by(lines_before))
+}
+
+/// A text without the line at its beginning that says its revision.
+pub(crate) fn without_revision(text: &str) -> &str {
+    match text.split_once('\n') {
+        Some((line, rest)) if is_revision(line) => rest,
+        None if is_revision(text) => "",
+        _ => text,
+    }
+}
+
+/// As `book.lua` reads it.
+fn is_revision(line: &str) -> bool {
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let digits = line.strip_prefix("revision = ").unwrap_or_default();
+    (1..=MOST_REVISION_DIGITS).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && digits
+            .parse()
+            .is_ok_and(|revision: u64| revision <= MOST_REVISION)
+}
+
+/// The same, of a text that names a policy at least: one that names none is what is left of a file as it is written.
+pub(crate) fn parse_some(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
+    let page = parse(place, text)?;
+    if page.entries().next().is_none() {
+        return Err(RegistryError::one(place, "no policy, expected at least one"));
+    }
+    Ok(page)
+}
+
+/// What a mistake in a value is called.
+fn expected(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid { expected, .. } => expected.clone(),
+        other => other.to_string(),
+    }
+}

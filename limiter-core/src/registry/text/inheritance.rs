@@ -1,0 +1,65 @@
+//! What a policy was before a change, as text.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use crate::policy::Policy;
+use crate::registry::text::fields::{Field, Table};
+use crate::registry::text::policy_spec::{AlgorithmKind, PolicySpec, SharedSettings};
+use crate::registry::text::report::ErrorReport;
+use crate::registry::text::rfc3339;
+use crate::registry::text::rfc3339::Rfc3339;
+use crate::registry::text::write::write_numbers;
+
+/// The fields of a policy that say what it inherits.
+pub(super) struct InheritanceSpec<'t> {
+    generation: Option<Field<'t>>,
+    scaled: Option<Field<'t>>,
+}
+
+impl<'t> InheritanceSpec<'t> {
+    pub(super) fn from_table(table: &mut Table<'t>) -> Self {
+        Self {
+            generation: table.take("generation"),
+            scaled: table.take("scaled"),
+        }
+    }
+
+    /// The policy with what is said. It is read, and told, if the policy itself has a mistake, too.
+    pub(super) fn apply(
+        &self,
+        report: &mut ErrorReport<'_>,
+        kind: AlgorithmKind,
+        policy: Option<Policy>,
+    ) -> Option<Policy> {
+        let generation = self.generation.as_ref().map(|field| field.number(report));
+        let policy = policy.map(|policy| policy.with_generation(generation.flatten().unwrap_or(0)));
+        let Some(field) = &self.scaled else {
+            return policy;
+        };
+        let mut table = field.table(report)?;
+        let at = table
+            .require(report, "at")
+            .and_then(|at| rfc3339::read(report, &at));
+        let numbers = PolicySpec::read(report, &mut table, kind, SharedSettings::default());
+        table.refuse_rest(report, &format!("{}, at", kind.numbers()));
+        let policy = policy?;
+        let before = numbers.build(report, &table, policy.name())?;
+        let changed = policy.proportional_to(&before, at?);
+        changed.map_err(|error| field.refuse_as(report, &error)).ok()
+    }
+}
+
+pub(super) fn write(text: &mut String, policy: &Policy) -> fmt::Result {
+    if policy.generation() > 0 {
+        writeln!(text, "generation = {}", policy.generation())?;
+    }
+    if let Some((before, at)) = policy.before() {
+        let mut numbers = String::new();
+        write_numbers(&mut numbers, before)?;
+        // No number has a line break in it.
+        let numbers = numbers.trim_end().replace('\n', ", ");
+        writeln!(text, "scaled = {{ {numbers}, at = {} }}", Rfc3339(at))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! What is wrong with a book.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use crate::error::{ConfigError, StoreError};
+
+/// Why a book was not read, or not written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// The text has errors. It is rejected, and its last policies stay in force. Of a text in Redis whose errors are in single
+    /// policies, only these keep their previous version, and the others apply.
+    Mistakes {
+        /// At least one, in the order of the text; the first fifty.
+        mistakes: Vec<ParseError>,
+    },
+    /// The text needs a newer version of this library. It is rejected, and its last policies stay in force.
+    NewerFormat {
+        /// The file, or the key in Redis.
+        place: String,
+        /// The lowest format that a reader of the text must know: its `min_reader`.
+        min_reader: u32,
+        /// The format that this version knows: [`PolicyRegistry::FORMAT`](crate::PolicyRegistry::FORMAT).
+        reader: u32,
+    },
+    /// The file cannot be read.
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        error: Arc<io::Error>,
+    },
+    /// Somebody else has published since. Nothing was written.
+    Conflict {
+        /// The revision that was to be replaced; 0 for none.
+        expected: u64,
+        /// The revision that is there; 0 for none.
+        found: u64,
+    },
+    /// What stands in Redis is older than what this process has seen there before, so it is not believed.
+    Older {
+        /// The revision that is there.
+        found: u64,
+        /// The revision that was seen.
+        seen: u64,
+    },
+    /// A value that a change of the book wanted to put there cannot be used.
+    Config(ConfigError),
+    /// Redis gave no answer. A book that was to be published may have been.
+    Store(StoreError),
+}
+
+/// One mistake of a text: `limits.toml:3:8: policy.search.rate is "10", expected …`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    pub(super) place: Arc<str>,
+    pub(super) line: usize,
+    pub(super) column: usize,
+    pub(super) message: String,
+}
+
+impl ParseError {
+    /// The file, or the key in Redis.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The line, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The column, counted from 1 in characters.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        self.column
+    }
+
+    /// What stands there, and what was expected.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            place,
+            line,
+            column,
+            message,
+        } = self;
+        write!(f, "{place}:{line}:{column}: {message}")
+    }
+}
+
+impl fmt::Display for RegistryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mistakes { mistakes } => {
+                for (index, mistake) in mistakes.iter().enumerate() {
+                    let separator = if index > 0 { "\n" } else { "" };
+                    write!(f, "{separator}{mistake}")?;
+                }
+                Ok(())
+            }
+            Self::NewerFormat {
+                place,
+                min_reader,
+                reader,
+            } => write!(
+                f,
+                "{place}: the text needs a reader of format {min_reader}, and this program reads format {reader}: update the program"
+            ),
+            Self::File { path, .. } => write!(f, "cannot read the policy file `{}`", path.display()),
+            Self::Conflict { expected, found } => {
+                write!(
+                    f,
+                    "the book has revision {found}, expected {expected}: somebody else has published it"
+                )
+            }
+            Self::Older { found, seen } => {
+                write!(
+                    f,
+                    "the book has revision {found}, expected {seen} or a later one: publish it again"
+                )
+            }
+            Self::Config(error) => error.fmt(f),
+            Self::Store(_) => f.write_str("the book in Redis cannot be read or written"),
+        }
+    }
+}
+
+impl Error for RegistryError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::File { error, .. } => Some(error),
+            Self::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl RegistryError {
+    /// A mistake at the beginning of a text, or of all of it.
+    pub(crate) fn one(place: &str, message: &str) -> Self {
+        let mistake = ParseError {
+            place: place.into(),
+            line: 1,
+            column: 1,
+            message: message.to_owned(),
+        };
+        Self::Mistakes {
+            mistakes: vec![mistake],
+        }
+    }
+
+    /// A mistake of a whole text, beside others.
+    #[cfg(feature = "redis")]
+    pub(crate) fn mistake(place: &str, message: String) -> ParseError {
+        ParseError {
+            place: place.into(),
+            line: 1,
+            column: 1,
+            message,
+        }
+    }
+
+    /// The same of a text that lacks lines at its beginning.
+    #[cfg(feature = "redis")]
+    pub(super) fn up_by(mut self, lines: usize) -> Self {
+        if let Self::Mistakes { mistakes } = &mut self {
+            for mistake in mistakes {
+                mistake.line = mistake.line.saturating_sub(lines).max(1);
+            }
+        }
+        self
+    }
+}
+
+impl From<ConfigError> for RegistryError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<StoreError> for RegistryError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

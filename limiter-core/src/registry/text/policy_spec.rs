@@ -1,0 +1,340 @@
+//! A policy as it is read: its algorithm, its numbers, its settings.
+
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use crate::error::{ConfigError, POLICY_NAME};
+use crate::policy::{
+    Algorithm, Enforcement, KeyList, LevelParams, OnDenial, OnStoreFailure, Penalty, Policy, PolicyBuilder,
+    Rate, UtcOffset, Window,
+};
+use crate::registry::text::fields::Table;
+use crate::registry::text::report::ErrorReport;
+use crate::units::Amount;
+
+/// The settings of every policy, in the order in which they are told.
+const SETTINGS: &str = "group, deadline, on_store_failure, lease, enforcement, on_denial, penalty, allow_keys, deny_keys, apps, \
+                        until, rate_type, generation, scaled, created_by, created_at, updated_by, updated_at, note";
+
+/// Which algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AlgorithmKind {
+    TokenBucket,
+    Funnel,
+    SlidingWindow,
+    CounterWindow,
+    FixedWindow,
+    Concurrency,
+}
+
+impl AlgorithmKind {
+    const ALL: [Self; 6] = [
+        Self::TokenBucket,
+        Self::Funnel,
+        Self::SlidingWindow,
+        Self::CounterWindow,
+        Self::FixedWindow,
+        Self::Concurrency,
+    ];
+
+    pub(super) fn of(algorithm: &Algorithm) -> Self {
+        match algorithm {
+            Algorithm::TokenBucket(_) => Self::TokenBucket,
+            Algorithm::Funnel(_) => Self::Funnel,
+            Algorithm::SlidingWindow(_) => Self::SlidingWindow,
+            Algorithm::CounterWindow(_) => Self::CounterWindow,
+            Algorithm::FixedWindow(_) => Self::FixedWindow,
+            Algorithm::Concurrency(_) => Self::Concurrency,
+        }
+    }
+
+    /// How a text calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::Funnel => "funnel",
+            Self::SlidingWindow => "sliding_window",
+            Self::CounterWindow => "counter_window",
+            Self::FixedWindow => "fixed_window",
+            Self::Concurrency => "concurrency",
+        }
+    }
+
+    pub(super) fn numbers(self) -> &'static str {
+        match self {
+            Self::TokenBucket | Self::Funnel => "capacity, rate",
+            Self::SlidingWindow | Self::CounterWindow => "limit, window",
+            Self::FixedWindow => "limit, window, align",
+            Self::Concurrency => "max",
+        }
+    }
+
+    pub(super) fn fields_of_a_policy(self) -> String {
+        let paced = if self == Self::Funnel { ", paced" } else { "" };
+        format!("algorithm, {}{paced}, {SETTINGS}", self.numbers())
+    }
+
+    pub(super) fn fields_of_an_override(self) -> String {
+        let numbers = self.numbers();
+        format!("policy, key, escaped_key, group, escaped_group, {numbers}, until")
+    }
+
+    pub(super) fn read(report: &mut ErrorReport<'_>, table: &mut Table<'_>) -> Option<Self> {
+        let field = table.require(report, "algorithm")?;
+        let named = |text: &str| Self::ALL.into_iter().find(|kind| kind.name() == text);
+        let kind = match field.value {
+            DeValue::String(text) => named(text),
+            _ => None,
+        };
+        if kind.is_none() {
+            let names = Self::ALL.map(|kind| format!("\"{}\"", kind.name()));
+            field.refuse(report, &format!("one of {}", names.join(", ")));
+        }
+        kind
+    }
+}
+
+/// How a text calls an answer to a failure of the store.
+pub(super) const ON_STORE_FAILURE: [(&str, OnStoreFailure); 4] = [
+    ("local", OnStoreFailure::Local),
+    ("fail_open", OnStoreFailure::FailOpen),
+    ("fail_closed", OnStoreFailure::FailClosed),
+    ("error", OnStoreFailure::Error),
+];
+
+/// What a policy may have beside its numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedSettings {
+    group: Option<String>,
+    deadline: Option<Duration>,
+    on_store_failure: Option<OnStoreFailure>,
+    lease: Option<Duration>,
+    paced: bool,
+    enforcement: Option<Enforcement>,
+    on_denial: Option<OnDenial>,
+    penalty: Option<Penalty>,
+    allow_keys: Option<KeyList>,
+    deny_keys: Option<KeyList>,
+}
+
+impl SharedSettings {
+    pub(super) fn read(
+        report: &mut ErrorReport<'_>,
+        table: &mut Table<'_>,
+        kind: Option<AlgorithmKind>,
+    ) -> Self {
+        let paced = if kind == Some(AlgorithmKind::Funnel) {
+            table.take("paced")
+        } else {
+            None
+        };
+        let group = table.take("group");
+        let (deadline, lease) = (table.take("deadline"), table.take("lease"));
+        let (enforcement, on_denial) = (table.take("enforcement"), table.take("on_denial"));
+        let penalty = table.take("penalty");
+        let (allow_keys, deny_keys) = (table.take("allow_keys"), table.take("deny_keys"));
+        let on_store_failure = table.take("on_store_failure").and_then(|field| {
+            let answer = match field.value {
+                DeValue::String(text) => ON_STORE_FAILURE.iter().find(|(name, _)| name == text),
+                _ => None,
+            };
+            if answer.is_none() {
+                let names = ON_STORE_FAILURE.map(|(name, _)| format!("\"{name}\""));
+                field.refuse(report, &format!("one of {}", names.join(", ")));
+            }
+            answer.map(|(_, answer)| *answer)
+        });
+        Self {
+            group: group.and_then(|field| field.text(report, "text").map(str::to_owned)),
+            deadline: deadline.and_then(|field| field.duration(report)),
+            on_store_failure,
+            lease: lease.and_then(|field| field.duration(report)),
+            paced: paced.and_then(|field| field.flag(report)).unwrap_or_default(),
+            enforcement: enforcement.and_then(|field| field.parsed(report)),
+            on_denial: on_denial.and_then(|field| field.parsed(report)),
+            penalty: penalty.and_then(|field| field.parsed(report)),
+            allow_keys: allow_keys.and_then(|field| field.keys(report)),
+            deny_keys: deny_keys.and_then(|field| field.keys(report)),
+        }
+    }
+
+    fn apply<S>(&self, mut builder: PolicyBuilder<S>) -> PolicyBuilder<S> {
+        if let Some(group) = &self.group {
+            builder = builder.group(group);
+        }
+        if let Some(deadline) = self.deadline {
+            builder = builder.deadline(deadline);
+        }
+        if let Some(answer) = self.on_store_failure {
+            builder = builder.on_store_failure(answer);
+        }
+        if let Some(lease) = self.lease {
+            builder = builder.lease(lease);
+        }
+        if let Some(enforcement) = self.enforcement {
+            builder = builder.enforcement(enforcement);
+        }
+        if let Some(answer) = self.on_denial {
+            builder = builder.on_denial(answer);
+        }
+        if let Some(penalty) = self.penalty {
+            builder = builder.penalty(penalty);
+        }
+        if let Some(keys) = &self.allow_keys {
+            builder = builder.allow_keys(keys.clone());
+        }
+        if let Some(keys) = &self.deny_keys {
+            builder = builder.deny_keys(keys.clone());
+        }
+        builder
+    }
+}
+
+/// All that makes a policy, but its name. What was missing or malformed, and told, has a value with which nothing is wrong, so
+/// that the rest is looked at all the same.
+#[derive(Clone, Debug)]
+pub(super) struct PolicySpec {
+    kind: AlgorithmKind,
+    /// Of a level.
+    capacity: Amount,
+    rate: Rate,
+    /// Of a window.
+    limit: Amount,
+    window: Window,
+    aligned: Option<UtcOffset>,
+    /// Of what is in flight.
+    max: Amount,
+    settings: SharedSettings,
+}
+
+impl PolicySpec {
+    /// Reads the numbers of this algorithm.
+    pub(super) fn read(
+        report: &mut ErrorReport<'_>,
+        table: &mut Table<'_>,
+        kind: AlgorithmKind,
+        settings: SharedSettings,
+    ) -> Self {
+        let mut draft = Self {
+            kind,
+            settings,
+            ..Self::harmless()
+        };
+        match kind {
+            AlgorithmKind::TokenBucket | AlgorithmKind::Funnel => {
+                let (capacity, rate) = (table.require(report, "capacity"), table.require(report, "rate"));
+                draft.capacity = capacity
+                    .and_then(|field| field.amount(report))
+                    .unwrap_or(draft.capacity);
+                draft.rate = rate.and_then(|field| field.rate(report)).unwrap_or(draft.rate);
+            }
+            AlgorithmKind::SlidingWindow | AlgorithmKind::CounterWindow | AlgorithmKind::FixedWindow => {
+                let (limit, window) = (table.require(report, "limit"), table.require(report, "window"));
+                draft.limit = limit
+                    .and_then(|field| field.amount(report))
+                    .unwrap_or(draft.limit);
+                draft.window = window
+                    .and_then(|field| field.window(report))
+                    .unwrap_or(draft.window);
+                if kind == AlgorithmKind::FixedWindow {
+                    let aligned = table.take("align");
+                    draft.aligned = aligned.and_then(|field| field.parsed(report));
+                }
+            }
+            AlgorithmKind::Concurrency => {
+                let max = table.require(report, "max");
+                draft.max = max.and_then(|field| field.amount(report)).unwrap_or(draft.max);
+            }
+        }
+        draft
+    }
+
+    fn harmless() -> Self {
+        Self {
+            kind: AlgorithmKind::SlidingWindow,
+            capacity: Amount::ONE,
+            rate: Rate::one_per_second(),
+            limit: Amount::ONE,
+            window: Window::from(Duration::from_secs(1)),
+            aligned: None,
+            max: Amount::ONE,
+            settings: SharedSettings::default(),
+        }
+    }
+
+    /// The policy. Every value is told that is out of range; what is built then is of no use.
+    pub(super) fn build(
+        mut self,
+        report: &mut ErrorReport<'_>,
+        table: &Table<'_>,
+        name: &str,
+    ) -> Option<Policy> {
+        /// Each time one of them is told, and there are no more.
+        const THINGS_THAT_CAN_BE_WRONG: usize = 8;
+        let mut name = name;
+        for _ in 0..THINGS_THAT_CAN_BE_WRONG {
+            let error = match self.try_build(name) {
+                Ok(policy) => return Some(policy),
+                // The text names it by its table.
+                Err(error) => error.without_policy(),
+            };
+            let what = match &error {
+                ConfigError::Invalid { what, .. } => *what,
+                _ => "",
+            };
+            table.refuse(report, what, &crate::registry::text::expected(&error));
+            let harmless = Self::harmless();
+            match what {
+                "deadline" => self.settings.deadline = None,
+                "lease" => self.settings.lease = None,
+                "penalty" => self.settings.penalty = None,
+                "group" => self.settings.group = None,
+                POLICY_NAME => name = "p",
+                // Nothing else stays that could be wrong.
+                _ => {
+                    self = Self {
+                        kind: self.kind,
+                        settings: self.settings,
+                        ..harmless
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn try_build(&self, name: &str) -> Result<Policy, ConfigError> {
+        match self.kind {
+            AlgorithmKind::TokenBucket => self.level(Policy::token_bucket(name)),
+            AlgorithmKind::Funnel => self.level(Policy::funnel(name)),
+            AlgorithmKind::SlidingWindow => {
+                let builder = Policy::sliding_window(name).limit(self.limit).window(self.window);
+                self.settings.apply(builder).build()
+            }
+            AlgorithmKind::CounterWindow => {
+                let builder = Policy::counter_window(name).limit(self.limit).window(self.window);
+                self.settings.apply(builder).build()
+            }
+            AlgorithmKind::FixedWindow => {
+                let mut builder = Policy::fixed_window(name).limit(self.limit).window(self.window);
+                if let Some(offset) = self.aligned {
+                    builder = builder.aligned(offset);
+                }
+                self.settings.apply(builder).build()
+            }
+            AlgorithmKind::Concurrency => self
+                .settings
+                .apply(Policy::concurrency(name).max(self.max))
+                .build(),
+        }
+    }
+
+    fn level(&self, builder: PolicyBuilder<LevelParams>) -> Result<Policy, ConfigError> {
+        let mut builder = builder.capacity(self.capacity).rate(self.rate);
+        if self.settings.paced {
+            builder = builder.paced();
+        }
+        self.settings.apply(builder).build()
+    }
+}

@@ -1,0 +1,265 @@
+//! From the tables of a text to a page.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::key::Key;
+use crate::policy::check_text;
+use crate::registry::RateType;
+use crate::registry::text::fields::{Field, Table};
+use crate::registry::text::inheritance::InheritanceSpec;
+use crate::registry::text::policy_spec::{AlgorithmKind, PolicySpec, SharedSettings};
+use crate::registry::text::report::{ErrorReport, Scope};
+use crate::registry::text::{metadata, rfc3339};
+use crate::registry::{KeyOverride, PolicyEntry, PolicyRegistry, SourceSnapshot};
+
+pub(super) fn read(report: &mut ErrorReport<'_>, document: &DeTable<'_>) -> SourceSnapshot {
+    let mut top = Table::new(String::new(), 0, document);
+    let mut page = SourceSnapshot::default();
+    let mut kinds = BTreeMap::new();
+    for name in ["format", "min_reader"] {
+        if let Some(version) = top.take(name) {
+            version.version(report);
+        }
+    }
+    // Where it comes from knows what it is; it is no matter of policies.
+    if let Some(revision) = top.take("revision") {
+        match revision.value {
+            DeValue::Integer(_) => {}
+            _ => revision.refuse(report, "a whole number"),
+        }
+    }
+    if let Some(policies) = top.take("policy") {
+        match policies.value {
+            DeValue::Table(policies) => {
+                for field in Table::new("policy".to_owned(), 0, policies).into_fields() {
+                    report.enter(Scope::Policy(field.name.into()));
+                    read_policy(report, &field, &mut page, &mut kinds);
+                }
+                report.enter(Scope::Text);
+            }
+            _ => policies.refuse(report, "tables such as [policy.search]"),
+        }
+    }
+    if let Some(overrides) = top.take("override") {
+        match overrides.value {
+            DeValue::Array(overrides) => {
+                for (index, value) in overrides.iter().enumerate() {
+                    if index == PolicyRegistry::MAX_OVERRIDES {
+                        let told = format!("override[{index}] is one too many, expected at most {index}");
+                        report.push(value.span().start, told);
+                        break;
+                    }
+                    let field = Field::new(format!("override[{index}]"), value);
+                    report.enter(Scope::Table);
+                    read_override(report, &field, &mut page, &kinds);
+                    report.enter(Scope::Text);
+                }
+            }
+            _ => overrides.refuse(report, "tables such as [[override]]"),
+        }
+    }
+    top.refuse_rest(report, "policy, override, revision, format or min_reader");
+    page
+}
+
+/// The lowest format that a reader of the text must know.
+pub(super) fn read_format(document: &DeTable<'_>) -> u32 {
+    let mut top = Table::new(String::new(), 0, document);
+    let version = top.take("min_reader");
+    version.and_then(|version| version.as_version()).unwrap_or(1)
+}
+
+fn read_policy<'t>(
+    report: &mut ErrorReport<'_>,
+    field: &Field<'t>,
+    page: &mut SourceSnapshot,
+    kinds: &mut BTreeMap<&'t str, Option<AlgorithmKind>>,
+) {
+    let Some(mut table) = field.table(report) else {
+        return;
+    };
+    let before = report.len();
+    let kind = AlgorithmKind::read(report, &mut table);
+    kinds.insert(field.name, kind);
+    let apps = table.take("apps");
+    let end = table
+        .take("until")
+        .and_then(|until| rfc3339::read(report, &until));
+    let rate_type = table.take("rate_type");
+    let rate_type = rate_type.and_then(|field| rate_type_of(report, &field));
+    let metadata = metadata::metadata_from_table(report, &mut table);
+    let lineage = InheritanceSpec::from_table(&mut table);
+    let settings = SharedSettings::read(report, &mut table, kind);
+    let Some(kind) = kind else {
+        // Whether the rest is unknown depends on it.
+        return;
+    };
+    let draft = PolicySpec::read(report, &mut table, kind, settings);
+    table.refuse_rest(report, &kind.fields_of_a_policy());
+    let policy = draft.build(report, &table, field.name);
+    let policy = lineage.apply(report, kind, policy);
+    let entry = policy.map(PolicyEntry::new).and_then(|entry| match apps {
+        None => Some(entry),
+        Some(apps) => read_apps(report, &apps, entry),
+    });
+    if let Some(entry) = entry {
+        if report.len() == before {
+            let entry = entry.with_end(end).with_rate_type(rate_type.unwrap_or_default());
+            let entry = entry.with_metadata(metadata);
+            page.set(Arc::new(entry));
+        }
+    }
+}
+
+fn rate_type_of(report: &mut ErrorReport<'_>, field: &Field<'_>) -> Option<RateType> {
+    let rate_type = match field.value {
+        DeValue::String(text) => RateType::ALL.into_iter().find(|of| of.name() == text),
+        _ => None,
+    };
+    if rate_type.is_none() {
+        field.refuse(report, "\"overall\" or \"per_client\"");
+    }
+    rate_type
+}
+
+fn read_apps(report: &mut ErrorReport<'_>, field: &Field<'_>, entry: PolicyEntry) -> Option<PolicyEntry> {
+    const EXPECTED: &str = "a list of apps, such as [\"checkout\"]";
+    let DeValue::Array(listed) = field.value else {
+        field.refuse(report, EXPECTED);
+        return None;
+    };
+    let mut apps = Vec::new();
+    for (index, value) in listed.iter().enumerate() {
+        let app = Field::new(format!("{}[{index}]", field.path), value);
+        let text = app.text(report, "the name of an app")?;
+        if let Err(error) = check_text("app", text) {
+            app.refuse_as(report, &error);
+            return None;
+        }
+        apps.push(text);
+    }
+    entry
+        .for_apps(apps)
+        .map_err(|error| field.refuse_as(report, &error))
+        .ok()
+}
+
+fn read_override(
+    report: &mut ErrorReport<'_>,
+    field: &Field<'_>,
+    page: &mut SourceSnapshot,
+    kinds: &BTreeMap<&str, Option<AlgorithmKind>>,
+) {
+    let Some(mut table) = field.table(report) else {
+        return;
+    };
+    let before = report.len();
+    let named = table.require(report, "policy");
+    if let Some(Field {
+        value: DeValue::String(name),
+        ..
+    }) = &named
+    {
+        if kinds.contains_key(&**name) {
+            report.enter(Scope::Policy((&**name).into()));
+        }
+    }
+    let key = read_key(report, &mut table);
+    let end = table
+        .take("until")
+        .and_then(|until| rfc3339::read(report, &until));
+    let Some(named) = named else { return };
+    let Some(name) = named.text(report, "the name of a policy") else {
+        return;
+    };
+    let kind = match kinds.get(name) {
+        Some(Some(kind)) => *kind,
+        // It has a mistake of its own.
+        Some(None) => return,
+        None => return named.refuse(report, "the name of a policy of the same text"),
+    };
+    let draft = PolicySpec::read(report, &mut table, kind, SharedSettings::default());
+    table.refuse_rest(report, &kind.fields_of_an_override());
+    let numbers = draft.build(report, &table, name);
+    if let (Some(key), Some(numbers)) = (key, numbers) {
+        if report.len() == before {
+            let own = KeyOverride::new(numbers, key);
+            let own = match end {
+                Some(end) => own.until(end),
+                None => own,
+            };
+            // A policy that has a mistake is not there, and says enough.
+            let base = page.entries.get(name).map(|entry| entry.policy());
+            if base.is_some_and(|base| !base.can_have_quota_of(own.policy())) {
+                let told = format!(
+                    "{}.window is {:?}, expected a week, or what makes a day a whole number of times, since the periods of the policy are \
+                 aligned (or `align` with a month)",
+                    field.path,
+                    own.policy().window()
+                );
+                report.push(field.at, told);
+            } else if base.is_some_and(|base| page.has_override(&own, base)) {
+                let told = format!(
+                    "{} is for a policy and key that stand further up already",
+                    field.path
+                );
+                report.push(field.at, told);
+            } else {
+                page.add_override(Arc::new(own));
+            }
+        }
+    }
+}
+
+/// The key of an override.
+fn read_key(report: &mut ErrorReport<'_>, table: &mut Table<'_>) -> Option<Key<'static>> {
+    let key = read_part(report, table, ["key", "escaped_key"]);
+    let group = read_part(report, table, ["group", "escaped_group"]);
+    match key {
+        Some(key) => match group {
+            Some(group) => Some(key?.in_group(group?)),
+            None => key,
+        },
+        None => {
+            table.report_missing(report, "key");
+            None
+        }
+    }
+}
+
+/// A part of a key: as text, or as it stands in Redis. `Some(None)` for one with a mistake.
+fn read_part(
+    report: &mut ErrorReport<'_>,
+    table: &mut Table<'_>,
+    names: [&str; 2],
+) -> Option<Option<Key<'static>>> {
+    let [plain, escaped] = names.map(|name| table.take(name));
+    match (plain, escaped) {
+        (None, None) => None,
+        (Some(plain), None) => {
+            let text = plain.text(report, "text");
+            Some(text.map(|text| Key::from(text).into_owned()))
+        }
+        (None, Some(escaped)) => {
+            let text = escaped.text(report, "text");
+            let key = text.and_then(|text| {
+                let key = Key::from_escaped(text);
+                if key.is_none() {
+                    escaped.refuse(
+                        report,
+                        "a key as it stands in Redis, with %20 for what is not plain",
+                    );
+                }
+                key
+            });
+            Some(key)
+        }
+        (Some(_), Some(escaped)) => {
+            escaped.refuse(report, "either this or the plain text");
+            Some(None)
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Writes books as they are read.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::key::Key;
+use crate::policy::{
+    Algorithm, Concurrency, CounterWindow, Enforcement, FixedWindow, Funnel, OnDenial, OnStoreFailure,
+    Periods, Policy, SlidingWindow, Span, TokenBucket,
+};
+use crate::registry::RateType;
+use crate::registry::text::policy_spec::{AlgorithmKind, ON_STORE_FAILURE};
+use crate::registry::text::rfc3339::Rfc3339;
+use crate::registry::text::{FORMAT, MIN_READER, inheritance, metadata};
+use crate::registry::{KeyOverride, PolicyEntry, SourceSnapshot};
+use crate::units::{Amount, micros_ceil};
+
+/// All of a page.
+pub(super) fn text_of(page: &SourceSnapshot) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_page(&mut text, page);
+    text
+}
+
+fn write_page(text: &mut String, page: &SourceSnapshot) -> fmt::Result {
+    writeln!(text, "format = {FORMAT}\nmin_reader = {MIN_READER}")?;
+    for entry in page.entries() {
+        separate(text);
+        write_entry(text, entry)?;
+    }
+    for own in page.overrides_in_order() {
+        separate(text);
+        write_override(text, own)?;
+    }
+    Ok(())
+}
+
+fn separate(text: &mut String) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+}
+
+fn write_entry(text: &mut String, entry: &PolicyEntry) -> fmt::Result {
+    let policy = entry.policy();
+    writeln!(text, "[policy.{}]", QuotedText(policy.name()))?;
+    let kind = AlgorithmKind::of(policy.algorithm());
+    writeln!(text, "algorithm = {}", QuotedText(kind.name()))?;
+    write_numbers(text, policy)?;
+    if let Some(group) = policy.group() {
+        writeln!(text, "group = {}", QuotedText(group))?;
+    }
+    if policy.deadline() != Policy::DEFAULT_DEADLINE {
+        writeln!(text, "deadline = \"{}\"", span(policy.deadline()))?;
+    }
+    let answer = policy.on_store_failure();
+    if answer != OnStoreFailure::default() {
+        let named = ON_STORE_FAILURE.iter().find(|(_, named)| *named == answer);
+        let name = named.map_or("local", |(name, _)| name);
+        writeln!(text, "on_store_failure = \"{name}\"")?;
+    }
+    if let Some(lease) = policy.lease() {
+        writeln!(text, "lease = \"{}\"", span(lease))?;
+    }
+    if let Algorithm::Funnel(Funnel { paced: true, .. }) = policy.algorithm() {
+        writeln!(text, "paced = true")?;
+    }
+    if policy.enforcement() != Enforcement::default() {
+        writeln!(text, "enforcement = \"{}\"", policy.enforcement())?;
+    }
+    if policy.on_denial() != OnDenial::default() {
+        writeln!(text, "on_denial = \"{}\"", policy.on_denial())?;
+    }
+    if let Some(penalty) = policy.penalty() {
+        writeln!(text, "penalty = \"{penalty}\"")?;
+    }
+    for (name, keys) in [
+        ("allow_keys", policy.allow_keys()),
+        ("deny_keys", policy.deny_keys()),
+    ] {
+        if let Some(keys) = keys {
+            let entries: Vec<String> = keys
+                .entries()
+                .map(|entry| QuotedText(entry).to_string())
+                .collect();
+            writeln!(text, "{name} = [{}]", entries.join(", "))?;
+        }
+    }
+    inheritance::write(text, policy)?;
+    if let Some(apps) = entry.apps() {
+        let apps: Vec<String> = apps.map(|app| QuotedText(app).to_string()).collect();
+        writeln!(text, "apps = [{}]", apps.join(", "))?;
+    }
+    if let Some(end) = entry.end() {
+        writeln!(text, "until = {}", Rfc3339(end))?;
+    }
+    if entry.rate_type() != RateType::default() {
+        writeln!(text, "rate_type = \"{}\"", entry.rate_type().name())?;
+    }
+    metadata::write(text, entry.metadata())
+}
+
+fn write_override(text: &mut String, own: &KeyOverride) -> fmt::Result {
+    writeln!(text, "[[override]]\npolicy = {}", QuotedText(own.policy_name()))?;
+    write_part(text, "key", own.key().as_str())?;
+    if let Some(group) = own.key().group(None) {
+        write_part(text, "group", group)?;
+    }
+    write_numbers(text, own.policy())?;
+    if let Some(end) = own.end() {
+        writeln!(text, "until = {}", Rfc3339(end))?;
+    }
+    Ok(())
+}
+
+/// A part of a key, which is escaped: as plain text, if that is the same when it is read again.
+fn write_part(text: &mut String, name: &str, escaped: &str) -> fmt::Result {
+    match Key::unescaped(escaped).filter(|plain| Key::from(plain).as_str() == escaped) {
+        Some(plain) => writeln!(text, "{name} = {}", QuotedText(&plain)),
+        None => writeln!(text, "escaped_{name} = {}", QuotedText(escaped)),
+    }
+}
+
+pub(super) fn write_numbers(text: &mut String, policy: &Policy) -> fmt::Result {
+    match *policy.algorithm() {
+        Algorithm::TokenBucket(TokenBucket { capacity, rate })
+        | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {
+            let capacity = Amount::from_thousandths(capacity);
+            writeln!(text, "capacity = {capacity}\nrate = \"{rate}\"")?;
+        }
+        Algorithm::SlidingWindow(SlidingWindow { limit, window })
+        | Algorithm::CounterWindow(CounterWindow { limit, window }) => {
+            writeln!(text, "limit = {limit}\nwindow = \"{}\"", Span(window))?;
+        }
+        Algorithm::Concurrency(Concurrency { max, .. }) => writeln!(text, "max = {max}")?,
+        Algorithm::FixedWindow(FixedWindow {
+            limit,
+            window,
+            periods,
+        }) => {
+            writeln!(text, "limit = {limit}")?;
+            match periods {
+                Periods::FirstUse => writeln!(text, "window = \"{}\"", Span(window))?,
+                Periods::Aligned(offset) => {
+                    writeln!(text, "window = \"{}\"\nalign = \"{offset}\"", Span(window))?;
+                }
+                Periods::Months(offset) => writeln!(text, "window = \"month\"\nalign = \"{offset}\"")?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn span(span: Duration) -> Span {
+    Span(micros_ceil(span))
+}
+
+/// Text as a basic string of TOML.
+pub(super) struct QuotedText<'a>(pub(super) &'a str);
+
+impl fmt::Display for QuotedText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\n' => f.write_str("\\n")?,
+                c if c.is_control() => write!(f, "\\U{:08X}", u32::from(c))?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_str("\"")
+    }
+}

@@ -1,0 +1,127 @@
+//! What those who follow a source have in common: the task, and what went wrong last.
+
+use std::error::Error as _;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::task::AbortHandle;
+
+#[cfg(feature = "redis")]
+use crate::error::{StoreError, StoreErrorKind};
+use crate::registry::text::RegistryError;
+use crate::registry::{PolicyRegistry, RegistryInner};
+
+/// A book that is followed as long as somebody else has it.
+#[derive(Clone)]
+pub(super) struct WeakRegistry(Weak<RegistryInner>);
+
+impl WeakRegistry {
+    pub(super) fn of(book: &PolicyRegistry) -> Self {
+        Self(Arc::downgrade(&book.0))
+    }
+
+    pub(super) fn upgrade(&self) -> Option<PolicyRegistry> {
+        self.0.upgrade().map(PolicyRegistry)
+    }
+}
+
+/// What went wrong last, if it still is.
+#[derive(Debug, Default)]
+pub(super) struct LastError(Mutex<Option<RegistryError>>);
+
+impl LastError {
+    pub(super) fn last(&self) -> Option<RegistryError> {
+        self.lock().clone()
+    }
+
+    /// Keeps it, and says whether it is something else than before.
+    pub(super) fn is_new(&self, error: RegistryError) -> bool {
+        let told = reason(&error);
+        let before = self.lock().replace(error);
+        before.is_none_or(|before| reason(&before) != told)
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Whether there was any.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().take().is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<RegistryError>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An error with its causes, for a line of a log.
+pub(super) fn reason(error: &RegistryError) -> String {
+    let (mut told, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        told = format!("{told}: {error}");
+        cause = error.source();
+    }
+    told
+}
+
+/// What a policy takes in a text, about.
+#[cfg(feature = "redis")]
+pub(crate) const BYTES_A_NAME: usize = 100;
+
+/// Has a text dealt with that may be large: the runtime's threads have other things to do meanwhile.
+#[cfg(feature = "redis")]
+pub(crate) async fn run_blocking_if_large<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, RegistryError> + Send + 'static,
+) -> Result<T, RegistryError> {
+    /// What is read in less time than it takes to wake a thread.
+    const SMALL: usize = 4 << 10;
+    if bytes <= SMALL {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => {
+                let error = StoreError::new(StoreErrorKind::ShutDown, "the runtime has ended");
+                Err(RegistryError::Store(error))
+            }
+        },
+    }
+}
+
+/// A task that ends with its handle.
+pub(super) struct AbortOnDrop(Option<AbortHandle>);
+
+impl AbortOnDrop {
+    pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Some(tokio::spawn(task).abort_handle()))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) fn is_running(&self) -> bool {
+        self.0.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
+    /// Lets it go on by itself.
+    pub(super) fn detach(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for AbortOnDrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_running = self.0.as_ref().is_some_and(|task| !task.is_finished());
+        f.debug_struct("Task").field("is_running", &is_running).finish()
+    }
+}
