@@ -141,7 +141,7 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
 #[derive(Clone, Copy, Debug)]
 pub struct LayerWait<'a> {
     /// For how long a call waits whose policies reject it. `None`: only as its policies say.
-    pub up_to: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// Bounds how many calls wait.
     pub room: &'a WaitLimit,
     /// Calls of the layer refund permits, so a call waits though its permit is due after its time. Else it is rejected at once.
@@ -162,21 +162,22 @@ pub async fn admit_waiting(
 ) -> Result<Decision, Rejection> {
     let own = check.on_denial();
     let room = waits.map(|waits| waits.room);
-    let up_to = match (own, waits) {
-        (OnDenial::Wait(own), Some(waits)) => waits.up_to.map_or(own, |up_to| own.min(up_to)),
+    let timeout = match (own, waits) {
+        (OnDenial::Wait(own), Some(waits)) => waits.timeout.map_or(own, |timeout| own.min(timeout)),
         (OnDenial::Wait(own), None) => own,
         (
             OnDenial::Reject,
             Some(LayerWait {
-                up_to: Some(up_to), ..
+                timeout: Some(timeout),
+                ..
             }),
-        ) if !up_to.is_zero() => up_to,
+        ) if !timeout.is_zero() => timeout,
         (OnDenial::Reject | OnDenial::Degrade, _) => {
             let admitted = check.admitted_in_turn_within(bound, room).await;
             return admitted.map(Allowed::into_decision);
         }
     };
-    let mut acquire = Acquire::new(check).timeout(up_to).bounded_by(bound);
+    let mut acquire = Acquire::new(check).timeout(timeout).bounded_by(bound);
     if let Some(waits) = waits {
         acquire = acquire.within(waits.room).rejecting_early(!waits.expects_refunds);
     }
@@ -210,7 +211,7 @@ pub struct RejectedEntry {
 ///
 /// # Errors
 ///
-/// [`Refused`] when the call must not go on.
+/// [`RejectedEntry`] when the call must not go on.
 pub async fn enter<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<(), RejectedEntry> {
     let Some(mut guard) = guard else {
         return Ok(());
@@ -281,7 +282,7 @@ async fn decide_resolved(
     }
     let answer = match wait {
         // Boxed, so that the calls which do not wait need not make room for it.
-        Some(up_to) => Box::pin(limiter.acquire_all(asks).timeout(up_to).into_future()).await,
+        Some(timeout) => Box::pin(limiter.acquire_all(asks).timeout(timeout).into_future()).await,
         None => {
             let check = limiter.check_few(asks);
             match check.on_denial() {

@@ -68,23 +68,23 @@ pub(crate) enum StepState {
 
 impl StepState {
     /// Whether this state equals absence at `now`, so that a store may let go of it.
-    pub(crate) fn is_spent(&self, now: u64) -> bool {
+    pub(crate) fn is_expired(&self, now: u64) -> bool {
         match self {
             Self::Absent => true,
-            Self::Steady(steady) => steady.is_spent(now),
-            Self::TokenBucket(level) | Self::Funnel(level) => level.is_spent(now),
-            Self::SlidingWindow(ring) => ring.is_spent(now),
-            Self::Lent(lent) => lent.is_spent(now),
-            Self::CounterWindow(counters) => counters.is_spent(now),
-            Self::FixedWindow(count) => count.is_spent(now),
+            Self::Steady(steady) => steady.is_expired(now),
+            Self::TokenBucket(level) | Self::Funnel(level) => level.is_expired(now),
+            Self::SlidingWindow(ring) => ring.is_expired(now),
+            Self::Lent(lent) => lent.is_expired(now),
+            Self::CounterWindow(counters) => counters.is_expired(now),
+            Self::FixedWindow(count) => count.is_expired(now),
         }
     }
 
     /// The same in a store whose clock is not the calendar, by which the periods of that are over.
-    pub(crate) fn is_spent_by(&self, now: u64, calendar: u64) -> bool {
+    pub(crate) fn is_expired_by(&self, now: u64, calendar: u64) -> bool {
         match self {
-            Self::FixedWindow(count) if count.aligned => count.is_spent(calendar),
-            _ => self.is_spent(now),
+            Self::FixedWindow(count) if count.aligned => count.is_expired(calendar),
+            _ => self.is_expired(now),
         }
     }
 
@@ -233,7 +233,7 @@ fn begin_or_go_on(
     mode: Mode,
 ) -> StepOutcome {
     let mode = if cost == 0 { Mode::Peek } else { mode };
-    if state.is_spent(now) {
+    if state.is_expired(now) {
         if let Some(mut steady) = FastLevel::unused(algorithm, now) {
             if let Some(left) = steady.step(algorithm, cost, now, mode == Mode::Charge) {
                 if mode == Mode::Charge && left.fits() {
@@ -380,14 +380,14 @@ pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, n
 
 /// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is lent of a window.
 #[cfg(any(feature = "redis", test))]
-pub(crate) fn lend(
+pub(crate) fn grant_lease(
     algorithm: &Algorithm,
     state: &mut StepState,
     ask: &LeaseRequest,
     now: u64,
 ) -> (StepOutcome, LeaseGrant) {
     state.settle(algorithm);
-    crate::algorithm::leased_level::lend(algorithm, state, ask, now)
+    crate::algorithm::leased_level::grant_request(algorithm, state, ask, now)
 }
 
 /// One limit of a decision, and the state that it is about.

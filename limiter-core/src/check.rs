@@ -107,7 +107,7 @@ impl<'a> Check<'a> {
         let Ok((identity, cost)) = ask.charge() else {
             return Poll::Pending;
         };
-        if self.limiter.inner.queues.is_waited_for(&smallvec![identity]) {
+        if self.limiter.inner.queues.has_waiters(&smallvec![identity]) {
             return Poll::Pending;
         }
         match store.decide_one(identity, ask.policy().algorithm(), cost, self.mode) {
@@ -207,7 +207,7 @@ impl<'a> Check<'a> {
     /// The ask, where it is a look at what is in flight.
     fn peek_in_flight(&self) -> Option<&LimitRequest<'a>> {
         match &self.asks {
-            OneOrMany::One(ask) if self.mode == Mode::Peek && ask.policy().is_of_concurrency() => Some(ask),
+            OneOrMany::One(ask) if self.mode == Mode::Peek && ask.policy().is_concurrency() => Some(ask),
             _ => None,
         }
     }
@@ -235,8 +235,8 @@ impl<'a> Check<'a> {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let policies = match &self.asks {
-            OneOrMany::One(ask) => ask.policy().is_plain(),
-            OneOrMany::Several(asks) => asks.iter().all(|ask| ask.policy().is_plain()),
+            OneOrMany::One(ask) => ask.policy().is_store_only(),
+            OneOrMany::Several(asks) => asks.iter().all(|ask| ask.policy().is_store_only()),
         };
         // One branch where both are looked at for every call.
         self.limiter.enforces() & policies
@@ -320,7 +320,7 @@ impl Limiter {
             return false;
         };
         // One branch where all are looked at for every call.
-        let is_usual = self.enforces() & policy.is_plain() & !policy.is_scaled() & key.is_bounded();
+        let is_usual = self.enforces() & policy.is_store_only() & !policy.is_scaled() & key.is_bounded();
         if !is_usual || self.open().is_err() {
             return false;
         }

@@ -54,7 +54,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Rejection::Limited`](crate::Rejection::Limited) when there is no room, or [`Rejection::TimedOut`](crate::Rejection::TimedOut) when none came in the time that
-    /// [`AcquireConcurrency::up_to`] gives; [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a cost
+    /// [`AcquireConcurrency::timeout`] gives; [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a cost
     /// that is no whole number or above 1,024, and for a policy of a rate; [`Rejection::Unavailable`](crate::Rejection::Unavailable) as
     /// [`acquire`](Self::acquire). While the store is out, the policy says what happens: by default this replica admits its
     /// share, max(1, ⌈max/replicas⌉), counting what it holds already.

@@ -139,7 +139,7 @@ impl Decision {
             return None;
         }
         let denying = || self.limits.iter().filter(|limit| !limit.is_allowed());
-        if denying().any(|limit| limit.policy().is_of_concurrency()) {
+        if denying().any(|limit| limit.policy().is_concurrency()) {
             return None;
         }
         denying().map(LimitOutcome::retry_after).max()

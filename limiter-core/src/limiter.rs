@@ -242,7 +242,7 @@ impl Limiter {
     /// Dropped while Redis is asked, it is done or not; of concurrency, where many are held, it may be done in part.
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
-        if policy.is_of_concurrency() {
+        if policy.is_concurrency() {
             return Box::pin(self.reset_in_flight(LimitRequest::new(policy, key))).await;
         }
         let mut request = DecisionRequest::new(

@@ -28,7 +28,7 @@ impl<H> LazyHandle<H> {
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn is_made(&self) -> bool {
+    pub(crate) fn is_initialised(&self) -> bool {
         self.0.get().is_some()
     }
 

@@ -212,7 +212,7 @@ impl Policy {
 
     /// Whether it says nothing that a store does not know.
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(crate) fn is_store_only(&self) -> bool {
         self.0.extras.is_none()
     }
 

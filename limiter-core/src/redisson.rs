@@ -39,7 +39,7 @@
 //!
 //! # Where the rate is
 //!
-//! In process it stands in the limiter's [book](crate::Limiter::book), as the policy of that name. With Redis and the feature `registry` it
+//! In process it stands in the limiter's [book](crate::Limiter::registry), as the policy of that name. With Redis and the feature `registry` it
 //! stands in the book of the namespace (`RedisRegistry`): of several that set a rate at the same time one is the first,
 //! and every client follows a change within a second. A client that uses a name which it does not know looks into Redis first, four
 //! times a second at most for all such names together. While Redis is out, what is known counts. With Redis and without that feature each process

@@ -54,8 +54,8 @@ use crate::support::clock::Clock;
 
 /// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
 ///
-/// A [`Limiter`](crate::Limiter) that is given a book ([`InProcessBuilder::book`](crate::InProcessBuilder::book),
-/// [`RedisBuilder::book`](crate::RedisBuilder::book)) decides by [name](crate::Limiter::named).
+/// A [`Limiter`](crate::Limiter) that is given a book ([`InProcessBuilder::registry`](crate::InProcessBuilder::registry),
+/// [`RedisBuilder::registry`](crate::RedisBuilder::registry)) decides by [name](crate::Limiter::named).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -257,7 +257,7 @@ impl PolicyRegistry {
     fn kind_change_error(&self, entry: &PolicyEntry) -> Option<String> {
         let before = self.get(entry.policy().name())?;
         let (old, new) = (before.policy(), entry.policy());
-        (old.is_of_concurrency() != new.is_of_concurrency() && before.holds_at(Clock::System.calendar())).then(|| {
+        (old.is_concurrency() != new.is_concurrency() && before.holds_at(Clock::System.calendar())).then(|| {
             format!(
                 "policy `{}` turns from {old} into {new}, expected another name, since calls by this one would all fail \
                  (or take it out first)",
@@ -279,7 +279,7 @@ impl PolicyRegistry {
     #[cfg(feature = "registry")]
     pub(crate) fn as_page(&self) -> SourceSnapshot {
         let slots = self.0.slots.read().unwrap_or_else(PoisonError::into_inner);
-        SourceSnapshot::of(slots.values())
+        SourceSnapshot::from_policies(slots.values())
     }
 
     fn with_effective<T>(&self, name: &str, look: impl FnOnce(&EffectivePolicy) -> T) -> Option<T> {

@@ -77,7 +77,11 @@ impl<'a> RequestedLimit<'a> {
         in_time: impl Fn(ScaleChange<'_>) -> ScaleChange<'_>,
     ) -> (Self, Change) {
         let (cost, change) = match self.policy.scaled() {
-            Some(scaled) => scale_change(&in_time(ScaleChange::of(scaled, self.policy)), self.cost, change),
+            Some(scaled) => scale_change(
+                &in_time(ScaleChange::from_policies(scaled, self.policy)),
+                self.cost,
+                change,
+            ),
             None => (self.cost, change),
         };
         let limit = Self { cost, ..self.clone() };
@@ -85,7 +89,7 @@ impl<'a> RequestedLimit<'a> {
     }
 
     /// Whether its state is one of this policy's.
-    pub(crate) fn is_of(&self, policy: &Policy) -> bool {
+    pub(crate) fn has_policy(&self, policy: &Policy) -> bool {
         identity(policy, &self.key) == self.identity
     }
 
@@ -303,7 +307,7 @@ fn not_asked_so(policy: &Policy) -> Rejection {
     Rejection::Config(ConfigError::invalid(
         "policy",
         policy,
-        "one of a rate: what is in flight is held by `Limiter::enter`, or by limiter-tower's `ConcurrencyLimitLayer`; looked at by \
+        "one of a rate: what is in flight is held by `Limiter::acquire_concurrency`, or by limiter-tower's `ConcurrencyLimitLayer`; looked at by \
          `Limiter::peek`; and freed by dropping the permit",
     ))
 }

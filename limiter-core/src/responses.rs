@@ -55,7 +55,7 @@ impl Rejection {
     /// Whether a limit of what is in flight denies.
     fn is_of_concurrency(&self) -> bool {
         let denied_by = self.decision().and_then(Decision::denied_by);
-        denied_by.is_some_and(|limit| limit.policy().is_of_concurrency())
+        denied_by.is_some_and(|limit| limit.policy().is_concurrency())
     }
 
     /// A sentence for the client, which is also the rejection's `Display`. It contains neither the configuration nor an

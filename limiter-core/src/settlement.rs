@@ -111,7 +111,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Rejection::Limited`] when the estimate does not fit, [`Rejection::TimedOut`] when it does not in the time that
-    /// [`Reserve::up_to`] gives; else as [`check`](Self::check).
+    /// [`Reserve::timeout`] gives; else as [`check`](Self::check).
     ///
     /// # Panics
     ///
@@ -157,7 +157,7 @@ impl Limiter {
     }
 
     /// Gives back what the only limit of a request costs, or charges it whatever is left.
-    pub(crate) async fn change(
+    pub(crate) async fn apply_change(
         &self,
         request: &DecisionRequest<'_>,
         change: Change,

@@ -342,17 +342,21 @@ async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum(
     far.ready().await.unwrap();
     let held = near.acquire_concurrency(&insured, KEY).await.unwrap();
     proxy.set_delay(millis(50));
-    for up_to in [1, 5, 20, 5, 1, 20, 5, 250, 400] {
+    for timeout in [1, 5, 20, 5, 1, 20, 5, 250, 400] {
         let answer = far
             .acquire_concurrency(&insured, KEY)
-            .timeout(millis(up_to))
+            .timeout(millis(timeout))
             .await;
         let Err(Rejection::TimedOut { decision, .. }) = answer else {
-            panic!("{up_to} ms: {answer:?}")
+            panic!("{timeout} ms: {answer:?}")
         };
         let told = decision.map(|denied| (denied.origin(), denied.remaining()));
         // The first answer takes a tenth of a second.
-        assert_eq!(told, (up_to >= 250).then_some((Origin::Redis, 0)), "{up_to} ms");
+        assert_eq!(
+            told,
+            (timeout >= 250).then_some((Origin::Redis, 0)),
+            "{timeout} ms"
+        );
     }
     let decided = far.acquire_concurrency(&insured, "another").await.unwrap();
     assert_eq!(

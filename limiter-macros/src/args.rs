@@ -67,7 +67,7 @@ impl Args {
     }
 
     /// The value of an argument, if one is given that can be used.
-    pub(crate) fn take(&mut self, word: Word) -> Option<Expr> {
+    pub(crate) fn take_value(&mut self, word: Word) -> Option<Expr> {
         self.given
             .iter_mut()
             .find(|given| given.word == word)
@@ -80,7 +80,7 @@ impl Args {
             let (text, example) = (word.text(), word.example());
             diagnostics.at(self.span, format!("`{text}` is missing, add `{example}`"));
         }
-        self.take(word)
+        self.take_value(word)
     }
 
     fn one(&mut self, input: ParseStream<'_>, diagnostics: &mut Diagnostics) -> syn::Result<()> {

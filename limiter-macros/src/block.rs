@@ -44,7 +44,7 @@ impl Block {
     /// as it was.
     pub(crate) fn limit(mut self, first: Attr) -> TokenStream {
         let mut diagnostics = Diagnostics::default();
-        let (rest, taken) = Attr::take(&mut self.attrs, true, &mut diagnostics);
+        let (rest, taken) = Attr::from_args(&mut self.attrs, true, &mut diagnostics);
         let attrs: Vec<OfBlock> = std::iter::once(first).chain(rest).map(OfBlock::new).collect();
         self.check_names(&attrs, &mut diagnostics);
 
@@ -158,7 +158,7 @@ impl Item {
             Self::Other(tokens) => tokens.clone(),
             Self::Method(func) => {
                 let mut func = (**func).clone();
-                let (_, own) = Attr::take(&mut func.attrs, false, &mut Diagnostics::default());
+                let (_, own) = Attr::from_args(&mut func.attrs, false, &mut Diagnostics::default());
                 mentioning(func, &[of_block, &own].concat())
             }
         }

@@ -40,7 +40,7 @@ impl Fallback {
                 }
             }
         }
-        let expr = args.take(Word::Fallback)?;
+        let expr = args.take_value(Word::Fallback)?;
         let span = expr.span();
         let callee = diagnostics.ok(callee(&expr, has_self))?;
         Some(Self {

@@ -275,7 +275,7 @@ pub fn funnel_limiter(
 /// Limits how many calls of an async function are in flight at once, in all processes together.
 ///
 /// A permit is held from when the function begins until its future ends or is dropped. With Redis it is a lease, which is renewed
-/// meanwhile, and ends when its process dies (`Limiter::enter`).
+/// meanwhile, and ends when its process dies (`Limiter::acquire_concurrency`).
 ///
 /// ```
 /// use limiter_core::{Limiter, Rejection, concurrency_limiter, with_limiter};

@@ -155,7 +155,7 @@ impl LimitedFn {
             mut taken,
             owner,
         } = around;
-        let (own, own_taken) = Attr::take(&mut func.attrs, false, diagnostics);
+        let (own, own_taken) = Attr::from_args(&mut func.attrs, false, diagnostics);
         attributes.extend(own);
         taken.extend(own_taken);
         let mentions_self = attributes
@@ -263,7 +263,7 @@ impl LimitedFn {
 
 impl Attr {
     /// Takes the limiter attributes out, with their paths.
-    pub(crate) fn take(
+    pub(crate) fn from_args(
         attrs: &mut Vec<Attribute>,
         of_block: bool,
         diagnostics: &mut Diagnostics,
@@ -331,7 +331,9 @@ impl Shared {
                 continue;
             }
             self.seen.push(word);
-            let Some(value) = args.take(word) else { continue };
+            let Some(value) = args.take_value(word) else {
+                continue;
+            };
             match word {
                 Word::When => self.when = Some(value),
                 Word::Limiter => self.limiter = Some(value),

@@ -102,7 +102,11 @@ struct MergedFields {
 
 impl RateLimitFields {
     /// What is to be told of a decision, if anything.
-    pub(crate) fn of(decision: &Decision, dialect: RateLimitHeaders, costs: &Costs) -> Option<Self> {
+    pub(crate) fn from_decision(
+        decision: &Decision,
+        dialect: RateLimitHeaders,
+        costs: &Costs,
+    ) -> Option<Self> {
         Self::but_of(&Unsettled::default(), decision, dialect, costs)
     }
 

@@ -115,7 +115,7 @@ impl<'a> RequestLimits<'a> {
     /// Takes permits of `policy` for `key`. The policy is a [`Policy`](limiter_core::Policy), or a reference to one; the name of one
     /// in the limiter's book; or several of these, in an array or a [`Vec`] (of both kinds: `[PolicySet::from(&policy), PolicySet::from("daily")]`).
     pub fn new(policy: impl Into<PolicySet>, key: impl Into<Key<'a>>) -> Self {
-        Self::of(policy.into(), key.into(), None)
+        Self::with_optional_cost(policy.into(), key.into(), None)
     }
 
     /// Takes nothing: the request is not limited, and not counted.
@@ -163,7 +163,11 @@ impl<'a> RequestLimits<'a> {
         }
     }
 
-    pub(crate) fn of(tier: PolicySet, key: Key<'a>, cost: Option<Result<Amount, ConfigError>>) -> Self {
+    pub(crate) fn with_optional_cost(
+        tier: PolicySet,
+        key: Key<'a>,
+        cost: Option<Result<Amount, ConfigError>>,
+    ) -> Self {
         let term = |which, key| RequestLimit {
             which,
             key,

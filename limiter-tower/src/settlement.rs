@@ -71,7 +71,7 @@ struct Telling {
 }
 
 impl Settling {
-    pub(crate) fn of(
+    pub(crate) fn new(
         settle: &Arc<Settle>,
         check: &Check<'_>,
         decision: &Decision,

@@ -32,7 +32,7 @@ struct ChargeResult<const N: usize> {
 ///
 /// # Errors
 ///
-/// [`Refused`] when the call must not go on.
+/// [`RejectedEntry`] when the call must not go on.
 pub async fn enter_counted<const N: usize>(
     guard: Option<AnnotationGuard<N>>,
 ) -> Result<ChargeGuard<N>, RejectedEntry> {

@@ -36,7 +36,7 @@ pub struct HeldPermits {
 ///
 /// # Errors
 ///
-/// [`Refused`] when the call must not go on.
+/// [`RejectedEntry`] when the call must not go on.
 pub async fn hold<const N: usize>(guard: Option<AnnotationGuard<N>>) -> Result<HeldPermits, RejectedEntry> {
     let Some(mut guard) = guard else {
         return Ok(HeldPermits::default());
@@ -64,20 +64,20 @@ pub(super) async fn hold_and_decide(
     let wait = wait.transpose().map_err(|error| by_first(error.into()))?;
     resolve(limiter, entries)?;
     let started = limiter.now();
-    let left = || wait.map(|up_to: Duration| up_to.saturating_sub(limiter.now().since(started)));
+    let left = || wait.map(|timeout: Duration| timeout.saturating_sub(limiter.now().since(started)));
 
     let mut permits = HeldPermits::default();
     for (index, entry) in entries.iter_mut().enumerate() {
         let refused = |rejection| RejectedEntry { index, rejection };
-        if entry.has_request() && entry.policy().map_err(refused)?.is_of_concurrency() {
+        if entry.has_request() && entry.policy().map_err(refused)?.is_concurrency() {
             let ask = entry.limit_request().map_err(refused)?;
             // What the attributes say of waiting is for all limits together, and comes before what a policy says.
-            let up_to = match (left(), ask.policy().on_denial()) {
+            let timeout = match (left(), ask.policy().on_denial()) {
                 (Some(left), _) => left,
-                (None, OnDenial::Wait(up_to)) => up_to,
+                (None, OnDenial::Wait(timeout)) => timeout,
                 (None, _) => Duration::ZERO,
             };
-            let enter = limiter.acquire_concurrency_for(ask).timeout(up_to);
+            let enter = limiter.acquire_concurrency_for(ask).timeout(timeout);
             permits.held.push(enter.await.map_err(refused)?);
             entry.policy = EntryPolicy::Nothing;
         }

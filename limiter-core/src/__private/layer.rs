@@ -35,7 +35,7 @@ pub fn warn_of_unmatchable_entries(policy: &Policy, prefixes: KeyPrefixes) {
 /// Whether a policy limits concurrency and not a rate.
 #[must_use]
 pub fn is_concurrency(policy: &Policy) -> bool {
-    policy.is_of_concurrency()
+    policy.is_concurrency()
 }
 
 /// Whether no source of the limiter's registry has a policy of this name. `false` while Redis may still provide one.

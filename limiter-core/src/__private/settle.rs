@@ -27,7 +27,7 @@ impl Settlement {
             return None;
         }
         Some(Self {
-            reservation: Reservation::of(check, decision.clone().require().ok()?),
+            reservation: Reservation::from_allowed(check, decision.clone().require().ok()?),
             runtime: Handle::try_current().ok(),
             reporter: Arc::clone(reporter),
         })

@@ -40,7 +40,7 @@ fn what_is_overdrawn_has_to_come_back_before_anything_fits() {
             !step(algorithm, &mut state, 1, NOW + wait, Mode::Peek).fits,
             "{policy}"
         );
-        assert!(state.is_spent(NOW + wait + 2 * 10 * SECOND), "{policy}");
+        assert!(state.is_expired(NOW + wait + 2 * 10 * SECOND), "{policy}");
     }
 }
 
@@ -54,7 +54,7 @@ fn what_is_overdrawn_of_nothing_is_charged_and_nothing_is_not() {
         owe(algorithm, &mut state, 12, NOW);
         assert_eq!(refund(algorithm, &mut state, 3, NOW).remaining, 1, "{policy}");
         assert_eq!(refund(algorithm, &mut state, 100, NOW).remaining, 10, "{policy}");
-        assert!(state.is_spent(NOW), "{policy}");
+        assert!(state.is_expired(NOW), "{policy}");
     }
 }
 

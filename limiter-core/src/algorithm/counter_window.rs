@@ -62,7 +62,7 @@ impl WindowCounters {
         }
     }
 
-    pub(super) fn is_spent(&self, now: u64) -> bool {
+    pub(super) fn is_expired(&self, now: u64) -> bool {
         now >= self.end()
     }
 
@@ -77,7 +77,7 @@ impl WindowCounters {
 
     /// The counters at a moment, under the policy of this call; `None` if nothing counts any more.
     fn view(limit: &CounterWindow, stored: Option<Self>, now: u64) -> Option<Self> {
-        let mut counters = stored.filter(|stored| !stored.is_spent(now))?;
+        let mut counters = stored.filter(|stored| !stored.is_expired(now))?;
         // Time that ran back moves the whole state back.
         counters.start = counters.start.saturating_sub(counters.at.saturating_sub(now));
         counters.at = counters.at.min(now);

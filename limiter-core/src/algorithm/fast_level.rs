@@ -29,7 +29,7 @@ pub(crate) struct FastLevel {
 
 /// The quota and the rate of an algorithm that runs on a level.
 #[inline]
-fn of(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
+fn from_algorithm(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
     match algorithm {
         Algorithm::TokenBucket(TokenBucket { capacity, rate })
         | Algorithm::Funnel(Funnel {
@@ -46,7 +46,7 @@ impl FastLevel {
     /// Nothing is used yet, at this moment. `None` where 64 bits do not hold the parts, or the time in which they come is
     /// beyond what is exact.
     pub(super) fn unused(algorithm: &Algorithm, now: u64) -> Option<Self> {
-        let (quota, rate) = of(algorithm)?;
+        let (quota, rate) = from_algorithm(algorithm)?;
         let whole = quota.checked_mul(rate.micros)?;
         let steady = Self {
             left: whole,
@@ -110,7 +110,7 @@ impl FastLevel {
     }
 
     /// Whether nothing is used at `now`.
-    pub(super) fn is_spent(&self, now: u64) -> bool {
+    pub(super) fn is_expired(&self, now: u64) -> bool {
         self.left_at(now) == self.whole
     }
 
@@ -129,7 +129,7 @@ impl FastLevel {
     /// The outcome of a step that charges nothing, under the condition of [`step`](Self::step).
     #[inline]
     pub(crate) fn peek(&self, algorithm: &Algorithm, cost: u64, now: u64) -> Option<FastOutcome> {
-        let (quota, rate) = of(algorithm)?;
+        let (quota, rate) = from_algorithm(algorithm)?;
         let same = self.parts == rate.micros
             && self.gain == rate.thousandths
             && quota.checked_mul(self.parts) == Some(self.whole);
@@ -179,7 +179,7 @@ impl FastOutcome {
 
     /// The numbers, under the algorithm that took the step.
     pub(super) fn outcome(self, algorithm: &Algorithm) -> StepOutcome {
-        let Some((quota, rate)) = of(algorithm) else {
+        let Some((quota, rate)) = from_algorithm(algorithm) else {
             return StepOutcome::default();
         };
         let used = quota.saturating_mul(rate.micros).saturating_sub(self.left);
@@ -266,7 +266,7 @@ mod tests {
                     "{seed}: {round} {turn}, {algorithm:?} {cost} {mode:?}"
                 );
                 let spent = stored.is_none_or(|level| now >= level.keep_until);
-                assert_eq!(state.is_spent(now), spent, "{seed}: {round} {turn}");
+                assert_eq!(state.is_expired(now), spent, "{seed}: {round} {turn}");
                 steady += usize::from(matches!(state, StepState::Steady(_)));
                 now += [0, 1, 999, 1_000_003, own.retry_after, own.reset_after][random.usize(..6)];
                 if random.u32(..20) == 0 {

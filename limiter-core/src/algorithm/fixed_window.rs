@@ -34,7 +34,7 @@ impl PeriodCount {
         })
     }
 
-    pub(super) fn is_spent(&self, now: u64) -> bool {
+    pub(super) fn is_expired(&self, now: u64) -> bool {
         now >= self.until
     }
 
@@ -72,7 +72,7 @@ impl PeriodCount {
 
     /// The count at a moment, under the policy of this call; `None` if there is none any more.
     fn view(limit: &FixedWindow, stored: Option<Self>, now: u64) -> Option<Self> {
-        let stored = stored.filter(|stored| !stored.is_spent(now))?;
+        let stored = stored.filter(|stored| !stored.is_expired(now))?;
         let back = match limit.periods {
             // Time that ran back moves the whole state back. What is aligned stays where it is in the calendar.
             Periods::FirstUse => stored.at.saturating_sub(now),

@@ -20,7 +20,7 @@ impl LevelKind for Funnel {
         level.saturating_sub_unsigned(by).max(0)
     }
 
-    fn missing(&self, level: i64, cost: u64) -> u64 {
+    fn shortfall(&self, level: i64, cost: u64) -> u64 {
         (above_zero(level) + cost).saturating_sub(self.capacity)
     }
 
@@ -43,7 +43,7 @@ impl LevelKind for Funnel {
         }
     }
 
-    fn lent(&self, level: i64, _by: u64) -> i64 {
+    fn after_lease(&self, level: i64, _by: u64) -> i64 {
         level
     }
 

@@ -19,7 +19,7 @@ pub(super) use crate::algorithm::leased_level::scaled::scale;
 use crate::algorithm::leased_level::step::borrow;
 #[cfg(test)]
 use crate::algorithm::leased_level::step::view;
-use crate::algorithm::leased_level::step::{charge, decide, give_back};
+use crate::algorithm::leased_level::step::{charge, decide, refund_level};
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::leased_level::stored::StoredLoans;
 use crate::algorithm::level::{Level, LevelKind};
@@ -82,8 +82,8 @@ pub(crate) struct LeaseGrant {
 }
 
 impl LeasedLevel {
-    pub(super) fn is_spent(&self, now: u64) -> bool {
-        self.level.is_spent(now)
+    pub(super) fn is_expired(&self, now: u64) -> bool {
+        self.level.is_expired(now)
     }
 
     /// From when on it is spent.
@@ -104,7 +104,7 @@ impl LeasedLevel {
     }
 
     /// Ends the current epoch, at whose end the level stands: what was lent in the one before is spent.
-    fn turn(&mut self, meter: &impl LevelKind) {
+    fn end_epoch(&mut self, meter: &impl LevelKind) {
         self.level.amount = meter.spent(self.level.amount, self.loans.previous);
         self.loans = LeaseGrants {
             current: 0,
@@ -126,7 +126,7 @@ impl LeasedLevel {
                 // More than what is lent leaves room for: nothing comes back beyond that before the epoch ends.
                 Some(end) if need > left.used(self.level.amount) => {
                     self.forward(meter, end);
-                    self.turn(meter);
+                    self.end_epoch(meter);
                 }
                 _ => {
                     let time = meter.rate().time_for(need, self.level.remainder);
@@ -137,7 +137,7 @@ impl LeasedLevel {
     }
 
     fn retry_after(self, meter: &impl LevelKind, cost: u64) -> u64 {
-        self.time_until(meter, |left, amount, _| left.missing(amount, cost))
+        self.time_until(meter, |left, amount, _| left.shortfall(amount, cost))
     }
 
     /// Time until nothing is used and nothing lent.
@@ -146,7 +146,11 @@ impl LeasedLevel {
     }
 
     fn fits(&self, meter: &impl LevelKind, cost: u64) -> bool {
-        cost == 0 || meter.without(self.loans.total()).missing(self.level.amount, cost) == 0
+        cost == 0
+            || meter
+                .without(self.loans.total())
+                .shortfall(self.level.amount, cost)
+                == 0
     }
 
     fn remaining(&self, meter: &impl LevelKind) -> u64 {
@@ -171,7 +175,7 @@ impl LeasedLevel {
         (returned + spent > 0).then_some(returned)
     }
 
-    fn lend(&mut self, meter: &impl LevelKind, amount: u64, epoch: u64) -> LeaseGrant {
+    fn grant_lease(&mut self, meter: &impl LevelKind, amount: u64, epoch: u64) -> LeaseGrant {
         if amount == 0 {
             return LeaseGrant::default();
         }
@@ -182,7 +186,7 @@ impl LeasedLevel {
             // never earlier.
             self.loans.epoch = self.loans.epoch.max(epoch);
         }
-        self.level.amount = meter.lent(self.level.amount, amount);
+        self.level.amount = meter.after_lease(self.level.amount, amount);
         self.loans.current += amount;
         LeaseGrant {
             amount,
@@ -243,7 +247,7 @@ pub(super) fn step(
 
 /// Gives back up to `amount` of what was used and is not lent.
 pub(super) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) {
-    on_meter!(algorithm, meter => give_back(meter, algorithm, state, amount, now), else ());
+    on_meter!(algorithm, meter => refund_level(meter, algorithm, state, amount, now), else ());
 }
 
 /// Charges an amount, whatever is left.
@@ -253,7 +257,7 @@ pub(super) fn owe(algorithm: &Algorithm, state: &mut StepState, amount: u64, now
 
 /// Lends some of a level.
 #[cfg(any(feature = "redis", test))]
-pub(super) fn lend(
+pub(super) fn grant_request(
     algorithm: &Algorithm,
     state: &mut StepState,
     ask: &LeaseRequest,
@@ -266,7 +270,7 @@ pub(super) fn lend(
 #[cfg(test)]
 pub(crate) fn lent_at(algorithm: &Algorithm, state: &StepState, now: u64) -> u64 {
     let StepState::Lent(lent) = state else { return 0 };
-    let stored = Some(**lent).filter(|lent| !lent.is_spent(now));
+    let stored = Some(**lent).filter(|lent| !lent.is_expired(now));
     on_meter!(algorithm, meter => view(meter, stored, now).loans.total(), else 0)
 }
 

@@ -35,7 +35,7 @@ pub(crate) trait LevelKind: Sized {
     /// The amount after so much has come back.
     fn recovered(&self, amount: i64, by: u64) -> i64;
     /// What has to come back before `cost` fits.
-    fn missing(&self, amount: i64, cost: u64) -> u64;
+    fn shortfall(&self, amount: i64, cost: u64) -> u64;
     fn charged(&self, amount: i64, cost: u64) -> i64;
     fn remaining(&self, amount: i64) -> u64;
     /// What has to come back until nothing is used.
@@ -43,7 +43,7 @@ pub(crate) trait LevelKind: Sized {
     /// The same with so much less capacity.
     fn without(&self, lent: u64) -> Self;
     /// The amount after so much of it was lent, which takes it from the capacity too.
-    fn lent(&self, amount: i64, by: u64) -> i64;
+    fn after_lease(&self, amount: i64, by: u64) -> i64;
     /// The amount after so much of what was lent came back unspent.
     fn given_back(&self, amount: i64, by: u64) -> i64;
     /// The amount after so much of what was lent was spent.
@@ -130,7 +130,7 @@ pub(super) fn above_zero(amount: i64) -> u64 {
 }
 
 impl Level {
-    pub(super) fn is_spent(&self, now: u64) -> bool {
+    pub(super) fn is_expired(&self, now: u64) -> bool {
         now >= self.keep_until
     }
 }
@@ -146,12 +146,12 @@ pub(super) fn step(
 ) -> (Option<Level>, StepOutcome) {
     let mut level = view(meter, stored, now);
     // A stored time ahead of the clock is mended on a denial too: it would be ahead at the next call again.
-    let ahead = stored.is_some_and(|stored| now < stored.at && !stored.is_spent(now));
+    let ahead = stored.is_some_and(|stored| now < stored.at && !stored.is_expired(now));
 
     let missing = if cost == 0 {
         0
     } else {
-        meter.missing(level.amount, cost)
+        meter.shortfall(level.amount, cost)
     };
     let retry_after = meter.rate().time_for(missing, level.remainder);
     let charged = missing == 0 && mode == Mode::Charge;
@@ -176,7 +176,7 @@ pub(super) fn step(
         level.keep_until = keep_until;
     }
     let remaining = meter.remaining(level.amount);
-    let next = meter.missing(level.amount, next_permit(remaining));
+    let next = meter.shortfall(level.amount, next_permit(remaining));
     let outcome = StepOutcome {
         fits: missing == 0,
         remaining,
@@ -193,7 +193,7 @@ pub(super) fn step(
 #[inline]
 pub(super) fn view(meter: &impl LevelKind, stored: Option<Level>, now: u64) -> Level {
     let parts = meter.rate().micros;
-    let Some(stored) = stored.filter(|stored| !stored.is_spent(now)) else {
+    let Some(stored) = stored.filter(|stored| !stored.is_expired(now)) else {
         return Level {
             amount: meter.idle(),
             remainder: 0,

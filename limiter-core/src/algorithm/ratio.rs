@@ -14,7 +14,7 @@ pub(crate) struct ScaleChange<'a> {
 
 impl<'a> ScaleChange<'a> {
     /// The change from the numbers of the previous policy to those of `after`.
-    pub(crate) fn of(previous: &'a PreviousPolicy, after: &'a Policy) -> Self {
+    pub(crate) fn from_policies(previous: &'a PreviousPolicy, after: &'a Policy) -> Self {
         Self {
             before: previous.before.algorithm(),
             after: after.algorithm(),
@@ -32,7 +32,7 @@ pub(super) struct QuotaRatio {
 
 impl QuotaRatio {
     /// The ratio of the quota after a change to the quota before it.
-    pub(super) fn of(before: &Algorithm, after: &Algorithm) -> Self {
+    pub(super) fn from_algorithms(before: &Algorithm, after: &Algorithm) -> Self {
         Self {
             // A quota is more than nothing.
             old: u128::from(before.quota().max(1)),

@@ -17,8 +17,8 @@ use crate::policy::{Algorithm, Funnel, TokenBucket};
 /// Converts a state that was stored before the change, and says whether it was one. To be called after the change.
 pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) -> bool {
     let ScaleChange { before, after, at } = *scaling;
-    let ratio = QuotaRatio::of(before, after);
-    if now < at || state.is_spent(now) {
+    let ratio = QuotaRatio::from_algorithms(before, after);
+    if now < at || state.is_expired(now) {
         return false;
     }
     state.settle(before);
@@ -45,7 +45,7 @@ pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) 
         _ => None,
     };
     let Some(scaled) = scaled else { return false };
-    *state = if scaled.is_spent(now) {
+    *state = if scaled.is_expired(now) {
         StepState::Absent
     } else {
         scaled
@@ -58,7 +58,7 @@ pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) 
 /// windows whose periods are other ones now, it is nothing.
 pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Change) -> (u64, Change) {
     let ScaleChange { before, after, at } = *scaling;
-    let ratio = QuotaRatio::of(before, after);
+    let ratio = QuotaRatio::from_algorithms(before, after);
     let Change::Refund { whole_at } = change else {
         return (ratio.up(amount), change);
     };
@@ -116,7 +116,7 @@ mod tests {
         Policy::funnel("p").capacity(capacity).rate(rate).build().unwrap()
     }
 
-    fn left(policy: &Policy, state: &StepState, now: u64) -> u64 {
+    fn remaining(policy: &Policy, state: &StepState, now: u64) -> u64 {
         step(policy.algorithm(), &mut state.clone(), 0, now, Mode::Peek).remaining
     }
 
@@ -131,12 +131,12 @@ mod tests {
             // Two seconds under the one, then one under the other.
             let (at, now) = (NOW + 2 * SECOND, NOW + 3 * SECOND);
             assert!(scaled(&small, &large, &mut state, at, now));
-            assert_eq!(left(&large, &state, now), 60_000, "{large}");
+            assert_eq!(remaining(&large, &state, now), 60_000, "{large}");
             assert!(!scaled(&small, &large, &mut state, at, now + 1), "once");
             // And back again.
             let (at, now) = (now + 1, now + 1 + SECOND);
             assert!(scaled(&large, &small, &mut state, at, now));
-            assert_eq!(left(&small, &state, now), 7_000, "{small}");
+            assert_eq!(remaining(&small, &state, now), 7_000, "{small}");
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
             let mut state = StepState::Absent;
             step(large.algorithm(), &mut state, 41, NOW, Mode::Charge);
             assert!(scaled(&large, &small, &mut state, NOW + 1, NOW + SECOND));
-            assert_eq!(left(&small, &state, NOW + SECOND), 5, "{small}");
+            assert_eq!(remaining(&small, &state, NOW + SECOND), 5, "{small}");
             assert!(!scaled(&large, &small, &mut state, NOW + 1, NOW + SECOND));
             assert!(!scaled(
                 &large,

@@ -24,7 +24,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn is_spent(&self, now: u64) -> bool {
+    pub(super) fn is_expired(&self, now: u64) -> bool {
         now + self.skew >= self.keep_until
     }
 
@@ -99,7 +99,7 @@ pub(super) fn step(
     } else {
         None
     };
-    let live = stored.filter(|ring| !ring.is_spent(now));
+    let live = stored.filter(|ring| !ring.is_expired(now));
     let size = index(limit.limit);
     let Some(ring) = live else {
         let mut fresh = Ring {
@@ -187,7 +187,7 @@ pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, n
     let StepState::SlidingWindow(ring) = state else {
         return;
     };
-    let Some(newest) = ring.newest(1).filter(|_| !ring.is_spent(now)) else {
+    let Some(newest) = ring.newest(1).filter(|_| !ring.is_expired(now)) else {
         return;
     };
     let ring_now = newest.max(now + ring.skew);
@@ -204,7 +204,7 @@ pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, n
     // The longest window that has used the ring ends as long after its newest permit as before.
     let moved = newest - ring.newest(1).unwrap_or(0);
     ring.keep_until = ring.keep_until.saturating_sub(moved);
-    if ring.is_spent(now) {
+    if ring.is_expired(now) {
         *state = StepState::Absent;
     }
 }
@@ -217,7 +217,7 @@ pub(super) fn owe(limit: &SlidingWindow, state: &mut StepState, count: u64, now:
     }
     let size = index(limit.limit);
     let mut ring = match std::mem::take(state) {
-        StepState::SlidingWindow(ring) if !ring.is_spent(now) => ring,
+        StepState::SlidingWindow(ring) if !ring.is_expired(now) => ring,
         _ => Box::new(Ring {
             moments: Vec::new(),
             size,

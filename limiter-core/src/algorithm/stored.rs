@@ -15,7 +15,7 @@ pub(crate) enum StoredState {
 
 impl StepState {
     /// Its numbers; `None` of what is absent, and of those that are never put there.
-    pub(crate) fn kept(&self) -> Option<StoredState> {
+    pub(crate) fn stored(&self) -> Option<StoredState> {
         match self {
             Self::TokenBucket(level) | Self::Funnel(level) => Some(StoredState::Level(level.stored())),
             Self::Lent(lent) => {

@@ -19,7 +19,7 @@ impl LevelKind for TokenBucket {
         self.idle().min(tokens.saturating_add_unsigned(by))
     }
 
-    fn missing(&self, tokens: i64, cost: u64) -> u64 {
+    fn shortfall(&self, tokens: i64, cost: u64) -> u64 {
         above_zero(signed(cost).saturating_sub(tokens))
     }
 
@@ -42,7 +42,7 @@ impl LevelKind for TokenBucket {
         }
     }
 
-    fn lent(&self, tokens: i64, by: u64) -> i64 {
+    fn after_lease(&self, tokens: i64, by: u64) -> i64 {
         tokens.saturating_sub_unsigned(by)
     }
 

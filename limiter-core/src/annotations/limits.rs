@@ -140,14 +140,14 @@ pub struct AnnotationLimit<'a> {
 impl<'a> AnnotationLimit<'a> {
     /// The budget whose key has these parts: one for each placeholder of the annotation's `key`, in their order, and then one
     /// for each placeholder of its `group` that its key does not have. Each is escaped as the annotation does it. Of a key
-    /// without placeholders there are none: [`shared`](Self::shared) says so.
+    /// without placeholders there are none: [`global`](Self::global) says so.
     ///
     /// Parts of several types are written `[&tenant as &dyn Display, &7]`.
     ///
     /// # Errors
     ///
     /// [`ConfigError::Invalid`] with the template for a wrong number of parts; for a key that is an expression, which
-    /// [`whole`](Self::whole) takes; for a policy that depends on the arguments of a call, or is not there.
+    /// [`whole_key`](Self::whole_key) takes; for a policy that depends on the arguments of a call, or is not there.
     pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<KeyLimit<'a>, ConfigError> {
         let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
         let RegisteredAnnotation { name, key, group, .. } = self.site.0;

@@ -102,7 +102,7 @@ fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, book: &PolicyRegi
             return Some(told).filter(|_| !book.awaits_redis());
         };
         let policy = entry.policy();
-        let misfit = (policy.is_of_concurrency() != site.held).then(|| {
+        let misfit = (policy.is_concurrency() != site.held).then(|| {
             let expected = match site.held {
                 true => "a policy of concurrency, or the attribute of a rate",
                 false => "a policy of a rate, or `#[concurrency_limiter]`",

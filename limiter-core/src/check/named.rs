@@ -50,7 +50,7 @@ pub(crate) struct Names {
 }
 
 impl Limiter {
-    /// Decides by the policy of this name in the [book](Self::book), as it is at each call.
+    /// Decides by the policy of this name in the [book](Self::registry), as it is at each call.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -90,7 +90,7 @@ impl Limiter {
         &self.inner.names.book
     }
 
-    /// Puts a policy into the [book](Self::book), and says what becomes of what was used, as
+    /// Puts a policy into the [book](Self::registry), and says what becomes of what was used, as
     /// [`PolicyRegistry::change_at`] does: as of now, by this limiter's clock.
     ///
     /// ```
@@ -126,7 +126,7 @@ impl Limiter {
         self.inner.names.app.as_deref()
     }
 
-    /// The book of the namespace in Redis, to have the limiter's own [book](Self::book) follow it, and to publish it.
+    /// The book of the namespace in Redis, to have the limiter's own [book](Self::registry) follow it, and to publish it.
     ///
     /// # Errors
     ///

@@ -21,13 +21,13 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 pub(crate) use crate::units::Amount;
 
-/// Permits of what is in flight, not asked for yet: await it. Made by [`Limiter::enter`].
+/// Permits of what is in flight, not asked for yet: await it. Made by [`Limiter::acquire_concurrency`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct AcquireConcurrency<'a> {
     pub(crate) limiter: &'a Limiter,
     pub(crate) ask: LimitRequest<'a>,
-    up_to: Duration,
+    timeout: Duration,
 }
 
 impl<'a> AcquireConcurrency<'a> {
@@ -35,7 +35,7 @@ impl<'a> AcquireConcurrency<'a> {
         Self {
             limiter,
             ask,
-            up_to: Duration::ZERO,
+            timeout: Duration::ZERO,
         }
     }
 
@@ -56,15 +56,15 @@ impl<'a> AcquireConcurrency<'a> {
     ///
     /// A wait that ends before the policy's deadline for the store does is over, whatever the policy says of a store that is
     /// out: that no answer came in so short a time says nothing about the store.
-    pub fn timeout(self, up_to: Duration) -> Self {
-        Self { up_to, ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// The answer, where it takes no more than a look at the memory of this process.
     fn at_once(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
         // Who waits has to wait for his turn first.
         match &self.limiter.inner.backend {
-            Backend::Memory(_) if self.up_to.is_zero() && self.is_plain() => Some(self.try_local()),
+            Backend::Memory(_) if self.timeout.is_zero() && self.is_plain() => Some(self.try_local()),
             _ => None,
         }
     }
@@ -85,7 +85,7 @@ impl<'a> AcquireConcurrency<'a> {
     fn boxed(self) -> PendingAcquire<'a> {
         let policy = self.ask.policy();
         match (
-            self.limiter.is_in_process() && self.up_to.is_zero(),
+            self.limiter.is_in_process() && self.timeout.is_zero(),
             self.is_plain(),
         ) {
             (true, true) => Box::pin(self.run()),
@@ -103,14 +103,14 @@ impl<'a> AcquireConcurrency<'a> {
             let decision = limiter.peek_in_flight(&asked).await?;
             return Ok(ConcurrencyPermit::new(decision, PermitBacking::Nothing));
         }
-        if self.up_to.is_zero() {
+        if self.timeout.is_zero() {
             return limiter.enter_once(&asked, asked.request().deadline()).await;
         }
         let mut closing = limiter.inner.closing.subscribe();
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => Err(shut_down().into()),
-            answer = limiter.enter_in_turn(&asked, self.up_to) => answer,
+            answer = limiter.enter_in_turn(&asked, self.timeout) => answer,
         }
     }
 }
@@ -213,12 +213,12 @@ impl Limiter {
     async fn enter_in_turn(
         &self,
         asked: &ConcurrencyRequest<'_>,
-        up_to: Duration,
+        timeout: Duration,
     ) -> Result<ConcurrencyPermit, Rejection> {
         let clock = &self.inner.clock;
         let wait = AcquireDeadline {
             started: clock.now(),
-            up_to,
+            timeout,
             clock,
         };
         match &self.inner.backend {

@@ -9,7 +9,7 @@ use crate::units::Timestamp;
 /// For how long somebody waits, since when.
 pub(crate) struct AcquireDeadline<'a> {
     pub(crate) started: Timestamp,
-    pub(crate) up_to: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) clock: &'a Clock,
 }
 
@@ -19,13 +19,13 @@ impl AcquireDeadline<'_> {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.up_to.saturating_sub(self.clock.now().since(self.started))
+        self.timeout.saturating_sub(self.clock.now().since(self.started))
     }
 
     pub(crate) fn timed_out(&self, denied: Option<Box<Decision>>) -> Rejection {
         Rejection::TimedOut {
             decision: denied,
-            limit: self.up_to,
+            limit: self.timeout,
         }
     }
 }

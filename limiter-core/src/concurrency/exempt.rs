@@ -13,7 +13,7 @@ pub(crate) use crate::support::one_or_many::OneOrMany;
 impl AcquireConcurrency<'_> {
     /// Whether a store alone can tell what becomes of it.
     pub(crate) fn is_plain(&self) -> bool {
-        self.limiter.enforces() && self.ask.policy().is_plain()
+        self.limiter.enforces() && self.ask.policy().is_store_only()
     }
 
     pub(crate) async fn run_excused(self) -> Result<ConcurrencyPermit, Rejection> {
@@ -27,7 +27,7 @@ impl AcquireConcurrency<'_> {
             ));
         }
         let is_enforced = enforcement == Enforcement::Enforce;
-        match KeyRule::of(policy, self.ask.key()) {
+        match KeyRule::for_key(policy, self.ask.key()) {
             KeyRule::Denied => {
                 let forbidden = Rejection::Forbidden {
                     policy: policy.name().to_owned(),
@@ -40,7 +40,7 @@ impl AcquireConcurrency<'_> {
                         ..unasked(Origin::KeyList)
                     }),
                 };
-                return in_shadow(is_enforced, forbidden, unasked(Origin::KeyList));
+                return shadow_permit(is_enforced, forbidden, unasked(Origin::KeyList));
             }
             KeyRule::Allowed => {
                 return Ok(ConcurrencyPermit::new(
@@ -66,7 +66,7 @@ impl AcquireConcurrency<'_> {
                     // The call is invalid, so the store is not asked. It works, as far as is known.
                     _ => unasked(limiter.inner.backend.origin()),
                 };
-                in_shadow(is_enforced, rejection, told)
+                shadow_permit(is_enforced, rejection, told)
             }
             entered => entered,
         }
@@ -74,7 +74,7 @@ impl AcquireConcurrency<'_> {
 }
 
 /// A rejection; in shadow a permit that stands for nothing, and tells of it.
-fn in_shadow(
+fn shadow_permit(
     is_enforced: bool,
     rejection: Rejection,
     allowed: Decision,

@@ -9,18 +9,18 @@ use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Rejection};
 use crate::observe::AsDecision;
 
-/// Permission to be in flight, until it is dropped. Made by [`Limiter::enter`](crate::Limiter::enter).
+/// Permission to be in flight, until it is dropped. Made by [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
 ///
 /// It borrows nothing, and can be moved to wherever what it stands for ends: into a task, into the body of a response.
 ///
 /// With Redis it is a lease there, which is renewed in the background while the permit is held, from when a sixth of it is over
 /// and before a third is. Redis counts the leases that have not ended by its own clock, and admits none beyond the policy's
 /// maximum. A holder that is cut off from Redis for longer than the lease may therefore find others in its place: it learns so
-/// from [`is_held`](Self::is_held) and [`lost`](Self::lost), which count from before Redis was asked. A machine that was suspended
+/// from [`is_valid`](Self::is_valid) and [`lost`](Self::lost), which count from before Redis was asked. A machine that was suspended
 /// for as long learns it too late. In process nothing can take a permit away.
 ///
 /// Dropping it gives it back: to whoever waits next in this process under the same terms, at once; else to Redis, by the task
-/// that renews leases. Where there is no runtime to run it, the lease ends. [`leave`](Self::leave) does the same, and waits until
+/// that renews leases. Where there is no runtime to run it, the lease ends. [`release`](Self::release) does the same, and waits until
 /// it is done.
 ///
 /// ```
@@ -96,7 +96,7 @@ impl ConcurrencyPermit {
         }
     }
 
-    /// Waits until it is not surely [held](Self::is_held) any more: for ever, if that never comes.
+    /// Waits until it is not surely [held](Self::is_valid) any more: for ever, if that never comes.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

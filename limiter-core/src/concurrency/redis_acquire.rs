@@ -38,7 +38,7 @@ impl RedisBackend {
         let started = Instant::now();
         let error = match self.holding.enter(limit, terms, deadline).await {
             Ok(entered) => {
-                observe::asked(started, Some(Origin::Redis));
+                observe::record_query(started, Some(Origin::Redis));
                 if insured {
                     let now = self.clock.now();
                     self.replicas.keep_counting(now);
@@ -59,7 +59,7 @@ impl RedisBackend {
         if !insured || !is_outage(error.kind()) {
             self.outage.answers(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());
-            observe::asked(started, answer.as_ref().ok().map(Decision::origin));
+            observe::record_query(started, answer.as_ref().ok().map(Decision::origin));
             return Ok((answer?, None));
         }
         observe::store_failed(error.kind());
@@ -69,9 +69,9 @@ impl RedisBackend {
         let alone = self.holding.enter_alone(limit, terms, share);
         let alone = alone.inspect_err(|error| {
             observe::store_failed(error.kind());
-            observe::asked(started, None);
+            observe::record_query(started, None);
         })?;
-        observe::asked(started, Some(Origin::LocalFallback));
+        observe::record_query(started, Some(Origin::LocalFallback));
         let (held, number) = match alone {
             Ok(held) => (Some(held), self.holding.held().number(limit.identity)),
             Err(number) => (None, number),

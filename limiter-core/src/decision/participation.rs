@@ -22,7 +22,7 @@ pub(crate) struct Participations {
 }
 
 impl Participations {
-    pub(crate) fn of(self, number: usize) -> Participation {
+    pub(crate) fn get(self, number: usize) -> Participation {
         match bit(number) {
             None => Participation::Absent,
             Some(bit) if self.absent & bit != 0 => Participation::Absent,
@@ -50,7 +50,7 @@ fn bit(number: usize) -> Option<u16> {
 impl Decision {
     /// Where the limit that was asked for under this number stands among the [limits](Self::limits), if it does.
     pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
-        let stands = |number: usize| self.parts.of(number) != Participation::Absent;
+        let stands = |number: usize| self.parts.get(number) != Participation::Absent;
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())
     }
 }
@@ -77,7 +77,7 @@ mod tests {
             _ => Participation::AsDecided,
         };
         for number in 0..40 {
-            assert_eq!(parts.of(number), expected(number), "{number}");
+            assert_eq!(parts.get(number), expected(number), "{number}");
         }
     }
 }

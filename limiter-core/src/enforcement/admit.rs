@@ -86,7 +86,7 @@ impl Check<'_> {
     pub(crate) async fn admitted(self) -> Result<Allowed, Rejection> {
         match self.on_denial() {
             OnDenial::Reject => self.await?.require(),
-            OnDenial::Wait(up_to) => Acquire::new(self).timeout(up_to).await,
+            OnDenial::Wait(timeout) => Acquire::new(self).timeout(timeout).await,
             OnDenial::Degrade => self.await?.or_degraded(),
         }
     }

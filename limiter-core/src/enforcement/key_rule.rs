@@ -13,7 +13,7 @@ pub(crate) enum KeyRule {
 }
 
 impl KeyRule {
-    pub(crate) fn of(policy: &Policy, key: &Key<'_>) -> Self {
+    pub(crate) fn for_key(policy: &Policy, key: &Key<'_>) -> Self {
         let (deny, allow) = (policy.deny_keys(), policy.allow_keys());
         if deny.is_none() && allow.is_none() {
             return Self::Unlisted;

@@ -79,7 +79,7 @@ impl<'a> EnforcementPlan<'a> {
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         self.enforces |= is_enforced;
-        match KeyRule::of(policy, ask.key()) {
+        match KeyRule::for_key(policy, ask.key()) {
             KeyRule::Denied if is_enforced => {
                 self.forbidden.get_or_insert(policy);
             }
@@ -157,7 +157,7 @@ impl<'a> EnforcementPlan<'a> {
             left = deadline.saturating_sub(started.elapsed());
             Some(decision)
         };
-        let shadow = self.ask_shadow(left).await;
+        let shadow = self.decide_shadow(left).await;
         Ok(self.both(enforced, shadow))
     }
 
@@ -168,14 +168,14 @@ impl<'a> EnforcementPlan<'a> {
         let limiter = self.limiter;
         let (asks, started) = (std::mem::take(&mut self.enforced.asks), Instant::now());
         if asks.is_empty() {
-            let shadow = self.ask_shadow(Duration::MAX).await;
+            let shadow = self.decide_shadow(Duration::MAX).await;
             return self.both(None, shadow).require();
         }
         let asks_until = limiter.now().after(stay.asks_up_to);
-        let left = || match stay.up_to.is_zero() {
+        let left = || match stay.timeout.is_zero() {
             // It is a check.
             true => deadline(&asks).saturating_sub(started.elapsed()),
-            false => limiter.patience(asks_until, stay.up_to),
+            false => limiter.patience(asks_until, stay.timeout),
         };
         let mut request = DecisionRequest::new(asks.iter().cloned(), self.mode, limiter.inner.any_groups)?;
         request.add_blocks();
@@ -193,7 +193,7 @@ impl<'a> EnforcementPlan<'a> {
         // Whoever shuts the limiter down waits for what is given back, too.
         let _open = limiter.inner.closing.subscribe();
         let mut grant = PendingGrant::new(Reservation::of_request(limiter, &request, answer?));
-        let shadow = self.ask_shadow(left()).await;
+        let shadow = self.decide_shadow(left()).await;
         // It is taken here alone.
         let enforced = grant.take().map(Allowed::into_decision);
         self.both(enforced, shadow).require()
@@ -222,12 +222,12 @@ impl<'a> EnforcementPlan<'a> {
     }
 
     /// What those in shadow say, asked for so long at most.
-    async fn ask_shadow(&mut self, patience: Duration) -> Option<Decision> {
+    async fn decide_shadow(&mut self, patience: Duration) -> Option<Decision> {
         let asks = std::mem::take(&mut self.shadow.asks);
         if asks.is_empty() {
             return None;
         }
-        Some(self.in_shadow(asks, patience).await)
+        Some(self.shadow_decision(asks, patience).await)
     }
 
     /// What a decision that allows the call says with what those in shadow do.
@@ -271,7 +271,7 @@ impl<'a> EnforcementPlan<'a> {
     }
 
     /// What those in shadow say; whatever it is, the call goes on.
-    async fn in_shadow(&self, asks: Vec<LimitRequest<'a>>, patience: Duration) -> Decision {
+    async fn shadow_decision(&self, asks: Vec<LimitRequest<'a>>, patience: Duration) -> Decision {
         let answer = match self.limiter.open() {
             Ok(()) => self.limiter.decide_blocked(asks, self.mode, patience).await,
             Err(closed) => Err(closed.into()),
@@ -346,7 +346,7 @@ impl Limiter {
     pub(crate) fn charges(&self, ask: &LimitRequest<'_>) -> bool {
         let policy = ask.policy();
         policy.enforcement().max(self.enforcement()) != Enforcement::Off
-            && KeyRule::of(policy, ask.key()) == KeyRule::Unlisted
+            && KeyRule::for_key(policy, ask.key()) == KeyRule::Unlisted
     }
 
     /// The store's decision on these limits and on the blocks of their keys, waited for so long at most, and for their deadline.

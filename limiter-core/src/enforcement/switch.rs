@@ -38,7 +38,7 @@ impl Limiter {
     }
 
     /// The same limiter, which begins so.
-    pub(crate) fn in_mode(self, enforcement: Enforcement) -> Self {
+    pub(crate) fn with_enforcement(self, enforcement: Enforcement) -> Self {
         self.inner
             .enforcement
             .0

@@ -46,7 +46,7 @@ impl MemoryStore {
         self.convert_now(limit, &algorithm)?;
         if algorithm == *limit.policy.algorithm() {
             let moment = self.moment_of(&algorithm, self.clock.now());
-            let (limit, change) = limit.in_proportion(change, |scaling| scaling.in_time_of(moment));
+            let (limit, change) = limit.in_proportion(change, |scaling| scaling.clamped_to(moment));
             return self.change_as(&limit, &algorithm, change);
         }
         self.change_as(limit, &algorithm, change)
@@ -70,14 +70,14 @@ fn in_force(limit: &RequestedLimit<'_>, now: Timestamp) -> Algorithm {
 
 fn convert(limit: &RequestedLimit<'_>, state: &mut StepState, moment: MonotonicStamp) {
     if let Some(scaled) = limit.policy.pending(moment.decided_at) {
-        let scaling = ScaleChange::of(scaled, limit.policy);
-        scale(&scaling.in_time_of(moment), state, moment.own);
+        let scaling = ScaleChange::from_policies(scaled, limit.policy);
+        scale(&scaling.clamped_to(moment), state, moment.own);
     }
 }
 
 impl ScaleChange<'_> {
     /// The same in the time in which the state is kept.
-    fn in_time_of(self, moment: MonotonicStamp) -> Self {
+    fn clamped_to(self, moment: MonotonicStamp) -> Self {
         let decided_at = moment.decided_at.as_micros();
         let at = match self.at.checked_sub(decided_at) {
             Some(ahead) => moment.own.saturating_add(ahead),

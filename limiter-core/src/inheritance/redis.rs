@@ -108,7 +108,7 @@ impl RedisBackend {
 
     /// Converts a limit, or finds that there is nothing to convert. `false` before the change, by the server's clock.
     async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
-        let scaling = ScaleChange::of(scaled, limit.policy);
+        let scaling = ScaleChange::from_policies(scaled, limit.policy);
         for _ in 0..MOST_TRIES {
             let found = self.store.read_state(limit).await?;
             if found.now < scaling.at {

@@ -25,7 +25,7 @@ fn are_plain(bytes: &[u8], colon: Colon) -> bool {
     let plain = words.fold(true, |plain, word| {
         // A chunk has eight bytes, so the default is never used.
         let word = word.try_into().unwrap_or_default();
-        plain & is_plain(u64::from_le_bytes(word), colon)
+        plain & needs_no_escape(u64::from_le_bytes(word), colon)
     });
     // Bytes that are looked at twice cost nothing.
     let last = match bytes.last_chunk() {
@@ -34,12 +34,12 @@ fn are_plain(bytes: &[u8], colon: Colon) -> bool {
             .iter()
             .fold(each(b'a'), |word, byte| word << 8 | u64::from(*byte)),
     };
-    plain & is_plain(last, colon)
+    plain & needs_no_escape(last, colon)
 }
 
 /// Whether all eight bytes of a word are plain.
 #[inline]
-const fn is_plain(word: u64, colon: Colon) -> bool {
+const fn needs_no_escape(word: u64, colon: Colon) -> bool {
     const HIGH: u64 = each(0x80);
     // Of a byte below 128 each sum sets the highest bit, or not, and carries nothing; another is none that is plain.
     let visible = word.wrapping_add(each(0x80 - b'!'));

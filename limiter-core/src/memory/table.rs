@@ -102,7 +102,7 @@ impl StateTable {
             if self
                 .entries
                 .get(at)
-                .is_some_and(|entry| entry.state.is_spent_by(now, calendar))
+                .is_some_and(|entry| entry.state.is_expired_by(now, calendar))
             {
                 self.remove_at(at);
                 gone += 1;

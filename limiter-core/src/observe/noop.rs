@@ -58,7 +58,7 @@ pub(crate) fn book_refused(_: &'static str) {}
 pub(crate) fn book_revision(_: u64) {}
 
 #[cfg(feature = "redis")]
-pub(crate) use remote::{BreakerGauge, BreakerState, asked, batch, replicas};
+pub(crate) use remote::{BreakerGauge, BreakerState, batch, record_query, replicas};
 
 #[cfg(feature = "redis")]
 mod remote {
@@ -68,7 +68,7 @@ mod remote {
     use crate::decision::Origin;
 
     #[inline]
-    pub(crate) fn asked(_: Instant, _: Option<Origin>) {}
+    pub(crate) fn record_query(_: Instant, _: Option<Origin>) {}
 
     #[inline]
     pub(crate) fn batch(_: usize) {}

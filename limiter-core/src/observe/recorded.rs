@@ -358,7 +358,9 @@ fn gauge(recorder: &dyn Recorder, name: &'static str) -> Gauge {
 }
 
 #[cfg(feature = "redis")]
-pub(crate) use crate::observe::recorded::remote::{BreakerGauge, BreakerState, asked, batch, replicas};
+pub(crate) use crate::observe::recorded::remote::{
+    BreakerGauge, BreakerState, batch, record_query, replicas,
+};
 
 #[cfg(feature = "redis")]
 mod remote;

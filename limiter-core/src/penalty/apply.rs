@@ -200,7 +200,7 @@ mod redis {
 
         async fn report_of(&self, guard: &RedisBackend, identity: Identity) {
             let now = self.inner.clock.now();
-            if let Some((denied, denials)) = guard.denial_counts().take(identity, now) {
+            if let Some((denied, denials)) = guard.denial_counts().take_unreported(identity, now) {
                 self.report(&denied, denials).await;
             }
         }

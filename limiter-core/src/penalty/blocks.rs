@@ -45,19 +45,19 @@ impl<'a> DecisionRequest<'a> {
 
     /// Asks whether a key is blocked, and of nothing else.
     pub(crate) fn of_block(punishing: &'a PenaltyLimits, key: Key<'a>) -> Self {
-        alone(beside(&punishing.block, key.bounded(), WHOLE), Mode::Peek)
+        block_request(beside(&punishing.block, key.bounded(), WHOLE), Mode::Peek)
     }
 
     /// Counts so many denials of a key.
     pub(crate) fn counting(punishing: &'a PenaltyLimits, key: &'a Key<'_>, denials: u64) -> Self {
         let most = u64::from(punishing.penalty.denials());
         let count = beside(&punishing.counter, Key::from(key), denials.min(most));
-        alone(count, Mode::Charge)
+        block_request(count, Mode::Charge)
     }
 
     /// Blocks a key.
     pub(crate) fn blocking(punishing: &'a PenaltyLimits, key: &'a Key<'_>) -> Self {
-        alone(beside(&punishing.block, Key::from(key), WHOLE), Mode::Charge)
+        block_request(beside(&punishing.block, Key::from(key), WHOLE), Mode::Charge)
     }
 }
 
@@ -100,7 +100,7 @@ impl StepOutcome {
     }
 }
 
-fn alone(limit: RequestedLimit<'_>, mode: Mode) -> DecisionRequest<'_> {
+fn block_request(limit: RequestedLimit<'_>, mode: Mode) -> DecisionRequest<'_> {
     let limits = smallvec![limit];
     DecisionRequest { limits, mode }
 }

@@ -120,7 +120,7 @@ impl DenialCounts {
     }
 
     /// Takes the unreported denials of a limit, to report them.
-    pub(crate) fn take(
+    pub(crate) fn take_unreported(
         &self,
         identity: Identity,
         now: Timestamp,

@@ -41,7 +41,7 @@ impl Policy {
     /// For how long a permit of [`concurrency`](Self::concurrency) outlives its holder, unless the policy says otherwise.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-    /// At most so many at once: a permit is held from [`Limiter::enter`](crate::Limiter::enter) until it is dropped, in all
+    /// At most so many at once: a permit is held from [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency) until it is dropped, in all
     /// processes together. What a process held that died comes back after the [`lease`](PolicyBuilder::lease).
     ///
     /// ```
@@ -64,7 +64,7 @@ impl Policy {
     }
 
     /// Whether it limits what is in flight.
-    pub(crate) fn is_of_concurrency(&self) -> bool {
+    pub(crate) fn is_concurrency(&self) -> bool {
         matches!(self.algorithm(), Algorithm::Concurrency(_))
     }
 }

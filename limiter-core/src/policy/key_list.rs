@@ -123,7 +123,7 @@ impl KeyList {
             || self.has_prefix_of(text)
             || self.has_network_of(text)
             || (!self.exact.is_empty()
-                && is_colon_of_the_last_part(text)
+                && is_last_part_colon(text)
                 && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain)))
     }
 
@@ -225,7 +225,7 @@ impl KeyList {
 
 /// Returns whether colons of values occur only in the last value of the key. If another part follows, a client
 /// that chooses the value could pass for another one: `acme%3Avip:1` is not `acme:vip%3A1`.
-fn is_colon_of_the_last_part(text: &str) -> bool {
+fn is_last_part_colon(text: &str) -> bool {
     text.split_once("%3A")
         .is_some_and(|(_, rest)| !rest.contains(':'))
 }

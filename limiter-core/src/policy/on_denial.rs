@@ -35,7 +35,9 @@ impl OnDenial {
         match (self, other) {
             (Self::Reject, _) | (_, Self::Reject) => Self::Reject,
             (Self::Wait(one), Self::Wait(another)) => Self::Wait(one.min(another)),
-            (Self::Wait(up_to), Self::Degrade) | (Self::Degrade, Self::Wait(up_to)) => Self::Wait(up_to),
+            (Self::Wait(timeout), Self::Degrade) | (Self::Degrade, Self::Wait(timeout)) => {
+                Self::Wait(timeout)
+            }
             (Self::Degrade, Self::Degrade) => Self::Degrade,
         }
     }
@@ -46,7 +48,7 @@ impl fmt::Display for OnDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reject => f.write_str("reject"),
-            Self::Wait(up_to) => write!(f, "wait {}", Span(micros_ceil(*up_to))),
+            Self::Wait(timeout) => write!(f, "wait {}", Span(micros_ceil(*timeout))),
             Self::Degrade => f.write_str("degrade"),
         }
     }
@@ -61,7 +63,7 @@ impl FromStr for OnDenial {
             "reject" => Ok(Self::Reject),
             "degrade" => Ok(Self::Degrade),
             wait => match wait.strip_prefix("wait ") {
-                Some(up_to) => parse_duration(up_to).map(Self::Wait),
+                Some(timeout) => parse_duration(timeout).map(Self::Wait),
                 None => {
                     let expected = "`reject`, `degrade`, or `wait` with a duration, such as `wait 500ms`";
                     Err(ConfigError::invalid("on_denial", text, expected))

@@ -78,8 +78,8 @@ impl Rate {
         Self {
             thousandths,
             micros,
-            by_thousandths: Reciprocal::of(thousandths),
-            by_micros: Reciprocal::of(micros),
+            by_thousandths: Reciprocal::new(thousandths),
+            by_micros: Reciprocal::new(micros),
         }
     }
 

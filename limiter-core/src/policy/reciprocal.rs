@@ -11,7 +11,7 @@ pub(super) struct Reciprocal(u64);
 
 impl Reciprocal {
     /// That of a divisor other than zero.
-    pub(super) fn of(divisor: u64) -> Self {
+    pub(super) fn new(divisor: u64) -> Self {
         // Of 1 it would be 2^64; one less is as good.
         Self(u64::try_from((1 << 64) / u128::from(divisor.max(1))).unwrap_or(u64::MAX))
     }
@@ -77,7 +77,7 @@ mod tests {
             for dividend in dividends {
                 let expected = (dividend / by, dividend % by);
                 assert_eq!(
-                    Reciprocal::of(by).divide(dividend, by),
+                    Reciprocal::new(by).divide(dividend, by),
                     expected,
                     "{dividend} by {by}"
                 );

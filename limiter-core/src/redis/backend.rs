@@ -152,7 +152,7 @@ impl RedisBackend {
             Ok(mut verdict) => {
                 self.on_verdict(request, &verdict, submission);
                 self.leases.complete(request, &mut verdict, held);
-                observe::asked(started, Some(Origin::Redis));
+                observe::record_query(started, Some(Origin::Redis));
                 return Ok(request.decision(verdict, Origin::Redis));
             }
             Err(error) => error,
@@ -187,14 +187,14 @@ impl RedisBackend {
         if !insured || !is_outage(error.kind()) {
             self.outage.answers(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());
-            observe::asked(started, answer.as_ref().ok().map(Decision::origin));
+            observe::record_query(started, answer.as_ref().ok().map(Decision::origin));
             return answer;
         }
         let verdict = self.fallback.decide(request, self.replicas.count());
         let verdict = verdict.inspect_err(|full| {
             self.log_fallback(&error);
             observe::store_failed(full.kind());
-            observe::asked(started, None);
+            observe::record_query(started, None);
             if self.told_full.is_due(self.clock.now()) {
                 tracing::warn!(error = %full, "local fallback is full (max_local_keys); new keys are rejected");
             }
@@ -214,7 +214,7 @@ impl RedisBackend {
         if request.mode == Mode::Charge {
             self.reconciler.record(request, &verdict, self.replicas.count());
         }
-        observe::asked(started, Some(Origin::LocalFallback));
+        observe::record_query(started, Some(Origin::LocalFallback));
         let mut decision = request.decision(verdict, Origin::LocalFallback);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
         decision.store_error = Some(Box::new(error));

@@ -14,7 +14,7 @@ pub(crate) struct CallDeadline {
 
 impl CallDeadline {
     /// It begins now.
-    pub(crate) fn of(deadline: Duration) -> Self {
+    pub(crate) fn after(deadline: Duration) -> Self {
         Self::since(Instant::now(), deadline)
     }
 
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_who_waited_in_vain_until_his_time_was_up_is_overdue() {
-        let wait = CallDeadline::of(Duration::from_millis(20));
+        let wait = CallDeadline::after(Duration::from_millis(20));
         let mut overdue = 0;
         let mut never = pin!(pending::<()>());
         let cancelled = wait.for_answer(never.as_mut(), || overdue += 1);

@@ -54,7 +54,7 @@ impl Trial<'_> {
         let mut question = ScriptInput::new(&request, operation, self.namespace);
         let [level, window, _] = self.namespace.trial_keys();
         question.keys = [level, window].into_iter().collect();
-        let (question, wait) = (Arc::new(question), CallDeadline::of(READY_WITHIN));
+        let (question, wait) = (Arc::new(question), CallDeadline::after(READY_WITHIN));
         self.route
             .run(&DecideOperation { question, wait })
             .await

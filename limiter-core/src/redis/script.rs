@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
             script,
             keys: keys.into_iter().map(Into::into).collect(),
             plan,
-            wait: CallDeadline::of(deadline),
+            wait: CallDeadline::after(deadline),
         }
     }
 

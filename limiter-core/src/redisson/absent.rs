@@ -10,15 +10,15 @@ use crate::registry::{Edit, PolicyEntry};
 pub(super) enum Remote {}
 
 impl Remote {
-    pub(super) fn of(_: &Limiter) -> Option<Self> {
+    pub(super) fn from_limiter(_: &Limiter) -> Option<Self> {
         None
     }
 
-    pub(super) async fn look(&self, _is_known: bool) -> Result<(), Rejection> {
+    pub(super) async fn sync(&self, _is_known: bool) -> Result<(), Rejection> {
         match *self {}
     }
 
-    pub(super) async fn look_for(&self, _: impl Fn() -> bool) -> Result<(), StoreError> {
+    pub(super) async fn sync_until(&self, _: impl Fn() -> bool) -> Result<(), StoreError> {
         match *self {}
     }
 

@@ -48,7 +48,7 @@ impl Client {
         Self(Arc::new(ClientInner {
             limits: limits.clone(),
             id: id.into(),
-            remote: Remote::of(limits),
+            remote: Remote::from_limiter(limits),
         }))
     }
 

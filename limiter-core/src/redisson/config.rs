@@ -26,7 +26,7 @@ pub struct RateLimiterConfig {
 }
 
 impl RateLimiterConfig {
-    pub(super) fn of(entry: &PolicyEntry) -> Self {
+    pub(super) fn from_entry(entry: &PolicyEntry) -> Self {
         Self {
             rate_type: entry.rate_type(),
             rate: entry.policy().quota().whole(),

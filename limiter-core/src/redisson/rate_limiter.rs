@@ -136,7 +136,7 @@ impl RateLimiter {
         is_granted(self.acquire(permits).timeout(timeout).await)
     }
 
-    /// Waits for so many permits: for a minute ([`Acquire::DEFAULT_UP_TO`]), or what [`AcquirePermits::up_to`] says.
+    /// Waits for so many permits: for a minute ([`Acquire::DEFAULT_TIMEOUT`]), or what [`AcquirePermits::timeout`] says.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl RateLimiter {
         AcquirePermits {
             limiter: self,
             permits,
-            up_to: Acquire::DEFAULT_UP_TO,
+            timeout: Acquire::DEFAULT_TIMEOUT,
         }
     }
 
@@ -176,7 +176,7 @@ impl RateLimiter {
     /// [`Rejection::Unavailable`] when Redis gives no answer and nothing is known.
     pub async fn config(&self) -> Result<Option<RateLimiterConfig>, Rejection> {
         let entry = self.client.current(&self.name).await?;
-        Ok(entry.map(|entry| RateLimiterConfig::of(&entry)))
+        Ok(entry.map(|entry| RateLimiterConfig::from_entry(&entry)))
     }
 
     /// Has the configuration end after so long, by this process's clock, in place of an end that was set before: whether there is
@@ -303,14 +303,14 @@ fn is_granted<T>(answer: Result<T, Rejection>) -> Result<bool, Rejection> {
 pub struct AcquirePermits<'a> {
     limiter: &'a RateLimiter,
     permits: u64,
-    up_to: Duration,
+    timeout: Duration,
 }
 
 impl AcquirePermits<'_> {
-    /// How long to wait in total. Default: [`Acquire::DEFAULT_UP_TO`]. A wait of zero is a
+    /// How long to wait in total. Default: [`Acquire::DEFAULT_TIMEOUT`]. A wait of zero is a
     /// [`try_acquire`](RateLimiter::try_acquire).
-    pub fn timeout(self, up_to: Duration) -> Self {
-        Self { up_to, ..self }
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 }
 
@@ -323,7 +323,7 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
             let limits = self.limiter.client.limits();
             let began = limits.now();
             let (policy, key) = self.limiter.policy(self.permits).await?;
-            let left = self.up_to.saturating_sub(limits.now().since(began));
+            let left = self.timeout.saturating_sub(limits.now().since(began));
             limits
                 .acquire(&policy, &key)
                 .cost(self.permits)

@@ -34,7 +34,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn of(limits: &Limiter) -> Option<Self> {
+    pub(super) fn from_limiter(limits: &Limiter) -> Option<Self> {
         let book = limits.redis_registry().ok()?;
         Some(Self {
             book,

@@ -78,7 +78,7 @@ impl FileSource {
             path,
             trouble: LastError::default(),
         });
-        let following = follow(WeakRegistry::of(book), Arc::clone(&shared), text);
+        let following = follow(WeakRegistry::downgrade(book), Arc::clone(&shared), text);
         let task = AbortOnDrop::spawn(following);
         Ok(Self { shared, task })
     }

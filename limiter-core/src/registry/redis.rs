@@ -25,7 +25,7 @@ const MOST_TRIES: usize = 8;
 /// The book of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the key `namespace|book` (feature `registry`). Cheap
 /// to clone. Made by [`Limiter::redis_registry`](crate::Limiter::redis_registry).
 ///
-/// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::book) say what Redis says: a change reaches every replica within
+/// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::registry) say what Redis says: a change reaches every replica within
 /// a second. While Redis is out, and when it has lost its data, the last book counts.
 ///
 /// ```
@@ -84,7 +84,7 @@ impl RedisRegistry {
     /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a change, and every half a second, since messages get lost.
     ///
     /// Until the first look is over, a policy that stands only in Redis is not configured, and what asks for it is
-    /// [allowed](crate::OnUnknownPolicy): await [`RedisSubscription::heard`] before the first call.
+    /// [allowed](crate::OnUnknownPolicy): await [`RedisSubscription::synced`] before the first call.
     ///
     /// A text that is no TOML, or needs a newer version ([`RegistryError::NewerFormat`]), changes nothing. Of another one, a policy that
     /// cannot be read keeps its previous version, with the quotas of its keys, and the others apply. Both are events, and
@@ -97,9 +97,13 @@ impl RedisRegistry {
     #[must_use = "dropping it stops the subscription, and `let _ =` drops it at once: bind it to a name, or call `detach`"]
     pub fn follow(&self) -> RedisSubscription {
         self.0.book.await_redis();
-        let shared = Arc::new(RedisWatcher::of(&self.0.shelf));
+        let shared = Arc::new(RedisWatcher::new(&self.0.shelf));
         let (has_looked, looked) = watch::channel(false);
-        let following = follow(WeakRegistry::of(&self.0.book), Arc::clone(&shared), has_looked);
+        let following = follow(
+            WeakRegistry::downgrade(&self.0.book),
+            Arc::clone(&shared),
+            has_looked,
+        );
         let task = AbortOnDrop::spawn(following);
         RedisSubscription { shared, task, looked }
     }
@@ -175,7 +179,7 @@ impl RedisRegistry {
     /// As [`RedisSubscription::last_error`] would tell.
     pub(crate) async fn poll(&self, patience: Duration) -> Result<(), RegistryError> {
         let RedisRegistryState { shelf, book } = &*self.0;
-        RedisWatcher::of(shelf).poll_once(book, patience).await
+        RedisWatcher::new(shelf).poll_once(book, patience).await
     }
 
     /// Publishes what becomes of the book in Redis by `change`, which is begun anew when somebody else has published meanwhile. `change` is given
@@ -183,7 +187,7 @@ impl RedisRegistry {
     ///
     /// Where Redis has lost what it had, or has an older text from a backup, `change` is given what this process has
     /// [followed](Self::follow) or published last, which is what all replicas go on with: an edit of one policy brings the others back. A
-    /// process that knows of nothing later takes Redis at its word, so follow the book, and [hear](RedisSubscription::heard) it, before you edit.
+    /// process that knows of nothing later takes Redis at its word, so follow the book, and [hear](RedisSubscription::synced) it, before you edit.
     ///
     /// What is taken out is forgotten together with its [generation](crate::Policy::with_generation), unlike by
     /// [`PolicyRegistry::remove`]: after a reset, a later edit puts the name there again in a generation that it has not had, else what was used before the

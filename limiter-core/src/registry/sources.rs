@@ -180,7 +180,7 @@ impl SourceSnapshot {
 
     /// What counts, as one page.
     #[cfg(feature = "registry")]
-    pub(super) fn of<'a>(slots: impl IntoIterator<Item = &'a EffectivePolicy>) -> Self {
+    pub(super) fn from_policies<'a>(slots: impl IntoIterator<Item = &'a EffectivePolicy>) -> Self {
         let mut page = Self::default();
         for slot in slots {
             page.set(Arc::clone(&slot.entry));

@@ -16,7 +16,7 @@ use crate::registry::{PolicyRegistry, RegistryInner};
 pub(super) struct WeakRegistry(Weak<RegistryInner>);
 
 impl WeakRegistry {
-    pub(super) fn of(book: &PolicyRegistry) -> Self {
+    pub(super) fn downgrade(book: &PolicyRegistry) -> Self {
         Self(Arc::downgrade(&book.0))
     }
 

@@ -27,7 +27,7 @@ struct OwnedLimit {
 }
 
 impl OwnedRequest {
-    pub(crate) fn of(request: &DecisionRequest<'_>) -> Self {
+    pub(crate) fn from_request(request: &DecisionRequest<'_>) -> Self {
         let owned = |limit: &RequestedLimit<'_>| OwnedLimit {
             identity: limit.identity,
             policy: limit.policy.clone(),
@@ -50,14 +50,14 @@ impl OwnedRequest {
     }
 
     /// Whether it is wanted by the same policies, however much of it.
-    pub(crate) fn is_under_policies_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_policies_of(&self, other: &Self) -> bool {
         let (own, others) = (self.limits.iter(), other.limits.iter());
         own.map(|limit| &limit.policy)
             .eq(others.map(|limit| &limit.policy))
     }
 
     /// Whether it is as much of the same limits, by whichever policies.
-    pub(crate) fn is_as_much_as(&self, other: &Self) -> bool {
+    pub(crate) fn has_costs_of(&self, other: &Self) -> bool {
         fn charges(wanted: &OwnedRequest) -> impl Iterator<Item = (Identity, u64)> {
             let charged = wanted.limits.iter().filter(|limit| limit.blocks.is_none());
             charged.map(|limit| (limit.identity, limit.cost))

@@ -48,7 +48,7 @@ impl<'a> IntoFuture for Refund<'a> {
             let refund = Change::Refund { whole_at: 0 };
             let name = request.queue();
             let _coming_back = inner.queues.coming_back(&name);
-            self.limiter.change(&request, refund).await
+            self.limiter.apply_change(&request, refund).await
         })
     }
 }
@@ -95,7 +95,7 @@ impl<'a> IntoFuture for Charge<'a> {
             if request.is_free() {
                 return Ok(());
             }
-            self.limiter.change(&request, Change::Owe).await
+            self.limiter.apply_change(&request, Change::Owe).await
         })
     }
 }

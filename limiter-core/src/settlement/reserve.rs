@@ -31,12 +31,12 @@ use crate::waiting::Acquire;
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Reserve<'a> {
     check: Check<'a>,
-    up_to: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl<'a> Reserve<'a> {
     pub(crate) fn new(check: Check<'a>) -> Self {
-        Self { check, up_to: None }
+        Self { check, timeout: None }
     }
 
     /// The estimate, as [`Check::cost`]. Default: 1, or what each [`LimitRequest`](crate::LimitRequest) says. With an estimate of 0 nothing is taken
@@ -51,10 +51,10 @@ impl<'a> Reserve<'a> {
         }
     }
 
-    /// Waits for the permits, as [`Acquire::up_to`](crate::Acquire::up_to). Default: no wait.
-    pub fn timeout(self, up_to: Duration) -> Self {
+    /// Waits for the permits, as [`Acquire::timeout`](crate::Acquire::timeout). Default: no wait.
+    pub fn timeout(self, timeout: Duration) -> Self {
         Self {
-            up_to: Some(up_to),
+            timeout: Some(timeout),
             ..self
         }
     }
@@ -66,14 +66,14 @@ impl<'a> IntoFuture for Reserve<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let (first, limiter) = (self.check.first_policy(), self.check.limiter);
-        let asks_at_once = limiter.is_in_process() && self.up_to.is_none();
+        let asks_at_once = limiter.is_in_process() && self.timeout.is_none();
         let reserved = async move {
             let asked = self.check.clone();
-            let allowed = match self.up_to {
-                Some(up_to) => Acquire::new(self.check).timeout(up_to).await?,
+            let allowed = match self.timeout {
+                Some(timeout) => Acquire::new(self.check).timeout(timeout).await?,
                 None => self.check.await?.require()?,
             };
-            Ok(Reservation::of(&asked, allowed))
+            Ok(Reservation::from_allowed(&asked, allowed))
         };
         if asks_at_once {
             Box::pin(reserved)
@@ -130,7 +130,7 @@ impl Reservation {
     /// what is used beyond the estimate is charged in the store. A limit that denies the call in shadow has charged nothing, and
     /// nothing of it is settled.
     ///
-    /// Where the limiter's [book](Limiter::book) has changed the policy [in proportion](crate::Policy::proportional_to) since, the
+    /// Where the limiter's [book](Limiter::registry) has changed the policy [in proportion](crate::Policy::proportional_to) since, the
     /// difference is the same part of the new quota. Of a window whose length is another one now, and across several such
     /// changes, nothing is given back.
     ///
@@ -222,7 +222,7 @@ impl Reservation {
     }
 
     /// The reservation of a call that was decided, whichever way.
-    pub(crate) fn of(check: &Check<'_>, allowed: Allowed) -> Self {
+    pub(crate) fn from_allowed(check: &Check<'_>, allowed: Allowed) -> Self {
         Self::of_asks(check.limiter, check.asks().iter().cloned(), allowed)
     }
 
@@ -282,7 +282,7 @@ impl Reservation {
         };
         if in_memory || self.allowed.origin() == Origin::LocalFallback {
             // Neither the memory store nor this replica's share waits for anything.
-            let settled = pin!(self.change(actuals)).poll(&mut Context::from_waker(Waker::noop()));
+            let settled = pin!(self.apply_actuals(actuals)).poll(&mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(Err(rejection)) = settled {
                 failed(&self.allowed, rejection);
             }
@@ -293,7 +293,7 @@ impl Reservation {
             #[cfg(feature = "redis")]
             let pending = self.announce_refund(&actuals);
             runtime.spawn(async move {
-                if let Err(rejection) = self.change(actuals).await {
+                if let Err(rejection) = self.apply_actuals(actuals).await {
                     failed(&self.allowed, rejection);
                 }
                 #[cfg(feature = "redis")]
@@ -308,14 +308,14 @@ impl Reservation {
         // An amount that a limit cannot count leaves all limits as they are.
         let actuals = self.units(&actuals)?;
         match &self.limiter.inner.backend {
-            Backend::Memory(_) => self.change(actuals).await,
+            Backend::Memory(_) => self.apply_actuals(actuals).await,
             #[cfg(feature = "redis")]
             Backend::Redis(_) => {
                 // Whoever shuts the limiter down waits for it, too.
                 let open = self.limiter.inner.closing.subscribe();
                 let pending = self.announce_refund(&actuals);
                 let settling = tokio::spawn(async move {
-                    let settled = self.change(actuals).await;
+                    let settled = self.apply_actuals(actuals).await;
                     drop((pending, open));
                     settled
                 });
@@ -338,7 +338,7 @@ impl Reservation {
     }
 
     /// Makes of each limit's estimate what was used.
-    async fn change(&self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
+    async fn apply_actuals(&self, actuals: SmallVec<[u64; 1]>) -> Result<(), Rejection> {
         let mut settled = Ok(());
         for (reserved, actual) in self.limits.iter().zip(actuals) {
             let Some(reserved) = reserved else { continue };
@@ -349,7 +349,7 @@ impl Reservation {
     }
 
     async fn change_one(&self, reserved: &ReservedLimit, actual: u64) -> Result<(), Rejection> {
-        let Some((limit, change)) = reserved.change(actual) else {
+        let Some((limit, change)) = reserved.settlement_change(actual) else {
             return Ok(());
         };
         let in_share = self.allowed.origin() == Origin::LocalFallback;
@@ -367,7 +367,7 @@ impl Reservation {
                 self.limiter.change_in_proportion(&limit.alone(), change).await
             }
             _ if in_share => self.limiter.change_share(&limit.alone(), change),
-            _ => self.limiter.change(&limit.alone(), change).await,
+            _ => self.limiter.apply_change(&limit.alone(), change).await,
         };
         self.limiter
             .inner

@@ -45,7 +45,7 @@ impl ReservedLimit {
         let mut outcomes = decision.limits().iter();
         let numbered = limits.into_iter().enumerate();
         numbered.map(move |(number, limit)| {
-            let told = match decision.parts.of(number) {
+            let told = match decision.parts.get(number) {
                 Participation::Absent => return None,
                 Participation::Apart => {
                     outcomes.next();
@@ -102,7 +102,7 @@ impl ReservedLimit {
     }
 
     /// The difference to what was used in the end, and what becomes of it; `None` where there is nothing to do.
-    pub(crate) fn change(&self, actual: u64) -> Option<(RequestedLimit<'_>, Change)> {
+    pub(crate) fn settlement_change(&self, actual: u64) -> Option<(RequestedLimit<'_>, Change)> {
         let limit = self.limit(self.estimate.abs_diff(actual));
         let change = match (actual > self.estimate, self.whole_at) {
             (true, _) => Change::Owe,
@@ -117,7 +117,7 @@ impl ReservedLimit {
     /// What became of the policy, as far as the limiter's book says so.
     pub(crate) fn successor(&self, limiter: &Limiter, limit: &RequestedLimit<'_>) -> CurrentPolicy {
         let now = limiter.in_force(limit.policy.name(), &limit.key);
-        let now = now.filter(|now| limit.is_of(now));
+        let now = now.filter(|now| limit.has_policy(now));
         let now = now.unwrap_or_else(|| limit.policy.clone());
         let by = decided_by(limit.policy, self.decided_at).algorithm();
         match now.before() {

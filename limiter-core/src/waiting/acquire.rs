@@ -30,7 +30,7 @@ pub(crate) use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Acquire<'a> {
     check: Check<'a>,
-    up_to: Duration,
+    timeout: Duration,
     /// What bounds that and knows nothing of the store.
     bound: Option<Duration>,
     /// In which it waits, where that is bounded.
@@ -40,12 +40,12 @@ pub struct Acquire<'a> {
 
 impl<'a> Acquire<'a> {
     /// How long a call waits at most, unless it says otherwise: a minute.
-    pub const DEFAULT_UP_TO: Duration = Duration::from_secs(60);
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
     pub(crate) fn new(check: Check<'a>) -> Self {
         Self {
             check,
-            up_to: Self::DEFAULT_UP_TO,
+            timeout: Self::DEFAULT_TIMEOUT,
             bound: None,
             room: None,
             rejects_early: false,
@@ -72,7 +72,7 @@ impl<'a> Acquire<'a> {
     }
 
     fn stay(&self) -> WaitBudget<'a> {
-        let stay = WaitBudget::new(self.up_to, self.bound, self.check.deadline(), self.room);
+        let stay = WaitBudget::new(self.timeout, self.bound, self.check.deadline(), self.room);
         WaitBudget {
             rejects_early: self.rejects_early,
             ..stay
@@ -91,13 +91,13 @@ impl<'a> Acquire<'a> {
     }
 
     /// How long to wait in total, the queue and every question to the store included. Default:
-    /// [`DEFAULT_UP_TO`](Self::DEFAULT_UP_TO).
+    /// [`DEFAULT_TIMEOUT`](Self::DEFAULT_TIMEOUT).
     ///
     /// A timeout of zero is a check, which the policy's deadline bounds: a denial is [`Rejection::Limited`], since the call has not
-    /// waited. A call that has waited is [`Rejection::TimedOut`]. The same holds for [`Reserve::up_to`](crate::Reserve::up_to) and
-    /// [`AcquireConcurrency::up_to`](crate::AcquireConcurrency::up_to).
-    pub fn timeout(self, up_to: Duration) -> Self {
-        Self { up_to, ..self }
+    /// waited. A call that has waited is [`Rejection::TimedOut`]. The same holds for [`Reserve::timeout`](crate::Reserve::timeout) and
+    /// [`AcquireConcurrency::timeout`](crate::AcquireConcurrency::timeout).
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 }
 
@@ -146,7 +146,7 @@ impl Limiter {
         } else {
             let _waiting = observe::WaitingGauge::begin();
             let mut closing = self.inner.closing.subscribe();
-            let patience = PacingBudget::from(&self.inner.clock, stay.up_to);
+            let patience = PacingBudget::from(&self.inner.clock, stay.timeout);
             let granted = async {
                 let mut seat = WaitSlot::new(stay.room, || request.queue());
                 let grant = self.wait_in_line(request, stay, patience.ends, &mut seat).await?;
@@ -173,12 +173,12 @@ impl Limiter {
         seat: &mut WaitSlot<'_>,
     ) -> Result<Allowed, Rejection> {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
-        let up_to = stay.up_to;
+        let timeout = stay.timeout;
         let asks_until = clock.now().after(stay.asks_up_to);
-        let timed_out = |denied| no_permit_within(up_to, denied);
+        let timed_out = |denied| no_permit_within(timeout, denied);
         // Where nobody waits, what takes no waiting takes no place either.
         let name = request.queue();
-        if !queues.is_waited_for(&name) {
+        if !queues.has_waiters(&name) {
             if let Some(answer) = self.decide_now(request) {
                 match answer?.require() {
                     Err(Rejection::Limited(_)) => {}
@@ -187,7 +187,7 @@ impl Limiter {
             }
         }
         let mut place = WaitingCall {
-            place: queues.join(name, OwnedRequest::of(request))?,
+            place: queues.join(name, OwnedRequest::from_request(request))?,
             limiter: self,
             runtime: Handle::try_current().ok(),
         };
@@ -201,14 +201,14 @@ impl Limiter {
         };
         loop {
             let now = clock.now();
-            match place.place.look(queues, now) {
+            match place.place.poll_state(queues, now) {
                 TicketState::Over(answer) => return answer,
-                TicketState::Behind if up_to.is_zero() => {
+                TicketState::Behind if timeout.is_zero() => {
                     return Box::pin(self.check_behind(request, &place.place)).await;
                 }
                 TicketState::Behind => {
-                    if !needs_no_seat && !seat.take() {
-                        let left = self.patience(asks_until, up_to);
+                    if !needs_no_seat && !seat.try_take() {
+                        let left = self.patience(asks_until, timeout);
                         let told = self.after_others(request, &place.place, BacklogScope::Earlier, left);
                         turned_away(told.await, timed_out(None))?;
                         needs_no_seat = true;
@@ -216,7 +216,7 @@ impl Limiter {
                     }
                     if !is_estimated {
                         is_estimated = true;
-                        let left = self.patience(asks_until, up_to);
+                        let left = self.patience(asks_until, timeout);
                         let told = self.after_others(request, &place.place, BacklogScope::Earlier, left);
                         if let Some(Ok(Some(denied))) = told.await {
                             if is_due_late(&denied) {
@@ -232,9 +232,9 @@ impl Limiter {
                         () = seat.evicted() => {}
                         () = clock.sleep_until(ends.min(look_again)) => {
                             if clock.now() >= ends {
-                                let denied = self.told_in_vain(request, &place.place).await;
+                                let denied = self.denial_after_wait(request, &place.place).await;
                                 // It may have been served in that moment.
-                                return match place.place.look(queues, clock.now()) {
+                                return match place.place.poll_state(queues, clock.now()) {
                                     TicketState::Over(answer) => answer,
                                     _ => Err(timed_out(denied)),
                                 };
@@ -251,12 +251,12 @@ impl Limiter {
                     if stay.rejects_early && is_due_late(&decision) {
                         return Err(Rejection::Limited(decision));
                     }
-                    if !needs_no_seat && !seat.take() {
-                        if place.place.is_alone(queues) {
+                    if !needs_no_seat && !seat.try_take() {
+                        if place.place.is_only_waiter(queues) {
                             return Err(Rejection::Limited(decision));
                         }
                         // Others have taken the seats while the store was asked.
-                        let left = self.patience(asks_until, up_to);
+                        let left = self.patience(asks_until, timeout);
                         let told = self.after_others(request, &place.place, BacklogScope::All, left);
                         turned_away(told.await, timed_out(None))?;
                         needs_no_seat = true;
@@ -272,7 +272,7 @@ impl Limiter {
                 }
                 TicketState::Own(returns) => {
                     // By whichever policy who came last wants it.
-                    let wanted = place.place.wanted();
+                    let wanted = place.place.request();
                     let request = wanted.request(Mode::Charge);
                     if let Some(answer) = self.decide_now(&request) {
                         match answer?.require() {
@@ -287,20 +287,20 @@ impl Limiter {
                             answer => return answer,
                         }
                     }
-                    self.ask_for(&place.place, &request);
+                    self.poll_on_behalf_of(&place.place, &request);
                     continue;
                 }
                 TicketState::Asked(until) => {
                     // The caller's time may end before the question's does, which is asked for others, too: then it goes on
                     // without him, and what it grants is theirs.
-                    let patience = self.patience(asks_until, up_to);
+                    let patience = self.patience(asks_until, timeout);
                     let now = Instant::now();
                     let left = until.saturating_duration_since(now);
                     let called = real_time::timeout(patience.min(left), place.place.called());
                     if called.await.is_ok() || left < patience {
                         continue;
                     }
-                    if let TicketState::Over(answer) = place.place.look(queues, clock.now()) {
+                    if let TicketState::Over(answer) = place.place.poll_state(queues, clock.now()) {
                         return answer;
                     }
                     // That is the caller's timeout and no failure of the store, and only the insurance decides then, which errs
@@ -337,7 +337,11 @@ impl Limiter {
 
     /// What a call is told that has waited behind others to the end of its time, if a moment is enough to find out: each of those who
     /// give up at once is told of those before it, so that they do not all come back at once.
-    async fn told_in_vain(&self, request: &DecisionRequest<'_>, place: &Ticket) -> Option<Box<Decision>> {
+    async fn denial_after_wait(
+        &self,
+        request: &DecisionRequest<'_>,
+        place: &Ticket,
+    ) -> Option<Box<Decision>> {
         let moment = self.inner.clock.real(LATE_TIMER);
         let told = self
             .after_others(request, place, BacklogScope::Earlier, moment)
@@ -347,9 +351,9 @@ impl Limiter {
 
     /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the
     /// question that it was set for.
-    pub(crate) fn patience(&self, ends: Timestamp, up_to: Duration) -> Duration {
+    pub(crate) fn patience(&self, ends: Timestamp, timeout: Duration) -> Duration {
         let clock = &self.inner.clock;
-        if up_to.is_zero() {
+        if timeout.is_zero() {
             Duration::MAX
         } else {
             clock.real(ends.since(clock.now()).max(LATE_TIMER))
@@ -358,12 +362,12 @@ impl Limiter {
 }
 
 /// The rejection of a call that got no permit within its timeout. A call with a timeout of zero has not waited, so it is denied.
-pub(crate) fn no_permit_within(up_to: Duration, denied: Option<Box<Decision>>) -> Rejection {
+pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>) -> Rejection {
     match denied {
-        Some(denied) if up_to.is_zero() => Rejection::Limited(denied),
+        Some(denied) if timeout.is_zero() => Rejection::Limited(denied),
         decision => Rejection::TimedOut {
             decision,
-            limit: up_to,
+            limit: timeout,
         },
     }
 }
@@ -388,9 +392,9 @@ struct WaitingCall<'a> {
 
 impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
-        let untaken = self.place.leave(&self.limiter.inner.queues);
+        let untaken = self.place.remove(&self.limiter.inner.queues);
         if let (Some(untaken), Some(runtime)) = (untaken, &self.runtime) {
-            let wanted = OwnedRequest::clone(&self.place.wanted());
+            let wanted = OwnedRequest::clone(&self.place.request());
             self.limiter.return_later(wanted, untaken, runtime);
         }
     }

@@ -17,14 +17,14 @@ use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacingBudget {
     pub(crate) ends: Timestamp,
-    pub(crate) up_to: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl PacingBudget {
-    pub(crate) fn from(clock: &Clock, up_to: Duration) -> Self {
+    pub(crate) fn from(clock: &Clock, timeout: Duration) -> Self {
         Self {
-            ends: clock.now().after(up_to),
-            up_to,
+            ends: clock.now().after(timeout),
+            timeout,
         }
     }
 }
@@ -53,11 +53,11 @@ impl Limiter {
         let delay = grant.decision().delay();
         let due = clock.due(grant.decision().decided_at(), delay);
         let denied_within = |grant: &Reservation, patience| Box::new(grant.denied_within(patience));
-        if let Some(PacingBudget { ends, up_to }) = patience {
+        if let Some(PacingBudget { ends, timeout }) = patience {
             if due > ends {
                 let denied = denied_within(&grant, delay.saturating_sub(due.since(ends)));
                 drop(PendingGrant::new(grant));
-                return Err(no_permit_within(up_to, Some(denied)));
+                return Err(no_permit_within(timeout, Some(denied)));
             }
         }
         if !seat.take_and_keep() {
@@ -119,7 +119,7 @@ impl Check<'_> {
         if allowed.delay().is_zero() {
             return Ok(allowed);
         }
-        let grant = Reservation::of(&asked, allowed);
+        let grant = Reservation::from_allowed(&asked, allowed);
         // The request is valid, since it was granted.
         let limiter = asked.limiter();
         let queue = || {

@@ -39,8 +39,8 @@ fn lost_at(request: &DecisionRequest<'_>) -> Instant {
 impl Limiter {
     /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it: by the policies' deadline,
     /// since it is not for that one alone.
-    pub(crate) fn ask_for(&self, place: &Ticket, request: &DecisionRequest<'_>) {
-        let asking = place.ask(&self.inner.queues, lost_at(request));
+    pub(crate) fn poll_on_behalf_of(&self, place: &Ticket, request: &DecisionRequest<'_>) {
+        let asking = place.begin_query(&self.inner.queues, lost_at(request));
         self.go_and_ask(asking, request.deadline());
     }
 
@@ -60,12 +60,12 @@ impl Limiter {
         seen: &mut Option<StallWatch>,
     ) {
         let (clock, queues) = (&self.inner.clock, &self.inner.queues);
-        if !place.is_held_up(queues, clock.now(), seen) {
+        if !place.is_stalled(queues, clock.now(), seen) {
             return;
         }
         // Those who were called at this moment are polled first.
         tokio::task::yield_now().await;
-        if let Some(asking) = place.ask_for_first(queues, clock.now(), *seen, lost_at(request)) {
+        if let Some(asking) = place.begin_query_for_first(queues, clock.now(), *seen, lost_at(request)) {
             tracing::debug!("first waiter is not polled; the next waiter queries the store");
             self.go_and_ask(asking, request.deadline());
         }
@@ -75,7 +75,7 @@ impl Limiter {
         // Whoever shuts the limiter down waits for it, too.
         let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
         let round = async move {
-            limiter.run(asking, deadline).await;
+            limiter.execute(asking, deadline).await;
             drop(open);
         };
         tokio::spawn(round.in_current_span());
@@ -100,7 +100,7 @@ impl Limiter {
         }
     }
 
-    async fn run(&self, asking: PendingQuery, deadline: Duration) {
+    async fn execute(&self, asking: PendingQuery, deadline: Duration) {
         let request = asking.wanted.request(Mode::Charge);
         let answers = self.decide_run(&request, asking.times, deadline).await;
         let now = self.inner.clock.now();
@@ -163,7 +163,7 @@ impl Limiter {
         }
         for request in wanted.each(charged) {
             // Whether or not it was heard, nobody is there to be told.
-            let _ = self.change(&request, Change::Refund { whole_at: 0 }).await;
+            let _ = self.apply_change(&request, Change::Refund { whole_at: 0 }).await;
         }
     }
 }

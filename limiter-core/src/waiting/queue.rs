@@ -116,7 +116,7 @@ impl WaitQueues {
     }
 
     /// Whether anybody waits for this.
-    pub(crate) fn is_waited_for(&self, name: &QueueId) -> bool {
+    pub(crate) fn has_waiters(&self, name: &QueueId) -> bool {
         self.lock().lines.contains_key(name)
     }
 
@@ -229,7 +229,7 @@ impl WaitQueue {
     /// Two places in a program may not agree on a policy, and take turns: so an arrival converts who is first and nobody else.
     fn go_on_under(&mut self, later: &Arc<OwnedRequest>) {
         let before = self.last.replace(Arc::clone(later));
-        if before.is_some_and(|before| !before.is_under_policies_of(later)) {
+        if before.is_some_and(|before| !before.has_policies_of(later)) {
             self.denied = None;
             self.call_first();
         }
@@ -241,13 +241,13 @@ impl WaitQueue {
         while let Some(mut first) = self.waiters.first_entry() {
             match first.get_mut().go_on_under(last) {
                 Ok(()) => return first.get().called.notify_one(),
-                Err(never_fits) => _ = first.remove().tell(Err(never_fits)),
+                Err(never_fits) => _ = first.remove().resolve(Err(never_fits)),
             }
         }
     }
 
     /// What is wanted by who is first, and by how many who come after it in a row, at most so many in all.
-    fn run(&mut self, longest: usize) -> Option<(Arc<OwnedRequest>, usize)> {
+    fn leading_run(&mut self, longest: usize) -> Option<(Arc<OwnedRequest>, usize)> {
         let last = self.last.as_ref()?;
         let mut waiters = self.waiters.values_mut();
         let wanted = Arc::clone(&waiters.next()?.wanted);
@@ -262,21 +262,21 @@ impl WaitQueue {
     }
 
     /// Tells the first in the line, if it wants what was asked for; else the answer is nobody's.
-    fn tell_first(&mut self, wanted: &OwnedRequest, answer: WaiterResult) -> Result<(), WaiterResult> {
+    fn resolve_first(&mut self, wanted: &OwnedRequest, answer: WaiterResult) -> Result<(), WaiterResult> {
         let Some(first) = self.waiters.first_entry() else {
             return Err(answer);
         };
         let first_wants = &first.get().wanted;
         let is_its = match answer {
             // Policies that change more often than a question is answered must not keep its grants from everybody.
-            Ok(_) => first_wants.is_as_much_as(wanted),
+            Ok(_) => first_wants.has_costs_of(wanted),
             // What a failure means is up to the policy.
             Err(_) => **first_wants == *wanted,
         };
         if !is_its {
             return Err(answer);
         }
-        let told = first.remove().tell(answer);
+        let told = first.remove().resolve(answer);
         self.call_first();
         told
     }
@@ -284,14 +284,14 @@ impl WaitQueue {
 
 impl QueuedWaiter {
     fn go_on_under(&mut self, later: &OwnedRequest) -> Result<(), Rejection> {
-        if !self.wanted.is_under_policies_of(later) {
+        if !self.wanted.has_policies_of(later) {
             self.wanted = Arc::new(self.wanted.under_policies_of(later)?);
         }
         Ok(())
     }
 
     /// Nobody gives his end up before he has left the line, under the lock.
-    fn tell(self, answer: WaiterResult) -> Result<(), WaiterResult> {
+    fn resolve(self, answer: WaiterResult) -> Result<(), WaiterResult> {
         let told = self.answer.send(answer);
         self.called.notify_one();
         told

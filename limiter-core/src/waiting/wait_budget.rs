@@ -7,7 +7,7 @@ use crate::waiting::wait_limit::WaitLimit;
 /// For how long a call waits, and in which room, where that is bounded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitBudget<'a> {
-    pub(crate) up_to: Duration,
+    pub(crate) timeout: Duration,
     /// For how long it waits for an answer of the store: longer, where somebody cuts its wait short who knows nothing of the store.
     /// Else an answer that takes the time that the policies give it would count as none.
     pub(crate) asks_up_to: Duration,
@@ -19,15 +19,15 @@ pub(crate) struct WaitBudget<'a> {
 impl<'a> WaitBudget<'a> {
     /// Waits for so long, or for what bounds that, where questions have this deadline.
     pub(crate) fn new(
-        up_to: Duration,
+        timeout: Duration,
         bound: Option<Duration>,
         deadline: Duration,
         room: Option<&'a WaitLimit>,
     ) -> Self {
-        let bounded = bound.map_or(up_to, |bound| bound.min(up_to));
+        let bounded = bound.map_or(timeout, |bound| bound.min(timeout));
         Self {
-            up_to: bounded,
-            asks_up_to: bounded.max(deadline).min(up_to),
+            timeout: bounded,
+            asks_up_to: bounded.max(deadline).min(timeout),
             room,
             rejects_early: false,
         }

@@ -55,7 +55,7 @@ impl WaitLimit {
         self.lock().count
     }
 
-    fn take(&self, queue: &QueueId) -> Option<Arc<Slot>> {
+    fn acquire_slot(&self, queue: &QueueId) -> Option<Arc<Slot>> {
         let mut taken = self.lock();
         if taken.count < self.slots {
             taken.count += 1;
@@ -69,13 +69,13 @@ impl WaitLimit {
     }
 
     /// Keeps a slot from being taken over. `false` if it was taken over already.
-    fn keep(&self, slot: &Slot) -> bool {
+    fn claim_slot(&self, slot: &Slot) -> bool {
         let _taken = self.lock();
         slot.is_kept.store(true, Ordering::Relaxed);
         !slot.is_evicted.load(Ordering::Relaxed)
     }
 
-    fn give_back(&self, queue: &QueueId, slot: &Arc<Slot>) {
+    fn release_slot(&self, queue: &QueueId, slot: &Arc<Slot>) {
         let mut taken = self.lock();
         if slot.is_evicted.load(Ordering::Relaxed) {
             return;
@@ -134,12 +134,12 @@ impl<'a> WaitSlot<'a> {
     }
 
     /// Takes a slot, if one is needed and not taken yet. `false` if none is left, or if the slot was taken over.
-    pub(crate) fn take(&mut self) -> bool {
+    pub(crate) fn try_take(&mut self) -> bool {
         match self {
             Self::Unneeded => true,
             Self::Taken(seat) => !seat.slot.is_evicted.load(Ordering::Relaxed),
             Self::Wanted(room, queue) => {
-                let Some(slot) = room.take(queue) else {
+                let Some(slot) = room.acquire_slot(queue) else {
                     return false;
                 };
                 let queue = std::mem::take(queue);
@@ -151,9 +151,9 @@ impl<'a> WaitSlot<'a> {
 
     /// As [`take`](Self::take); the slot cannot be taken over afterwards.
     pub(crate) fn take_and_keep(&mut self) -> bool {
-        self.take()
+        self.try_take()
             && match self {
-                Self::Taken(seat) => seat.room.keep(&seat.slot),
+                Self::Taken(seat) => seat.room.claim_slot(&seat.slot),
                 Self::Unneeded | Self::Wanted(..) => true,
             }
     }
@@ -173,7 +173,7 @@ impl<'a> WaitSlot<'a> {
 
 impl Drop for TakenSeat<'_> {
     fn drop(&mut self) {
-        self.room.give_back(&self.queue, &self.slot);
+        self.room.release_slot(&self.queue, &self.slot);
     }
 }
 
@@ -195,13 +195,13 @@ mod tests {
     fn full_room_evicts_last_waiter_of_largest_queue() {
         let room = WaitLimit::new(4);
         let mut busy: Vec<_> = (0..5).map(|_| seat(&room, "busy")).collect();
-        let taken = |seats: &mut [WaitSlot<'_>]| seats.iter_mut().map(WaitSlot::take).collect::<Vec<_>>();
+        let taken = |seats: &mut [WaitSlot<'_>]| seats.iter_mut().map(WaitSlot::try_take).collect::<Vec<_>>();
         assert_eq!(taken(&mut busy), [true, true, true, true, false]);
         let mut calm: Vec<_> = (0..3).map(|_| seat(&room, "calm")).collect();
         assert_eq!(taken(&mut calm), [true, true, false], "each queue has half");
         assert_eq!(taken(&mut busy[..4]), [true, true, false, false]);
         let mut third = seat(&room, "third");
-        assert!(third.take());
+        assert!(third.try_take());
         assert_eq!(room.waiting(), 4);
         // Both queues have two waiters, so either may lose its last one.
         let kept = [taken(&mut busy[..2]), taken(&mut calm[..2])];
@@ -224,7 +224,7 @@ mod tests {
         let room = WaitLimit::new(2);
         let mut busy = [(); 2].map(|()| seat(&room, "busy"));
         assert!(busy.iter_mut().all(WaitSlot::take_and_keep));
-        assert!(!seat(&room, "calm").take());
-        assert!(busy.iter_mut().all(WaitSlot::take));
+        assert!(!seat(&room, "calm").try_take());
+        assert!(busy.iter_mut().all(WaitSlot::try_take));
     }
 }

@@ -297,7 +297,7 @@ pub(crate) async fn a_policy_of_concurrency_is_entered_and_no_other(subject: Sub
     for refused in refused {
         assert!(matches!(refused, Rejection::Config(_)), "{refused:?}");
         let text = refused.diagnostic().to_string();
-        assert!(text.contains("Limiter::enter"), "{text}");
+        assert!(text.contains("Limiter::acquire_concurrency"), "{text}");
     }
     let refused = enter(&subject, &rate, 1).await.unwrap_err();
     let text = refused.diagnostic().to_string();

@@ -11,13 +11,13 @@ use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, one_of_each, s
 pub(crate) type Answer = Result<limiter_core::Decision, Rejection>;
 
 /// A waiter in a task of its own. Tasks of a test take their places in the order in which they are spawned.
-pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, up_to: Duration) -> JoinHandle<Answer> {
+pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, timeout: Duration) -> JoinHandle<Answer> {
     let (limits, policy) = (subject.limits.clone(), policy.clone());
     tokio::spawn(async move {
         limits
             .acquire(&policy, KEY)
             .cost(cost)
-            .timeout(up_to)
+            .timeout(timeout)
             .await
             .map(Allowed::into_decision)
     })

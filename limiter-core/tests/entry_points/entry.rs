@@ -249,7 +249,7 @@ async fn layer_that_waits(limits: &Limiter, policy: &Policy, key: &Key<'_>, cost
         Poll::Ready(answer) => Answer::of_decision(answer),
         Poll::Pending => {
             let waits = Some(LayerWait {
-                up_to: Some(Duration::ZERO),
+                timeout: Some(Duration::ZERO),
                 room: &room,
                 expects_refunds: false,
             });

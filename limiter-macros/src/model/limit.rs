@@ -43,9 +43,11 @@ impl Scope<'_> {
                 "`except` names methods that an attribute on their `impl` block leaves out: it goes there";
             diagnostics.at(place, message);
         }
-        let key = args.take(Word::Key).and_then(|expr| self.key(expr, diagnostics));
+        let key = args
+            .take_value(Word::Key)
+            .and_then(|expr| self.key(expr, diagnostics));
         let group = args
-            .take(Word::Group)
+            .take_value(Word::Group)
             .and_then(|expr| self.key(expr, diagnostics));
         let is_named = args.place(Word::Policy).is_some();
         let (name, shared) = match is_named {
@@ -54,7 +56,7 @@ impl Scope<'_> {
         };
         let whole = matches!(args.kind, Kind::Window | Kind::Concurrency);
         let need = args
-            .take(Word::Need)
+            .take_value(Word::Need)
             .map(|expr| Number::read(expr, "need", "need = 2", whole));
         let need = need.map(|need| diagnostics.ok(need));
         let algorithm = match is_named {
@@ -64,17 +66,17 @@ impl Scope<'_> {
             false => algorithm(args, diagnostics),
         };
         let deadline = args
-            .take(Word::Deadline)
+            .take_value(Word::Deadline)
             .and_then(|expr| deadline(expr, diagnostics));
         let on_store_failure = args
-            .take(Word::OnStoreFailure)
+            .take_value(Word::OnStoreFailure)
             .and_then(|expr| on_store_failure(&expr, diagnostics));
         let lease = args
-            .take(Word::Lease)
+            .take_value(Word::Lease)
             .and_then(|expr| lease(args.kind, expr, diagnostics));
         let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
         let count_if = args
-            .take(Word::CountIf)
+            .take_value(Word::CountIf)
             .and_then(|expr| count_if(expr, diagnostics));
 
         let (algorithm, need) = (algorithm?, need.map_or(Some(None), |need| need.map(Some))?);
@@ -153,7 +155,7 @@ impl Scope<'_> {
         diagnostics: &mut Diagnostics,
     ) -> (Option<Name>, bool) {
         if let Some(place) = args.place(Word::Name) {
-            let Some(expr) = args.take(Word::Name) else {
+            let Some(expr) = args.take_value(Word::Name) else {
                 return (None, false);
             };
             let Some(text) = literal::text(&expr).map(LitStr::value) else {
@@ -239,7 +241,7 @@ fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
         };
         diagnostics.at(place, message);
     }
-    let expr = args.take(Word::Policy)?;
+    let expr = args.take_value(Word::Policy)?;
     let Some(text) = literal::text(&expr).map(LitStr::value) else {
         diagnostics.at(
             expr.span(),

@@ -111,7 +111,7 @@ fn most_at_once(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
 fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Rate> {
     let span = expr.span();
     let per = args
-        .take(Word::Per)
+        .take_value(Word::Per)
         .map(|expr| diagnostics.ok(Period::read(expr, "per")));
     if let Some(text) = literal::text(&expr) {
         if let Some(place) = args.place(Word::Per) {

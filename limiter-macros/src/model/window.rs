@@ -36,7 +36,7 @@ enum Length {
 }
 
 pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Algorithm> {
-    let spelled = args.take(Word::Kind).map(|expr| kind(&expr, diagnostics));
+    let spelled = args.take_value(Word::Kind).map(|expr| kind(&expr, diagnostics));
     let limit = args.require(Word::Limit, diagnostics).map(|expr| {
         let span = expr.span();
         let limit = diagnostics.ok(Number::read(expr, "limit", "limit = 5", true));
@@ -46,7 +46,7 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
         let span = expr.span();
         (length(expr, diagnostics), span)
     });
-    let align = args.take(Word::Align).map(|expr| align(&expr, diagnostics));
+    let align = args.take_value(Word::Align).map(|expr| align(&expr, diagnostics));
     // What was said of the kind and cannot be read says nothing of the rest.
     let kind = spelled.map_or(Some(Kind::Exact), |kind| kind)?;
 

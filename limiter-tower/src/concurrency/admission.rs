@@ -22,7 +22,7 @@ use crate::rate::response_hooks::ResponseHooks;
 pub(crate) struct AdmissionConfig {
     pub(super) limits: LayerConfig,
     /// How long a request waits. Zero: as its policy says.
-    pub(super) up_to: Duration,
+    pub(super) timeout: Duration,
     /// Whether handlers have a share in the permit.
     pub(super) shares_permits: bool,
 }
@@ -45,7 +45,7 @@ impl Admitted {
 impl AdmissionConfig {
     /// The answer, if it takes no waiting. A misconfiguration is logged, since the client is not told.
     pub(super) fn try_admit(&self, question: &RequestScope<'_>) -> Poll<Result<Admitted, Rejection>> {
-        if !self.up_to.is_zero() {
+        if !self.timeout.is_zero() {
             return Poll::Pending;
         }
         let answer = match self.resolve(question) {
@@ -71,8 +71,8 @@ impl AdmissionConfig {
             let answer = match admission.resolve(&question) {
                 Ok(Ok(asked)) => {
                     let patience = admission.patience(&asked.policy);
-                    let up_to = bound.map_or(patience, |bound| bound.min(patience));
-                    let permit = admission.enter(&asked).timeout(up_to).await;
+                    let timeout = bound.map_or(patience, |bound| bound.min(patience));
+                    let permit = admission.enter(&asked).timeout(timeout).await;
                     permit.map(|permit| Admitted::admitted(permit, &asked))
                 }
                 Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
@@ -114,9 +114,9 @@ impl AdmissionConfig {
     /// How long a request waits under this policy: as the policy says, or the layer; where both do, for the shorter of both times.
     fn patience(&self, policy: &Policy) -> Duration {
         match policy.on_denial() {
-            OnDenial::Wait(own) if self.up_to.is_zero() => own,
-            OnDenial::Wait(own) => own.min(self.up_to),
-            _ => self.up_to,
+            OnDenial::Wait(own) if self.timeout.is_zero() => own,
+            OnDenial::Wait(own) => own.min(self.timeout),
+            _ => self.timeout,
         }
     }
 

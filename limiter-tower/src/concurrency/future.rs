@@ -137,7 +137,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
                 }
             }
             Err(rejection) => {
-                let protocol = Protocol::of(&self.request);
+                let protocol = Protocol::from_request(&self.request);
                 let response = self.admission.limits.responder().rejected(rejection, &protocol);
                 let response = Some(Box::new(response));
                 State::Answered { response }
@@ -146,7 +146,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
     }
 
     fn refused(self, refusal: KeyRejection) -> State<S, B> {
-        let protocol = Protocol::of(&self.request);
+        let protocol = Protocol::from_request(&self.request);
         let response = self.admission.limits.responder().refused(refusal, &protocol);
         let response = Some(Box::new(response));
         State::Answered { response }

@@ -120,7 +120,7 @@ impl ConcurrencyLimitLayer {
         let (tier, options) = policy.into_parts();
         let admission = AdmissionConfig {
             limits: LayerConfig::new(PolicyKind::Concurrency, limiter.clone(), tier),
-            up_to: Duration::ZERO,
+            timeout: Duration::ZERO,
             shares_permits: false,
         };
         ConcurrencyLimitLayer {
@@ -158,7 +158,7 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
         self
     }
 
-    /// Has a request for which there is no room wait, at most for so long, as [`AcquireConcurrency::up_to`](limiter_core::AcquireConcurrency::up_to): in a
+    /// Has a request for which there is no room wait, at most for so long, as [`AcquireConcurrency::timeout`](limiter_core::AcquireConcurrency::timeout): in a
     /// process first come, first served. One that says in gRPC's way for how long its client waits (`grpc-timeout`) waits no
     /// longer than that. Default: as the policy says ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which by itself has nobody
     /// wait; where both say so, it waits for the shorter of both times.
@@ -194,8 +194,8 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// # }).unwrap();
     /// ```
-    pub fn max_wait(mut self, up_to: Duration) -> Self {
-        self.admission_mut().up_to = up_to;
+    pub fn max_wait(mut self, timeout: Duration) -> Self {
+        self.admission_mut().timeout = timeout;
         self
     }
 
@@ -205,7 +205,7 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
     ///
     /// Of nested layers the handler finds the innermost's permit alone, whichever of them shares theirs: an extension is one of its
     /// type. The permits of the others go back when the body has ended. So where a socket's permits of several limits are to be kept,
-    /// the handler takes all but one by [`Limiter::enter`](limiter_core::Limiter::enter) itself.
+    /// the handler takes all but one by [`Limiter::acquire_concurrency`](limiter_core::Limiter::acquire_concurrency) itself.
     ///
     /// Nothing is there of a request that was admitted without one. A request that is kept or passed on keeps the permit with it.
     ///

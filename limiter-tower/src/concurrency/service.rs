@@ -54,7 +54,7 @@ where
             Extraction::Reject(refusal) => {
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
-                let response = responder.refused(refusal, &Protocol::of(&request));
+                let response = responder.refused(refusal, &Protocol::from_request(&request));
                 return ConcurrencyLimitFuture::answered(Box::new(response));
             }
             Extraction::Pending(later) => {
@@ -70,7 +70,7 @@ where
                 // What it has reserved to be ready, others may need.
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
-                let response = responder.rejected(rejection, &Protocol::of(&request));
+                let response = responder.rejected(rejection, &Protocol::from_request(&request));
                 ConcurrencyLimitFuture::answered(Box::new(response))
             }
             Poll::Pending => {

@@ -17,7 +17,7 @@ impl Costs {
     pub(crate) const ONE: Self = Self::Same(Amount::ONE);
 
     /// By one of the limits. Of policies that share a name the largest counts.
-    fn of(&self, limit: &LimitOutcome) -> Amount {
+    fn cost_for(&self, limit: &LimitOutcome) -> Amount {
         match self {
             Self::Same(cost) => *cost,
             Self::ByName(costs) => {
@@ -30,7 +30,7 @@ impl Costs {
 
     /// The cost, where a limit that allows the request has no room for another of it.
     pub(super) fn wanting(&self, limit: &LimitOutcome) -> Option<Amount> {
-        let cost = self.of(limit);
+        let cost = self.cost_for(limit);
         (limit.is_allowed() && cost > Amount::ONE && limit.remaining() < cost).then_some(cost)
     }
 }

@@ -37,7 +37,7 @@ fn headers(decision: &Decision, dialect: RateLimitHeaders) -> HeaderMap {
 
 fn headers_at(decision: &Decision, dialect: RateLimitHeaders, cost: Amount) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(told) = RateLimitFields::of(decision, dialect, &Costs::Same(cost)) {
+    if let Some(told) = RateLimitFields::from_decision(decision, dialect, &Costs::Same(cost)) {
         told.write(&mut headers);
     }
     headers

@@ -57,7 +57,7 @@ where
                 None => {
                     // What the inner service has reserved to be ready, others may need.
                     self.gate.release_ready();
-                    let protocol = Protocol::of(&request);
+                    let protocol = Protocol::from_request(&request);
                     return LoadShedFuture::answered(self.gate.shared.config.overloaded(class, &protocol));
                 }
             },

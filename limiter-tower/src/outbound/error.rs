@@ -66,7 +66,7 @@ impl NotSent {
     )]
     pub(super) fn error_of<B>(self, request: &Request<B>) -> BoxError {
         #[cfg(feature = "tonic")]
-        if let crate::responses::Protocol::Grpc { .. } = crate::responses::Protocol::of(request) {
+        if let crate::responses::Protocol::Grpc { .. } = crate::responses::Protocol::from_request(request) {
             return self.into_status().into();
         }
         match self {

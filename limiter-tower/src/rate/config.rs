@@ -328,7 +328,7 @@ impl LayerConfig {
         // What cannot be used was not charged, so that there is nothing to be settled.
         let cost = |asked: &ResolvedLimit<'_>| asked.cost.as_ref().copied().unwrap_or(Amount::ZERO);
         let costs = asked.iter().map(|asked| (cost(asked), asked.keeps_cost));
-        Settling::of(settle, check, decision, costs, &self.reporter).map(Box::new)
+        Settling::new(settle, check, decision, costs, &self.reporter).map(Box::new)
     }
 
     /// Why a request is rejected.

@@ -37,11 +37,13 @@ where
 {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match self.key.extract(request) {
-            Extraction::Key(key) => RequestLimits::of((self.tiers)(request).into(), key, None).into(),
+            Extraction::Key(key) => {
+                RequestLimits::with_optional_cost((self.tiers)(request).into(), key, None).into()
+            }
             Extraction::Pending(later) => {
                 let tier = (self.tiers)(request).into();
                 Extraction::Pending(later.then(|answer| match answer {
-                    Extraction::Key(key) => RequestLimits::of(tier, key, None).into(),
+                    Extraction::Key(key) => RequestLimits::with_optional_cost(tier, key, None).into(),
                     answer => answer,
                 }))
             }

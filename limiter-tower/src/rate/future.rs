@@ -113,11 +113,15 @@ impl<S: Service<Request<B>>, B> State<S, B> {
             }
             // What the service has reserved to be ready goes with it: others may need it.
             Next::Reject(rejection) => {
-                let response = limits.responder().rejected(rejection, &Protocol::of(&request));
+                let response = limits
+                    .responder()
+                    .rejected(rejection, &Protocol::from_request(&request));
                 return Self::answered(response);
             }
             Next::Refuse(refusal) => {
-                let response = limits.responder().refused(refusal, &Protocol::of(&request));
+                let response = limits
+                    .responder()
+                    .refused(refusal, &Protocol::from_request(&request));
                 return Self::answered(response);
             }
             Next::Extract(later) => Awaited::Extractor(later),

@@ -61,7 +61,7 @@ impl LayerConfig {
             return None;
         }
         if self.limiter().enforcement() == Enforcement::Enforce {
-            responder.fields_for(decision, costs, &Protocol::of(request))
+            responder.fields_for(decision, costs, &Protocol::from_request(request))
         } else {
             self.fields_for_unlimited(decision)
         }
@@ -74,7 +74,7 @@ impl LayerConfig {
 
     /// In which headers the response to a request tells of its limits.
     pub(crate) fn dialect_for<B>(&self, request: &Request<B>) -> RateLimitHeaders {
-        match Protocol::of(request) {
+        match Protocol::from_request(request) {
             Protocol::Http if self.limiter().enforcement() == Enforcement::Enforce => {
                 self.responder().dialect
             }

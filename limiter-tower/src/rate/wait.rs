@@ -10,15 +10,15 @@ use limiter_core::__private::{LayerWait, WaitLimit};
 #[derive(Clone, Debug)]
 pub(crate) struct WaitConfig {
     /// `None`: as the policies say.
-    up_to: Option<Duration>,
+    timeout: Option<Duration>,
     room: Arc<WaitLimit>,
 }
 
 impl WaitConfig {
     pub(crate) const MAX_WAITING: usize = 1_000;
 
-    pub(crate) fn set_up_to(&mut self, up_to: Duration) {
-        self.up_to = Some(up_to);
+    pub(crate) fn set_up_to(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
     }
 
     pub(crate) fn set_room(&mut self, seats: usize) {
@@ -28,7 +28,7 @@ impl WaitConfig {
     /// How a request waits, in a layer whose requests may refund permits.
     pub(crate) fn for_request(&self, expects_refunds: bool) -> LayerWait<'_> {
         LayerWait {
-            up_to: self.up_to,
+            timeout: self.timeout,
             room: &self.room,
             expects_refunds,
         }
@@ -38,7 +38,7 @@ impl WaitConfig {
 impl Default for WaitConfig {
     fn default() -> Self {
         Self {
-            up_to: None,
+            timeout: None,
             room: Arc::new(WaitLimit::new(Self::MAX_WAITING)),
         }
     }

@@ -15,7 +15,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+    pub(crate) fn from_request<B>(request: &Request<B>) -> Self {
         let content_type = request
             .headers()
             .get(header::CONTENT_TYPE)

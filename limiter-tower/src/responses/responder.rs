@@ -89,7 +89,7 @@ impl Responder {
         protocol: &Protocol,
     ) -> Option<ResponseFields> {
         let limits = match protocol {
-            Protocol::Http => headers::RateLimitFields::of(decision, self.dialect, costs),
+            Protocol::Http => headers::RateLimitFields::from_decision(decision, self.dialect, costs),
             Protocol::Grpc { .. } => None,
         };
         ResponseFields::new(limits, self.origin_header(decision))

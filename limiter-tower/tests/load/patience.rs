@@ -11,9 +11,9 @@ use super::support::{Strict, limiter, request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn patient(up_to: Duration) -> Policy {
+fn patient(timeout: Duration) -> Policy {
     let policy = Policy::concurrency("patient").max(1);
-    policy.on_denial(OnDenial::Wait(up_to)).build().unwrap()
+    policy.on_denial(OnDenial::Wait(timeout)).build().unwrap()
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ struct LevelStep {
 }
 
 impl LevelStep {
-    fn at(meter: &impl LevelKind, state: &StepState, now: u64) -> Self {
+    fn view_at(meter: &impl LevelKind, state: &StepState, now: u64) -> Self {
         let stored = match state {
             StepState::TokenBucket(level) | StepState::Funnel(level) => Some(LeasedLevel {
                 level: *level,
@@ -34,7 +34,7 @@ impl LevelStep {
             | StepState::CounterWindow(_)
             | StepState::FixedWindow(_) => None,
         };
-        let stored = stored.filter(|lent| !lent.is_spent(now));
+        let stored = stored.filter(|lent| !lent.is_expired(now));
         let lent = view(meter, stored, now);
         Self {
             is_stored: stored.is_some(),
@@ -97,7 +97,7 @@ impl LevelStep {
 impl LeasedLevel {
     fn into_state(self, algorithm: &Algorithm) -> StepState {
         match algorithm {
-            _ if self.is_spent(self.level.at) => StepState::Absent,
+            _ if self.is_expired(self.level.at) => StepState::Absent,
             _ if self.loans.total() > 0 => StepState::Lent(Box::new(self)),
             _ => StepState::of_level(algorithm, self.level),
         }
@@ -113,7 +113,7 @@ pub(crate) fn decide(
     now: u64,
     mode: Mode,
 ) -> StepOutcome {
-    let mut look = LevelStep::at(meter, state, now);
+    let mut look = LevelStep::view_at(meter, state, now);
     let fits = look.lent.fits(meter, cost);
     let retry_after = if fits {
         0
@@ -132,14 +132,14 @@ pub(crate) fn decide(
 }
 
 /// Gives back what was used and is not lent.
-pub(crate) fn give_back(
+pub(crate) fn refund_level(
     meter: &impl LevelKind,
     algorithm: &Algorithm,
     state: &mut StepState,
     amount: u64,
     now: u64,
 ) {
-    let mut look = LevelStep::at(meter, state, now);
+    let mut look = LevelStep::view_at(meter, state, now);
     let level = &mut look.lent.level;
     let left = meter.without(look.lent.loans.total());
     let used = left.used(level.amount);
@@ -165,7 +165,7 @@ pub(crate) fn charge(
     amount: u64,
     now: u64,
 ) {
-    let mut look = LevelStep::at(meter, state, now);
+    let mut look = LevelStep::view_at(meter, state, now);
     let (level, lent) = (&mut look.lent.level, look.lent.loans.total());
     // What is lent may be spent yet.
     let used = meter.without(lent).used(level.amount) + lent;
@@ -186,7 +186,7 @@ pub(crate) fn borrow(
     ask: &LeaseRequest,
     now: u64,
 ) -> (StepOutcome, LeaseGrant) {
-    let mut look = LevelStep::at(meter, state, now);
+    let mut look = LevelStep::view_at(meter, state, now);
     let heard = look.lent.heed(meter, ask.report);
     if let Some(returned) = heard {
         look.came_back(meter, returned);
@@ -205,7 +205,7 @@ pub(crate) fn borrow(
     } else {
         0
     };
-    let loan = look.lent.lend(meter, some - some % PERMIT, ask.epoch);
+    let loan = look.lent.grant_lease(meter, some - some % PERMIT, ask.epoch);
     let taken = charged + loan.amount;
     let settled = look.settle(
         meter,
@@ -238,7 +238,7 @@ pub(crate) fn view(meter: &impl LevelKind, stored: Option<LeasedLevel>, now: u64
     }
     while let Some(end) = lent.loans.end().filter(|end| *end <= now) {
         lent.forward(meter, end);
-        lent.turn(meter);
+        lent.end_epoch(meter);
     }
     lent.forward(meter, now);
     lent

@@ -83,7 +83,7 @@ fn some_state(rng: &mut Rng, algorithm: &Algorithm, capacity: u64) -> (StepState
             epoch: rng.u64(1..2_000_000),
             report: holder.report(rng, 0),
         };
-        let (_, loan) = algorithm::lend(algorithm, &mut state, &ask, time.now);
+        let (_, loan) = algorithm::grant_lease(algorithm, &mut state, &ask, time.now);
         if loan.amount > 0 {
             holder.0.push(Held {
                 limit: 0,
@@ -153,7 +153,7 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
             epoch: 500_000,
             ..LeaseRequest::default()
         };
-        let (outcome, loan) = algorithm::lend(&algorithm, &mut state, &ask, NOW);
+        let (outcome, loan) = algorithm::grant_lease(&algorithm, &mut state, &ask, NOW);
         assert_eq!(
             (loan.amount, loan.life),
             (5_000, 1_000_000),
@@ -167,7 +167,7 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
             700_000 + 1_000_000,
             "nothing comes on top while it is lent"
         );
-        let (_, second) = algorithm::lend(&algorithm, &mut state, &ask, NOW + 600_000);
+        let (_, second) = algorithm::grant_lease(&algorithm, &mut state, &ask, NOW + 600_000);
         assert_eq!(second.epoch, loan.epoch.wrapping_add(1));
         assert_eq!((second.amount, second.life), (2_000, 900_000));
         // Given back, it is there at once.
@@ -181,12 +181,12 @@ fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
             report,
             ..LeaseRequest::default()
         };
-        let (outcome, _) = algorithm::lend(&algorithm, &mut state, &ask, NOW + 600_000);
+        let (outcome, _) = algorithm::grant_lease(&algorithm, &mut state, &ask, NOW + 600_000);
         assert_eq!(outcome.remaining, 4_500);
         // A report of what has ended says nothing.
         let late = NOW + 5_000_000;
         let before = algorithm::step(&algorithm, &mut state.clone(), 0, late, Mode::Peek);
-        let (after, _) = algorithm::lend(&algorithm, &mut state, &ask, late);
+        let (after, _) = algorithm::grant_lease(&algorithm, &mut state, &ask, late);
         assert_eq!(before.remaining, after.remaining);
     }
 }
@@ -214,7 +214,7 @@ fn a_longer_lease_is_taken_up_while_the_key_stays_busy() {
                 epoch,
                 ..LeaseRequest::default()
             };
-            algorithm::lend(&algorithm, &mut state, &ask, NOW + at).1
+            algorithm::grant_lease(&algorithm, &mut state, &ask, NOW + at).1
         };
         assert_eq!(lend(100_000, 0).life, 200_000);
         assert_eq!(

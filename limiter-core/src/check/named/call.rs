@@ -44,7 +44,7 @@ impl Question<'_> {
 
 pub(crate) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
-/// A call by the name of a policy, not yet made: await it. Made by [`Named::admit`], [`Named::refund`] and [`Named::charge`].
+/// A call by the name of a policy, not yet made: await it. Made by [`PolicyHandle::admit`], [`PolicyHandle::refund`] and [`PolicyHandle::charge`].
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedCall<'a, T> {
     pub(crate) question: Question<'a>,
@@ -71,12 +71,12 @@ impl<'a, T> IntoFuture for NamedCall<'a, T> {
     }
 }
 
-/// A call by the name of a policy that may wait, not yet made: await it. Made by [`Named::acquire`], [`Named::reserve`] and
-/// [`Named::enter`].
+/// A call by the name of a policy that may wait, not yet made: await it. Made by [`PolicyHandle::acquire`], [`PolicyHandle::reserve`] and
+/// [`PolicyHandle::acquire_concurrency`].
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedWait<'a, T> {
     pub(crate) question: Question<'a>,
-    pub(crate) up_to: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) run: fn(Question<'a>, Option<Duration>) -> Answering<'a, T>,
 }
 
@@ -90,11 +90,11 @@ impl<T> NamedWait<'_, T> {
         self
     }
 
-    /// How long to wait in total, the questions to the store included. Default: [`Acquire::DEFAULT_UP_TO`](crate::Acquire::DEFAULT_UP_TO)
-    /// for [`Named::acquire`], and no time for the others.
-    pub fn timeout(self, up_to: Duration) -> Self {
-        let up_to = Some(up_to);
-        Self { up_to, ..self }
+    /// How long to wait in total, the questions to the store included. Default: [`Acquire::DEFAULT_TIMEOUT`](crate::Acquire::DEFAULT_TIMEOUT)
+    /// for [`PolicyHandle::acquire`], and no time for the others.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        let timeout = Some(timeout);
+        Self { timeout, ..self }
     }
 }
 
@@ -103,7 +103,7 @@ impl<'a, T> IntoFuture for NamedWait<'a, T> {
     type IntoFuture = Answering<'a, T>;
 
     fn into_future(self) -> Self::IntoFuture {
-        (self.run)(self.question, self.up_to)
+        (self.run)(self.question, self.timeout)
     }
 }
 
@@ -135,7 +135,7 @@ impl<T> fmt::Debug for NamedWait<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NamedWait")
             .field("question", &self.question)
-            .field("up_to", &self.up_to)
+            .field("timeout", &self.timeout)
             .finish()
     }
 }

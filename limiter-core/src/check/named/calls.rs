@@ -70,12 +70,12 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// As [`Limiter::acquire`](crate::Limiter::acquire).
     pub fn acquire(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Allowed> {
-        self.wait(key.into(), |question, up_to| {
+        self.wait(key.into(), |question, timeout| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
                     ResolvedPolicies::Policy(policy) => {
                         let acquire = Acquire::new(question.check(&policy, Mode::Charge));
-                        acquire.timeout(up_to.unwrap_or(Acquire::DEFAULT_UP_TO)).await
+                        acquire.timeout(timeout.unwrap_or(Acquire::DEFAULT_TIMEOUT)).await
                     }
                     ResolvedPolicies::Allowed(decision) => decision.require(),
                 }
@@ -83,7 +83,7 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::enter`](crate::Limiter::enter), of a policy of concurrency. Where no policy is configured, the permit stands for nothing.
+    /// As [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency), of a policy of concurrency. Where no policy is configured, the permit stands for nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -101,13 +101,13 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::enter`](crate::Limiter::enter).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
     ///
     /// # Cancel safety
     ///
-    /// As [`Limiter::enter`](crate::Limiter::enter).
+    /// As [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
     pub fn acquire_concurrency(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, ConcurrencyPermit> {
-        self.wait(key.into(), |question, up_to| {
+        self.wait(key.into(), |question, timeout| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
                     ResolvedPolicies::Policy(policy) => {
@@ -115,7 +115,7 @@ impl<'a> PolicyHandle<'a> {
                             .named
                             .limiter
                             .acquire_concurrency_for(question.ask(&policy));
-                        enter.timeout(up_to.unwrap_or_default()).await
+                        enter.timeout(timeout.unwrap_or_default()).await
                     }
                     ResolvedPolicies::Allowed(decision) => Ok(ConcurrencyPermit::of_nothing(decision)),
                 }
@@ -151,13 +151,13 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// As [`Limiter::reserve`](crate::Limiter::reserve).
     pub fn reserve(&self, key: impl Into<Key<'a>>) -> NamedWait<'a, Reservation> {
-        self.wait(key.into(), |question, up_to| {
+        self.wait(key.into(), |question, timeout| {
             Box::pin(async move {
                 match question.resolve(Mode::Charge)? {
                     ResolvedPolicies::Policy(policy) => {
                         let reserve = Reserve::new(question.check(&policy, Mode::Charge));
-                        match up_to {
-                            Some(up_to) => reserve.timeout(up_to).await,
+                        match timeout {
+                            Some(timeout) => reserve.timeout(timeout).await,
                             None => reserve.await,
                         }
                     }
@@ -248,7 +248,7 @@ impl<'a> PolicyHandle<'a> {
     ) -> NamedWait<'a, T> {
         NamedWait {
             question: self.question(key),
-            up_to: None,
+            timeout: None,
             run,
         }
     }

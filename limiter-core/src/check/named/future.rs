@@ -11,7 +11,7 @@ use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::units::Amount;
 
-/// A question by the name of a policy, not yet asked: await it. Made by [`Named::check`](crate::Named::check) and [`Named::peek`](crate::Named::peek).
+/// A question by the name of a policy, not yet asked: await it. Made by [`PolicyHandle::check`](crate::PolicyHandle::check) and [`PolicyHandle::peek`](crate::PolicyHandle::peek).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedCheck<'a> {

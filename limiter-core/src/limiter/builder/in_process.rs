@@ -136,6 +136,6 @@ impl InProcessBuilder {
             self.max_waiting,
             self.names,
         )
-        .in_mode(enforcement)
+        .with_enforcement(enforcement)
     }
 }

@@ -273,6 +273,6 @@ impl RedisBuilder {
             self.max_waiting,
             self.names,
         )
-        .in_mode(enforcement))
+        .with_enforcement(enforcement))
     }
 }

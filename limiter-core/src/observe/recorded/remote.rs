@@ -12,7 +12,7 @@ use crate::observe::names::describe_histogram;
 use crate::observe::recorded::{METADATA, describe_gauge, gauge, names, origin_label};
 
 /// Records how long a decision took for which Redis was asked, whoever made it in the end.
-pub(crate) fn asked(started: Instant, origin: Option<Origin>) {
+pub(crate) fn record_query(started: Instant, origin: Option<Origin>) {
     static SECONDS: [LazyHandle<Histogram>; ORIGINS] = [const { LazyHandle::new() }; ORIGINS];
     let (place, label) = origin_label(origin);
     let histogram = SECONDS.get(place).and_then(|late| {
@@ -84,7 +84,7 @@ impl BreakerGauge {
     /// Shows what it is, if that could not be shown yet. To be called now and then.
     #[inline]
     pub(crate) fn keep_shown(&self) {
-        if !self.gauge.is_made() {
+        if !self.gauge.is_initialised() {
             self.show();
         }
     }
@@ -105,7 +105,7 @@ impl BreakerGauge {
 /// A node that is not asked any more, such as one that has left its cluster, is nobody's trouble.
 impl Drop for BreakerGauge {
     fn drop(&mut self) {
-        if self.gauge.is_made() && self.state.load(Ordering::Relaxed) != BreakerState::Closed as u8 {
+        if self.gauge.is_initialised() && self.state.load(Ordering::Relaxed) != BreakerState::Closed as u8 {
             self.is(BreakerState::Closed);
         }
     }

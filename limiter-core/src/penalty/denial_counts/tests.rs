@@ -39,7 +39,7 @@ fn denials_are_reported_together_and_at_once_when_they_may_block() {
     assert_eq!(counts.record(&bob, at(1)), PenaltyAction::ScheduleReport);
     let three = dated([(0, 1), (1, 1), (2, 1)]);
     assert_eq!(counts.record(&ann, at(2)), PenaltyAction::Report(three));
-    assert!(counts.take(ann.identity, at(3)).is_none());
+    assert!(counts.take_unreported(ann.identity, at(3)).is_none());
     // Another replica has reported one.
     assert_eq!(counts.mark_reported(ann.identity, 2, at(3)), None);
     assert_eq!(counts.record(&ann, at(4)), PenaltyAction::ScheduleReport);
@@ -55,7 +55,7 @@ fn denials_are_reported_together_and_at_once_when_they_may_block() {
 fn denials_recorded_during_a_report_are_reported_when_they_may_block() {
     let (counts, ann) = (DenialCounts::default(), denied("ann", "3 in 1m: 5m"));
     assert_eq!(counts.record(&ann, at(0)), PenaltyAction::ScheduleReport);
-    assert!(counts.take(ann.identity, at(1)).is_some());
+    assert!(counts.take_unreported(ann.identity, at(1)).is_some());
     assert_eq!(counts.record(&ann, at(2)), PenaltyAction::ScheduleReport);
     // The reply names one less than is assumed here, because another replica has reported.
     let one = dated([(2, 1)]);
@@ -71,7 +71,7 @@ fn overdue_denials_are_reported_by_the_next_and_expired_ones_are_dropped() {
     assert_eq!(counts.record(&ann, at(3_000_000)), PenaltyAction::ScheduleReport);
     let late = counts.record(&ann, at(63_000_000));
     assert_eq!(late, PenaltyAction::ScheduleReport, "the earlier one has expired");
-    let (_, denials) = counts.take(ann.identity, at(63_000_001)).unwrap();
+    let (_, denials) = counts.take_unreported(ann.identity, at(63_000_001)).unwrap();
     assert_eq!(denials, dated([(63_000_000, 1)]));
 }
 

@@ -49,7 +49,7 @@ impl RedisBackend {
                 if is_charged && !verdict.fits() {
                     self.fallback.refund(request, &by_share, replicas);
                 }
-                observe::asked(started, Some(Origin::Redis));
+                observe::record_query(started, Some(Origin::Redis));
                 Ok(request.decision(verdict, Origin::Redis))
             }
             Err(error) if is_outage(error.kind()) => {

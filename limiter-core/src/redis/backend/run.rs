@@ -53,7 +53,7 @@ impl RedisBackend {
             Ok(verdicts) => verdicts,
             Err(error) => return smallvec![self.decide_without(request, error, started)],
         };
-        observe::asked(started, Some(Origin::Redis));
+        observe::record_query(started, Some(Origin::Redis));
         // The last one says how things stand.
         if let Some(last) = verdicts.last() {
             self.on_verdict(request, last, submission);

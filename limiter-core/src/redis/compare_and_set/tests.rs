@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Mode, ScaleChange, lend, lent_at, scale, step};
+use crate::algorithm::{Mode, ScaleChange, grant_lease, lent_at, scale, step};
 use crate::policy::Policy;
 use crate::redis::compare_and_set::*;
 use crate::redis::token_lease::leased_limit::tests::store;
@@ -48,7 +48,7 @@ async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
                 .await
                 .unwrap();
             let mut model = StepState::Absent;
-            let (outcome, loan) = lend(before.algorithm(), &mut model, &ask, clock.now().as_micros());
+            let (outcome, loan) = grant_lease(before.algorithm(), &mut model, &ask, clock.now().as_micros());
             assert_eq!((loan, outcome.remaining), (lending.loan, left));
             assert!(loan.amount > 0);
 

@@ -51,7 +51,7 @@ fn next(starts: &Mutex<Vec<BatchStart>>) -> Option<BatchStart> {
 }
 
 fn wait() -> CallDeadline {
-    CallDeadline::of(Duration::from_secs(1))
+    CallDeadline::after(Duration::from_secs(1))
 }
 
 /// Adds one who asks to a queue.

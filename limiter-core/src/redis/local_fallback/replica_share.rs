@@ -42,7 +42,7 @@ impl ReplicaShare {
         if left.owed > 0 {
             owe(&self.whole, &mut heard, left.owed, left.as_of.min(now));
         }
-        if state.is_spent(now) {
+        if state.is_expired(now) {
             *state = heard;
             return;
         }

@@ -77,7 +77,7 @@ impl RedisTokenLender {
         let LimitReply::Stored(mut state) = LimitReply::read(reply.piece, algorithm)? else {
             return Err(malformed());
         };
-        let (outcome, loan) = algorithm::lend(algorithm, &mut state, ask, reply.now);
+        let (outcome, loan) = algorithm::grant_lease(algorithm, &mut state, ask, reply.now);
         // Script and algorithm agree, or one of them is not what this program was built with.
         if loan.amount != reply.lent {
             return Err(malformed());

@@ -275,7 +275,7 @@ impl ClusterInner {
 
 /// The map that a node tells.
 async fn map_of(node: &Node, address: &Address) -> Result<Owners, StoreError> {
-    let wait = CallDeadline::of(LEARN_WITHIN);
+    let wait = CallDeadline::after(LEARN_WITHIN);
     let answer = async {
         let mut connection = node.connection(LEARN_WITHIN).await?;
         let mut command = redis::cmd("CLUSTER");

@@ -94,7 +94,7 @@ async fn listen(shelf: &RegistryStore, news: &Notify) {
 }
 
 impl RedisWatcher {
-    pub(super) fn of(shelf: &RegistryStore) -> Self {
+    pub(super) fn new(shelf: &RegistryStore) -> Self {
         Self {
             shelf: shelf.clone(),
             trouble: LastError::default(),

@@ -38,7 +38,7 @@ impl AlgorithmKind {
         Self::Concurrency,
     ];
 
-    pub(super) fn of(algorithm: &Algorithm) -> Self {
+    pub(super) fn from_algorithm(algorithm: &Algorithm) -> Self {
         match algorithm {
             Algorithm::TokenBucket(_) => Self::TokenBucket,
             Algorithm::Funnel(_) => Self::Funnel,

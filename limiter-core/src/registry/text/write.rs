@@ -46,7 +46,7 @@ fn separate(text: &mut String) {
 fn write_entry(text: &mut String, entry: &PolicyEntry) -> fmt::Result {
     let policy = entry.policy();
     writeln!(text, "[policy.{}]", QuotedText(policy.name()))?;
-    let kind = AlgorithmKind::of(policy.algorithm());
+    let kind = AlgorithmKind::from_algorithm(policy.algorithm());
     writeln!(text, "algorithm = {}", QuotedText(kind.name()))?;
     write_numbers(text, policy)?;
     if let Some(group) = policy.group() {

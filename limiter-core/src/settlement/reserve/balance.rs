@@ -15,7 +15,7 @@ impl Reservation {
             allowed: false,
             ..Decision::clone(&self.allowed)
         };
-        self.for_each_told(&mut denied, |reserved, told| {
+        self.for_each_balance(&mut denied, |reserved, told| {
             let outcome = told.outcome();
             let too_late = told.delay().saturating_sub(patience);
             let denied = StepOutcome {
@@ -31,7 +31,7 @@ impl Reservation {
     }
 
     /// Each of its limits of which there is something to be settled, and what is told of it.
-    fn for_each_told(
+    fn for_each_balance(
         &self,
         decision: &mut Decision,
         mut change: impl FnMut(&ReservedLimit, &mut LimitOutcome),
@@ -39,7 +39,7 @@ impl Reservation {
         let parts = decision.parts;
         let mut outcomes = decision.limits.iter_mut();
         for (number, reserved) in self.limits.iter().enumerate() {
-            let told = match parts.of(number) {
+            let told = match parts.get(number) {
                 Participation::Absent => None,
                 Participation::AsDecided | Participation::Apart => outcomes.next(),
             };
@@ -61,7 +61,7 @@ impl Settled {
         let Self(settled) = self;
         let mut standing = Decision::clone(&settled.allowed);
         let mut looked_at = standing.decided_at;
-        settled.for_each_told(&mut standing, |reserved, told| {
+        settled.for_each_balance(&mut standing, |reserved, told| {
             if let Some(Ok(now)) = settled.limiter.decide_now(&reserved.limit(0).alone()) {
                 if let Some(outcome) = now.limits.into_iter().next() {
                     *told = outcome;

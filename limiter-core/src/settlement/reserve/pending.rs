@@ -22,7 +22,7 @@ impl Reservation {
         };
         let each = self.limits.iter().zip(actuals);
         let refunded = each.filter_map(|(reserved, actual)| {
-            let (limit, change) = reserved.as_ref()?.change(*actual)?;
+            let (limit, change) = reserved.as_ref()?.settlement_change(*actual)?;
             matches!(change, Change::Refund { .. }).then_some(limit.identity)
         });
         let limits: SmallVec<[Identity; 1]> = refunded.collect();

@@ -34,7 +34,7 @@ impl PendingQuery {
     ) -> Vec<Allowed> {
         let mut waiting = self.queues.lock();
         let line = waiting.line(&self.name);
-        let is_late = !self.is_of(line);
+        let is_late = !self.belongs_to(line);
         let mut untaken = Vec::new();
         for answer in answers {
             match answer.and_then(Decision::require) {
@@ -55,7 +55,11 @@ impl PendingQuery {
                 }
                 answer => {
                     // A failure is told to nobody but one who wants the same; whoever is first asks for itself.
-                    untaken.extend(line.tell_first(&self.wanted, answer).err().and_then(Result::ok));
+                    untaken.extend(
+                        line.resolve_first(&self.wanted, answer)
+                            .err()
+                            .and_then(Result::ok),
+                    );
                 }
             }
         }
@@ -63,7 +67,7 @@ impl PendingQuery {
     }
 
     /// Whether it is the line's question still, and not one that was lost and is heard of late.
-    fn is_of(&self, line: &WaitQueue) -> bool {
+    fn belongs_to(&self, line: &WaitQueue) -> bool {
         line.asked.is_some_and(|asked| asked.number == self.number)
     }
 }
@@ -72,7 +76,7 @@ impl Drop for PendingQuery {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
         if let Some(line) = waiting.lines.get_mut(&self.name) {
-            if self.is_of(line) {
+            if self.belongs_to(line) {
                 line.asked = None;
                 line.call_first();
             }

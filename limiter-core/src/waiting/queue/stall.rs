@@ -54,7 +54,7 @@ impl Ticket {
     }
 
     /// Whether it has been the turn of who is first for so long that it seems not to be polled.
-    pub(crate) fn is_held_up(
+    pub(crate) fn is_stalled(
         &self,
         queues: &WaitQueues,
         now: Timestamp,
@@ -80,7 +80,7 @@ impl Ticket {
 
     /// Begins a question in place of who is first, if nobody has done so since the line was seen to be held up. It is waited for
     /// until this moment.
-    pub(crate) fn ask_for_first(
+    pub(crate) fn begin_query_for_first(
         &self,
         queues: &Arc<WaitQueues>,
         now: Timestamp,

@@ -12,7 +12,7 @@ use crate::waiting::queue::*;
 
 pub(crate) fn wanted(policy: &Policy, cost: u32) -> OwnedRequest {
     let ask = LimitRequest::new(policy, "k").cost(cost);
-    OwnedRequest::of(&DecisionRequest::new([ask], Mode::Charge, false).unwrap())
+    OwnedRequest::from_request(&DecisionRequest::new([ask], Mode::Charge, false).unwrap())
 }
 
 /// Until when a question is waited for that is not lost.
@@ -44,7 +44,7 @@ fn queues_that_everybody_left_are_gone() {
                     let mut place = queues
                         .join(smallvec![names[name % 7]], wanted(&policy, 1))
                         .unwrap();
-                    assert!(place.leave(&queues).is_none());
+                    assert!(place.remove(&queues).is_none());
                 }
             });
         }
@@ -60,28 +60,31 @@ fn a_run_ends_at_whoever_wants_something_else() {
     let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let join = |cost| queues.join(name.clone(), wanted(&policy, cost)).unwrap();
     let mut places: Vec<Ticket> = [1, 1, 1, 2, 1].map(join).into();
-    let asking = places[0].ask(&queues, soon());
+    let asking = places[0].begin_query(&queues, soon());
     assert_eq!(asking.times, 3);
     let now = Timestamp::from_micros(0);
-    assert!(matches!(places[0].look(&queues, now), TicketState::Asked(_)));
-    assert!(matches!(places[1].look(&queues, now), TicketState::Behind));
+    assert!(matches!(
+        places[0].poll_state(&queues, now),
+        TicketState::Asked(_)
+    ));
+    assert!(matches!(places[1].poll_state(&queues, now), TicketState::Behind));
     drop(asking);
-    assert!(matches!(places[0].look(&queues, now), TicketState::Own(_)));
+    assert!(matches!(places[0].poll_state(&queues, now), TicketState::Own(_)));
     for _ in 0..3 {
-        assert!(places.remove(0).leave(&queues).is_none());
+        assert!(places.remove(0).remove(&queues).is_none());
     }
     assert_eq!(
-        places[0].ask(&queues, soon()).times,
+        places[0].begin_query(&queues, soon()).times,
         1,
         "and begins anew behind it"
     );
     places
         .iter_mut()
-        .for_each(|place| assert!(place.leave(&queues).is_none()));
+        .for_each(|place| assert!(place.remove(&queues).is_none()));
     let mut many: Vec<Ticket> = (0..90).map(|_| join(1)).collect();
-    assert_eq!(many[0].ask(&queues, soon()).times, LONGEST_RUN);
+    assert_eq!(many[0].begin_query(&queues, soon()).times, LONGEST_RUN);
     many.iter_mut()
-        .for_each(|place| assert!(place.leave(&queues).is_none()));
+        .for_each(|place| assert!(place.remove(&queues).is_none()));
     assert!(is_empty(&queues));
 }
 
@@ -116,7 +119,7 @@ fn a_line_whose_policies_differ_is_looked_through_no_further_than_is_asked_for()
         501,
         "nobody else has to"
     );
-    let asking = places[0].ask(&queues, soon());
+    let asking = places[0].begin_query(&queues, soon());
     assert_eq!(asking.times, LONGEST_RUN);
     assert_eq!(
         by_the_last().iter().filter(|by| **by).count(),
@@ -125,7 +128,7 @@ fn a_line_whose_policies_differ_is_looked_through_no_further_than_is_asked_for()
     drop(asking);
     places
         .iter_mut()
-        .for_each(|place| assert!(place.leave(&queues).is_none()));
+        .for_each(|place| assert!(place.remove(&queues).is_none()));
     assert!(is_empty(&queues));
 }
 
@@ -137,20 +140,20 @@ fn who_can_never_be_served_by_the_last_policies_is_told_so_when_it_is_first() {
     let mut places = [1, 5, 4, 1].map(|cost| queues.join(name.clone(), wanted(&policy(), cost)).unwrap());
     let mut last = queues.join(name.clone(), wanted(&other_policy(), 1)).unwrap();
     // Those who want as much as it do not include who can never have it.
-    assert_eq!(places[0].ask(&queues, soon()).times, 1);
-    assert!(places[0].leave(&queues).is_none());
+    assert_eq!(places[0].begin_query(&queues, soon()).times, 1);
+    assert!(places[0].remove(&queues).is_none());
     for place in &mut places[1..3] {
-        let turn = place.look(&queues, now);
+        let turn = place.poll_state(&queues, now);
         assert!(
             matches!(turn, TicketState::Over(Err(Rejection::NeverFits { .. }))),
             "{turn:?}"
         );
-        assert!(place.leave(&queues).is_none());
+        assert!(place.remove(&queues).is_none());
     }
-    assert!(matches!(places[3].look(&queues, now), TicketState::Own(_)));
-    assert_eq!(*places[3].wanted(), wanted(&other_policy(), 1));
-    assert_eq!(places[3].ask(&queues, soon()).times, 2);
-    assert!(places[3].leave(&queues).is_none() && last.leave(&queues).is_none());
+    assert!(matches!(places[3].poll_state(&queues, now), TicketState::Own(_)));
+    assert_eq!(*places[3].request(), wanted(&other_policy(), 1));
+    assert_eq!(places[3].begin_query(&queues, soon()).times, 2);
+    assert!(places[3].remove(&queues).is_none() && last.remove(&queues).is_none());
     assert!(is_empty(&queues));
 }
 
@@ -169,17 +172,17 @@ fn what_is_granted_by_policies_of_before_is_taken_by_who_wants_as_much() {
         wanted.request(Mode::Charge).decision(verdict, Origin::Redis)
     };
     let mut places = [1, 1, 2].map(|cost| queues.join(name.clone(), wanted(&policy(), cost)).unwrap());
-    let asking = places[0].ask(&queues, soon());
+    let asking = places[0].begin_query(&queues, soon());
     assert_eq!(asking.times, 2);
     let mut last = queues.join(name.clone(), wanted(&other_policy(), 1)).unwrap();
     let answers = [(); 3].map(|()| Ok(granted(&asking.wanted)));
     assert_eq!(asking.hand_out(answers, |_| now).len(), 1, "one wants more");
     drop(asking);
     for place in &mut places[..2] {
-        assert!(matches!(place.look(&queues, now), TicketState::Over(Ok(_))));
-        assert!(place.leave(&queues).is_none());
+        assert!(matches!(place.poll_state(&queues, now), TicketState::Over(Ok(_))));
+        assert!(place.remove(&queues).is_none());
     }
-    assert!(places[2].leave(&queues).is_none() && last.leave(&queues).is_none());
+    assert!(places[2].remove(&queues).is_none() && last.remove(&queues).is_none());
     assert!(is_empty(&queues));
 }
 
@@ -198,30 +201,36 @@ fn a_denial_that_is_noted_too_late_holds_up_nobody() {
     };
     let mut place = queues.join(name.clone(), wanted(&policy, 1)).unwrap();
 
-    let TicketState::Own(returns) = place.look(&queues, now) else {
+    let TicketState::Own(returns) = place.poll_state(&queues, now) else {
         unreachable!("it is alone")
     };
     queues.came_back(&name);
-    let decision = Box::new(denied(&place.wanted()));
+    let decision = Box::new(denied(&place.request()));
     place.denied(&queues, decision.clone(), due, returns);
-    let TicketState::Own(returns) = place.look(&queues, now) else {
+    let TicketState::Own(returns) = place.poll_state(&queues, now) else {
         unreachable!("it was denied before anything came back")
     };
     place.denied(&queues, decision, due, returns);
-    assert!(matches!(place.look(&queues, now), TicketState::Denied(_, _)));
+    assert!(matches!(
+        place.poll_state(&queues, now),
+        TicketState::Denied(_, _)
+    ));
     queues.came_back(&name);
 
-    let asking = place.ask(&queues, soon());
+    let asking = place.begin_query(&queues, soon());
     queues.came_back(&name);
     let untaken = asking.hand_out([Ok(denied(&asking.wanted))], |_| due);
     assert!(untaken.is_empty());
     drop(asking);
-    assert!(matches!(place.look(&queues, now), TicketState::Own(_)));
-    let asking = place.ask(&queues, soon());
+    assert!(matches!(place.poll_state(&queues, now), TicketState::Own(_)));
+    let asking = place.begin_query(&queues, soon());
     let _ = asking.hand_out([Ok(denied(&asking.wanted))], |_| due);
     drop(asking);
-    assert!(matches!(place.look(&queues, now), TicketState::Denied(_, _)));
-    assert!(place.leave(&queues).is_none());
+    assert!(matches!(
+        place.poll_state(&queues, now),
+        TicketState::Denied(_, _)
+    ));
+    assert!(place.remove(&queues).is_none());
 }
 
 /// A question that is not heard of in time is lost for its line; heard of late it holds up nobody, and its grants are not lost.
@@ -232,13 +241,13 @@ fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
     let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let now = Timestamp::from_micros(1);
     let mut place = queues.join(name.clone(), wanted(&policy, 1)).unwrap();
-    let lost = place.ask(&queues, Instant::now());
-    assert!(matches!(place.look(&queues, now), TicketState::Own(_)));
-    let asking = place.ask(&queues, soon());
+    let lost = place.begin_query(&queues, Instant::now());
+    assert!(matches!(place.poll_state(&queues, now), TicketState::Own(_)));
+    let asking = place.begin_query(&queues, soon());
     let failed = StoreError::new(StoreErrorKind::Timeout, "long ago");
     assert!(lost.hand_out([Err(failed.into())], |_| now).is_empty());
     assert!(
-        matches!(place.look(&queues, now), TicketState::Asked(_)),
+        matches!(place.poll_state(&queues, now), TicketState::Asked(_)),
         "it is told nothing of that"
     );
     let outcomes = smallvec![StepOutcome {
@@ -249,13 +258,13 @@ fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
     let granted = lost.wanted.request(Mode::Charge).decision(verdict, Origin::Redis);
     let untaken = lost.hand_out([Ok(granted.clone()), Ok(granted)], |_| now);
     assert_eq!(untaken.len(), 1);
-    assert!(matches!(place.look(&queues, now), TicketState::Over(Ok(_))));
+    assert!(matches!(place.poll_state(&queues, now), TicketState::Over(Ok(_))));
     drop(lost);
     let mut next = queues.join(name, wanted(&policy, 1)).unwrap();
-    assert!(matches!(next.look(&queues, now), TicketState::Asked(_)));
+    assert!(matches!(next.poll_state(&queues, now), TicketState::Asked(_)));
     drop(asking);
-    assert!(place.leave(&queues).is_none());
-    assert!(next.leave(&queues).is_none());
+    assert!(place.remove(&queues).is_none());
+    assert!(next.remove(&queues).is_none());
     assert!(is_empty(&queues));
 }
 
@@ -277,10 +286,12 @@ fn lines_that_have_a_limit_in_common_hear_what_comes_back_to_it() {
         .map(|name| queues.join(name, wanted(&policy, 1)).unwrap());
     let now = Timestamp::from_micros(1);
     let mut returns = || {
-        places.each_mut().map(|place| match place.look(&queues, now) {
-            TicketState::Own(returns) => returns,
-            turn => unreachable!("{turn:?}"),
-        })
+        places
+            .each_mut()
+            .map(|place| match place.poll_state(&queues, now) {
+                TicketState::Own(returns) => returns,
+                turn => unreachable!("{turn:?}"),
+            })
     };
     assert_eq!(returns(), [0; 5]);
     queues.came_back(&smallvec![a]);
@@ -291,6 +302,6 @@ fn lines_that_have_a_limit_in_common_hear_what_comes_back_to_it() {
     assert_eq!(returns(), [2, 2, 2, 2, 4]);
     places
         .iter_mut()
-        .for_each(|place| assert!(place.leave(&queues).is_none()));
+        .for_each(|place| assert!(place.remove(&queues).is_none()));
     assert!(is_empty(&queues));
 }

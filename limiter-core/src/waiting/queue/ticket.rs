@@ -46,12 +46,12 @@ pub(crate) enum TicketState {
 }
 
 impl Ticket {
-    pub(crate) fn wanted(&self) -> Arc<OwnedRequest> {
+    pub(crate) fn request(&self) -> Arc<OwnedRequest> {
         Arc::clone(&self.wanted)
     }
 
     /// How things stand.
-    pub(crate) fn look(&mut self, queues: &WaitQueues, now: Timestamp) -> TicketState {
+    pub(crate) fn poll_state(&mut self, queues: &WaitQueues, now: Timestamp) -> TicketState {
         let waiting = queues.lock();
         if let Ok(answer) = self.answer.try_recv() {
             return TicketState::Over(answer);
@@ -98,7 +98,7 @@ impl Ticket {
     }
 
     /// Whether nobody else waits for the same.
-    pub(crate) fn is_alone(&self, queues: &WaitQueues) -> bool {
+    pub(crate) fn is_only_waiter(&self, queues: &WaitQueues) -> bool {
         let waiting = queues.lock();
         let line = waiting.lines.get(&self.name);
         line.is_none_or(|line| line.waiters.len() < 2)
@@ -115,7 +115,7 @@ impl Ticket {
 
     /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
     /// this moment, and then counts as lost.
-    pub(crate) fn ask(&self, queues: &Arc<WaitQueues>, until: Instant) -> PendingQuery {
+    pub(crate) fn begin_query(&self, queues: &Arc<WaitQueues>, until: Instant) -> PendingQuery {
         self.begin(&mut queues.lock(), queues, until)
     }
 
@@ -129,7 +129,7 @@ impl Ticket {
         let number = waiting.tickets;
         let line = waiting.line(&self.name);
         line.asked = Some(QueryId { number, until });
-        let run = line.run(LONGEST_RUN);
+        let run = line.leading_run(LONGEST_RUN);
         let (wanted, times) = run.unwrap_or_else(|| (Arc::clone(&self.wanted), 1));
         PendingQuery {
             queues: Arc::clone(queues),
@@ -156,7 +156,7 @@ impl Ticket {
     }
 
     /// Leaves the line. A grant that was not taken goes to the next whom it fits; else it is given back here.
-    pub(crate) fn leave(&mut self, queues: &WaitQueues) -> Option<Allowed> {
+    pub(crate) fn remove(&mut self, queues: &WaitQueues) -> Option<Allowed> {
         let mut waiting = queues.lock();
         waiting.count -= 1;
         let mut untaken = None;
@@ -172,7 +172,7 @@ impl Ticket {
         }
         if let Ok(answer @ Ok(_)) = self.answer.try_recv() {
             untaken = match waiting.lines.get_mut(&self.name) {
-                Some(line) => line.tell_first(&self.wanted, answer).err(),
+                Some(line) => line.resolve_first(&self.wanted, answer).err(),
                 None => Some(answer),
             };
         }

@@ -229,7 +229,7 @@ async fn what_is_there_already_is_respected() {
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
         }
-        RateLimitFields::of(&decision, dialect, &Costs::Same(Amount::ONE))
+        RateLimitFields::from_decision(&decision, dialect, &Costs::Same(Amount::ONE))
             .unwrap()
             .write(&mut headers);
         headers

@@ -46,8 +46,8 @@ impl<K, P> RateLimitLayer<K, P> {
     /// ```
     ///
     /// It needs a Tokio runtime with time.
-    pub fn max_wait(mut self, up_to: Duration) -> Self {
-        self.limits_mut().waits().set_up_to(up_to);
+    pub fn max_wait(mut self, timeout: Duration) -> Self {
+        self.limits_mut().waits().set_up_to(timeout);
         self
     }
 

@@ -100,7 +100,7 @@ fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> V
                 if lost == 0 {
                     continue;
                 }
-                let (outcome, loan) = algorithm::lend(algorithm, &mut state, &ask, time.now);
+                let (outcome, loan) = algorithm::grant_lease(algorithm, &mut state, &ask, time.now);
                 if outcome.fits && cost > 0 {
                     grants.push((time.passed, cost));
                 }

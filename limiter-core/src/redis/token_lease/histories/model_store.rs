@@ -96,7 +96,7 @@ impl ModelStore {
 
     fn lend(&mut self, account: &LeasedLimit, ask: &LeaseRequest) -> LeaseReply {
         let now = self.now();
-        let (outcome, loan) = algorithm::lend(account.policy.algorithm(), &mut self.state, ask, now);
+        let (outcome, loan) = algorithm::grant_lease(account.policy.algorithm(), &mut self.state, ask, now);
         if outcome.fits && ask.cost > 0 {
             self.granted(ask.cost);
         }

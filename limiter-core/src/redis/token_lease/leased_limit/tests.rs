@@ -108,7 +108,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
         };
         let request =
             DecisionRequest::new([LimitRequest::new(policy, key).cost(amount)], mode, true).unwrap();
-        if back && !model.is_spent(clock.now().as_micros()) {
+        if back && !model.is_expired(clock.now().as_micros()) {
             clock.step_back(Duration::from_micros(rng.u64(1..2_000_000)));
         }
         let now = clock.now().as_micros();
@@ -156,7 +156,7 @@ async fn history(rng: &mut Rng, clock: &ManualClock, redis: &RedisStore, key: &s
                     report,
                 };
                 said.push(format!("  {ask:?}"));
-                let (outcome, loan) = algorithm::lend(algorithm, &mut model, &ask, now);
+                let (outcome, loan) = algorithm::grant_lease(algorithm, &mut model, &ask, now);
                 let lending = lender
                     .grant_lease(&lender.account(&request.limits[0]), &ask)
                     .await
