@@ -1,5 +1,5 @@
-//! Messages, client and server of `proto/greeter.proto`, in the shape that tonic's generator gives them. They are
-//! committed, so that building needs nothing but Rust.
+//! Messages, client and server of `proto/greeter.proto`, in the shape that tonic's generator gives
+//! them. They are committed, so that building needs nothing but Rust.
 
 /// Whom to greet.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]

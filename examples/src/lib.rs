@@ -23,7 +23,8 @@ pub fn store() -> String {
     env::var("REDIS_URL").unwrap_or_else(|_| MEMORY.to_owned())
 }
 
-/// A limiter that decides in `store`: [`MEMORY`], or the URL of a Redis server, which has to answer now.
+/// A limiter that decides in `store`: [`MEMORY`], or the URL of a Redis server, which has to answer
+/// now.
 ///
 /// # Errors
 ///

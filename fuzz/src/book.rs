@@ -1,4 +1,5 @@
-//! Books of policies as text: what is accepted is written as the same, what is refused is refused at places of the text.
+//! Books of policies as text: what is accepted is written as the same, what is refused is refused
+//! at places of the text.
 
 use limiter_core::{RegistryError, PolicyRegistry};
 

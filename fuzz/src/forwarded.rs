@@ -1,4 +1,5 @@
-//! Forwarding headers: whatever a client writes, it changes nothing of what the proxies behind it have written.
+//! Forwarding headers: whatever a client writes, it changes nothing of what the proxies behind it
+//! have written.
 
 use std::net::IpAddr;
 

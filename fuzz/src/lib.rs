@@ -1,4 +1,5 @@
-//! What arbitrary input must not break. Each module states what holds for any input; the binaries in `fuzz_targets` feed it.
+//! What arbitrary input must not break. Each module states what holds for any input; the binaries
+//! in `fuzz_targets` feed it.
 
 #![forbid(unsafe_code)]
 

@@ -150,7 +150,8 @@ impl Identity {
         }
     }
 
-    /// Bounded, printable, one tag in braces, and the bars that we put there: nothing that a user said shows through.
+    /// Bounded, printable, one tag in braces, and the bars that we put there: nothing that a user
+    /// said shows through.
     fn check_name(&self, name: &str) {
         assert!(name.len() <= 4 * MAX_PART_BYTES + 10, "{name}");
         assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name}");

@@ -1,4 +1,5 @@
-//! Who decides: ours and others, behind one trait for those that have to be waited for and one for those in process.
+//! Who decides: ours and others, behind one trait for those that have to be waited for and one for
+//! those in process.
 
 mod governor;
 mod incrby;

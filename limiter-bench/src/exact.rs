@@ -26,7 +26,8 @@ const QUOTA: Quota = Quota {
 const HEAD_START: Duration = Duration::from_millis(400);
 const ASKING: Duration = Duration::from_millis(800);
 
-/// Has processes ask for one limit, all at the same time; `None` for a contender that shares nothing by its nature.
+/// Has processes ask for one limit, all at the same time; `None` for a contender that shares
+/// nothing by its nature.
 pub(crate) fn shared(contender: Contender, mode: Mode, stage: &Stage) -> Option<Shared> {
     let Address::Server(port) = stage.address(Place::Server) else {
         return None;
@@ -61,7 +62,8 @@ pub(crate) fn shared(contender: Contender, mode: Mode, stage: &Stage) -> Option<
     })
 }
 
-/// One of the processes: asks as fast as it can for a while, and prints how many calls were allowed.
+/// One of the processes: asks as fast as it can for a while, and prints how many calls were
+/// allowed.
 pub(crate) fn child(args: &[String]) {
     let [contender, mode, port, begin] = args else {
         panic!("expected a contender, a mode, a port and a time, got {args:?}");

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-/// Long enough that the processor's caches do not learn it; two to a power, so that walking it is cheap.
+/// Long enough that the processor's caches do not learn it; two to a power, so that walking it is
+/// cheap.
 const STEPS: usize = 1 << 20;
 const SEED: u64 = 0x6c69_6d69_7465_7221;
 
@@ -49,7 +50,8 @@ impl Order {
         })
     }
 
-    /// The walk of one of several tasks, each of which begins somewhere else, and comes round again.
+    /// The walk of one of several tasks, each of which begins somewhere else, and comes round
+    /// again.
     pub(crate) fn walk(&self, task: usize, tasks: usize) -> Walk {
         Walk {
             order: self.clone(),

@@ -1,8 +1,9 @@
 //! How fast decisions are, beside others' on the same machine.
 //!
-//! `cargo xtask bench` builds it with optimisations and runs it. Contenders take turns in one process, on one server that
-//! the benchmark starts; each turn is a fresh start with a warm-up. What is told are medians over the turns, and medians of
-//! the ratios within a round of turns. Nothing here is a gate: it prints.
+//! `cargo xtask bench` builds it with optimisations and runs it. Contenders take turns in one
+//! process, on one server that the benchmark starts; each turn is a fresh start with a warm-up.
+//! What is told are medians over the turns, and medians of the ratios within a round of turns.
+//! Nothing here is a gate: it prints.
 
 mod contender;
 mod exact;

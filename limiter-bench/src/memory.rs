@@ -67,8 +67,8 @@ fn window(stage: &Stage, permits: u32) -> f64 {
     used.sum::<f64>() / f64::from(permits)
 }
 
-/// The growth of a process of its own: what an allocator keeps for later, which an account of allocations would not show,
-/// is kept all the same.
+/// The growth of a process of its own: what an allocator keeps for later, which an account of
+/// allocations would not show, is kept all the same.
 fn key(contender: Contender) -> f64 {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     let output = command

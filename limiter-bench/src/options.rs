@@ -100,7 +100,8 @@ impl Options {
         if self.quick { Pace::QUICK } else { Pace::FULL }
     }
 
-    /// A quick run of everything measures what the targets are about, with the contenders that they name.
+    /// A quick run of everything measures what the targets are about, with the contenders that they
+    /// name.
     fn chosen(&self) -> Vec<(&'static Workload, Vec<Contender>)> {
         let contenders = |workload: &'static Workload| {
             let targets = TARGETS.iter().filter(|target| target.workload == workload.name);

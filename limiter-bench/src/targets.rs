@@ -142,7 +142,8 @@ impl Target {
     }
 }
 
-/// What a layer adds to a request in processor time, which a machine that does something else meanwhile disturbs least.
+/// What a layer adds to a request in processor time, which a machine that does something else
+/// meanwhile disturbs least.
 fn added_micros(with: &Series, without: &Series) -> Option<f64> {
     let turns = with.turns.iter().zip(&without.turns);
     let added: Option<Vec<f64>> = turns

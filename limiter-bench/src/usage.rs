@@ -8,10 +8,11 @@ use limiter_testing::RedisServer;
 /// How the threads are named that serve the contenders: those of a proxy, say, are not counted.
 pub(crate) const THREADS: &str = "bench";
 
-/// What the threads that serve contenders have spent so far, the kernel's part included, to the nanosecond.
+/// What the threads that serve contenders have spent so far, the kernel's part included, to the
+/// nanosecond.
 ///
-/// Threads that have ended are not counted, so both ends of a difference have to be taken while they live. `None` where
-/// the kernel keeps no such account.
+/// Threads that have ended are not counted, so both ends of a difference have to be taken while
+/// they live. `None` where the kernel keeps no such account.
 pub(crate) fn client() -> Option<Duration> {
     let mut spent = Duration::ZERO;
     for task in fs::read_dir("/proc/self/task").ok()?.flatten() {
@@ -24,7 +25,8 @@ pub(crate) fn client() -> Option<Duration> {
     Some(spent)
 }
 
-/// What these servers have spent so far: the processor time of their processes, reading and writing sockets included.
+/// What these servers have spent so far: the processor time of their processes, reading and writing
+/// sockets included.
 pub(crate) fn servers<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> Duration {
     servers.into_iter().map(server).sum()
 }

@@ -17,8 +17,9 @@ use crate::stage::{Place, Stage};
 pub(crate) use remote::runtime;
 pub(crate) use table::WORKLOADS;
 
-/// So much that no call is denied, and a permit back in half a minute: what was used is remembered throughout a turn, where a
-/// bucket that fills at once would be as good as absent, and be forgotten.
+/// So much that no call is denied, and a permit back in half a minute: what was used is remembered
+/// throughout a turn, where a bucket that fills at once would be as good as absent, and be
+/// forgotten.
 pub(crate) const AMPLE: Quota = Quota {
     permits: 100_000_000,
     seconds: 3_000_000_000,

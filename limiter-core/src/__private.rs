@@ -62,7 +62,8 @@ pub use crate::units::Amount;
 use crate::waiting::Acquire;
 pub use crate::waiting::WaitLimit;
 
-/// The one decision of an annotated function, everything in it computed from the arguments of one call.
+/// The one decision of an annotated function, everything in it computed from the arguments of one
+/// call.
 #[derive(Debug)]
 pub struct AnnotationGuard<const N: usize> {
     reporter: &'static Reporter,
@@ -89,8 +90,8 @@ impl<const N: usize> AnnotationGuard<N> {
     }
 }
 
-/// The answer to a check, if it can be had without waiting: at once, and with nothing boxed. One that is pending has asked
-/// nobody and charged nothing.
+/// The answer to a check, if it can be had without waiting: at once, and with nothing boxed. One
+/// that is pending has asked nobody and charged nothing.
 #[must_use = "it may have been charged"]
 #[inline]
 pub fn at_once(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
@@ -103,7 +104,8 @@ pub fn enter_at_once(enter: &AcquireConcurrency<'_>) -> Poll<Result<ConcurrencyP
     enter.answered_at_once().map_or(Poll::Pending, Poll::Ready)
 }
 
-/// Looks a policy up in the limiter's book, for a call of this key. What does not find one is counted.
+/// Looks a policy up in the limiter's book, for a call of this key. What does not find one is
+/// counted.
 ///
 /// # Errors
 ///
@@ -119,7 +121,8 @@ pub fn is_answered_at_once(policy: &Policy) -> bool {
     policy.on_denial() == OnDenial::Reject && !policy.is_paced()
 }
 
-/// The text that `write` returned the first time for this policy. Only limiter-tower's headers use it.
+/// The text that `write` returned the first time for this policy. Only limiter-tower's headers use
+/// it.
 pub fn cached_text(policy: &Policy, write: impl FnOnce() -> String) -> &str {
     policy.cached_text(write)
 }
@@ -144,17 +147,20 @@ pub struct LayerWait<'a> {
     pub timeout: Option<Duration>,
     /// Bounds how many calls wait.
     pub room: &'a WaitLimit,
-    /// Calls of the layer refund permits, so a call waits though its permit is due after its time. Else it is rejected at once.
+    /// Calls of the layer refund permits, so a call waits though its permit is due after its time.
+    /// Else it is rejected at once.
     pub expects_refunds: bool,
 }
 
-/// As [`admit`], for a call that waits as its layer says where its policies reject it. A policy that says something else of a denial
-/// takes precedence. `bound` is the call's own limit: it waits for permits, and for its turn, no longer. A call that waits for no time
-/// at all does not join the queue.
+/// As [`admit`], for a call that waits as its layer says where its policies reject it. A policy
+/// that says something else of a denial takes precedence. `bound` is the call's own limit: it waits
+/// for permits, and for its turn, no longer. A call that waits for no time at all does not join the
+/// queue.
 ///
 /// # Errors
 ///
-/// The call must not go on. Where no slot is free, the denial says when there will be a permit after those of all before it.
+/// The call must not go on. Where no slot is free, the denial says when there will be a permit
+/// after those of all before it.
 pub async fn admit_waiting(
     check: Check<'_>,
     waits: Option<LayerWait<'_>>,
@@ -184,14 +190,16 @@ pub async fn admit_waiting(
     Ok(acquire.await?.into_decision())
 }
 
-/// Whether a call may go on, for who asks no more than that. `false` has charged nothing, and is no denial yet: why, is to be asked.
+/// Whether a call may go on, for who asks no more than that. `false` has charged nothing, and is no
+/// denial yet: why, is to be asked.
 #[must_use = "it may have been charged"]
 #[inline]
 pub fn passes(limiter: &Limiter, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
     limiter.passes(policy, key, cost)
 }
 
-/// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before it, and there is a permit.
+/// The answer to a check of a call that would wait, where it takes no waiting: nobody waits before
+/// it, and there is a permit.
 #[must_use = "it may have been charged"]
 pub fn at_once_or_wait(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.at_once_or_wait()
@@ -206,8 +214,8 @@ pub struct RejectedEntry {
     pub rejection: Rejection,
 }
 
-/// Makes the one decision of an annotated function. `None` is a call to which its limits do not apply (`when`).
-/// A misconfiguration is logged, since a fallback may hide it.
+/// Makes the one decision of an annotated function. `None` is a call to which its limits do not
+/// apply (`when`). A misconfiguration is logged, since a fallback may hide it.
 ///
 /// # Errors
 ///
@@ -286,7 +294,8 @@ async fn decide_resolved(
         None => {
             let check = limiter.check_few(asks);
             match check.on_denial() {
-                // The fallback serves something cheaper; where there is none, nothing would tell the function to.
+                // The fallback serves something cheaper; where there is none, nothing would tell
+                // the function to.
                 OnDenial::Reject | OnDenial::Degrade if !check.is_paced() => {
                     check.await.and_then(Decision::require)
                 }
@@ -302,7 +311,8 @@ async fn decide_resolved(
     })
 }
 
-/// The number of the first limit to which a rejection is due, of those that were asked; the first where it is due to none.
+/// The number of the first limit to which a rejection is due, of those that were asked; the first
+/// where it is due to none.
 fn guilty<'a>(
     rejection: &Rejection,
     mut asked: impl Iterator<Item = (usize, &'a AnnotationEntry)> + Clone,

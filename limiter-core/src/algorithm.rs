@@ -1,8 +1,8 @@
 //! The algorithms as pure functions: no clock, no I/O, no locks, no floats.
 //!
-//! They are the model. The memory store runs them as they stand, the Lua scripts are their twins, and a differential
-//! test holds the two equal. Each algorithm is one `step`, in four parts: see what the stored state means at this
-//! moment under this policy, ask how long until the cost fits, charge it if it may be charged, report.
+//! They are the model: the memory store runs them, and a differential test compares them with the
+//! Lua scripts. A `step` interprets the stored state at the given time under the given policy,
+//! computes the wait until the cost fits, charges it in mode `Charge`, and reports the outcome.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
@@ -88,7 +88,7 @@ impl StepState {
         }
     }
 
-    /// How long it takes until this state equals absence, in a store whose clock is not the calendar.
+    /// Microseconds until this state equals absence, in a store whose clock is not the calendar.
     pub(crate) fn idle_after(&self, now: u64, calendar: u64) -> u64 {
         let (idle_at, now) = match self {
             Self::Absent => (now, now),
@@ -131,8 +131,8 @@ pub(crate) enum Mode {
     Peek,
 }
 
-/// One limit's part in a decision, in the algorithm's own units (thousandths, or whole permits for a window) and in
-/// microseconds.
+/// One limit's part in a decision, in the algorithm's own units (thousandths, or whole permits for
+/// a window) and in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepOutcome {
     /// Whether this limit has room for the cost.
@@ -143,18 +143,20 @@ pub(crate) struct StepOutcome {
     pub(crate) retry_after: u64,
     /// Time until nothing is left of what was used.
     pub(crate) reset_after: u64,
-    /// Time until a whole permit more remains, with nobody asking; zero when nothing is used. Never too short.
+    /// Time until a whole permit more remains, with nobody asking; zero when nothing is used. Never
+    /// too short.
     pub(crate) next_after: u64,
     /// Time until the stored state equals absence; zero when nothing is stored.
     pub(crate) expires_after: u64,
     /// Time that a call which is admitted waits, so that calls leave evenly.
     pub(crate) delay: u64,
-    /// When nothing is left of what was used, in the time in which the state is kept. 0 where that is the decision's, so that it
-    /// follows from that and `reset_after`.
+    /// When nothing is left of what was used, in the time in which the state is kept. 0 where that
+    /// is the decision's, so that it follows from that and `reset_after`.
     pub(crate) whole_at: u64,
 }
 
-/// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask for none of them.
+/// How a limit stands after a step: in numbers, or by what they are computed of. Most callers ask
+/// for none of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StepResult {
     Left(FastOutcome),
@@ -208,8 +210,8 @@ pub(crate) fn step(
     }
 }
 
-/// The same step where it is one of a policy that alone has charged the limit, as nearly all are: what it answers fits in
-/// registers.
+/// The same step where it is one of a policy that alone has charged the limit, as nearly all are:
+/// what it answers fits in registers.
 #[inline]
 pub(crate) fn step_steadily(
     algorithm: &Algorithm,
@@ -299,8 +301,8 @@ fn step_at_once(
     outcome
 }
 
-/// Gives up to `amount` back of what was used, and says how the limit stands now. Nothing is minted: what was not used does
-/// not come back.
+/// Gives up to `amount` back of what was used, and says how the limit stands now. Nothing is
+/// minted: what was not used does not come back.
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
@@ -314,8 +316,8 @@ pub(crate) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, 
     step(algorithm, state, 0, now, Mode::Peek)
 }
 
-/// Charges an amount whatever is left, and says how the limit stands now. What is charged beyond what was left is a debt:
-/// nothing fits until it has come back.
+/// Charges an amount whatever is left, and says how the limit stands now. What is charged beyond
+/// what was left is a debt: nothing fits until it has come back.
 pub(crate) fn owe(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::owe(limit, state, amount, now),
@@ -334,8 +336,9 @@ pub(crate) fn owe(algorithm: &Algorithm, state: &mut StepState, amount: u64, now
 pub(crate) enum Change {
     /// It is given back, as far as it is used.
     Refund {
-        /// When all would have come back that was used as this was taken, with nobody else asking; 0 if that is not known. What
-        /// has come back by itself since then is not given back once more.
+        /// When all would have come back that was used as this was taken, with nobody else asking;
+        /// 0 if that is not known. What has come back by itself since then is not given back once
+        /// more.
         whole_at: u64,
     },
     /// It is charged, whatever is left.
@@ -360,8 +363,9 @@ pub(crate) fn change(
     }
 }
 
-/// How much of an amount can be missing still that was used when the limit was to be whole at this moment. Permits of a window
-/// leave it together, those of a level come back at its rate, and those of two counters count less and less in their last window.
+/// How much of an amount can be missing still that was used when the limit was to be whole at this
+/// moment. Permits of a window leave it together, those of a level come back at its rate, and those
+/// of two counters count less and less in their last window.
 pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, now: u64) -> u64 {
     let left = whole_at.saturating_sub(now);
     match algorithm {
@@ -378,7 +382,8 @@ pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, n
     }
 }
 
-/// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is lent of a window.
+/// Lends some of a bucket or a funnel, to be spent elsewhere, beside an ordinary charge. Nothing is
+/// lent of a window.
 #[cfg(any(feature = "redis", test))]
 pub(crate) fn grant_lease(
     algorithm: &Algorithm,
@@ -417,7 +422,7 @@ pub(crate) fn decide(slots: &mut [StateSlot<'_>], mode: Mode) -> SmallVec<[StepO
             })
             .collect()
     };
-    // One limit alone need not be asked first: it charges nothing where it denies.
+    // A single limit needs no peek first: it charges nothing if it denies.
     if mode != Mode::Charge || alone {
         return take(mode);
     }

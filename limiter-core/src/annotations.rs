@@ -56,13 +56,15 @@ pub enum AnnotationPolicy {
     Named,
 }
 
-/// One annotated place: a limiter attribute in front of one function. All of a program are told by [`annotations`].
+/// One annotated place: a limiter attribute in front of one function. All of a program are told by
+/// [`annotations`].
 ///
 /// It displays as one line: name, function, file and line, key, policy.
 #[derive(Clone, Copy)]
 pub struct Annotation(pub(crate) &'static RegisteredAnnotation);
 
-/// Every annotated place of the program, those of its libraries included, in the order of file, line and name.
+/// Every annotated place of the program, those of its libraries included, in the order of file,
+/// line and name.
 ///
 /// An attribute of an `impl` block is a place of each method that it limits.
 ///
@@ -100,8 +102,8 @@ impl Annotation {
         self.0.name
     }
 
-    /// The function's path, such as `shop::mail::send`; with its type, `shop::mail::Outbox::send`, where the attribute is
-    /// that of an `impl` block.
+    /// The function's path, such as `shop::mail::send`; with its type, `shop::mail::Outbox::send`,
+    /// where the attribute is that of an `impl` block.
     #[must_use]
     pub fn function(&self) -> &'static str {
         self.0.function
@@ -113,13 +115,15 @@ impl Annotation {
         self.0.file
     }
 
-    /// The line in which the attribute stands, counted from 1; the method's line, where the attribute is that of an `impl` block.
+    /// The line in which the attribute stands, counted from 1; the method's line, where the
+    /// attribute is that of an `impl` block.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.0.line
     }
 
-    /// The key as it is written, such as `user:{claims.sub}`; `""` where everybody shares one. `None` where it is an expression.
+    /// The key as it is written, such as `user:{claims.sub}`; `""` where everybody shares one.
+    /// `None` where it is an expression.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
         self.0.key.text()
@@ -135,8 +139,8 @@ impl Annotation {
     ///
     /// # Errors
     ///
-    /// The policy depends on the arguments of a call, or is kept elsewhere (`policy = "…"`), or one of its parameters cannot
-    /// be used.
+    /// The policy depends on the arguments of a call, or is kept elsewhere (`policy = "…"`), or one
+    /// of its parameters cannot be used.
     pub fn policy(&self) -> Result<Policy, ConfigError> {
         let expected = match self.0.policy {
             AnnotationPolicy::Fixed(policy) => return policy(),

@@ -29,7 +29,8 @@ use crate::store::MemoryStore;
 use crate::support::one_or_many::OneOrMany;
 pub(crate) use crate::units::Amount;
 
-/// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and [`Limiter::peek`].
+/// A question, not yet asked: await it. Made by [`Limiter::check`], [`Limiter::check_all`] and
+/// [`Limiter::peek`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Check<'a> {
@@ -60,7 +61,8 @@ impl<'a> Check<'a> {
     /// Sets the cost of the call under each of its limits. Default: 1, or the cost of each
     /// [`LimitRequest`].
     ///
-    /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets and funnels.
+    /// A cost of 0 charges nothing and is always allowed; fractions to a thousandth are for buckets
+    /// and funnels.
     #[inline]
     pub fn cost<C>(mut self, cost: C) -> Self
     where
@@ -74,8 +76,8 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// The answer, where it takes no more than a look at the memory of this process: nothing is boxed, and a question about one
-    /// limit is neither collected nor moved.
+    /// The answer, where it takes no more than a look at the memory of this process: nothing is
+    /// boxed, and a question about one limit is neither collected nor moved.
     #[inline]
     pub(crate) fn at_once(&self) -> Poll<Result<Decision, Rejection>> {
         match self.alone_in_memory() {
@@ -93,8 +95,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The same for a call that would wait: the permit, where it takes no waiting and nobody waits for it before. A denial is no
-    /// answer yet; it has charged nothing, and is not counted.
+    /// The same for a call that would wait: the permit, where it takes no waiting and nobody waits
+    /// for it before. A denial is no answer yet; it has charged nothing, and is not counted.
     pub(crate) fn at_once_or_wait(&self) -> Poll<Result<Decision, Rejection>> {
         let Some((store, ask)) = self.alone_in_memory() else {
             return Poll::Pending;
@@ -123,7 +125,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The answer, where nobody has to be waited for: from the memory of this process, or the denial that Redis would answer.
+    /// The answer, where nobody has to be waited for: from the memory of this process, or the
+    /// denial that Redis would answer.
     pub(crate) fn without_waiting(&self) -> Option<Result<Decision, Rejection>> {
         match (self.at_once(), self.look()) {
             (Poll::Ready(answer), _) | (Poll::Pending, Looked::Answered(answer)) => Some(answer),
@@ -139,9 +142,10 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// One function, all of which is compiled into it: what it computes then stays in registers until it is written into the
-    /// caller's `Decision`. A copy of what was just written in smaller pieces waits for the pieces, some 4 ns each time. It is
-    /// never pending; a caller that is polled passes the answer on as it is.
+    /// One function, all of which is compiled into it: what it computes then stays in registers
+    /// until it is written into the caller's `Decision`. A copy of what was just written in smaller
+    /// pieces waits for the pieces, some 4 ns each time. It is never pending; a caller that is
+    /// polled passes the answer on as it is.
     #[inline(never)]
     fn decide_alone(&self, store: &MemoryStore, ask: &LimitRequest<'_>) -> Poll<Result<Decision, Rejection>> {
         self.limiter.open()?;
@@ -308,8 +312,9 @@ impl<'a> Check<'a> {
 }
 
 impl Limiter {
-    /// Whether a call may go on, for who asks no more than that: it is charged then, and neither a question is put together
-    /// nor a decision written that nobody reads. `false` has charged nothing and is not counted; why, is to be asked.
+    /// Whether a call may go on, for who asks no more than that: it is charged then, and neither a
+    /// question is put together nor a decision written that nobody reads. `false` has charged
+    /// nothing and is not counted; why, is to be asked.
     #[inline(never)]
     pub(crate) fn passes(&self, policy: &Policy, key: &Key<'_>, cost: Amount) -> bool {
         #[cfg_attr(

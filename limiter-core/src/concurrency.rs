@@ -24,8 +24,8 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 
 impl Limiter {
-    /// Asks to be in flight: for a permit of a policy of [`concurrency`](Policy::concurrency) for `key`, which is held until it is
-    /// dropped.
+    /// Asks to be in flight: for a permit of a policy of [`concurrency`](Policy::concurrency) for
+    /// `key`, which is held until it is dropped.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -48,15 +48,19 @@ impl Limiter {
     /// # }).unwrap();
     /// ```
     ///
-    /// A denial has no [`retry_after`](crate::Decision::retry_after): when a permit comes back is up to its holder. That of the
-    /// limit's own [outcome](crate::LimitOutcome::retry_after) says when the first lease ends, should its holder be gone.
+    /// A denial has no [`retry_after`](crate::Decision::retry_after): when a permit comes back is
+    /// up to its holder. That of the limit's own [outcome](crate::LimitOutcome::retry_after) says
+    /// when the first lease ends, should its holder be gone.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`](crate::Rejection::Limited) when there is no room, or [`Rejection::TimedOut`](crate::Rejection::TimedOut) when none came in the time that
-    /// [`AcquireConcurrency::timeout`] gives; [`Rejection::NeverFits`](crate::Rejection::NeverFits) for a cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a cost
-    /// that is no whole number or above 1,024, and for a policy of a rate; [`Rejection::Unavailable`](crate::Rejection::Unavailable) as
-    /// [`acquire`](Self::acquire). While the store is out, the policy says what happens: by default this replica admits its
+    /// [`Rejection::Limited`](crate::Rejection::Limited) when there is no room, or
+    /// [`Rejection::TimedOut`](crate::Rejection::TimedOut) when none came in the time that
+    /// [`AcquireConcurrency::timeout`] gives; [`Rejection::NeverFits`](crate::Rejection::NeverFits)
+    /// for a cost above the policy's maximum; [`Rejection::Config`](crate::Rejection::Config) for a
+    /// cost that is no whole number or above 1,024, and for a policy of a rate;
+    /// [`Rejection::Unavailable`](crate::Rejection::Unavailable) as [`acquire`](Self::acquire).
+    /// While the store is out, the policy says what happens: by default this replica admits its
     /// share, max(1, ⌈max/replicas⌉), counting what it holds already.
     ///
     /// # Panics
@@ -65,8 +69,8 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped holds nothing: what Redis may have admitted for it is given back in the background, and where
-    /// even that fails, the lease ends.
+    /// A future that is dropped holds nothing: what Redis may have admitted for it is given back in
+    /// the background, and where even that fails, the lease ends.
     pub fn acquire_concurrency<'a>(
         &'a self,
         policy: &'a Policy,

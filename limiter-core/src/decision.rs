@@ -22,7 +22,8 @@ use crate::units::Timestamp;
 
 /// The answer to one call: allowed or denied, and where each of its limits stands.
 ///
-/// Being limited is not an error. [`require`](Self::require) turns a denial into one where that is wanted.
+/// Being limited is not an error. [`require`](Self::require) turns a denial into one where that is
+/// wanted.
 #[derive(Clone, Debug)]
 #[must_use = "a denied decision must stop the call; `require` makes an error of it"]
 pub struct Decision {
@@ -83,15 +84,16 @@ impl Decision {
         self.allowed
     }
 
-    /// Whether it allows the call in shadow mode alone: [`Enforcement::Enforce`](crate::Enforcement::Enforce) would deny it, or
-    /// reject it for another reason.
+    /// Whether it allows the call in shadow mode alone:
+    /// [`Enforcement::Enforce`](crate::Enforcement::Enforce) would deny it, or reject it for
+    /// another reason.
     #[must_use]
     pub fn would_deny(&self) -> bool {
         self.marks.has(DecisionFlags::WOULD_DENY)
     }
 
-    /// Whether a [`Penalty`](crate::Penalty) blocks the key: [`retry_after`](Self::retry_after) is then the time
-    /// until that ends, or until the limit has room, if that is later.
+    /// Whether a [`Penalty`](crate::Penalty) blocks the key: [`retry_after`](Self::retry_after) is
+    /// then the time until that ends, or until the limit has room, if that is later.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.marks.has(DecisionFlags::BLOCKED)
@@ -105,8 +107,8 @@ impl Decision {
     }
 
     /// Each limit's part, in the order in which they were asked for. Empty when nobody decided
-    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`], [`Origin::NotConfigured`]); without those that a list of keys allows, or
-    /// that are off.
+    /// ([`Origin::FailedOpen`], [`Origin::FailedClosed`], [`Origin::NotConfigured`]); without those
+    /// that a list of keys allows, or that are off.
     #[must_use]
     pub fn limits(&self) -> &[LimitOutcome] {
         &self.limits
@@ -118,7 +120,8 @@ impl Decision {
         self.limits.iter().find(|limit| !limit.is_allowed())
     }
 
-    /// Whole permits that could be admitted right after this decision: the least of its limits, 0 when nobody decided.
+    /// Whole permits that could be admitted right after this decision: the least of its limits, 0
+    /// when nobody decided.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.limits
@@ -128,13 +131,16 @@ impl Decision {
             .unwrap_or(0)
     }
 
-    /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the largest among the limits
-    /// that deny. Half a second for a cost above the share of [`Origin::LocalFallback`], since nobody knows. `None` when the call is allowed, and when
+    /// Time until this cost is admitted with nobody else asking, exact to the microsecond: the
+    /// largest among the limits that deny. Half a second for a cost above the share of
+    /// [`Origin::LocalFallback`], since nobody knows. `None` when the call is allowed, and when
     /// nobody can tell: because the store is out, or because it is up to those who are in flight
-    /// ([`LimitOutcome::retry_after`] then says when the first of their leases ends, should its holder be gone).
+    /// ([`LimitOutcome::retry_after`] then says when the first of their leases ends, should its
+    /// holder be gone).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        // What is allowed in shadow or degraded waits for nothing, and what a list denies never gets better.
+        // What is allowed in shadow or degraded waits for nothing, and what a list denies never
+        // gets better.
         if self.allowed || self.origin == Origin::KeyList {
             return None;
         }
@@ -145,16 +151,18 @@ impl Decision {
         denying().map(LimitOutcome::retry_after).max()
     }
 
-    /// When a denial says nothing new any more of what is in flight: the first lease ends, or the store may be back.
+    /// When a denial says nothing new any more of what is in flight: the first lease ends, or the
+    /// store may be back.
     #[cfg(feature = "redis")]
     pub(crate) fn first_lease_ends_after(&self) -> Option<std::time::Duration> {
         let denying = self.limits.iter().filter(|limit| !limit.is_allowed());
         denying.map(LimitOutcome::retry_after).max()
     }
 
-    /// How long an allowed call waits before it goes on, so that calls leave evenly: the longest among its limits. Zero
-    /// unless one of them is a [paced](crate::PolicyBuilder::paced) funnel that is enforced, and for a call that was denied, also
-    /// where it goes on for something cheaper.
+    /// How long an allowed call waits before it goes on, so that calls leave evenly: the longest
+    /// among its limits. Zero unless one of them is a [paced](crate::PolicyBuilder::paced) funnel
+    /// that is enforced, and for a call that was denied, also where it goes on for something
+    /// cheaper.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let delays = self.limits.iter().map(LimitOutcome::delay);
@@ -194,8 +202,9 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] with the whole decision, [`Rejection::Unavailable`] when it denies because the store is
-    /// out ([`Origin::FailedClosed`]), or [`Rejection::Forbidden`] when a list does ([`Origin::KeyList`]).
+    /// [`Rejection::Limited`] with the whole decision, [`Rejection::Unavailable`] when it denies
+    /// because the store is out ([`Origin::FailedClosed`]), or [`Rejection::Forbidden`] when a list
+    /// does ([`Origin::KeyList`]).
     pub fn require(self) -> Result<Allowed, Rejection> {
         match &self.store_error {
             _ if self.allowed => Ok(Allowed(self)),

@@ -1,5 +1,5 @@
-//! Calls whose policies, or whose limiter, say more than a store knows: shadow and off, lists of keys, penalties, and what
-//! becomes of a denial.
+//! Calls whose policies, or whose limiter, say more than a store knows: shadow and off, lists of
+//! keys, penalties, and what becomes of a denial.
 
 mod admit;
 mod key_rule;

@@ -1,4 +1,5 @@
-//! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under `cfg(fuzzing)` alone.
+//! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under
+//! `cfg(fuzzing)` alone.
 
 use bb8_redis::redis::Value;
 
@@ -25,8 +26,8 @@ pub fn redis_name(namespace: &str, policy: &Policy, key: &Key<'_>) -> Result<Str
         .collect())
 }
 
-/// What the script's answer to several questions means: on so many limits of one policy each, asked so many times. The
-/// decisions of one question stand together.
+/// What the script's answer to several questions means: on so many limits of one policy each, asked
+/// so many times. The decisions of one question stand together.
 pub fn decisions(
     answer: &Value,
     policy: &Policy,

@@ -1,8 +1,9 @@
-//! What tells the state of one limit from that of every other in this process: one number in place of four texts.
+//! What tells the state of one limit from that of every other in this process: one number in place
+//! of four texts.
 //!
-//! It is a hash of 128 bits under a key of the process's own, made once a call. Two of a billion limits share one with a
-//! probability below 10^-20, and nobody who does not know the key can look for two that do, so whatever is kept by identity
-//! need not keep the texts.
+//! It is a hash of 128 bits under a key of the process's own, made once a call. Two of a billion
+//! limits share one with a probability below 10^-20, and nobody who does not know the key can look
+//! for two that do, so whatever is kept by identity need not keep the texts.
 
 mod sip;
 
@@ -19,7 +20,8 @@ pub(crate) struct Identity(u128);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix {
     alone: Sip,
-    /// Begins otherwise, so that a key in no group is never taken for one in a group that ends as it begins.
+    /// Begins otherwise, so that a key in no group is never taken for one in a group that ends as
+    /// it begins.
     grouped: Sip,
 }
 

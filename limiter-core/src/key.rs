@@ -1,9 +1,10 @@
 //! The identity of a limit's state; the only place where the name of a Redis key is formed.
 //!
-//! A name is `namespace|algorithm|policy|{key}`, or `namespace|algorithm|policy|{group}|key`. What stands in the braces
-//! is the tag by which a cluster chooses the slot. User-supplied parts are escaped, so that none of them can contain
-//! `|`, a brace or a control character; a part that would become too long is replaced by `~` and a hash. Two different
-//! identities therefore never share a name (but for a collision of 128 bits of SHA-256).
+//! A name is `namespace|algorithm|policy|{key}`, or `namespace|algorithm|policy|{group}|key`. What
+//! stands in the braces is the tag by which a cluster chooses the slot. User-supplied parts are
+//! escaped, so that none of them can contain `|`, a brace or a control character; a part that would
+//! become too long is replaced by `~` and a hash. Two different identities therefore never share a
+//! name (but for a collision of 128 bits of SHA-256).
 
 mod escape;
 #[cfg(feature = "redis")]
@@ -20,8 +21,8 @@ pub(crate) use crate::key::name::Namespace;
 
 /// Whose permits a call takes: a user, a tenant, an address, …
 ///
-/// Anything textual converts into one. [`part`](Self::part) adds a value that cannot be confused with the text around
-/// it, which `format!` cannot promise:
+/// Anything textual converts into one. [`part`](Self::part) adds a value that cannot be confused
+/// with the text around it, which `format!` cannot promise:
 ///
 /// ```
 /// use limiter_core::Key;
@@ -65,8 +66,8 @@ impl<'a> Key<'a> {
         key
     }
 
-    /// Adds a whole key, with its group, as a value that stays apart from what stands before and after it. The key is then in
-    /// the first group that one of its parts is in.
+    /// Adds a whole key, with its group, as a value that stays apart from what stands before and
+    /// after it. The key is then in the first group that one of its parts is in.
     ///
     /// ```
     /// use limiter_core::Key;
@@ -91,8 +92,8 @@ impl<'a> Key<'a> {
         key
     }
 
-    /// Puts the key into a group: keys of one group, of whatever policy, can be decided together, and lie in one slot
-    /// of a cluster. Two keys in different groups are different keys.
+    /// Puts the key into a group: keys of one group, of whatever policy, can be decided together,
+    /// and lie in one slot of a cluster. Two keys in different groups are different keys.
     #[must_use]
     pub fn in_group(self, group: impl Into<Key<'a>>) -> Self {
         Self {
@@ -153,7 +154,8 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// The keys that name the same limit as this one under a policy with this group, the one that says the group standing last.
+    /// The keys that name the same limit as this one under a policy with this group, the one that
+    /// says the group standing last.
     pub(crate) fn names_in(&self, policys: Option<&str>) -> [Option<Key<'static>>; 2] {
         let named = |group: Option<&str>| {
             Some(Key {
@@ -255,8 +257,8 @@ macro_rules! key_from_displayed {
         impl From<$type> for Key<'_> {
             fn from(value: $type) -> Self {
                 let mut key = Key::global().growing();
-                // Nothing in a number or an address is escaped, and none is longer than the room that is made here. Writing to
-                // a `String` cannot fail.
+                // Nothing in a number or an address is escaped, and none is longer than the room
+                // that is made here. Writing to a `String` cannot fail.
                 let _ = write!(key.text.to_mut(), "{value}");
                 key
             }
@@ -268,10 +270,12 @@ key_from_displayed!(
     &u16, &u32, &u64, &u128, &usize, &i32, &i64, &IpAddr, &Ipv4Addr, &Ipv6Addr
 );
 
-/// An escaped text whose colons are all plain, those of values among them; `None` where no value has one.
+/// An escaped text whose colons are all plain, those of values among them; `None` where no value
+/// has one.
 pub(crate) fn with_plain_colons(escaped: &str) -> Option<String> {
     const COLON: &str = "%3A";
-    // Where a percent sign itself was escaped, what follows it is no part of an escape: `%253A` has none of a colon.
+    // Where a percent sign itself was escaped, what follows it is no part of an escape: `%253A` has
+    // none of a colon.
     escaped.contains(COLON).then(|| escaped.replace(COLON, ":"))
 }
 

@@ -1,4 +1,5 @@
-//! Exact, distributed rate limiting: token buckets, funnels and sliding windows, decided atomically in Redis or in process.
+//! Exact, distributed rate limiting: token buckets, funnels and sliding windows, decided atomically
+//! in Redis or in process.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -33,38 +34,42 @@
 //!
 //! # Stores
 //!
-//! [`Limiter::in_process`] keeps state in this process. [`Limiter::redis`], [`Limiter::redis_cluster`],
-//! [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`] keep it in Redis 6.2 or newer (or Valkey), where all replicas with the same namespace share it.
-//! The answers are the same. Constructors dial nothing; [`Limiter::ready`] does, where a program wants to know.
+//! [`Limiter::in_process`] keeps state in this process. [`Limiter::redis`],
+//! [`Limiter::redis_cluster`], [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`] keep it in
+//! Redis 6.2 or newer (or Valkey), where all replicas with the same namespace share it. The answers
+//! are the same. Constructors dial nothing; [`Limiter::ready`] does, where a program wants to know.
 //!
 //! A Tokio runtime with time and I/O enabled is needed for Redis and for waiting.
 //!
 //! # When the store is out
 //!
-//! A decision takes at most its policy's deadline (50 ms by default), the wait for a connection included. Without an answer
-//! it is what the policy says, and the answer's [`Origin`] tells: by default this replica's share of the policy, in process;
-//! or a permit, a denial, an error. See [`OnStoreFailure`].
-//! A call that may have been charged is never sent again. Five calls in a row without an answer open the breaker of a server:
-//! calls then get their answer at once, and one at a time finds out when it is back, within 300 ms and the time
-//! that a connection takes.
+//! A decision takes at most its policy's deadline (50 ms by default), the wait for a connection
+//! included. Without an answer it is what the policy says, and the answer's [`Origin`] tells: by
+//! default this replica's share of the policy, in process; or a permit, a denial, an error. See
+//! [`OnStoreFailure`]. A call that may have been charged is never sent again. Five calls in a row
+//! without an answer open the breaker of a server: calls then get their answer at once, and one at
+//! a time finds out when it is back, within 300 ms and the time that a connection takes.
 //!
-//! Each change of state is an event of the crate `tracing`: a warning when a server's breaker opens, when decisions begin to
-//! be made in process, when the map of a cluster cannot be learned; an info when a server answers and when Redis decides
-//! again. What becomes of single calls is told at the level debug.
+//! Each change of state is an event of the crate `tracing`: a warning when a server's breaker
+//! opens, when decisions begin to be made in process, when the map of a cluster cannot be learned;
+//! an info when a server answers and when Redis decides again. What becomes of single calls is told
+//! at the level debug.
 //!
 //! # Beyond allowed and denied
 //!
-//! A policy, or a whole limiter, can be in shadow, where it decides and tells but denies nobody, or off: [`Enforcement`], also
-//! from the environment's `LIMITER_ENFORCEMENT`. A policy can name keys that it allows or denies without a look ([`KeyList`]),
-//! block for a while who is denied too often ([`Penalty`]), and say what becomes of a call that it denies ([`OnDenial`]): that
-//! is what [`Limiter::admit`], annotated functions and layers go by.
+//! A policy, or a whole limiter, can be in shadow, where it decides and tells but denies nobody, or
+//! off: [`Enforcement`], also from the environment's `LIMITER_ENFORCEMENT`. A policy can name keys
+//! that it allows or denies without a look ([`KeyList`]), block for a while who is denied too often
+//! ([`Penalty`]), and say what becomes of a call that it denies ([`OnDenial`]): that is what
+//! [`Limiter::admit`], annotated functions and layers go by.
 //!
 //! # Annotations
 //!
-//! `#[token_limiter]`, `#[funnel_limiter]`, `#[window_limiter]` and `#[concurrency_limiter]` put a limit in front of an async
-//! function, or of each in an `impl` block. They use the limiter that they name, else that of [`with_limiter`], else the one
-//! that was [`install`]ed. [`verify_annotations`] checks all of them at start-up, [`annotations`] lists them, and [`Limiter::annotation`] finds
-//! what one of them has left for a key.
+//! `#[token_limiter]`, `#[funnel_limiter]`, `#[window_limiter]` and `#[concurrency_limiter]` put a
+//! limit in front of an async function, or of each in an `impl` block. They use the limiter that
+//! they name, else that of [`with_limiter`], else the one that was [`install`]ed.
+//! [`verify_annotations`] checks all of them at start-up, [`annotations`] lists them, and
+//! [`Limiter::annotation`] finds what one of them has left for a key.
 //!
 //! # Features
 //!
@@ -74,7 +79,8 @@
 //! - `book`: policy books as text, in files and in Redis.
 //! - `axum`: [`Rejection`] is an axum response.
 //! - `tonic`: [`Rejection`] converts into a tonic status.
-//! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md` lists them.
+//! - `metrics`: counters, histograms and gauges through the facade `metrics`; `docs/operations.md`
+//!   lists them.
 //!
 //! The oldest supported compiler is 1.85.
 //!

@@ -60,7 +60,8 @@ pub struct Limiter {
 pub(crate) struct LimiterInner {
     pub(crate) backend: Backend,
     pub(crate) clock: Clock,
-    /// Limits in different groups may be decided together: there is no cluster, and there will be none.
+    /// Limits in different groups may be decided together: there is no cluster, and there will be
+    /// none.
     pub(crate) any_groups: bool,
     pub(crate) queues: Arc<WaitQueues>,
     /// What is in flight, where that is counted in this process alone.
@@ -96,11 +97,12 @@ impl Limiter {
         InProcessBuilder::default()
     }
 
-    /// A limiter whose state lives in the Redis server at `url`, such as `redis://user:password@host:6379/0`, or `rediss://`
-    /// for TLS (feature `tls`).
+    /// A limiter whose state lives in the Redis server at `url`, such as
+    /// `redis://user:password@host:6379/0`, or `rediss://` for TLS (feature `tls`).
     ///
-    /// The user needs no more permissions than these, on the keys of its namespace (and `+select` for a database other than
-    /// 0; `+info` so that [`ready`](Self::ready) can warn of a server that evicts live limits):
+    /// The user needs no more permissions than these, on the keys of its namespace (and `+select`
+    /// for a database other than 0; `+info` so that [`ready`](Self::ready) can warn of a server
+    /// that evicts live limits):
     ///
     /// ```text
     /// ACL SETUSER user on >password ~namespace|* +evalsha +eval +time +get +mget +set +getrange +setrange +strlen +exists +pexpire +del
@@ -110,33 +112,38 @@ impl Limiter {
     /// ACL SETUSER user +publish +subscribe resetchannels &namespace|book
     /// ```
     ///
-    /// Without the last line, changes of a book in Redis (feature `registry`) are found out within a second.
+    /// Without the last line, changes of a book in Redis (feature `registry`) are found out within
+    /// a second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())
     }
 
-    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are found through them,
-    /// and reached with the settings of the first.
+    /// A limiter whose state lives in the Redis Cluster to which these nodes belong; the others are
+    /// found through them, and reached with the settings of the first.
     ///
-    /// On every node the user needs `+cluster|slots +asking` besides what [`redis`](Self::redis) names. With TLS, the nodes'
-    /// certificates have to be valid for what the cluster announces: addresses, or names with `cluster-announce-hostname`.
+    /// On every node the user needs `+cluster|slots +asking` besides what [`redis`](Self::redis)
+    /// names. With TLS, the nodes' certificates have to be valid for what the cluster announces:
+    /// addresses, or names with `cluster-announce-hostname`.
     #[cfg(feature = "redis")]
     pub fn redis_cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisBuilder {
         RedisBuilder::cluster(urls)
     }
 
-    /// A limiter whose state lives in the primary that Redis Sentinel watches over. The primary's URL has its name in place
-    /// of a host, and says how to log in there: `redis://user:password@mymaster/0`. The sentinels' URLs say the same of
-    /// them: `redis://host:26379`.
+    /// A limiter whose state lives in the primary that Redis Sentinel watches over. The primary's
+    /// URL has its name in place of a host, and says how to log in there:
+    /// `redis://user:password@mymaster/0`. The sentinels' URLs say the same of them:
+    /// `redis://host:26379`.
     ///
-    /// On every server the user needs `+role` besides what [`redis`](Self::redis) names, and, where the sentinels have users,
-    /// `+sentinel|get-master-addr-by-name` there. With TLS, certificates have to be valid for what sentinels announce.
+    /// On every server the user needs `+role` besides what [`redis`](Self::redis) names, and, where
+    /// the sentinels have users, `+sentinel|get-master-addr-by-name` there. With TLS, certificates
+    /// have to be valid for what sentinels announce.
     ///
-    /// A new connection goes where most sentinels say, and is used only if the server there says of itself that it is the
-    /// primary. As long as it is open, the sentinels are asked every half a second whether another has taken its place.
-    /// Sentinels hear of a failover within two seconds, so what an old primary that goes on regardless is charged in these
-    /// two or three seconds is lost. `min-replicas-to-write 1` on the servers has one that is cut off refuse.
+    /// A new connection goes where most sentinels say, and is used only if the server there says of
+    /// itself that it is the primary. As long as it is open, the sentinels are asked every half a
+    /// second whether another has taken its place. Sentinels hear of a failover within two seconds,
+    /// so what an old primary that goes on regardless is charged in these two or three seconds is
+    /// lost. `min-replicas-to-write 1` on the servers has one that is cut off refuse.
     #[cfg(feature = "redis")]
     pub fn redis_sentinel<U: Into<String>>(
         sentinels: impl IntoIterator<Item = U>,
@@ -145,11 +152,13 @@ impl Limiter {
         RedisBuilder::sentinel(sentinels, primary.into())
     }
 
-    /// A limiter that dials through a pool which the application has already. It opens connections of its own from the
-    /// pool's manager, since a decision must not wait for one that somebody else has checked out.
+    /// A limiter that dials through a pool which the application has already. It opens connections
+    /// of its own from the pool's manager, since a decision must not wait for one that somebody
+    /// else has checked out.
     ///
-    /// Their settings are the manager's: its response timeout bounds a policy's deadline, and a connection whose server
-    /// hung up is found out by the next call, where those of [`redis`](Self::redis) know at once.
+    /// Their settings are the manager's: its response timeout bounds a policy's deadline, and a
+    /// connection whose server hung up is found out by the next call, where those of
+    /// [`redis`](Self::redis) know at once.
     #[cfg(feature = "redis")]
     pub fn redis_pool(pool: bb8_redis::bb8::Pool<bb8_redis::RedisConnectionManager>) -> RedisBuilder {
         RedisBuilder::pool(pool)
@@ -159,8 +168,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Being limited is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and [`Rejection::Config`] come
-    /// before any I/O, [`Rejection::Unavailable`] when the store gives no answer and the policy says so.
+    /// Being limited is not an error: see [`Decision::require`]. [`Rejection::NeverFits`] and
+    /// [`Rejection::Config`] come before any I/O, [`Rejection::Unavailable`] when the store gives
+    /// no answer and the policy says so.
     ///
     /// # Panics
     ///
@@ -168,15 +178,17 @@ impl Limiter {
     ///
     /// # Cancel safety
     ///
-    /// A call that is dropped while Redis is asked may have been charged. It is never charged twice.
+    /// A call that is dropped while Redis is asked may have been charged. It is never charged
+    /// twice.
     pub fn check<'a>(&'a self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Check<'a> {
         Check::alone(self, LimitRequest::new(policy, key), Mode::Charge)
     }
 
     /// Asks for permits of several limits as one decision: all are charged, or none.
     ///
-    /// Their keys must share a group (the same key, or [`Key::in_group`]), so that a cluster can decide them at one
-    /// place; unless the limiter is told that none does ([`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only)).
+    /// Their keys must share a group (the same key, or [`Key::in_group`]), so that a cluster can
+    /// decide them at one place; unless the limiter is told that none does
+    /// ([`InProcessBuilder::standalone_only`](crate::InProcessBuilder::standalone_only)).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -227,19 +239,23 @@ impl Limiter {
         Check::new(self, asks.into_iter().map(Into::into), Mode::Peek)
     }
 
-    /// Forgets what `key` has used under `policy`, and what it was denied; a penalty that blocks it is lifted.
+    /// Forgets what `key` has used under `policy`, and what it was denied; a penalty that blocks it
+    /// is lifted.
     ///
-    /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held that died, before their
-    /// leases end. Those that live are counted again when they renew theirs, before a third of a lease is over, and their permits
-    /// are no longer [held](crate::ConcurrencyPermit::is_valid) for sure. What this process holds stays.
+    /// Of [`concurrency`](Policy::concurrency), what other processes hold: it frees what those held
+    /// that died, before their leases end. Those that live are counted again when they renew
+    /// theirs, before a third of a lease is over, and their permits are no longer
+    /// [held](crate::ConcurrencyPermit::is_valid) for sure. What this process holds stays.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the same, or in part.
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the
+    /// same, or in part.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while Redis is asked, it is done or not; of concurrency, where many are held, it may be done in part.
+    /// Dropped while Redis is asked, it is done or not; of concurrency, where many are held, it may
+    /// be done in part.
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_concurrency() {

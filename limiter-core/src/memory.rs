@@ -1,9 +1,11 @@
 //! The store in this process: a sharded map from identity to state.
 //!
-//! A decision on one limit takes one lock and steps on the state where it lies. Idle keys leave by themselves: every quarter of
-//! a millisecond whichever call comes along looks at some dozens of keys and drops those that have expired, which takes it
-//! about a microsecond. The number of keys is bounded; a new key beyond the bound is answered with
-//! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or takes the place of another one (`evict.rs`).
+//! A decision on one limit takes one lock and steps on the state where it lies. Idle keys leave by
+//! themselves: every quarter of a millisecond whichever call comes along looks at some dozens of
+//! keys and drops those that have expired, which takes it about a microsecond. The number of keys
+//! is bounded; a new key beyond the bound is answered with
+//! [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), or takes the place of another one
+//! (`evict.rs`).
 
 mod change;
 mod evict;
@@ -45,7 +47,8 @@ pub(crate) struct MemoryStore {
     evicted: Evictions,
 }
 
-/// In cache lines of its own, so that a processor which writes it disturbs nobody that reads or writes what lies beside it.
+/// In cache lines of its own, so that a processor which writes it disturbs nobody that reads or
+/// writes what lies beside it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
@@ -54,8 +57,8 @@ struct CachePadded<T>(T);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MonotonicStamp {
     pub(crate) decided_at: Timestamp,
-    /// The same in the time in which the limit's state is kept, in microseconds: periods of the calendar go by that, and not by
-    /// what has passed since the process began.
+    /// The same in the time in which the limit's state is kept, in microseconds: periods of the
+    /// calendar go by that, and not by what has passed since the process began.
     pub(crate) own: u64,
 }
 
@@ -81,7 +84,8 @@ impl MemoryStore {
         }
     }
 
-    /// Gives a new key the place of another one when the store is full. Default: a new key is answered with `Full`.
+    /// Gives a new key the place of another one when the store is full. Default: a new key is
+    /// answered with `Full`.
     pub(crate) fn evicting(self, evicts: bool) -> Self {
         Self { evicts, ..self }
     }
@@ -90,8 +94,8 @@ impl MemoryStore {
         self.max_keys
     }
 
-    /// Decides one limit at once, without a future, if it is the next step of a policy that alone has charged it. `None` has
-    /// changed nothing.
+    /// Decides one limit at once, without a future, if it is the next step of a policy that alone
+    /// has charged it. `None` has changed nothing.
     #[inline]
     pub(crate) fn decide_steadily(
         &self,
@@ -138,8 +142,9 @@ impl MemoryStore {
         self.decide_as(request, request.mode, &own, |_, _, _| {})
     }
 
-    /// Decides by other algorithms than the policies' own, one for each limit. `begin` is shown each limit's state first, by
-    /// the limit's number, and may change it as of this moment; it may be shown it twice.
+    /// Decides by other algorithms than the policies' own, one for each limit. `begin` is shown
+    /// each limit's state first, by the limit's number, and may change it as of this moment; it may
+    /// be shown it twice.
     pub(crate) fn decide_as(
         &self,
         request: &DecisionRequest<'_>,
@@ -170,8 +175,8 @@ impl MemoryStore {
         mode: Mode,
         begin: impl Fn(&mut StepState, MonotonicStamp),
     ) -> Result<(Timestamp, StepOutcome), CapacityExceeded> {
-        // Nobody waits for a lock while this one reads the clock, and no two decisions on one key see time in another order
-        // than they are made.
+        // Nobody waits for a lock while this one reads the clock, and no two decisions on one key
+        // see time in another order than they are made.
         let before = self.clock.reading();
         let mut table = self.lock(identity);
         let decided_at = self.clock.in_order(before, table.decided_at);
@@ -339,7 +344,8 @@ impl MemoryStore {
     }
 }
 
-/// With the moment at which what was used has left a window, which may be one of the calendar. A level's time is the decision's.
+/// With the moment at which what was used has left a window, which may be one of the calendar. A
+/// level's time is the decision's.
 #[inline]
 fn told(algorithm: &Algorithm, outcome: StepOutcome, own: u64) -> StepOutcome {
     if !algorithm.is_window() {

@@ -1,8 +1,8 @@
 //! Handles of metrics, taken from the recorder once, as soon as a recorder is installed.
 //!
-//! Without a recorder the facade returns handles that never record, also after a recorder is installed. So no
-//! handle is stored before that. The module depends on no other: policies store the handles of their
-//! counters, and [`observe`](crate::observe) records through them.
+//! Without a recorder the facade returns handles that never record, also after a recorder is
+//! installed. So no handle is stored before that. The module depends on no other: policies store
+//! the handles of their counters, and [`observe`](crate::observe) records through them.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -38,8 +38,9 @@ impl<H> LazyHandle<H> {
     }
 }
 
-/// Whether it is more than what stands in while none is installed. That one cannot be told by its type, which is hidden, nor
-/// by its address, which nobody is told; but it holds nothing, and whatever records holds something.
+/// Whether it is more than what stands in while none is installed. That one cannot be told by its
+/// type, which is hidden, nor by its address, which nobody is told; but it holds nothing, and
+/// whatever records holds something.
 fn is_real(recorder: &dyn Recorder) -> bool {
     const { assert!(size_of::<NoopRecorder>() == 0) };
     size_of_val(recorder) > 0
@@ -50,8 +51,8 @@ pub(crate) const OUTCOMES: usize = 8;
 /// The number of origins, and of decisions without one, that are counted separately.
 pub(crate) const ORIGINS: usize = 11;
 
-/// The handles of the counters of one policy, by origin and outcome. Most are never needed; each is made
-/// for its first count.
+/// The handles of the counters of one policy, by origin and outcome. Most are never needed; each is
+/// made for its first count.
 #[derive(Default)]
 pub(crate) struct PolicyCounters([OnceLock<Box<[LazyHandle<Counter>; OUTCOMES]>>; ORIGINS]);
 

@@ -112,7 +112,8 @@ struct PolicyInner {
     extras: Option<Box<RareOptions>>,
 }
 
-/// A text that is written once. A clone is part of another policy, with other numbers, and starts empty.
+/// A text that is written once. A clone is part of another policy, with other numbers, and starts
+/// empty.
 #[derive(Debug, Default)]
 struct CachedText(OnceLock<Box<str>>);
 
@@ -123,7 +124,8 @@ impl Clone for CachedText {
 }
 
 impl Policy {
-    /// How long a decision may take, the wait for a connection included, unless the policy says otherwise.
+    /// How long a decision may take, the wait for a connection included, unless the policy says
+    /// otherwise.
     pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
     /// The policy's name, part of the identity of its state.
@@ -138,15 +140,17 @@ impl Policy {
         self.0.group.as_deref()
     }
 
-    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit, what may be in flight.
+    /// The most that can be admitted at once: a bucket's or funnel's capacity, a window's limit,
+    /// what may be in flight.
     #[must_use]
     pub fn quota(&self) -> Amount {
         self.amount(self.0.algorithm.quota())
     }
 
-    /// The time after which nothing remains of a fully used quota: a window's length, the time in which a bucket fills or a
-    /// funnel drains, or the lease of permits whose holders died. A month is said to have 31 days. Of a
-    /// [counter window](Self::counter_window) it is the length, too, though what was used counts for up to twice as long.
+    /// The time after which nothing remains of a fully used quota: a window's length, the time in
+    /// which a bucket fills or a funnel drains, or the lease of permits whose holders died. A month
+    /// is said to have 31 days. Of a [counter window](Self::counter_window) it is the length, too,
+    /// though what was used counts for up to twice as long.
     #[must_use]
     pub fn window(&self) -> Duration {
         Duration::from_micros(match self.0.algorithm {
@@ -171,8 +175,8 @@ impl Policy {
         self.0.deadline
     }
 
-    /// For how long at most permits may be borrowed from Redis, where they may, or outlive their holder
-    /// ([`PolicyBuilder::lease`]).
+    /// For how long at most permits may be borrowed from Redis, where they may, or outlive their
+    /// holder ([`PolicyBuilder::lease`]).
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.0.lease
@@ -283,7 +287,8 @@ impl Policy {
         }))
     }
 
-    /// The same for a key of its own: periods of a fixed window begin as this policy's, unless the other one says otherwise.
+    /// The same for a key of its own: periods of a fixed window begin as this policy's, unless the
+    /// other one says otherwise.
     pub(crate) fn with_quota_of(&self, other: &Self) -> Self {
         let mut own = self.with_numbers_of(other);
         if let Some(aligned) = self.aligned_as_this(other) {
@@ -300,7 +305,8 @@ impl Policy {
             .is_none_or(|aligned| calendar::can_be_aligned(aligned.window))
     }
 
-    /// The other one's numbers, where it is left to this policy when its periods begin, and that is with the calendar.
+    /// The other one's numbers, where it is left to this policy when its periods begin, and that is
+    /// with the calendar.
     fn aligned_as_this(&self, other: &Self) -> Option<FixedWindow> {
         let (Algorithm::FixedWindow(own), Algorithm::FixedWindow(numbers)) =
             (self.0.algorithm, other.0.algorithm)

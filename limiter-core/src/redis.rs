@@ -313,7 +313,8 @@ mod tests {
         DecisionRequest::new(asks, Mode::Charge, true).unwrap()
     }
 
-    /// Runs several decisions in one call of the script, each on the keys that its limits' policies name.
+    /// Runs several decisions in one call of the script, each on the keys that its limits' policies
+    /// name.
     async fn run(
         server: &RedisServer,
         requests: &[&DecisionRequest<'_>],

@@ -52,10 +52,13 @@ use crate::registry::unresolved::UnresolvedNames;
 pub(crate) use crate::registry::watcher::{BYTES_A_NAME, run_blocking_if_large};
 use crate::support::clock::Clock;
 
-/// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from the next call on.
+/// Policies by name. Cheap to clone; clones are one book, and whatever changes in it counts from
+/// the next call on.
 ///
-/// A [`Limiter`](crate::Limiter) that is given a book ([`InProcessBuilder::registry`](crate::InProcessBuilder::registry),
-/// [`RedisBuilder::registry`](crate::RedisBuilder::registry)) decides by [name](crate::Limiter::named).
+/// A [`Limiter`](crate::Limiter) that is given a book
+/// ([`InProcessBuilder::registry`](crate::InProcessBuilder::registry),
+/// [`RedisBuilder::registry`](crate::RedisBuilder::registry)) decides by
+/// [name](crate::Limiter::named).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -78,16 +81,19 @@ use crate::support::clock::Clock;
 ///
 /// # Where policies come from
 ///
-/// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature `registry`). The same name may stand
-/// at several of these places: what Redis says counts before what a file says, a file followed later before one followed
-/// earlier, and each of them before the code. So a replica that starts while Redis is out has a book. When a source
-/// does not name a policy any more, the next one counts that does; so it is with the quota of a key, also when it is over.
+/// From code ([`with`](Self::with), [`set`](Self::set)), from files, and from Redis (feature
+/// `registry`). The same name may stand at several of these places: what Redis says counts before
+/// what a file says, a file followed later before one followed earlier, and each of them before the
+/// code. So a replica that starts while Redis is out has a book. When a source does not name a
+/// policy any more, the next one counts that does; so it is with the quota of a key, also when it
+/// is over.
 ///
 /// # What a change means for who has used something
 ///
-/// State belongs to the policy's name, algorithm, group and key. A changed capacity, limit or rate finds it as
-/// it is, as with any changed policy: buckets keep what is left, funnels and windows what was used. With another algorithm or group
-/// everybody starts afresh. [`change`](Self::change) chooses otherwise: in proportion, or afresh.
+/// State belongs to the policy's name, algorithm, group and key. A changed capacity, limit or rate
+/// finds it as it is, as with any changed policy: buckets keep what is left, funnels and windows
+/// what was used. With another algorithm or group everybody starts afresh. [`change`](Self::change)
+/// chooses otherwise: in proportion, or afresh.
 #[derive(Clone)]
 pub struct PolicyRegistry(Arc<RegistryInner>);
 
@@ -120,19 +126,21 @@ impl PolicyRegistry {
         }))
     }
 
-    /// The book with a policy, for all apps, or with a [`PolicyEntry`], for some of them. See [`set`](Self::set).
+    /// The book with a policy, for all apps, or with a [`PolicyEntry`], for some of them. See
+    /// [`set`](Self::set).
     #[must_use]
     pub fn with(self, entry: impl Into<PolicyEntry>) -> Self {
         self.set(entry);
         self
     }
 
-    /// Puts a policy into the book, in place of the one that [code](Self#where-policies-come-from) has put there under its name. As
-    /// long as a file or Redis names a policy so, theirs counts.
+    /// Puts a policy into the book, in place of the one that [code](Self#where-policies-come-from)
+    /// has put there under its name. As long as a file or Redis names a policy so, theirs counts.
     ///
-    /// A policy of a rate and one of concurrency cannot stand in for each other: calls by a name that turned from the one into the other
-    /// all fail. [`change`](Self::change), files and Redis refuse that, and this is an event. A process that starts knows of nothing
-    /// before, and takes a text as it stands.
+    /// A policy of a rate and one of concurrency cannot stand in for each other: calls by a name
+    /// that turned from the one into the other all fail. [`change`](Self::change), files and Redis
+    /// refuse that, and this is an event. A process that starts knows of nothing before, and takes
+    /// a text as it stands.
     pub fn set(&self, entry: impl Into<PolicyEntry>) {
         let entry = entry.into();
         let name: Box<str> = entry.policy().name().into();
@@ -146,8 +154,9 @@ impl PolicyRegistry {
         }
     }
 
-    /// Takes a policy out that code has put into the book, and the quotas of its keys: whether there was one. Where one of its name
-    /// is put there again, what was used counts again, but nothing from before a reset.
+    /// Takes a policy out that code has put into the book, and the quotas of its keys: whether
+    /// there was one. Where one of its name is put there again, what was used counts again, but
+    /// nothing from before a reset.
     pub fn remove(&self, name: &str) -> bool {
         let mut pages = self.pages();
         // The quotas may be of the keys of another source's policy.
@@ -158,7 +167,8 @@ impl PolicyRegistry {
         removed
     }
 
-    /// What counts under a name. An entry is among them that has [ended](PolicyEntry::until) and was not taken out.
+    /// What counts under a name. An entry is among them that has [ended](PolicyEntry::until) and
+    /// was not taken out.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<PolicyEntry>> {
         self.with_effective(name, |slot| Arc::clone(&slot.entry))

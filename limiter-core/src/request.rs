@@ -25,7 +25,8 @@ use crate::units::{Amount, MAX_EXACT, Timestamp};
 /// More limits than this in one decision are a mistake.
 const MAX_LIMITS: usize = 16;
 
-/// A question that a store can decide: every cost can fit, and all limits can be decided at one place.
+/// A question that a store can decide: every cost can fit, and all limits can be decided at one
+/// place.
 #[derive(Clone, Debug)]
 pub(crate) struct DecisionRequest<'a> {
     pub(crate) limits: SmallVec<[RequestedLimit<'a>; 1]>,
@@ -38,7 +39,8 @@ pub(crate) struct RequestedLimit<'a> {
     pub(crate) identity: Identity,
     pub(crate) policy: &'a Policy,
     pub(crate) key: Key<'a>,
-    /// In the algorithm's own unit: thousandths, or whole permits for a window. Not above the quota.
+    /// In the algorithm's own unit: thousandths, or whole permits for a window. Not above the
+    /// quota.
     pub(crate) cost: u64,
     /// It is the block of a penalty, asked for and never charged: of the limit with this number.
     pub(crate) blocks: Option<usize>,
@@ -69,8 +71,9 @@ impl<'a> RequestedLimit<'a> {
         }
     }
 
-    /// Of a policy that was changed in proportion: what a change of what was used is that is told in the numbers of before. `in_time`
-    /// says when the policy was changed, in the time in which the limit's state is kept.
+    /// Of a policy that was changed in proportion: what a change of what was used is that is told
+    /// in the numbers of before. `in_time` says when the policy was changed, in the time in which
+    /// the limit's state is kept.
     pub(crate) fn in_proportion(
         &self,
         change: Change,
@@ -109,8 +112,8 @@ impl<'a> RequestedLimit<'a> {
 }
 
 impl<'a> DecisionRequest<'a> {
-    /// Checks what is asked. `any_groups` allows limits in different groups, which a cluster could not decide at one
-    /// place.
+    /// Checks what is asked. `any_groups` allows limits in different groups, which a cluster could
+    /// not decide at one place.
     pub(crate) fn new(
         asks: impl IntoIterator<Item = LimitRequest<'a>>,
         mode: Mode,
@@ -174,8 +177,8 @@ impl<'a> DecisionRequest<'a> {
             .unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
-    /// The strictest answer of its policies to a failure of the store: an error, else a denial, else the replica's share,
-    /// else a permit.
+    /// The strictest answer of its policies to a failure of the store: an error, else a denial,
+    /// else the replica's share, else a permit.
     pub(crate) fn on_store_failure(&self) -> OnStoreFailure {
         let answers = || self.limits.iter().map(|limit| limit.policy.on_store_failure());
         [
@@ -194,8 +197,8 @@ impl<'a> DecisionRequest<'a> {
         limits.map(|limit| limit.policy)
     }
 
-    /// What waits in one queue: the same limits of the same keys. Whether these are blocked has no part in it: whoever gives
-    /// something back says nothing of that.
+    /// What waits in one queue: the same limits of the same keys. Whether these are blocked has no
+    /// part in it: whoever gives something back says nothing of that.
     pub(crate) fn queue(&self) -> SmallVec<[Identity; 2]> {
         let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
         limits.map(|limit| limit.identity).collect()
@@ -242,8 +245,8 @@ impl<'a> DecisionRequest<'a> {
 pub(crate) struct Verdict {
     pub(crate) decided_at: Timestamp,
     pub(crate) outcomes: SmallVec<[StepOutcome; 1]>,
-    /// After a denial by Redis, the state of each limit: the answers to later calls follow from it. `None` for a sliding window, of
-    /// which Redis reports no moments.
+    /// After a denial by Redis, the state of each limit: the answers to later calls follow from it.
+    /// `None` for a sliding window, of which Redis reports no moments.
     #[cfg(feature = "redis")]
     pub(crate) states: Option<Arc<[Option<StepState>]>>,
 }
@@ -277,7 +280,8 @@ pub(crate) fn identity(policy: &Policy, key: &Key<'_>) -> Identity {
     policy.identity(key.group(policy.escaped_group()), key.as_str())
 }
 
-/// Who is charged, and how much in the algorithm's own unit, if that can ever fit. The key is bounded.
+/// Who is charged, and how much in the algorithm's own unit, if that can ever fit. The key is
+/// bounded.
 #[inline]
 pub(crate) fn charge(policy: &Policy, key: &Key<'_>, cost: Amount) -> Result<(Identity, u64), Rejection> {
     let cost = units(policy, &RequestedCost::from(Ok(cost)))?;
@@ -337,7 +341,8 @@ pub(crate) fn never_fits(policy: &Policy, cost: Amount) -> Rejection {
     }
 }
 
-/// What was used, in the algorithm's own unit. It may be more than fits, and counts as what is exact at most.
+/// What was used, in the algorithm's own unit. It may be more than fits, and counts as what is
+/// exact at most.
 pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection> {
     let units = match policy.algorithm().is_window() {
         true if used.is_whole() => used.whole(),
@@ -347,7 +352,8 @@ pub(crate) fn used_units(policy: &Policy, used: Amount) -> Result<u64, Rejection
     Ok(units.min(MAX_EXACT))
 }
 
-/// Replaces the outcome of each limit that a penalty blocks by the outcome of its block. The blocks come last.
+/// Replaces the outcome of each limit that a penalty blocks by the outcome of its block. The blocks
+/// come last.
 fn apply_blocks(limits: &[RequestedLimit<'_>], outcomes: &mut SmallVec<[StepOutcome; 1]>) -> DecisionFlags {
     let Some(asked) = limits.iter().position(|limit| limit.blocks.is_some()) else {
         return DecisionFlags::default();

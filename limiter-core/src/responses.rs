@@ -1,4 +1,5 @@
-//! What a rejection says to a client, in the words of HTTP and of gRPC. One table for every conversion.
+//! What a rejection says to a client, in the words of HTTP and of gRPC. One table for every
+//! conversion.
 
 #[cfg(feature = "axum")]
 pub(crate) mod axum;
@@ -46,7 +47,8 @@ impl Rejection {
         self.statuses().1
     }
 
-    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds, rounded up, never 0.
+    /// The value of a `Retry-After` header: [`retry_after`](Self::retry_after) in whole seconds,
+    /// rounded up, never 0.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.retry_after().map(whole_seconds)
@@ -58,8 +60,9 @@ impl Rejection {
         denied_by.is_some_and(|limit| limit.policy().is_concurrency())
     }
 
-    /// A sentence for the client, which is also the rejection's `Display`. It contains neither the configuration nor an
-    /// internal cause; [`diagnostic`](Self::diagnostic) contains them, for the log.
+    /// A sentence for the client, which is also the rejection's `Display`. It contains neither the
+    /// configuration nor an internal cause; [`diagnostic`](Self::diagnostic) contains them, for the
+    /// log.
     #[must_use]
     pub fn client_message(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -92,7 +95,8 @@ impl Rejection {
     }
 }
 
-/// Rounded up, so that a client that obeys is never early; and never 0, which would say that now is fine.
+/// Rounded up, so that a client that obeys is never early; and never 0, which would say that now is
+/// fine.
 #[must_use]
 pub fn whole_seconds(span: Duration) -> u64 {
     span.as_secs()

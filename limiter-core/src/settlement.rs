@@ -17,12 +17,15 @@ pub use crate::settlement::reserve::{Reservation, Reserve, Settled};
 use crate::store::Store;
 
 impl Limiter {
-    /// Gives `key` back what it has used under `policy`: a permit, or what [`Refund::cost`] says, and never more than is used.
+    /// Gives `key` back what it has used under `policy`: a permit, or what [`Refund::cost`] says,
+    /// and never more than is used.
     ///
-    /// Of a window the permits come back that would leave it next. What was never asked for cannot be told from what was, so
-    /// a refund belongs to a call that was allowed and came to nothing, once, and while its permit is still in use: one that comes after a
-    /// fixed window's period gives back of the next. [`reserve`](Self::reserve) knows when that is. Where calls are charged nothing, because the policy
-    /// is [`Off`](crate::Enforcement::Off) or a list names the key, nothing is given back.
+    /// Of a window the permits come back that would leave it next. What was never asked for cannot
+    /// be told from what was, so a refund belongs to a call that was allowed and came to nothing,
+    /// once, and while its permit is still in use: one that comes after a fixed window's period
+    /// gives back of the next. [`reserve`](Self::reserve) knows when that is. Where calls are
+    /// charged nothing, because the policy is [`Off`](crate::Enforcement::Off) or a list names the
+    /// key, nothing is given back.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -40,8 +43,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a cost that is no amount; [`Rejection::Unavailable`] when the store gives no answer. It may
-    /// have given back all the same.
+    /// [`Rejection::Config`] for a cost that is no amount; [`Rejection::Unavailable`] when the
+    /// store gives no answer. It may have given back all the same.
     ///
     /// # Cancel safety
     ///
@@ -50,11 +53,13 @@ impl Limiter {
         Refund::new(self, LimitRequest::new(policy, key))
     }
 
-    /// Charges `key` under `policy`, whatever is left: a permit, or what [`Charge::cost`] says, which may be more than the quota.
+    /// Charges `key` under `policy`, whatever is left: a permit, or what [`Charge::cost`] says,
+    /// which may be more than the quota.
     ///
-    /// It is for what is known only afterwards, such as bytes that were sent. Where less is left, the limit is in debt: nothing
-    /// fits until that has come back, as [`retry_after`](crate::Decision::retry_after) tells. A window remembers as many permits
-    /// as its limit, so that its debt is over after one window.
+    /// It is for what is known only afterwards, such as bytes that were sent. Where less is left,
+    /// the limit is in debt: nothing fits until that has come back, as
+    /// [`retry_after`](crate::Decision::retry_after) tells. A window remembers as many permits as
+    /// its limit, so that its debt is over after one window.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -74,8 +79,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a cost that is no amount, or that the policy cannot count; [`Rejection::Unavailable`] when the
-    /// store gives no answer. It may have been charged all the same.
+    /// [`Rejection::Config`] for a cost that is no amount, or that the policy cannot count;
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may have been charged all the
+    /// same.
     ///
     /// # Cancel safety
     ///
@@ -84,7 +90,8 @@ impl Limiter {
         Charge::new(self, LimitRequest::new(policy, key))
     }
 
-    /// Takes permits by an estimate, which is settled when the true cost is known: tokens of a language model, bytes, rows.
+    /// Takes permits by an estimate, which is settled when the true cost is known: tokens of a
+    /// language model, bytes, rows.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -110,8 +117,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] when the estimate does not fit, [`Rejection::TimedOut`] when it does not in the time that
-    /// [`Reserve::timeout`] gives; else as [`check`](Self::check).
+    /// [`Rejection::Limited`] when the estimate does not fit, [`Rejection::TimedOut`] when it does
+    /// not in the time that [`Reserve::timeout`] gives; else as [`check`](Self::check).
     ///
     /// # Panics
     ///
@@ -124,8 +131,9 @@ impl Limiter {
         Reserve::new(self.check(policy, key))
     }
 
-    /// Takes permits of several limits by an estimate, as one decision. See [`check_all`](Self::check_all); they are settled
-    /// together, by [`Reservation::settle_each`] where their costs differ.
+    /// Takes permits of several limits by an estimate, as one decision. See
+    /// [`check_all`](Self::check_all); they are settled together, by [`Reservation::settle_each`]
+    /// where their costs differ.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

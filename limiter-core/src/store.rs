@@ -5,19 +5,22 @@ use crate::error::StoreError;
 pub(crate) use crate::memory::MemoryStore;
 use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 
-/// Where state lives. A request is decided at one moment of the store's clock, and charged whole or not at all.
+/// Where state lives. A request is decided at one moment of the store's clock, and charged whole or
+/// not at all.
 pub(crate) trait Store: Send + Sync {
     /// Decides a request.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether the request was charged; it is never charged twice.
+    /// Dropping the future leaves it open whether the request was charged; it is never charged
+    /// twice.
     fn decide(
         &self,
         request: &DecisionRequest<'_>,
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
-    /// Gives back what a limit costs, as far as it was used, or charges it whatever is left; and says how it stands then.
+    /// Gives back what a limit costs, as far as it was used, or charges it whatever is left; and
+    /// says how it stands then.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,5 @@
-//! Mechanisms that several features use. Each file holds one: clocks, locks, deadlines, jitter, small collections.
+//! Mechanisms that several features use. Each file holds one: clocks, locks, deadlines, jitter,
+//! small collections.
 
 pub(crate) mod clock;
 pub(crate) mod deadline;

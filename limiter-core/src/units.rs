@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::ConfigError;
 
-/// The longest span of time, and the largest stored number, that the exact arithmetic reaches: 2^52.
+/// The longest span of time, and the largest stored number, that the exact arithmetic reaches:
+/// 2^52.
 ///
-/// Lua computes in doubles, which hold every integer below 2^53. A moment (below 2^52 until the year 2112)
-/// plus a span of this length still does. In microseconds it is 142 years.
+/// Lua computes in doubles, which hold every integer below 2^53. A moment (below 2^52 until the
+/// year 2112) plus a span of this length still does. In microseconds it is 142 years.
 pub(crate) const MAX_EXACT: u64 = 1 << 52;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -50,7 +51,8 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// To the microsecond, rounded up. What is before 1970 is that moment, and nothing is beyond the year 586,512.
+/// To the microsecond, rounded up. What is before 1970 is that moment, and nothing is beyond the
+/// year 586,512.
 ///
 /// ```
 /// use limiter_core::Timestamp;
@@ -73,8 +75,8 @@ pub(crate) fn micros_ceil(span: Duration) -> u64 {
 
 /// A number of permits, exact to a thousandth.
 ///
-/// Every unsigned integer converts into it; signed integers and floats do when they are neither negative nor
-/// finer than a thousandth.
+/// Every unsigned integer converts into it; signed integers and floats do when they are neither
+/// negative nor finer than a thousandth.
 ///
 /// ```
 /// use limiter_core::Amount;
@@ -150,7 +152,8 @@ impl Amount {
         }
         let thousandths = (value * 1_000.0).round();
         let (low, high) = (thousandths - 0.5, thousandths + 0.5);
-        // A decimal such as 0.1 has no exact double: compare with what the nearest thousandth would print as.
+        // A decimal such as 0.1 has no exact double: compare with what the nearest thousandth would
+        // print as.
         if thousandths / 1_000.0 != value || !(low..=high).contains(&(value * 1_000.0)) {
             return Err(invalid());
         }
@@ -271,7 +274,8 @@ impl TryFrom<&str> for Amount {
 ///
 /// # Errors
 ///
-/// [`ConfigError::Invalid`] for a missing or unknown unit, an empty text, or a span beyond 142 years.
+/// [`ConfigError::Invalid`] for a missing or unknown unit, an empty text, or a span beyond 142
+/// years.
 pub fn parse_duration(text: &str) -> Result<Duration, ConfigError> {
     let invalid = || {
         ConfigError::invalid(

@@ -37,7 +37,8 @@ fn what_a_key_that_is_known_is_told_costs_no_allocation() {
     for policy in &policies() {
         let keys = [Key::from("user:7"), Key::from("user:7").in_group("tenant:3")];
         for key in &keys {
-            // Whatever the first decision of a thread or of a key sets up; a ring of moments has its room when it is full.
+            // Whatever the first decision of a thread or of a key sets up; a ring of moments has
+            // its room when it is full.
             while is_allowed(limits.check(policy, key)) {}
             let denied = measure(|| {
                 for cost in [1, 7, 1_000] {

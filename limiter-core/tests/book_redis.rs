@@ -19,8 +19,9 @@ use support::log::Warnings;
 use support::{PATIENT, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;
 
-/// How long a change may take to reach all replicas, from the moment at which it is published: a message tells of it, and where
-/// that is lost, or may not be heard, the look that is made every half a second and a little.
+/// How long a change may take to reach all replicas, from the moment at which it is published: a
+/// message tells of it, and where that is lost, or may not be heard, the look that is made every
+/// half a second and a little.
 const SOON: Duration = secs(1);
 
 fn sized(capacity: u64) -> String {
@@ -389,7 +390,8 @@ async fn follow(url: String, namespace: String) {
     }
 }
 
-/// The test's own program is started again as processes that follow, told by the environment what they are.
+/// The test's own program is started again as processes that follow, told by the environment what
+/// they are.
 #[tokio::test]
 async fn processes_follow_the_book() {
     if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
@@ -447,7 +449,8 @@ async fn processes_follow_the_book() {
     }
 }
 
-/// Whatever is published gets a first line with its revision, so a second one must not stand further down.
+/// Whatever is published gets a first line with its revision, so a second one must not stand
+/// further down.
 #[tokio::test]
 async fn what_others_could_not_read_is_not_published() {
     let namespace = namespace();
@@ -580,7 +583,8 @@ async fn a_text_that_is_written_by_hand_may_end_its_lines_as_it_likes() {
     }
 }
 
-/// Whoever writes a revision by hand that is to beat all others leaves room for those that follow, or is told.
+/// Whoever writes a revision by hand that is to beat all others leaves room for those that follow,
+/// or is told.
 #[tokio::test]
 async fn what_is_published_after_the_highest_revision_is_readable_or_refused() {
     let (server, namespace) = (RedisServer::start(), namespace());
@@ -608,7 +612,8 @@ async fn what_is_published_after_the_highest_revision_is_readable_or_refused() {
     assert_eq!(one.shelf.read().await.unwrap(), Some((known, sized(5))));
 }
 
-/// Redis has lost its data, or has an older text: an edit of one policy takes none of the others away.
+/// Redis has lost its data, or has an older text: an edit of one policy takes none of the others
+/// away.
 #[tokio::test]
 async fn an_edit_brings_back_what_redis_has_lost() {
     let (server, namespace) = (RedisServer::start(), namespace());
@@ -812,7 +817,8 @@ async fn policy_that_cannot_be_read_keeps_its_previous_version_alone() {
     assert_eq!((capacity(book), other(book)), (Some(2), 3));
     assert_eq!(own(book), [[200], [300]]);
 
-    // As long as this text is in force; a restarted reader without a previous version has the other policy alone.
+    // As long as this text is in force; a restarted reader without a previous version has the other
+    // policy alone.
     assert!(replica.source.synced().await.is_err());
     let late = Replica::new(Limiter::redis(server.url()), &namespace);
     assert!(matches!(

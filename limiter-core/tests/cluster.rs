@@ -1,4 +1,5 @@
-//! A cluster whose slots move: redirections are followed, seen by no caller, and charge nothing twice.
+//! A cluster whose slots move: redirections are followed, seen by no caller, and charge nothing
+//! twice.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -183,7 +184,8 @@ async fn a_slot_that_moves_under_load_loses_no_call_and_charges_none_twice() {
             assert!(limits.check(&policy(), "hot").await.unwrap().is_allowed());
         }
     }));
-    // The slot goes round all nodes, twice; each time it is half moved for a while, so that ASK is answered.
+    // The slot goes round all nodes, twice; each time it is half moved for a while, so that ASK is
+    // answered.
     let moved = tokio::task::spawn_blocking(move || {
         for _ in 0..6 {
             let to = (cluster.owner_of(slot) + 1) % cluster.nodes().len();
@@ -227,7 +229,8 @@ async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_tw
         .enumerate()
         .map(|(place, key)| {
             let (limits, key, over) = (limits.clone(), key.clone(), Arc::clone(&over));
-            // Nodes that change places may say for a moment that the cluster is down, and charge nothing; the third does not.
+            // Nodes that change places may say for a moment that the cluster is down, and charge
+            // nothing; the third does not.
             let may_be_down = place < 2;
             tokio::spawn(async move {
                 let mut asked = 0_u64;
@@ -263,7 +266,8 @@ async fn a_replica_that_takes_over_is_followed_and_no_call_is_lost_or_charged_tw
     }
 }
 
-/// One that falls silent hangs up on nobody: the calls run into their deadlines, and then find the breaker open.
+/// One that falls silent hangs up on nobody: the calls run into their deadlines, and then find the
+/// breaker open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_primary_is_left_once_a_replica_has_taken_over() {
     // How often a key is asked for: as on a busy server, and so seldom that no breaker opens.

@@ -1,4 +1,5 @@
-//! What is in flight, where time, processes and servers are real: holders that die, servers that go, runtimes that end.
+//! What is in flight, where time, processes and servers are real: holders that die, servers that
+//! go, runtimes that end.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -170,7 +171,8 @@ async fn a_permit_that_is_held_outlives_its_lease_many_times() {
     assert!(other.acquire_concurrency(&policy, KEY).await.is_ok());
 }
 
-/// One that is given back is free for other processes at once, and those who wait there have their turn.
+/// One that is given back is free for other processes at once, and those who wait there have their
+/// turn.
 #[tokio::test]
 async fn two_processes_together_never_exceed_and_both_have_their_turn() {
     let (server, namespace) = (RedisServer::start(), namespace());
@@ -325,7 +327,8 @@ async fn while_redis_is_out_a_replica_goes_on_with_its_share() {
     comes_to_remain(&limits, &insured, 5).await;
 }
 
-/// That the caller's time is over says nothing about Redis: the share of a replica is for when it is out.
+/// That the caller's time is over says nothing about Redis: the share of a replica is for when it
+/// is out.
 #[tokio::test]
 async fn a_wait_that_ends_while_redis_is_asked_admits_nobody_beyond_the_maximum() {
     let (server, namespace) = (RedisServer::start(), namespace());

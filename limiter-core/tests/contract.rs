@@ -1,4 +1,5 @@
-//! What every store keeps to. Each behaviour is written once, and run in process, on one Redis server and on a cluster.
+//! What every store keeps to. Each behaviour is written once, and run in process, on one Redis
+//! server and on a cluster.
 //!
 //! Defects that rate limiters are known for, and the tests that keep them out:
 //!
@@ -89,7 +90,8 @@ mod waiting;
 
 use support::promise;
 
-/// One test for each store and behaviour. A behaviour that is not listed is dead code, which the compiler reports.
+/// One test for each store and behaviour. A behaviour that is not listed is dead code, which the
+/// compiler reports.
 macro_rules! on_every_store {
     ($($theme:ident: $($behaviour:ident)*;)*) => {
         on_store!(memory Memory; $($theme: $($behaviour)*;)*);

@@ -1,5 +1,6 @@
-//! How far off a counter window is: what it promises over any time, how close somebody who knows its periods comes to that,
-//! and what calls at random moments come to, against a log of all that was given.
+//! How far off a counter window is: what it promises over any time, how close somebody who knows
+//! its periods comes to that, and what calls at random moments come to, against a log of all that
+//! was given.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "what was measured")]
 
@@ -87,13 +88,15 @@ impl World {
     }
 }
 
-/// One call to begin the periods; all there is at the end of one, and all there is at the end of the next.
+/// One call to begin the periods; all there is at the end of one, and all there is at the end of
+/// the next.
 #[tokio::test]
 async fn who_knows_the_periods_gets_less_than_twice_the_limit() {
     for limit in [1, 2, 10, 1_000, 100_000] {
         let mut world = World::new(limit);
         assert!(world.call(1).await);
-        // What was given before fades by the end of the second period; the last microsecond of it is taken.
+        // What was given before fades by the end of the second period; the last microsecond of it
+        // is taken.
         world.go_to(2 * WINDOW - 1);
         world.use_up().await;
         let first = world.given.last().unwrap().1;

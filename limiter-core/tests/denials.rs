@@ -71,7 +71,8 @@ const DENIED: (bool, Origin) = (false, Origin::Redis);
 const KNOWN: (bool, Origin) = (false, Origin::DenyCache);
 const ADMITTED: (bool, Origin) = (true, Origin::Redis);
 
-/// One policy of each algorithm, of which all was used, and one permit comes back after half a second.
+/// One policy of each algorithm, of which all was used, and one permit comes back after half a
+/// second.
 fn halves() -> [Policy; 3] {
     [
         bucket("bucket", 1, "2/s"),
@@ -258,7 +259,8 @@ async fn it_is_kept_as_long_as_the_builder_says() {
     }
 }
 
-/// Decided before the reset, heard of after it, where the two go by different connections: those of two runtimes.
+/// Decided before the reset, heard of after it, where the two go by different connections: those of
+/// two runtimes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_that_a_reset_overtakes_is_not_remembered() {
     let server = RedisServer::start();

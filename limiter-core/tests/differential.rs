@@ -1,5 +1,5 @@
-//! The pure algorithms and the Lua scripts are twins: under one clock, random traces get the same answers from the store
-//! in memory, which runs the one, and from Redis, which runs the other.
+//! The pure algorithms and the Lua scripts are twins: under one clock, random traces get the same
+//! answers from the store in memory, which runs the one, and from Redis, which runs the other.
 //!
 //! `LIMITER_TRACES` sets the number of traces, `LIMITER_SEED` repeats a run.
 #![expect(
@@ -187,7 +187,8 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
     decided
 }
 
-/// Takes the costs as estimates, and settles them at something else a while later, or drops them. Says what it did.
+/// Takes the costs as estimates, and settles them at something else a while later, or drops them.
+/// Says what it did.
 async fn settle(
     rng: &mut Rng,
     chosen: &[(&Policy, Amount)],
@@ -226,7 +227,8 @@ async fn settle(
     format!("a reservation that is settled at {actuals:?} after {span:?}")
 }
 
-/// Policies change in proportion again and again, at moments before, at and after which calls are made.
+/// Policies change in proportion again and again, at moments before, at and after which calls are
+/// made.
 #[tokio::test]
 async fn stores_agree_on_what_is_converted() {
     let traces = setting("LIMITER_TRACES", 10_000) / 20;
@@ -490,7 +492,8 @@ fn cost(rng: &mut Rng, policy: &Policy) -> Amount {
     }
 }
 
-/// A state that equals absence may be gone from a store or not; a clock that steps back tells the two apart.
+/// A state that equals absence may be gone from a store or not; a clock that steps back tells the
+/// two apart.
 async fn forget_what_is_spent(key: &Key<'_>, families: &[Vec<Policy>], model: &Subject, redis: &Subject) {
     for policy in families.iter().map(|family| &family[0]) {
         let peeked = redis.limits.peek(policy, key).cost(0).await.unwrap();

@@ -1,5 +1,5 @@
-//! Calls that arrive together leave together: how many questions that takes, in which order they are answered, and what
-//! becomes of those that are cancelled, fail, or are sent elsewhere.
+//! Calls that arrive together leave together: how many questions that takes, in which order they
+//! are answered, and what becomes of those that are cancelled, fail, or are sent elsewhere.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -46,7 +46,8 @@ fn slow(capacity: u64) -> Policy {
 
 type Call<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + 'a>>;
 
-/// Begins a call that does not come back at once. Nothing else of this thread runs before the next await.
+/// Begins a call that does not come back at once. Nothing else of this thread runs before the next
+/// await.
 fn begun<'a>(limits: &'a Limiter, policy: &'a Policy, key: &'a str) -> Call<'a> {
     let mut call: Call<'a> = Box::pin(limits.check(policy, key).into_future());
     let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));

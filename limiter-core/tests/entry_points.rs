@@ -1,10 +1,12 @@
 //! Every way to ask for a permit gives the same answer.
 //!
-//! A table of conditions (enforced, shadow, off, key lists, penalty, unknown policy) names one answer for each situation. Every
-//! entry point has to give this answer, in process and on Redis. On Redis, a denial before the condition has filled the
-//! deny cache, so an entry point that reads the cache before it looks at the condition fails.
+//! A table of conditions (enforced, shadow, off, key lists, penalty, unknown policy) names one
+//! answer for each situation. Every entry point has to give this answer, in process and on Redis.
+//! On Redis, a denial before the condition has filled the deny cache, so an entry point that reads
+//! the cache before it looks at the condition fails.
 //!
-//! To add an entry point, add a variant to [`entry::Entry`]. To add a condition, add a row to [`condition::CONDITIONS`].
+//! To add an entry point, add a variant to [`entry::Entry`]. To add a condition, add a row to
+//! [`condition::CONDITIONS`].
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;

@@ -1,5 +1,6 @@
-//! Many tasks, many limiters, several processes, one key in one Redis, on its own clock: nobody gets more than was
-//! promised in any window of time, and hardly anything is left unused. Measured on the moments of the decisions.
+//! Many tasks, many limiters, several processes, one key in one Redis, on its own clock: nobody
+//! gets more than was promised in any window of time, and hardly anything is left unused. Measured
+//! on the moments of the decisions.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -93,8 +94,8 @@ impl Shape {
 }
 
 impl Shape {
-    /// How long nobody asked because the machine gave the tasks no time: permits come so often that a long gap between
-    /// grants can mean nothing else.
+    /// How long nobody asked because the machine gave the tasks no time: permits come so often that
+    /// a long gap between grants can mean nothing else.
     fn stood_still(self, log: &Log) -> u64 {
         let usual = if self == Self::Window { WINDOW_MICROS } else { 0 };
         let gaps = log
@@ -108,8 +109,8 @@ impl Shape {
     }
 }
 
-/// A machine that gives the tasks no time leaves permits unused, which says nothing about the limiter: then the run is made
-/// anew. What is promised is looked at in every run.
+/// A machine that gives the tasks no time leaves permits unused, which says nothing about the
+/// limiter: then the run is made anew. What is promised is looked at in every run.
 const RUNS: u32 = 3;
 
 /// What was decided.
@@ -150,14 +151,16 @@ impl Log {
         self.last - self.first
     }
 
-    /// In the order of their moments; of one moment, the smaller policy's first, as any other order is as likely.
+    /// In the order of their moments; of one moment, the smaller policy's first, as any other order
+    /// is as likely.
     fn sorted(mut self) -> Self {
         self.grants.sort_by_key(|grant| (grant.at, grant.second));
         self
     }
 }
 
-/// Tasks on limiters of their own ask for one key, as fast as they can, and with these policies in turn.
+/// Tasks on limiters of their own ask for one key, as fast as they can, and with these policies in
+/// turn.
 async fn storm(url: &str, namespace: &str, policies: &[Policy], lasting: Duration) -> Log {
     let limiters: Vec<_> = (0..LIMITERS)
         .map(|_| Limiter::redis(url).namespace(namespace).build().unwrap())
@@ -244,7 +247,8 @@ const URL: &str = "LIMITER_EXACTNESS_URL";
 const NAMESPACE: &str = "LIMITER_EXACTNESS_NAMESPACE";
 const LASTING: Duration = Duration::from_secs(2);
 
-/// The test's own program is started again as worker processes, told by the environment what they are.
+/// The test's own program is started again as worker processes, told by the environment what they
+/// are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_share_a_budget_exactly() {
     if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {

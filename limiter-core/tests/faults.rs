@@ -1,4 +1,5 @@
-//! What callers see when Redis is refused, gone, slow, or answers with an error: a typed outcome within the deadline.
+//! What callers see when Redis is refused, gone, slow, or answers with an error: a typed outcome
+//! within the deadline.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -171,7 +172,8 @@ async fn a_killed_server_is_an_error_and_a_restarted_one_is_used_at_once() {
         99,
         "the server kept no data"
     );
-    // The connection tells that the server hung up as soon as its task has run; until then a call fails.
+    // The connection tells that the server hung up as soon as its task has run; until then a call
+    // fails.
     server.kill();
     server.restart();
     answers_again(&limits, Duration::from_millis(500)).await;

@@ -1,7 +1,9 @@
-//! Contracts with the outside world, as text that a reviewer can read: Redis keys and stored bytes, script arguments and replies,
-//! fields of policy texts, metrics. A difference is a breaking change for deployed replicas, dashboards or configuration files.
+//! Contracts with the outside world, as text that a reviewer can read: Redis keys and stored bytes,
+//! script arguments and replies, fields of policy texts, metrics. A difference is a breaking change
+//! for deployed replicas, dashboards or configuration files.
 //!
-//! `LIMITER_FROZEN=write cargo test -p limiter-core --all-features --test frozen` writes the files under `tests/frozen/` anew.
+//! `LIMITER_FROZEN=write cargo test -p limiter-core --all-features --test frozen` writes the files
+//! under `tests/frozen/` anew.
 #![cfg(all(feature = "redis", feature = "registry"))]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
@@ -40,7 +42,8 @@ fn assert_frozen(file: &str, actual: &str) {
     }
 }
 
-/// Each field and each value of a policy text. The fixture names all of them; its canonical form is the snapshot.
+/// Each field and each value of a policy text. The fixture names all of them; its canonical form is
+/// the snapshot.
 #[test]
 fn policy_text_fields_are_frozen() {
     let registry = PolicyRegistry::from_toml(include_str!("frozen/policies.toml")).unwrap();

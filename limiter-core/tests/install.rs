@@ -1,4 +1,5 @@
-//! The limiter of annotated functions before and after `install`. It is set once in a process, so this file is one test.
+//! The limiter of annotated functions before and after `install`. It is set once in a process, so
+//! this file is one test.
 #![cfg(feature = "macros")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

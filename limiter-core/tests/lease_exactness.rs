@@ -1,5 +1,6 @@
-//! Four processes that borrow from one key in one Redis, on its own clock, one of which is killed while it holds permits:
-//! nobody gets more than was promised in any window of time. Measured on when permits were spent, wherever that was.
+//! Four processes that borrow from one key in one Redis, on its own clock, one of which is killed
+//! while it holds permits: nobody gets more than was promised in any window of time. Measured on
+//! when permits were spent, wherever that was.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -50,7 +51,8 @@ struct Grant {
     leased: bool,
 }
 
-/// The test's own program is started again as worker processes, told by the environment what they are.
+/// The test's own program is started again as worker processes, told by the environment what they
+/// are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_borrow_share_a_budget_exactly_though_one_is_killed() {
     if let (Ok(url), Ok(namespace)) = (std::env::var(URL), std::env::var(NAMESPACE)) {
@@ -154,11 +156,12 @@ fn told(output: &str) -> [Vec<Grant>; 2] {
     logs
 }
 
-/// From any grant to any later one no more than the capacity and what has come back in between. A grant counts from the
-/// earliest moment at which it may have been made to the latest.
+/// From any grant to any later one no more than the capacity and what has come back in between. A
+/// grant counts from the earliest moment at which it may have been made to the latest.
 ///
-/// With S(k) the permits before the k-th and f(k) = S(k) − rate · not_before(k): S(j) + 1 − rate · latest(j) ≤ capacity + f(i)
-/// for every i ≤ j, where latest(j) is the latest end of any grant up to j.
+/// With S(k) the permits before the k-th and f(k) = S(k) − rate · not_before(k): S(j) + 1 − rate ·
+/// latest(j) ≤ capacity + f(i) for every i ≤ j, where latest(j) is the latest end of any grant up
+/// to j.
 fn assert_kept(mut log: Vec<Grant>) {
     const MICROS: i128 = 1_000_000;
     log.sort_by_key(|grant| grant.not_before);

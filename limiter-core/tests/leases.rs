@@ -1,4 +1,5 @@
-//! Permits that a limiter borrows, spends by itself and gives back: what callers and other limiters see of it.
+//! Permits that a limiter borrows, spends by itself and gives back: what callers and other limiters
+//! see of it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -37,7 +38,8 @@ fn two() -> (Limiter, Limiter, ManualClock) {
     (build(), build(), clock)
 }
 
-/// Asks until it is denied, at most so often: how often it was allowed, and how often without asking Redis.
+/// Asks until it is denied, at most so often: how often it was allowed, and how often without
+/// asking Redis.
 async fn take(limits: &Limiter, policy: &Policy, most: u64) -> (u64, u64) {
     let (mut allowed, mut borrowed) = (0, 0);
     while allowed < most {

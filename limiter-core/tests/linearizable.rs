@@ -1,8 +1,10 @@
-//! Concurrent calls are as if made one by one: histories of several tasks on a few keys are recorded, and each must be
-//! explained by some order in which a plain model gives every answer that was given. Time stands still while calls are
-//! out, and moves in between. Calls that are cancelled may have been charged, then or later, or not at all.
+//! Concurrent calls are as if made one by one: histories of several tasks on a few keys are
+//! recorded, and each must be explained by some order in which a plain model gives every answer
+//! that was given. Time stands still while calls are out, and moves in between. Calls that are
+//! cancelled may have been charged, then or later, or not at all.
 //!
-//! `LIMITER_HISTORIES` sets the number of histories, `LIMITER_SEED` repeats what the tasks do (though not how they meet).
+//! `LIMITER_HISTORIES` sets the number of histories, `LIMITER_SEED` repeats what the tasks do
+//! (though not how they meet).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "the seed repeats a failed run")]
 
@@ -61,7 +63,8 @@ impl World {
         limiter_core::Key::from(key as u64).in_group(group)
     }
 
-    /// Makes one call, and gives up when it has not come back after so many turns of the other tasks.
+    /// Makes one call, and gives up when it has not come back after so many turns of the other
+    /// tasks.
     async fn call(&self, question: Question, patience: Option<u32>) -> Call {
         let moment = self.clock.now().as_micros();
         let began = self.ticks.next();
@@ -89,7 +92,8 @@ impl World {
         }
     }
 
-    /// `None` where the outcome is unknown: others were cancelled on the same connection, until it was given up.
+    /// `None` where the outcome is unknown: others were cancelled on the same connection, until it
+    /// was given up.
     async fn ask(&self, question: &Question) -> Option<Answer> {
         let ask = |(key, cost): &(usize, u64)| LimitRequest::new(&self.policy, self.key(*key)).cost(*cost);
         match question {
@@ -131,7 +135,8 @@ fn question(rng: &mut Rng, shape: Shape) -> Question {
     }
 }
 
-/// Records what several tasks live through: in each phase all call at one moment, as fast as they can.
+/// Records what several tasks live through: in each phase all call at one moment, as fast as they
+/// can.
 async fn record(rng: &mut Rng, shape: Shape, world: &World, cancel: bool) -> Vec<Call> {
     let mut history = Vec::new();
     for _ in 0..PHASES {
@@ -162,7 +167,8 @@ async fn histories_are_explained(kind: Kind, default: u64) {
         setting("LIMITER_SEED", fastrand::u64(..)),
     );
     println!("LIMITER_SEED={seed} LIMITER_HISTORIES={count}");
-    // What is answered without Redis is as of an earlier moment, at which others had asked for less.
+    // What is answered without Redis is as of an earlier moment, at which others had asked for
+    // less.
     let subject = Subject::always_asking(kind, ManualClock::new());
     subject.limits.ready().await.unwrap();
     let (mut answered, mut unknown, mut overlapping) = (0, 0, 0);

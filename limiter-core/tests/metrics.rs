@@ -1,4 +1,5 @@
-//! What recorders are told: each answer with its outcome and its origin, what Redis does not answer, and how breakers stand.
+//! What recorders are told: each answer with its outcome and its origin, what Redis does not
+//! answer, and how breakers stand.
 #![cfg(all(feature = "metrics", feature = "redis"))]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +17,8 @@ use limiter_testing::RedisServer;
 use support::recorder::Ledger;
 use support::{KEY, PATIENT, answers_again, bucket, limiter, millis, namespace, secs, window};
 
-/// What was recorded in this process. Tests run side by side, so that each looks at what carries names of its own.
+/// What was recorded in this process. Tests run side by side, so that each looks at what carries
+/// names of its own.
 fn recorded() -> &'static Ledger {
     static LEDGER: LazyLock<Ledger> = LazyLock::new(|| {
         let ledger = Ledger::default();

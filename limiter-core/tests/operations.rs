@@ -193,7 +193,8 @@ fn bounds_of_a_book_are_those_of_the_code() {
     }
 }
 
-/// Alerts ask for labels that there are: the values of each stand on the page, which another test compares with the code.
+/// Alerts ask for labels that there are: the values of each stand on the page, which another test
+/// compares with the code.
 #[test]
 fn alerts_ask_for_values_that_are_told() {
     let (_, rules) = PAGE.split_once("```yaml\n").unwrap();

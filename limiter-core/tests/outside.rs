@@ -1,4 +1,5 @@
-//! A newcomer's crate: outside the workspace, with `limiter-core` as its only dependency and an annotated function.
+//! A newcomer's crate: outside the workspace, with `limiter-core` as its only dependency and an
+//! annotated function.
 #![cfg(feature = "macros")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -51,7 +51,8 @@ async fn wait_in_process_ends_in_real_time_without_spinning() {
     assert!(count < 20, "polled {count} times");
 }
 
-/// A permit that is released by a timer of the test is handed over, for as long as the test's time advances.
+/// A permit that is released by a timer of the test is handed over, for as long as the test's time
+/// advances.
 #[tokio::test(start_paused = true)]
 async fn paused_time_advances_while_a_call_waits_for_a_permit() {
     let limits = Limiter::in_process().build();

@@ -1,4 +1,5 @@
-//! Penalties with Redis: denials that it is not asked for are told to it in batches, and a block holds on every replica.
+//! Penalties with Redis: denials that it is not asked for are told to it in batches, and a block
+//! holds on every replica.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;

@@ -1,4 +1,5 @@
-//! What the Redis user of a limiter has to be permitted: exactly what the documentation of the constructors says.
+//! What the Redis user of a limiter has to be permitted: exactly what the documentation of the
+//! constructors says.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
@@ -7,7 +8,8 @@ use limiter_core::{Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
 use limiter_testing::{RedisCluster, RedisServer, acl};
 use support::{bucket, funnel, window};
 
-/// Makes a user with these permissions on keys of the namespace `prod:checkout`, and a limiter that logs in as it.
+/// Makes a user with these permissions on keys of the namespace `prod:checkout`, and a limiter that
+/// logs in as it.
 fn limiter(server: &RedisServer, permissions: &[&str]) -> Limiter {
     let mut user = vec![
         "ACL",
@@ -26,7 +28,8 @@ fn limiter(server: &RedisServer, permissions: &[&str]) -> Limiter {
         .unwrap()
 }
 
-/// A small ring, one that is too large to be read whole, and one that has to grow and to live longer.
+/// A small ring, one that is too large to be read whole, and one that has to grow and to live
+/// longer.
 fn policies() -> Vec<Policy> {
     vec![
         bucket("bucket", 100, 1),

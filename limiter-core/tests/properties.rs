@@ -1,5 +1,6 @@
-//! What each algorithm promises about every window of time, for random policies and random calls, and what it answers,
-//! against naive models: exact fractions for buckets and funnels, a log of all that was granted for windows.
+//! What each algorithm promises about every window of time, for random policies and random calls,
+//! and what it answers, against naive models: exact fractions for buckets and funnels, a log of all
+//! that was granted for windows.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 #[path = "properties/model.rs"]
@@ -109,7 +110,8 @@ enum Pause {
 /// The whole, of which a step's part is one.
 const PARTS: u64 = 1_000_000;
 
-/// A pause and a call: its cost is some part of the quota, and it is made under one of two policies.
+/// A pause and a call: its cost is some part of the quota, and it is made under one of two
+/// policies.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     pause: Pause,
@@ -227,8 +229,8 @@ proptest! {
         promise::window(&grants[1], window.limit, window.length).unwrap();
     }
 
-    /// In whatever state two policies and a clock that steps back have left a key: one microsecond before the advertised
-    /// moment a call is denied, and at it admitted.
+    /// In whatever state two policies and a clock that steps back have left a key: one microsecond
+    /// before the advertised moment a call is denied, and at it admitted.
     #[test]
     fn an_advertised_wait_is_exact_in_any_state(
         levels in (level(), level()), windows in (window(), window()), steps in steps(to_and_fro()), part in 0..=PARTS,
@@ -266,7 +268,8 @@ proptest! {
         }
     }
 
-    /// Several limits admit together when each model alone has room, and charge all of them or none.
+    /// Several limits admit together when each model alone has room, and charge all of them or
+    /// none.
     #[test]
     fn several_limits_equal_their_models_together(
         levels in vec(level(), 0..3), windows in vec(window(), 1..3), steps in steps(forward()),
@@ -305,7 +308,8 @@ proptest! {
         }
     }
 
-    /// Old and new policy take turns in any order: over any time no more than the larger capacity and the faster rate.
+    /// Old and new policy take turns in any order: over any time no more than the larger capacity
+    /// and the faster rate.
     #[test]
     fn levels_that_alternate_mint_nothing(
         old in level(), new in level(), same_rate in any::<bool>(), steps in steps(forward()),
@@ -332,7 +336,8 @@ proptest! {
         promise::window_of_each(&grants, [(old.limit, old.length), (new.limit, new.length)]).unwrap();
     }
 
-    /// Two counters: over any time no more than the larger limit, and that much again in each of the shorter windows.
+    /// Two counters: over any time no more than the larger limit, and that much again in each of
+    /// the shorter windows.
     #[test]
     fn counter_windows_that_alternate_mint_nothing(
         old in window(), new in window(), same_window in any::<bool>(), steps in steps(forward()),
@@ -346,8 +351,8 @@ proptest! {
         promise::level(&grants, limit * 1_000, (limit * 1_000, length)).unwrap();
     }
 
-    /// Periods one after the other: in each no more than the larger limit, and none shorter than the shorter window, but
-    /// where what began is cut to a window of the policy that is asked.
+    /// Periods one after the other: in each no more than the larger limit, and none shorter than
+    /// the shorter window, but where what began is cut to a window of the policy that is asked.
     #[test]
     fn fixed_windows_that_alternate_mint_nothing(
         old in window(), new in window(), steps in steps(to_and_fro()),

@@ -1,4 +1,5 @@
-//! Redisson's methods, on every store. Defects that Redisson's own rate limiter is known for, and the tests that keep them out:
+//! Redisson's methods, on every store. Defects that Redisson's own rate limiter is known for, and
+//! the tests that keep them out:
 //!
 //! | defect | test |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What reservations promise, for random estimates, true costs, pauses and settlements; and what the tiers in front of Redis
-//! see of a settlement.
+//! What reservations promise, for random estimates, true costs, pauses and settlements; and what
+//! the tiers in front of Redis see of a settlement.
 //!
 //! `LIMITER_SEED` repeats a run.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
@@ -26,7 +26,8 @@ fn policies() -> [Policy; 3] {
     [bucket("b", 10, 10), funnel("f", 10, 10), window("w", 10, "1s")]
 }
 
-/// A reservation that was granted: when, what it used in the end of what was estimated, and when the rest was given back.
+/// A reservation that was granted: when, what it used in the end of what was estimated, and when
+/// the rest was given back.
 #[derive(Debug)]
 struct Granted {
     at: u64,
@@ -35,8 +36,8 @@ struct Granted {
     settled_at: Option<u64>,
 }
 
-/// Over any time T no more is admitted, by its true cost, than the quota and what comes back in it, beside what is given back in
-/// T of what was taken before. In a window no more than the limit.
+/// Over any time T no more is admitted, by its true cost, than the quota and what comes back in it,
+/// beside what is given back in T of what was taken before. In a window no more than the limit.
 #[tokio::test]
 async fn what_is_used_in_the_end_keeps_the_promise() {
     let mut rng = Rng::with_seed(seed());
@@ -99,7 +100,8 @@ async fn what_is_used_in_the_end_keeps_the_promise() {
     }
 }
 
-/// What is settled before time passes is as if the true cost had been charged in the first place, debts included.
+/// What is settled before time passes is as if the true cost had been charged in the first place,
+/// debts included.
 #[tokio::test]
 async fn what_is_settled_at_once_is_as_if_the_true_cost_had_been_charged() {
     let mut rng = Rng::with_seed(seed());
@@ -194,7 +196,8 @@ async fn a_debt_takes_what_is_borrowed_first() {
     }
 }
 
-/// What a reservation took has come back by itself: what others have spent since of what is borrowed is not given back for it.
+/// What a reservation took has come back by itself: what others have spent since of what is
+/// borrowed is not given back for it.
 #[tokio::test]
 async fn what_had_come_back_is_not_given_back_out_of_what_others_borrowed() {
     for shape in [Policy::token_bucket("p"), Policy::funnel("p")] {
@@ -271,7 +274,8 @@ async fn what_was_granted_in_place_of_redis_mints_nothing_there() {
     assert!(!limits.check(&policy, KEY).await.unwrap().is_allowed());
 }
 
-/// What this replica's share granted while Redis is out is settled there, in either direction, and nothing of it comes to Redis.
+/// What this replica's share granted while Redis is out is settled there, in either direction, and
+/// nothing of it comes to Redis.
 #[tokio::test]
 async fn what_the_share_granted_is_settled_with_the_share() {
     let insured = [
@@ -362,7 +366,8 @@ async fn a_settlement_that_is_dropped_is_made() {
     assert_eq!(other.peek(&policy, KEY).await.unwrap().remaining(), 6);
 }
 
-/// One client that calls back to back: when it reserves again, the settlement of its previous call is still on its way to Redis.
+/// One client that calls back to back: when it reserves again, the settlement of its previous call
+/// is still on its way to Redis.
 #[tokio::test]
 async fn unapplied_settlement_does_not_deny_next_reservation() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());
@@ -396,7 +401,8 @@ async fn unapplied_settlement_does_not_deny_next_reservation() {
     }
 }
 
-/// A layer settles in the background; its next request finds the share settled, though no task has run in between.
+/// A layer settles in the background; its next request finds the share settled, though no task has
+/// run in between.
 #[tokio::test]
 async fn background_settlement_of_share_precedes_next_call() {
     let (server, clock) = (RedisServer::start(), ManualClock::new());

@@ -1,4 +1,5 @@
-//! What the script leaves in a Redis server: names, layout, life time; and what it does with what others left there.
+//! What the script leaves in a Redis server: names, layout, life time; and what it does with what
+//! others left there.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod support;
@@ -33,7 +34,8 @@ fn name(server: &RedisServer, beginning: &str) -> String {
     names[0].clone()
 }
 
-/// The server's time in microseconds, and when the key goes, by the same clock; `None` for a key that stays.
+/// The server's time in microseconds, and when the key goes, by the same clock; `None` for a key
+/// that stays.
 fn expiry(server: &RedisServer, name: &str) -> (u64, Option<u64>) {
     let script = "local t = redis.call('TIME') return {t[1], t[2], redis.call('PTTL', KEYS[1])}";
     let reply = server.command(&["EVAL", script, "1", name]);

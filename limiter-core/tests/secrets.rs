@@ -57,11 +57,13 @@ fn failing() -> Policy {
         .unwrap()
 }
 
-/// Shows the builder, the build error, or else the limiter and whatever it makes and logs while it is used.
+/// Shows the builder, the build error, or else the limiter and whatever it makes and logs while it
+/// is used.
 async fn shown_by(builder: RedisBuilder) -> Shown {
     let mut shown = Shown::default();
     let log = Everything::default();
-    // Of the thread, so that it also receives the events of the tasks that the limiter spawns on it.
+    // Of the thread, so that it also receives the events of the tasks that the limiter spawns on
+    // it.
     let guard = tracing::subscriber::set_default(log.clone());
     let builder = builder.namespace(namespace());
     shown.debug("the builder", &builder);

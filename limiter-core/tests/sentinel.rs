@@ -156,8 +156,8 @@ async fn the_nearest_sentinel_does_not_decide_alone() {
     assert_eq!(keys(old.primary()), before);
 }
 
-/// What callers see while another takes over: how long the longest time without a permit was, and whether one waited
-/// longer than its deadline.
+/// What callers see while another takes over: how long the longest time without a permit was, and
+/// whether one waited longer than its deadline.
 async fn gaps(limits: Limiter, stop: Arc<AtomicBool>) -> (Duration, Instant, Duration) {
     let (mut longest, mut slowest, mut answered) = (Duration::ZERO, Duration::ZERO, Instant::now());
     for key in 0_u32.. {

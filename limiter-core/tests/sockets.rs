@@ -55,7 +55,8 @@ async fn a_server_that_hangs_up_is_dialled_a_few_times_a_second_however_many_cal
     let limits = limiter(url);
     calls_for(&limits, 50, Duration::from_secs(2)).await;
     let dialled = reached.load(Ordering::SeqCst);
-    // Five failures, and what else was under way, until the breaker opens; then a probe now and then.
+    // Five failures, and what else was under way, until the breaker opens; then a probe now and
+    // then.
     assert!((2..=40).contains(&dialled), "{dialled}");
 }
 
@@ -80,7 +81,8 @@ async fn limiters_do_not_probe_in_step() {
     for limits in limiters {
         calling.spawn(async move { calls_for(&limits, 2, Duration::from_secs(3)).await });
     }
-    // Long after the first failures, which come together: how many dials fall into each hundredth of a second?
+    // Long after the first failures, which come together: how many dials fall into each hundredth
+    // of a second?
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let mut most = 0;
     for _ in 0..100 {

@@ -1,4 +1,5 @@
-//! What subscribers of `tracing` are told of decisions: policy, outcome and origin, and never a key.
+//! What subscribers of `tracing` are told of decisions: policy, outcome and origin, and never a
+//! key.
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -68,7 +68,8 @@ async fn plain_url_of_a_tls_port_suggests_the_scheme_for_tls() {
     assert!(at_start.to_string().contains("write rediss://"), "{at_start:?}");
 }
 
-/// However its scheme is written, a URL that asks for TLS gets it: without, a password would be told to everybody.
+/// However its scheme is written, a URL that asks for TLS gets it: without, a password would be
+/// told to everybody.
 #[tokio::test]
 async fn a_scheme_in_capitals_or_after_a_blank_is_a_scheme() {
     let (server, authority) = (RedisServer::start(), Authority::new());

@@ -1,4 +1,5 @@
-//! Waiting on Redis: one command for each moment at which permits come, and no permit lost with one who gave up.
+//! Waiting on Redis: one command for each moment at which permits come, and no permit lost with one
+//! who gave up.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::print_stdout, reason = "how many commands it took is worth knowing")]
 
@@ -104,7 +105,8 @@ struct Crowd {
     took: Duration,
 }
 
-/// Each time that somebody is served some of the next give up, half of all at most, whether or not they are being asked for.
+/// Each time that somebody is served some of the next give up, half of all at most, whether or not
+/// they are being asked for.
 async fn a_thousand_by_the_servers_clock(policy: &Policy, some_leave: bool) -> Crowd {
     let server = RedisServer::start();
     let limits = ready(Limiter::redis(server.url())).await;
@@ -164,7 +166,8 @@ async fn a_thousand_are_served_in_order_at_the_pace_of_the_servers_clock() {
     }
 }
 
-/// What is charged takes its time to come back, by the server's clock alone: that of those who were served, and no more.
+/// What is charged takes its time to come back, by the server's clock alone: that of those who were
+/// served, and no more.
 #[tokio::test]
 async fn who_gives_up_by_the_servers_clock_leaves_no_charge_behind() {
     let (bucket, funnel) = (bucket("b", 500, "100/s"), funnel("f", 500, "100/s"));
@@ -182,7 +185,8 @@ async fn who_gives_up_by_the_servers_clock_leaves_no_charge_behind() {
     }
 }
 
-/// What another process gives back, or the server forgets, is seen within seconds, also where it was due too late.
+/// What another process gives back, or the server forgets, is seen within seconds, also where it
+/// was due too late.
 #[tokio::test]
 async fn who_waits_hears_what_comes_back_elsewhere() {
     let (server, clock, shared) = (RedisServer::start(), ManualClock::new(), namespace());
@@ -238,8 +242,8 @@ async fn who_waits_hears_what_comes_back_elsewhere() {
     }
 }
 
-/// A line that is served far too late asks every second, not more often; and once, at the end, for each of those behind, who are told
-/// when to come again.
+/// A line that is served far too late asks every second, not more often; and once, at the end, for
+/// each of those behind, who are told when to come again.
 #[tokio::test]
 async fn who_waits_in_vain_asks_once_a_second() {
     let server = RedisServer::start();
@@ -331,7 +335,8 @@ async fn a_grant_that_fits_nobody_makes_room_for_who_wants_something_else() {
     }
 }
 
-/// The time of a waiter ends while Redis is asked for it: what comes too late for it is the next one's.
+/// The time of a waiter ends while Redis is asked for it: what comes too late for it is the next
+/// one's.
 #[tokio::test]
 async fn what_comes_too_late_for_one_is_the_next_ones() {
     let server = RedisServer::start();
@@ -359,8 +364,8 @@ async fn what_comes_too_late_for_one_is_the_next_ones() {
     assert_eq!(asked(&server) - before, 1, "it was asked once for both");
 }
 
-/// Who is first has less time than the question that was asked for all: its share decides for it alone, and what Redis has
-/// granted meanwhile is the others'.
+/// Who is first has less time than the question that was asked for all: its share decides for it
+/// alone, and what Redis has granted meanwhile is the others'.
 #[tokio::test]
 async fn the_little_time_of_the_first_cuts_nobody_elses_question_short() {
     let server = RedisServer::start();

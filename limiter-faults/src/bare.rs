@@ -1,4 +1,5 @@
-//! A client that wants nothing but to know whether a server decides: the measure of when the store is back.
+//! A client that wants nothing but to know whether a server decides: the measure of when the store
+//! is back.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,7 +13,8 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 
 const PING: &str = "PING\r\n";
 
-/// Asks over and over, from now on, until the server behind this port accepts a write: one that only reads cannot decide.
+/// Asks over and over, from now on, until the server behind this port accepts a write: one that
+/// only reads cannot decide.
 pub(crate) fn until_writable(port: u16) -> Waiting {
     until_writable_at(port, "bare")
 }

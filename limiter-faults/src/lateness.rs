@@ -1,7 +1,9 @@
-//! How late this machine itself is, so that a gate in milliseconds judges the limiter and not its neighbours.
+//! How late this machine itself is, so that a gate in milliseconds judges the limiter and not its
+//! neighbours.
 //!
-//! A thread that does nothing but sleep notes how much later than asked it wakes, and how long the threads of this process and
-//! the servers it asks were ready to run but did not (`/proc/…/schedstat`, where there is one).
+//! A thread that does nothing but sleep notes how much later than asked it wakes, and how long the
+//! threads of this process and the servers it asks were ready to run but did not
+//! (`/proc/…/schedstat`, where there is one).
 
 use std::collections::HashMap;
 use std::fs;
@@ -133,7 +135,8 @@ fn process(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// The longest that any of them has waited for a processor since before; notes what each has waited now.
+/// The longest that any of them has waited for a processor since before; notes what each has waited
+/// now.
 fn longest_wait(
     before: &HashMap<PathBuf, u64>,
     now: &mut HashMap<PathBuf, u64>,

@@ -1,7 +1,9 @@
-//! The fault suite: what is promised when something breaks, measured on servers that are broken on purpose.
+//! The fault suite: what is promised when something breaks, measured on servers that are broken on
+//! purpose.
 //!
-//! `cargo xtask faults` builds it with optimisations and runs it. Each fault has servers of its own. Gates in milliseconds
-//! are judged without the time for which the machine itself kept the limiter waiting.
+//! `cargo xtask faults` builds it with optimisations and runs it. Each fault has servers of its
+//! own. Gates in milliseconds are judged without the time for which the machine itself kept the
+//! limiter waiting.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,

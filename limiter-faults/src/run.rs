@@ -28,7 +28,8 @@ pub(crate) struct Span {
     pub(crate) fair: Duration,
 }
 
-/// Calls, those that the store did not decide, and of these the ones that the machine is not to blame for.
+/// Calls, those that the store did not decide, and of these the ones that the machine is not to
+/// blame for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) all: usize,
@@ -63,7 +64,8 @@ impl Run {
         }
     }
 
-    /// How long after a moment the last of the limiters was decided for by the store again; `None` if one was not.
+    /// How long after a moment the last of the limiters was decided for by the store again; `None`
+    /// if one was not.
     pub(crate) fn healed(&self, since: Instant) -> Option<Span> {
         let limiters = self.events.iter().map(|event| event.limiter).max()?;
         let healed = |limiter: usize| {
@@ -96,8 +98,8 @@ impl Run {
         })
     }
 
-    /// The machine held the call up for a good part of a deadline, or those before it for which the breaker opened: the
-    /// store had no chance.
+    /// The machine held the call up for a good part of a deadline, or those before it for which the
+    /// breaker opened: the store had no chance.
     fn is_excused(&self, event: &Event) -> bool {
         const OPEN_FOR: Duration = Duration::from_millis(400);
         let refused = event
@@ -136,7 +138,8 @@ impl Run {
         ledger.extra()
     }
 
-    /// As [`extra`](Self::extra) where the store's clock was moved by multiples of a step, in microseconds: by the time that it really was.
+    /// As [`extra`](Self::extra) where the store's clock was moved by multiples of a step, in
+    /// microseconds: by the time that it really was.
     pub(crate) fn extra_by_true_time(&self, quota: Quota, step: i64) -> Extra {
         let mut ledger = Ledger::new(quota);
         for event in self.events.iter().filter(|event| event.allowed) {

@@ -159,8 +159,8 @@ impl Trial {
             .row(figure, format!("≤ 1 in {UNHEALTHY_ONE_IN}"), back_for_good);
     }
 
-    /// The gate on the time to decide while the store is out: over all of that time, and over its beginning, before most
-    /// calls are answered without asking.
+    /// The gate on the time to decide while the store is out: over all of that time, and over its
+    /// beginning, before most calls are answered without asking.
     pub(crate) fn judge_decision_time(&self, run: &Run, from: Instant, to: Instant) {
         let most = Policy::DEFAULT_DEADLINE + Duration::from_millis(5);
         let (all, first) = (

@@ -190,7 +190,8 @@ impl Args {
                  what the attribute says about the limit"
             ),
             Some(row) => {
-                // What is probably meant counts as given, so that it is not reported as missing as well.
+                // What is probably meant counts as given, so that it is not reported as missing as
+                // well.
                 self.given.push(Given {
                     word: row.word,
                     span: ident.span(),

@@ -1,4 +1,5 @@
-//! An `impl` block under an attribute: every async method of it is limited, but those that are left out by name.
+//! An `impl` block under an attribute: every async method of it is limited, but those that are left
+//! out by name.
 
 mod parse;
 
@@ -40,8 +41,8 @@ struct OfBlock {
 }
 
 impl Block {
-    /// The block with its methods limited by the attribute and by those that follow it; or, beside all mistakes, the block
-    /// as it was.
+    /// The block with its methods limited by the attribute and by those that follow it; or, beside
+    /// all mistakes, the block as it was.
     pub(crate) fn limit(mut self, first: Attr) -> TokenStream {
         let mut diagnostics = Diagnostics::default();
         let (rest, taken) = Attr::from_args(&mut self.attrs, true, &mut diagnostics);
@@ -152,7 +153,8 @@ impl Item {
         }
     }
 
-    /// The item beside the mistakes of others. Its own limiter attributes would find only more of them.
+    /// The item beside the mistakes of others. Its own limiter attributes would find only more of
+    /// them.
     fn without_limits(&self, of_block: &[Path]) -> TokenStream {
         match self {
             Self::Other(tokens) => tokens.clone(),
@@ -186,7 +188,8 @@ fn mentioning(mut func: Func, taken: &[Path]) -> TokenStream {
     func.to_token_stream()
 }
 
-/// What was found for each method. What is wrong for all of them is said once; what is wrong for some says for which.
+/// What was found for each method. What is wrong for all of them is said once; what is wrong for
+/// some says for which.
 #[derive(Default)]
 struct Mistakes {
     methods: Vec<String>,

@@ -1,4 +1,5 @@
-//! The shape that `#[async_trait]` leaves of an async fn: a plain fn whose body ends in `Box::pin(async move { … })`.
+//! The shape that `#[async_trait]` leaves of an async fn: a plain fn whose body ends in
+//! `Box::pin(async move { … })`.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser};
@@ -56,8 +57,8 @@ impl Boxed {
             })
     }
 
-    /// The parameters that an async block takes apart before anything else, as `#[async_trait]` writes it:
-    /// `let State(app) = { let __arg1 = __arg1; __arg1 };`.
+    /// The parameters that an async block takes apart before anything else, as `#[async_trait]`
+    /// writes it: `let State(app) = { let __arg1 = __arg1; __arg1 };`.
     pub(crate) fn taken_apart(&self) -> Vec<(Ident, Pat)> {
         let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
         let Ok(statements) = statements.parse2(self.block.stream()) else {

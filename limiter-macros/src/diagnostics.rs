@@ -1,4 +1,5 @@
-//! Collects the mistakes of one annotation, so that all of them are reported at once, each at its place.
+//! Collects the mistakes of one annotation, so that all of them are reported at once, each at its
+//! place.
 
 use std::fmt::Display;
 

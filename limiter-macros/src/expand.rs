@@ -1,6 +1,7 @@
 //! Writes the function with its guard. Everything was checked before, so nothing here can fail.
 //!
-//! The guard is computed in a block of its own: what its expressions borrow or lock is let go before the first await.
+//! The guard is computed in a block of its own: what its expressions borrow or lock is let go
+//! before the first await.
 
 mod borrow;
 mod count;
@@ -237,7 +238,8 @@ impl LimitedFn {
         quote!(::core::concat!(::core::module_path!(), "::", #function))
     }
 
-    /// References under the names that patterns bind, as far as the attributes mention them. The arguments stay whole.
+    /// References under the names that patterns bind, as far as the attributes mention them. The
+    /// arguments stay whole.
     fn by_reference(&self) -> TokenStream {
         let mut bindings = TokenStream::new();
         let whole = |param: &&Param| param.rename.is_none() || self.passes_args();
@@ -262,8 +264,8 @@ impl LimitedFn {
         bindings
     }
 
-    /// What a rejected call returns: the value of the fallback that belongs to the limit which rejected it.
-    /// Whether something is held until the body ends.
+    /// What a rejected call returns: the value of the fallback that belongs to the limit which
+    /// rejected it. Whether something is held until the body ends.
     fn holds(&self) -> bool {
         self.limits.iter().any(|limit| limit.algorithm.is_held())
     }
@@ -335,8 +337,8 @@ fn policy_static(index: usize) -> Ident {
     format_ident!("__LIMITER_POLICY_{index}", span = Span::mixed_site())
 }
 
-/// A place in the function with the hygiene of the expansion: what is wrong shows there, and what is a matter of style
-/// is not held against the function.
+/// A place in the function with the hygiene of the expansion: what is wrong shows there, and what
+/// is a matter of style is not held against the function.
 fn mixed(span: Span) -> Span {
     span.resolved_at(Span::mixed_site())
 }
@@ -350,7 +352,8 @@ fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
     tokens.into_iter().map(at).collect()
 }
 
-/// A body that names the attributes which were taken from its function, so that their imports count as used.
+/// A body that names the attributes which were taken from its function, so that their imports count
+/// as used.
 pub(crate) fn mention(taken: &[Path], body: &Group) -> Group {
     let (inner, rest) = inner_attributes(body.stream());
     braced(

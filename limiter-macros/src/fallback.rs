@@ -51,8 +51,9 @@ impl Fallback {
         })
     }
 
-    /// What stands before the call, and the call. Its errors show at the fallback. All of its tokens are the expansion's
-    /// own, bound before where need be: the compiler then offers no edit of the attribute, which would be a wrong one.
+    /// What stands before the call, and the call. Its errors show at the fallback. All of its
+    /// tokens are the expansion's own, bound before where need be: the compiler then offers no edit
+    /// of the attribute, which would be a wrong one.
     pub(crate) fn call(&self, params: &[Param], rejection: &TokenStream) -> (TokenStream, TokenStream) {
         let span = self.span.resolved_at(Span::mixed_site());
         let mut before = TokenStream::new();

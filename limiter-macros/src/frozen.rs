@@ -1,4 +1,5 @@
-//! The arguments of the attributes, as text that a reviewer can read: removing or renaming one breaks callers.
+//! The arguments of the attributes, as text that a reviewer can read: removing or renaming one
+//! breaks callers.
 //!
 //! `LIMITER_FROZEN=write cargo test -p limiter-macros frozen` writes the file anew.
 

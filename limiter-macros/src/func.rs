@@ -1,5 +1,5 @@
-//! The annotated function: its signature parsed, its body kept as raw tokens, so that a half-typed body still gets the
-//! editor's help.
+//! The annotated function: its signature parsed, its body kept as raw tokens, so that a half-typed
+//! body still gets the editor's help.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
@@ -169,7 +169,8 @@ impl Func {
         self.sig.inputs.iter().enumerate().filter_map(of).collect()
     }
 
-    /// Whether a name is a parameter of the function's generics, or `Self`: what an item in its body cannot use.
+    /// Whether a name is a parameter of the function's generics, or `Self`: what an item in its
+    /// body cannot use.
     pub(crate) fn is_generic(&self, name: &Ident) -> bool {
         let is = |param: &GenericParam| match param {
             GenericParam::Type(param) => param.ident == *name,

@@ -1,7 +1,8 @@
 //! The attributes of limiter-core, which re-exports them: use them from there.
 //!
 //! - [`#[token_limiter]`](macro@token_limiter): bursts up to a capacity, then a steady rate.
-//! - [`#[funnel_limiter]`](macro@funnel_limiter): the same promise; a change of its capacity keeps what was used.
+//! - [`#[funnel_limiter]`](macro@funnel_limiter): the same promise; a change of its capacity keeps
+//!   what was used.
 //! - [`#[window_limiter]`](macro@window_limiter): never more than a limit in any window.
 //! - [`#[concurrency_limiter]`](macro@concurrency_limiter): never more than so many at once.
 //!
@@ -59,7 +60,8 @@ use crate::func::Func;
 use crate::model::{Around, Attr, LimitedFn};
 use crate::words::Kind;
 
-/// Limits an async function, or those of an `impl` block, by a token bucket: `capacity` calls at once, then `rate`.
+/// Limits an async function, or those of an `impl` block, by a token bucket: `capacity` calls at
+/// once, then `rate`.
 ///
 /// Over any time T it lets through at most capacity + rate·T.
 ///
@@ -106,8 +108,8 @@ pub fn token_limiter(
     limit(Kind::Token, args.into(), item.into()).into()
 }
 
-/// Limits an async function, or those of an `impl` block, by a window: an exact sliding one, never more than `limit` calls in
-/// any window, unless it says another `kind`.
+/// Limits an async function, or those of an `impl` block, by a window: an exact sliding one, never
+/// more than `limit` calls in any window, unless it says another `kind`.
 ///
 /// ```
 /// use limiter_core::{Limiter, window_limiter, with_limiter};
@@ -142,7 +144,8 @@ pub fn token_limiter(
 /// # });
 /// ```
 ///
-/// A quota of the calendar, such as a month of local time, and a limit so large that two counters are to hold it:
+/// A quota of the calendar, such as a month of local time, and a limit so large that two counters
+/// are to hold it:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -191,10 +194,11 @@ pub fn window_limiter(
     limit(Kind::Window, args.into(), item.into()).into()
 }
 
-/// Limits an async function, or those of an `impl` block, by a funnel (a leaky bucket as a meter): it holds `capacity`, and drains at `rate`.
+/// Limits an async function, or those of an `impl` block, by a funnel (a leaky bucket as a meter):
+/// it holds `capacity`, and drains at `rate`.
 ///
-/// It lets through what a token bucket does. When its capacity changes, what was *used* is kept, where a token bucket
-/// keeps what is *left*.
+/// It lets through what a token bucket does. When its capacity changes, what was *used* is kept,
+/// where a token bucket keeps what is *left*.
 ///
 /// ```
 /// use limiter_core::{Limiter, Rejection, funnel_limiter, token_limiter, with_limiter};
@@ -222,7 +226,8 @@ pub fn window_limiter(
 /// # }).unwrap();
 /// ```
 ///
-/// With `paced`, calls leave evenly, at the funnel's rate; those for which it has no room are rejected:
+/// With `paced`, calls leave evenly, at the funnel's rate; those for which it has no room are
+/// rejected:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -274,8 +279,9 @@ pub fn funnel_limiter(
 
 /// Limits how many calls of an async function are in flight at once, in all processes together.
 ///
-/// A permit is held from when the function begins until its future ends or is dropped. With Redis it is a lease, which is renewed
-/// meanwhile, and ends when its process dies (`Limiter::acquire_concurrency`).
+/// A permit is held from when the function begins until its future ends or is dropped. With Redis
+/// it is a lease, which is renewed meanwhile, and ends when its process dies
+/// (`Limiter::acquire_concurrency`).
 ///
 /// ```
 /// use limiter_core::{Limiter, Rejection, concurrency_limiter, with_limiter};
@@ -303,9 +309,9 @@ pub fn funnel_limiter(
 /// # }).unwrap();
 /// ```
 ///
-/// Beside other limits of one function, what is held is taken first, in the order in which the attributes stand, and then the one
-/// decision is made about the others, which need not share its group. Where that denies, the permits go back. A `wait` is for
-/// all of this together.
+/// Beside other limits of one function, what is held is taken first, in the order in which the
+/// attributes stand, and then the one decision is made about the others, which need not share its
+/// group. Where that denies, the permits go back. A `wait` is for all of this together.
 ///
 /// # Arguments of this attribute
 ///
@@ -322,7 +328,8 @@ pub fn concurrency_limiter(
     limit(Kind::Concurrency, args.into(), item.into()).into()
 }
 
-/// The function, or the methods of the block, with their guards; or, beside all mistakes, the item as it was.
+/// The function, or the methods of the block, with their guards; or, beside all mistakes, the item
+/// as it was.
 fn limit(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     let attr = |of_block| Attr {
         kind,

@@ -1,4 +1,5 @@
-//! Numbers, rates and spans of time that are written down in an attribute: read, and checked, while compiling.
+//! Numbers, rates and spans of time that are written down in an attribute: read, and checked, while
+//! compiling.
 
 use proc_macro2::Ident;
 use quote::ToTokens;

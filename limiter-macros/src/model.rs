@@ -143,8 +143,8 @@ pub(crate) enum Key {
 }
 
 impl LimitedFn {
-    /// Checks a function and its attributes, the outermost first. The function keeps its other attributes; where it
-    /// cannot be limited, the paths of those that it lost come back.
+    /// Checks a function and its attributes, the outermost first. The function keeps its other
+    /// attributes; where it cannot be limited, the paths of those that it lost come back.
     pub(crate) fn read(
         around: Around,
         func: &mut Func,

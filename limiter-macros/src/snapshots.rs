@@ -1,4 +1,5 @@
-//! Expansions, compared with files. `UPDATE_SNAPSHOTS=1 cargo test -p limiter-macros` writes them anew.
+//! Expansions, compared with files. `UPDATE_SNAPSHOTS=1 cargo test -p limiter-macros` writes them
+//! anew.
 
 use std::path::Path;
 

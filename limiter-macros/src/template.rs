@@ -1,5 +1,5 @@
-//! Keys written as format strings: `"user:{claims.sub}"`. Each placeholder becomes one escaped part of the key, so that
-//! no value can pretend to be two.
+//! Keys written as format strings: `"user:{claims.sub}"`. Each placeholder becomes one escaped part
+//! of the key, so that no value can pretend to be two.
 
 use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt;
@@ -164,7 +164,8 @@ fn place(inside: &str, span: Span, names: &Names) -> Result<Piece, String> {
             None => format!("there is no argument `{root}`, {}", names.offer()),
         });
     };
-    // The argument's own hygiene, so that a function which a macro wrote finds its arguments as well.
+    // The argument's own hygiene, so that a function which a macro wrote finds its arguments as
+    // well.
     let mut root = known.clone();
     root.set_span(span.resolved_at(known.span()));
     Ok(Piece::Place { root, fields })

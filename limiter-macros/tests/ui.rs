@@ -21,8 +21,8 @@ fn every_mistake_is_explained_at_its_place() {
     trybuild::TestCases::new().compile_fail(files);
 }
 
-/// Beside the pinned compiler it only counts that each file fails: this test runs once more, on copies of the files, and
-/// writes the messages down instead of comparing them.
+/// Beside the pinned compiler it only counts that each file fails: this test runs once more, on
+/// copies of the files, and writes the messages down instead of comparing them.
 fn every_mistake_is_refused() {
     let copies = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ui-fail");
     std::fs::create_dir_all(&copies).expect("the directory can be made");

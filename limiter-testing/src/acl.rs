@@ -1,7 +1,8 @@
 //! The user as whom tests log in: it may do what a limiter needs, and nothing else.
 //!
-//! Every server has it from the start, beside the default user, as whom [`command`](crate::RedisServer::command) goes
-//! on. A test that passes as this user needs no permission that the documentation does not name.
+//! Every server has it from the start, beside the default user, as whom
+//! [`command`](crate::RedisServer::command) goes on. A test that passes as this user needs no
+//! permission that the documentation does not name.
 
 /// Name and password of the user, as they stand in a URL.
 pub const LOGIN: &str = "limiter:limits";
@@ -22,8 +23,8 @@ pub const SCRIPT: &[&str] = &[
     "+del",
 ];
 
-/// What has the changes of a book be told at once, on the channel `namespace|book`; without it they are found out within a
-/// second.
+/// What has the changes of a book be told at once, on the channel `namespace|book`; without it they
+/// are found out within a second.
 pub const BOOK: &[&str] = &["+publish", "+subscribe"];
 
 /// What it has to be permitted besides where policies of concurrency are entered.

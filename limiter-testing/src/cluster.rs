@@ -18,8 +18,8 @@ const AGREE_LIMIT: Duration = Duration::from_secs(30);
 
 /// A Redis Cluster on loopback; its servers live as long as this handle.
 ///
-/// It consists of primaries, each with its replicas, if there are any. The place of a primary stands for
-/// the replicas as well: one of them may own the slots later.
+/// It consists of primaries, each with its replicas, if there are any. The place of a primary
+/// stands for the replicas as well: one of them may own the slots later.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -28,7 +28,8 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts three primaries without replicas that share the slots evenly, and waits until each knows about all.
+    /// Starts three primaries without replicas that share the slots evenly, and waits until each
+    /// knows about all.
     ///
     /// # Panics
     /// As [`RedisServer::start`], or if the nodes do not agree within thirty seconds.
@@ -47,8 +48,8 @@ impl RedisCluster {
         }
     }
 
-    /// The cluster that all tests of this process share: its users keep to keys of their own, move no
-    /// slots, and leave every node running.
+    /// The cluster that all tests of this process share: its users keep to keys of their own, move
+    /// no slots, and leave every node running.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -57,7 +58,8 @@ impl RedisCluster {
         SHARED.get_or_init(Self::start)
     }
 
-    /// Where a client connects to, one URL for each server: those of the primaries, then of the replicas.
+    /// Where a client connects to, one URL for each server: those of the primaries, then of the
+    /// replicas.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.servers().map(RedisServer::url).collect()
@@ -112,7 +114,8 @@ impl RedisCluster {
         u16::try_from(reply.integer()).unwrap_or_else(|_| panic!("not a slot: {reply:?}"))
     }
 
-    /// The place of the node that owns a slot, itself or by its replica, as the first that answers knows it.
+    /// The place of the node that owns a slot, itself or by its replica, as the first that answers
+    /// knows it.
     ///
     /// # Panics
     /// If no node answers, or none owns the slot.
@@ -126,8 +129,8 @@ impl RedisCluster {
             .unwrap_or_else(|| panic!("no node owns slot {slot}"))
     }
 
-    /// Opens the migration of a slot from the node that owns it to another: from now on the owner answers
-    /// `ASK` for keys of the slot that it does not hold.
+    /// Opens the migration of a slot from the node that owns it to another: from now on the owner
+    /// answers `ASK` for keys of the slot that it does not hold.
     ///
     /// # Panics
     /// If the slot belongs to that node already, or if a node does not answer.

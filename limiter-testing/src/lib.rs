@@ -1,8 +1,8 @@
 //! Redis servers, clusters, sentinels and failing networks owned by the test that starts them.
 //!
-//! Each server runs in a fresh temporary directory, on a free loopback port, and is gone when its handle
-//! is dropped or when the test process ends, however it ends. Nothing here needs a Redis client: commands
-//! to arrange or to inspect a server go over a plain socket.
+//! Each server runs in a fresh temporary directory, on a free loopback port, and is gone when its
+//! handle is dropped or when the test process ends, however it ends. Nothing here needs a Redis
+//! client: commands to arrange or to inspect a server go over a plain socket.
 //!
 //! ```
 //! use limiter_testing::RedisServer;
@@ -22,8 +22,8 @@
 //! | a primary that sentinels replace | [`RedisSentinel`] |
 //! | a network that delays, swallows, cuts, refuses or leads elsewhere | [`Proxy`] |
 //!
-//! The program is the one `REDIS_SERVER` names, else `redis-server` or `valkey-server` on `PATH`. A Unix
-//! with `sh` and `mktemp` is assumed; elsewhere the crate is empty.
+//! The program is the one `REDIS_SERVER` names, else `redis-server` or `valkey-server` on `PATH`. A
+//! Unix with `sh` and `mktemp` is assumed; elsewhere the crate is empty.
 #![cfg(unix)]
 #![expect(
     clippy::panic,

@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Below every common ephemeral range. A port the kernel may hand out as a source port could be taken
-/// between a kill and a restart, and a client reconnecting to it might be connected to itself.
+/// Below every common ephemeral range. A port the kernel may hand out as a source port could be
+/// taken between a kill and a restart, and a client reconnecting to it might be connected to
+/// itself.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 10_000;
 
@@ -16,7 +17,8 @@ pub(crate) const BUS_OFFSET: u16 = 10_000;
 
 /// A port on which, together with the bus port above it, nothing listens on loopback.
 pub(crate) fn free() -> u16 {
-    // A random start keeps test processes apart; walking on from there never offers a port twice in one.
+    // A random start keeps test processes apart; walking on from there never offers a port twice in
+    // one.
     static START: OnceLock<u64> = OnceLock::new();
     static STEP: AtomicU64 = AtomicU64::new(0);
 

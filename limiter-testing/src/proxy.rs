@@ -18,8 +18,9 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// A TCP proxy in this process, in front of one server on loopback.
 ///
-/// It starts out as a plain forwarder. When one end of a connection closes, the other is told once it has
-/// been given all that was sent before. Dropping the proxy ends its connections and its threads.
+/// It starts out as a plain forwarder. When one end of a connection closes, the other is told once
+/// it has been given all that was sent before. Dropping the proxy ends its connections and its
+/// threads.
 ///
 /// ```
 /// use limiter_testing::{Proxy, RedisServer};
@@ -113,30 +114,31 @@ impl Proxy {
         }
     }
 
-    /// Has whatever arrives from now on, in either direction, delivered this much later; zero by default.
+    /// Has whatever arrives from now on, in either direction, delivered this much later; zero by
+    /// default.
     ///
-    /// It is the delay of a long line, not of a narrow one: what arrives in quick succession is delivered
-    /// in quick succession. Connecting takes no longer.
+    /// It is the delay of a long line, not of a narrow one: what arrives in quick succession is
+    /// delivered in quick succession. Connecting takes no longer.
     pub fn set_delay(&self, delay: Duration) {
         let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.network.delay_us.store(delay_us, Ordering::SeqCst);
     }
 
-    /// Has nothing delivered any more, in either direction, not even that the server closed a connection;
-    /// or ends that state.
+    /// Has nothing delivered any more, in either direction, not even that the server closed a
+    /// connection; or ends that state.
     ///
-    /// Connections stay open and new ones are accepted; what arrives is thrown away. A connection that lost
-    /// something is silent for ever, also once the state has ended, until its client closes it (which the
-    /// server is then told). Connections that lost nothing work on.
+    /// Connections stay open and new ones are accepted; what arrives is thrown away. A connection
+    /// that lost something is silent for ever, also once the state has ended, until its client
+    /// closes it (which the server is then told). Connections that lost nothing work on.
     pub fn set_black_hole(&self, on: bool) {
         self.network.black_hole.store(on, Ordering::SeqCst);
     }
 
-    /// Has the next `count` replies thrown away and their connections closed: the request has run, and
-    /// the client does not learn it.
+    /// Has the next `count` replies thrown away and their connections closed: the request has run,
+    /// and the client does not learn it.
     ///
-    /// A reply is what arrives from the server in one piece on one connection; those to pipelined requests
-    /// may come as one. The replies to what a client sends on connecting count as well.
+    /// A reply is what arrives from the server in one piece on one connection; those to pipelined
+    /// requests may come as one. The replies to what a client sends on connecting count as well.
     pub fn cut_replies(&self, count: usize) {
         self.network.replies_to_cut.store(count, Ordering::SeqCst);
     }
@@ -146,8 +148,8 @@ impl Proxy {
         self.network.replies_to_tear.store(count, Ordering::SeqCst);
     }
 
-    /// Has new connections refused, as if nothing listened on the port, or accepts them again; present
-    /// ones stay.
+    /// Has new connections refused, as if nothing listened on the port, or accepts them again;
+    /// present ones stay.
     ///
     /// # Panics
     /// If the port cannot be had back.
@@ -215,7 +217,8 @@ impl Network {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(Ordering::SeqCst)))
     }
 
-    /// How much of the reply that has come may be delivered before its connection ends, if it is to end.
+    /// How much of the reply that has come may be delivered before its connection ends, if it is to
+    /// end.
     fn cut(&self) -> Option<usize> {
         let take = |left: &AtomicUsize| {
             let less = |left: usize| left.checked_sub(1);

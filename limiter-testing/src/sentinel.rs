@@ -16,9 +16,9 @@ const ATTEMPTS: usize = 3;
 
 /// A primary, its replicas and three sentinels on loopback; all live as long as this handle.
 ///
-/// Two sentinels have to agree that the primary is down before a replica takes its place. A former primary
-/// that is there, or comes back, is made a replica about ten seconds later, and until then takes writes
-/// that will be lost; see [`await_replicas`](Self::await_replicas).
+/// Two sentinels have to agree that the primary is down before a replica takes its place. A former
+/// primary that is there, or comes back, is made a replica about ten seconds later, and until then
+/// takes writes that will be lost; see [`await_replicas`](Self::await_replicas).
 #[derive(Debug)]
 pub struct RedisSentinel {
     servers: Vec<RedisServer>,
@@ -26,8 +26,8 @@ pub struct RedisSentinel {
 }
 
 impl RedisSentinel {
-    /// Starts a primary with one replica and three sentinels, and waits until these know each other and
-    /// both servers.
+    /// Starts a primary with one replica and three sentinels, and waits until these know each other
+    /// and both servers.
     ///
     /// # Panics
     /// As [`RedisServer::start`], or if the sentinels do not agree within a minute.
@@ -85,7 +85,8 @@ impl RedisSentinel {
             .unwrap_or_else(|| panic!("no sentinel answers"))
     }
 
-    /// Has the sentinels put a replica in the place of the primary; returns it once they all name it.
+    /// Has the sentinels put a replica in the place of the primary; returns it once they all name
+    /// it.
     ///
     /// First waits for the replicas, since a sentinel also promotes what merely is to become one.
     ///
@@ -142,8 +143,8 @@ impl RedisSentinel {
         primary
     }
 
-    /// Waits until all sentinels that answer name another server than this one as the primary, and it takes
-    /// writes; returns it.
+    /// Waits until all sentinels that answer name another server than this one as the primary, and
+    /// it takes writes; returns it.
     ///
     /// # Panics
     /// If that is not so within a minute.

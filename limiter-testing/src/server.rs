@@ -20,8 +20,8 @@ const PORT_ATTEMPTS: usize = 20;
 /// What a server logs once it listens, and what a sentinel does.
 const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
 
-/// Before the arguments of the builder, which therefore win: persistence off, loopback only, and replicas are
-/// not kept waiting for others to sync together with.
+/// Before the arguments of the builder, which therefore win: persistence off, loopback only, and
+/// replicas are not kept waiting for others to sync together with.
 const DEFAULTS: [&str; 12] = [
     "--bind",
     "127.0.0.1",
@@ -50,7 +50,8 @@ impl RedisServer {
     /// Starts a server with the default configuration, without persistence.
     ///
     /// # Panics
-    /// If there is no server program, or if it does not come up; the message holds the end of its log.
+    /// If there is no server program, or if it does not come up; the message holds the end of its
+    /// log.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
@@ -62,8 +63,8 @@ impl RedisServer {
         RedisServerBuilder::default()
     }
 
-    /// The server that all tests of this process share: its users keep to keys of their own, and leave it
-    /// running and configured as it is.
+    /// The server that all tests of this process share: its users keep to keys of their own, and
+    /// leave it running and configured as it is.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -129,7 +130,8 @@ impl RedisServer {
         resp::call(self.port, args, BRIEFLY)
     }
 
-    /// Stops the server where it stands: it accepts connections, for the kernel does, but answers nothing.
+    /// Stops the server where it stands: it accepts connections, for the kernel does, but answers
+    /// nothing.
     ///
     /// # Panics
     /// If no server runs.
@@ -155,7 +157,8 @@ impl RedisServer {
         );
     }
 
-    /// Kills the server at once, as a crash would, paused or not; connections to it are then refused.
+    /// Kills the server at once, as a crash would, paused or not; connections to it are then
+    /// refused.
     ///
     /// The directory stays for a [`restart`](Self::restart).
     #[track_caller]
@@ -163,9 +166,11 @@ impl RedisServer {
         self.order(Order::Kill);
     }
 
-    /// Starts the server again, on the same port and in the same directory, killing it first if it runs.
+    /// Starts the server again, on the same port and in the same directory, killing it first if it
+    /// runs.
     ///
-    /// It comes back empty unless it was built with persistence, such as `.arg("appendonly", "yes")`.
+    /// It comes back empty unless it was built with persistence, such as
+    /// `.arg("appendonly", "yes")`.
     ///
     /// # Panics
     /// If the server does not come up.
@@ -234,8 +239,9 @@ pub struct RedisServerBuilder {
 impl RedisServerBuilder {
     /// Adds a line of configuration, such as `.arg("maxmemory", "1mb")`; none by default.
     ///
-    /// It prevails over what this crate configures, except for the port and the directory. The log has to
-    /// stay on standard output and at level `notice` or below, for it tells when the server is ready.
+    /// It prevails over what this crate configures, except for the port and the directory. The log
+    /// has to stay on standard output and at level `notice` or below, for it tells when the server
+    /// is ready.
     #[must_use]
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.args.extend([format!("--{name}"), value.to_owned()]);
@@ -245,7 +251,8 @@ impl RedisServerBuilder {
     /// Starts the server and waits until it accepts connections.
     ///
     /// # Panics
-    /// If there is no server program, or if it does not come up; the message holds the end of its log.
+    /// If there is no server program, or if it does not come up; the message holds the end of its
+    /// log.
     #[must_use]
     pub fn start(self) -> RedisServer {
         let program = binary::find().unwrap_or_else(|message| panic!("{message}"));

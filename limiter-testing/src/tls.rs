@@ -83,8 +83,9 @@ impl Default for Authority {
     }
 }
 
-/// Has a server speak TLS on a second port, as `identity`, and returns its URL there, on `localhost`. It shows
-/// `authority` to its own peers, and demands a certificate of it from clients if `demanding` says so.
+/// Has a server speak TLS on a second port, as `identity`, and returns its URL there, on
+/// `localhost`. It shows `authority` to its own peers, and demands a certificate of it from clients
+/// if `demanding` says so.
 ///
 /// `None` if the program that `REDIS_SERVER` names was built without TLS.
 ///

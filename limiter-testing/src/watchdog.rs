@@ -1,8 +1,10 @@
-//! A small shell that is the server's parent, so that no end of the test process leaves a server behind.
+//! A small shell that is the server's parent, so that no end of the test process leaves a server
+//! behind.
 //!
-//! Destructors are not run for statics, nor on SIGKILL; a pipe, though, is always closed by the kernel. The
-//! shell reads orders from one whose only other end is the handle's, and cleans up once that is closed. As
-//! the parent it also is the one process for which the server's pid cannot have passed to a stranger.
+//! Destructors are not run for statics, nor on SIGKILL; a pipe, though, is always closed by the
+//! kernel. The shell reads orders from one whose only other end is the handle's, and cleans up once
+//! that is closed. As the parent it also is the one process for which the server's pid cannot have
+//! passed to a stranger.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -52,7 +54,8 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // A Ctrl-C or a runner's timeout kills the group of the tests; the shell has to survive that.
+            // A Ctrl-C or a runner's timeout kills the group of the tests; the shell has to survive
+            // that.
             .process_group(0)
             .spawn()?;
         let orders = child.stdin.take();
@@ -110,7 +113,8 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
         drop(shell.orders.take());
-        // Its end is the proof that server and directory are gone; there is nobody to tell of a failure.
+        // Its end is the proof that server and directory are gone; there is nobody to tell of a
+        // failure.
         let _ = shell.child.wait();
     }
 }

@@ -1,4 +1,5 @@
-//! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under `cfg(fuzzing)` alone.
+//! Private parts that arbitrary input reaches, for the targets in `fuzz/`. Compiled under
+//! `cfg(fuzzing)` alone.
 
 use std::net::IpAddr;
 

@@ -1,9 +1,11 @@
-//! The common part of the four services: the inner service, and the configuration that all clones share.
+//! The common part of the four services: the inner service, and the configuration that all clones
+//! share.
 
 use std::mem;
 use std::sync::Arc;
 
-/// An inner service behind a layer with the configuration `C` and the extractor (or classifier) `E`.
+/// An inner service behind a layer with the configuration `C` and the extractor (or classifier)
+/// `E`.
 ///
 /// Servers clone a service for each request, so all that clones share is behind one pointer.
 pub(crate) struct Gate<S, C, E> {

@@ -1,9 +1,11 @@
 //! What a client is told of its limits in headers. Pure: a decision in, header values out.
 //!
-//! A dialect is a set of headers. All of them say the same of a limit: how much is left, and the time in which the client may use
-//! that and no more ([`LimitOutcome::effective_window`]). So a client that keeps to what it is told, has its key for itself, and
-//! whose requests cost a permit each, is never denied. Nor is one whose requests all cost the same, if it heeds each answer: where no
-//! more of them fit nothing is said to remain, until the next one does ([`LimitOutcome::available_after`]).
+//! A dialect is a set of headers. All of them say the same of a limit: how much is left, and the
+//! time in which the client may use that and no more ([`LimitOutcome::effective_window`]). So a
+//! client that keeps to what it is told, has its key for itself, and whose requests cost a permit
+//! each, is never denied. Nor is one whose requests all cost the same, if it heeds each answer:
+//! where no more of them fit nothing is said to remain, until the next one does
+//! ([`LimitOutcome::available_after`]).
 
 mod costs;
 mod draft7;
@@ -29,8 +31,8 @@ const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// The headers in which HTTP clients are told of their limits, on responses to allowed and to denied requests
-/// ([`RateLimitLayer::headers`](crate::RateLimitLayer::headers)).
+/// The headers in which HTTP clients are told of their limits, on responses to allowed and to
+/// denied requests ([`RateLimitLayer::headers`](crate::RateLimitLayer::headers)).
 ///
 /// For a bucket of 100 that fills in a minute, of which 70 are left:
 ///
@@ -46,36 +48,44 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// | | `X-RateLimit-Remaining: 70` |
 /// | | `X-RateLimit-Reset: 42` |
 ///
-/// What remains is counted in whole permits, rounded down: a request that costs more than one permit takes as many. It is 0 where the
-/// limit denies, and where less is left than the request has cost: then the window ends when another such request has room. Times are whole seconds, rounded up. Quotas are rounded down. No number is larger than structured fields
-/// allow (15 digits).
+/// What remains is counted in whole permits, rounded down: a request that costs more than one
+/// permit takes as many. It is 0 where the limit denies, and where less is left than the request
+/// has cost: then the window ends when another such request has room. Times are whole seconds,
+/// rounded up. Quotas are rounded down. No number is larger than structured fields allow (15
+/// digits).
 ///
-/// Of a limit whose cost is [settled](crate::RateLimitLayer::settle_by) it is told what remains after that. Where a response's head goes out
-/// before, nothing of it is said but its policy, and in [`Legacy`](Self::Legacy) nothing at all: what remains is not known yet.
+/// Of a limit whose cost is [settled](crate::RateLimitLayer::settle_by) it is told what remains
+/// after that. Where a response's head goes out before, nothing of it is said but its policy, and
+/// in [`Legacy`](Self::Legacy) nothing at all: what remains is not known yet.
 ///
 /// Limits that are in shadow are not told of: they deny nobody. Nor is it told who decided, unless
 /// [that is asked for](crate::RateLimitLayer::with_origin_header).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateLimitHeaders {
-    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). The default.
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11 (structured
+    /// fields, RFC 9651). The default.
     ///
-    /// Each limit of a decision is an item: `q` is its quota, `w` the time after which nothing remains of a fully used quota
-    /// (a window's length; the time in which a bucket fills), left out where it is less than a second. `r` is what remains, and `t`
-    /// the effective window, in which the client may use no more than `r`. A limit of what is in flight has neither `w` nor `t`, and
-    /// says `qu="concurrent-requests"`.
+    /// Each limit of a decision is an item: `q` is its quota, `w` the time after which nothing
+    /// remains of a fully used quota (a window's length; the time in which a bucket fills), left
+    /// out where it is less than a second. `r` is what remains, and `t` the effective window, in
+    /// which the client may use no more than `r`. A limit of what is in flight has neither `w` nor
+    /// `t`, and says `qu="concurrent-requests"`.
     ///
-    /// The name of a policy is printable ASCII there; what else it contains, and the percent sign, is percent-encoded.
+    /// The name of a policy is printable ASCII there; what else it contains, and the percent sign,
+    /// is percent-encoded.
     #[default]
     Draft11,
     /// The same two headers as draft 10 has them: `t` is the time until more is available than `r`.
     Draft10,
-    /// The headers of draft 7, of the same names, whose `RateLimit` tells of one limit alone: the one of which the least remains.
-    /// `reset` is what `t` is in draft 11. In `RateLimit-Policy` no two policies may have the same quota, so the first of them
-    /// stands for both; a window below a second is told as one. Limits of what is in flight cannot be told.
+    /// The headers of draft 7, of the same names, whose `RateLimit` tells of one limit alone: the
+    /// one of which the least remains. `reset` is what `t` is in draft 11. In `RateLimit-Policy` no
+    /// two policies may have the same quota, so the first of them stands for both; a window below a
+    /// second is told as one. Limits of what is in flight cannot be told.
     Draft7,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, of the limit of which the least remains. The reset is
-    /// in seconds from now on, and not a moment: what `t` is in draft 11.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, of the limit of which
+    /// the least remains. The reset is in seconds from now on, and not a moment: what `t` is in
+    /// draft 11.
     Legacy,
     /// No headers about limits. `Retry-After` stays.
     None,
@@ -140,9 +150,10 @@ impl RateLimitFields {
 
     /// Writes it, beside what is there already.
     ///
-    /// Where a layer further in has told of its limits, lists become longer, and of two that tell of one limit alone the one of
-    /// which less remains is told; where as much remains, the one that the client has to wait for longer. What is in another form, a
-    /// handler's own, stays as it is.
+    /// Where a layer further in has told of its limits, lists become longer, and of two that tell
+    /// of one limit alone the one of which less remains is told; where as much remains, the one
+    /// that the client has to wait for longer. What is in another form, a handler's own, stays as
+    /// it is.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         match self.dialect {
             RateLimitHeaders::Draft11 | RateLimitHeaders::Draft10 => {
@@ -173,7 +184,8 @@ impl RateLimitFields {
         }
     }
 
-    /// What is to be tried again before these limits have room is tried then: whoever said so knew nothing of them.
+    /// What is to be tried again before these limits have room is tried then: whoever said so knew
+    /// nothing of them.
     #[cold]
     fn put_off(&self, headers: &mut HeaderMap) {
         let after = headers.get_mut(RETRY_AFTER);
@@ -185,8 +197,8 @@ impl RateLimitFields {
         }
     }
 
-    /// Replaces what is told of another limit, if this one is reached first by what the headers `telling` say: of what remains, and
-    /// for how long.
+    /// Replaces what is told of another limit, if this one is reached first by what the headers
+    /// `telling` say: of what remains, and for how long.
     fn replace(&self, headers: &mut HeaderMap, telling: [&HeaderName; 2], names: &[HeaderName]) {
         let [remaining, reset] = telling;
         let keeps = headers.get(remaining).is_some_and(|told| {

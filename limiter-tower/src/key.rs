@@ -16,7 +16,8 @@
 //! | `from_parts`, feature `axum`: any `FromRequestParts`, or a tuple | what a closure makes of it | the extractor's own rejection |
 //! | a tuple of up to four of these | all of them, kept apart | as the first that has none says |
 //!
-//! No extractor falls back to a common key: a request whose key is missing is refused, unless `or_skip` lets it pass.
+//! No extractor falls back to a common key: a request whose key is missing is refused, unless
+//! `or_skip` lets it pass.
 
 mod address;
 mod boxed;

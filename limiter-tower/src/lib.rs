@@ -1,7 +1,9 @@
-//! Rate limits in front of axum routers, tonic servers, and any other `tower` service that takes HTTP requests.
+//! Rate limits in front of axum routers, tonic servers, and any other `tower` service that takes
+//! HTTP requests.
 //!
-//! A [`RateLimitLayer`] asks a [`Limiter`](limiter_core::Limiter), in process or in Redis, for each request: by which
-//! policy, and by whose [`key`]. What is allowed goes on to the inner service; what is not is answered by the layer.
+//! A [`RateLimitLayer`] asks a [`Limiter`](limiter_core::Limiter), in process or in Redis, for each
+//! request: by which policy, and by whose [`key`]. What is allowed goes on to the inner service;
+//! what is not is answered by the layer.
 //!
 //! # On an axum router or route
 //!
@@ -62,20 +64,22 @@
 //!
 //! # Around a tonic server
 //!
-//! `Server::builder().layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")))` limits every service of
-//! the server. Around a single service (`layer.layer(GreeterServer::new(greeter))`), the feature `tonic` forwards its
-//! name.
+//! `Server::builder().layer(RateLimitLayer::new(&limits, policy).key(key::header("x-api-key")))`
+//! limits every service of the server. Around a single service
+//! (`layer.layer(GreeterServer::new(greeter))`), the feature `tonic` forwards its name.
 //!
 //! # By what is in flight
 //!
-//! [`ConcurrencyLimitLayer`] bounds how many requests of a key are in flight at once, in one process or in all of them: each holds its
-//! permit until its response's body has ended. [`LoadShedLayer`] bounds how many are in flight in this process, of which it keeps
-//! shares for what matters most ([`Priority`]); it asks no limiter, and answers 503. [`ResponseConfig`] has several layers answer alike.
+//! [`ConcurrencyLimitLayer`] bounds how many requests of a key are in flight at once, in one
+//! process or in all of them: each holds its permit until its response's body has ended.
+//! [`LoadShedLayer`] bounds how many are in flight in this process, of which it keeps shares for
+//! what matters most ([`Priority`]); it asks no limiter, and answers 503. [`ResponseConfig`] has
+//! several layers answer alike.
 //!
 //! # Around a client
 //!
-//! `RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2))` holds the requests of a client to a third party's quota,
-//! and to the pauses for which that asks: see [`outbound`].
+//! `RateLimitLayer::outbound(&limits, policy).max_wait(Duration::from_secs(2))` holds the requests
+//! of a client to a third party's quota, and to the pauses for which that asks: see [`outbound`].
 //!
 //! # What a client gets
 //!
@@ -97,51 +101,59 @@
 //! | no policy by that name, and the limiter [denies](limiter_core::OnUnknownPolicy::Deny) such calls | 500 | FAILED_PRECONDITION | none |
 //! | no key | as the extractor says, else 400 or 500 | the code that is paired with it | none |
 //!
-//! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the policies that deny. Responses to
-//! allowed and to denied requests tell of the limits in the headers `RateLimit-Policy` and `RateLimit`, in one of several
-//! [dialects](RateLimitHeaders): a client that obeys them, has its key for itself, and whose requests cost a permit each, is never denied; nor
-//! is one whose requests all cost the same, if it heeds each answer.
+//! An HTTP answer is a problem in JSON (`application/problem+json`, RFC 9457) that names the
+//! policies that deny. Responses to allowed and to denied requests tell of the limits in the
+//! headers `RateLimit-Policy` and `RateLimit`, in one of several [dialects](RateLimitHeaders): a
+//! client that obeys them, has its key for itself, and whose requests cost a permit each, is never
+//! denied; nor is one whose requests all cost the same, if it heeds each answer.
 //!
-//! A request whose content type is `application/grpc` is answered with headers only: status 200, `grpc-status`, `grpc-message`,
-//! and details for programs in `grpc-status-details-bin` (`RetryInfo`, `QuotaFailure`, `ErrorInfo`); so one layer serves a port
-//! that speaks both. `grpc-retry-pushback-ms` tells client libraries when to retry by themselves, or that it never helps.
+//! A request whose content type is `application/grpc` is answered with headers only: status 200,
+//! `grpc-status`, `grpc-message`, and details for programs in `grpc-status-details-bin`
+//! (`RetryInfo`, `QuotaFailure`, `ErrorInfo`); so one layer serves a port that speaks both.
+//! `grpc-retry-pushback-ms` tells client libraries when to retry by themselves, or that it never
+//! helps.
 //!
 //! [`headers`](RateLimitLayer::headers), [`plain_text`](RateLimitLayer::plain_text),
-//! [`respond_with`](RateLimitLayer::respond_with) and [`grpc_domain`](RateLimitLayer::grpc_domain) change what they get. Who
-//! decided, shadow mode and a store that is out never show in a header unless
-//! [that is asked for](RateLimitLayer::with_origin_header).
+//! [`respond_with`](RateLimitLayer::respond_with) and [`grpc_domain`](RateLimitLayer::grpc_domain)
+//! change what they get. Who decided, shadow mode and a store that is out never show in a header
+//! unless [that is asked for](RateLimitLayer::with_origin_header).
 //!
 //! # What handlers and other layers see
 //!
-//! The response to a denied request holds the [`Rejection`](limiter_core::Rejection) in its extensions, from which a layer
-//! further out can form an answer of its own, and the [`Decision`](limiter_core::Decision). A decision that allows a request
-//! stands in the response where the store did not make it; with [`with_decision_extension`](RateLimitLayer::with_decision_extension) it always
-//! does, and in the extensions of the request that the inner service gets as well. Where layers are nested, the innermost's
-//! that shows one is seen.
+//! The response to a denied request holds the [`Rejection`](limiter_core::Rejection) in its
+//! extensions, from which a layer further out can form an answer of its own, and the
+//! [`Decision`](limiter_core::Decision). A decision that allows a request stands in the response
+//! where the store did not make it; with
+//! [`with_decision_extension`](RateLimitLayer::with_decision_extension) it always does, and in the
+//! extensions of the request that the inner service gets as well. Where layers are nested, the
+//! innermost's that shows one is seen.
 //!
 //! # Contract
 //!
-//! - Readiness is the inner service's, and the instance that was found ready is the one that is called. It has to be
-//!   `Clone`, as axum's and tonic's services are.
-//! - In process the limiter is asked when the service is called, so that nothing of an allowed request is kept for later.
-//!   Redis is asked when the response's future is polled first; dropped earlier, a request is not charged.
-//! - A denied request never reaches the inner service, nor does one without a key: also where the limiter is in shadow or off
-//!   ([`Enforcement`](limiter_core::Enforcement)), since an extractor's 401 may be all that stands before the service. `or_skip` lets it
-//!   pass.
-//! - A key that an async function finds is looked for when the response's future is polled first, and the limiter is asked
-//!   then.
-//! - In process an allowed request costs no allocation, but for the headers that it tells the client (one for
-//!   their values and one to share it among them), and unless its decision is shown, it is to be settled, or its key has to be
-//!   written: an address and a composed key cost one.
-//! - Nothing is spawned but what must not be lost with the request: with Redis, a settlement, and a question on behalf of those who
-//!   wait. [`Limiter::shutdown`](limiter_core::Limiter::shutdown) waits for both.
+//! - Readiness is the inner service's, and the instance that was found ready is the one that is
+//!   called. It has to be `Clone`, as axum's and tonic's services are.
+//! - In process the limiter is asked when the service is called, so that nothing of an allowed
+//!   request is kept for later. Redis is asked when the response's future is polled first; dropped
+//!   earlier, a request is not charged.
+//! - A denied request never reaches the inner service, nor does one without a key: also where the
+//!   limiter is in shadow or off ([`Enforcement`](limiter_core::Enforcement)), since an extractor's
+//!   401 may be all that stands before the service. `or_skip` lets it pass.
+//! - A key that an async function finds is looked for when the response's future is polled first,
+//!   and the limiter is asked then.
+//! - In process an allowed request costs no allocation, but for the headers that it tells the
+//!   client (one for their values and one to share it among them), and unless its decision is
+//!   shown, it is to be settled, or its key has to be written: an address and a composed key cost
+//!   one.
+//! - Nothing is spawned but what must not be lost with the request: with Redis, a settlement, and a
+//!   question on behalf of those who wait. [`Limiter::shutdown`](limiter_core::Limiter::shutdown)
+//!   waits for both.
 //!
 //! # Features
 //!
-//! - `tonic`: keys by the peer that tonic's server sees; forwards `NamedService`, and makes a `tonic::Status` of a
-//!   `Rejection`.
-//! - `axum`: keys by the peer that axum's server sees, by the matched path, and by any extractor; makes an axum response of a
-//!   `Rejection`, for handlers that limit themselves.
+//! - `tonic`: keys by the peer that tonic's server sees; forwards `NamedService`, and makes a
+//!   `tonic::Status` of a `Rejection`.
+//! - `axum`: keys by the peer that axum's server sees, by the matched path, and by any extractor;
+//!   makes an axum response of a `Rejection`, for handlers that limit themselves.
 //!
 //! Neither is needed for the layer. The oldest supported compiler is 1.85.
 
@@ -170,7 +182,8 @@ pub mod future {
     pub use crate::same_body::{IntoInner, SameBody, SameBodyFuture};
 }
 
-/// The type parameters of the layers and the traits of their arguments. They are not named in most programs.
+/// The type parameters of the layers and the traits of their arguments. They are not named in most
+/// programs.
 pub mod typestate {
     pub use crate::rate::extractors::{IntoCost, LimitsFor, WithChosenPolicies, WithCost};
     pub use crate::rate::policies::Policies;

@@ -1,9 +1,10 @@
 //! For clients: requests are held to a limit, and to what the peer says of its own.
 //!
-//! [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound) makes an [`OutboundLayer`] for any client that is a `tower`
-//! service over HTTP requests: hyper's, reqwest's, a tonic `Channel`. Each request takes a permit before it is sent; where the
-//! limiter's state lives in Redis, all replicas together keep to one quota. A response whose sender asks for a pause holds up
-//! the requests that come after it.
+//! [`RateLimitLayer::outbound`](crate::RateLimitLayer::outbound) makes an [`OutboundLayer`] for any
+//! client that is a `tower` service over HTTP requests: hyper's, reqwest's, a tonic `Channel`. Each
+//! request takes a permit before it is sent; where the limiter's state lives in Redis, all replicas
+//! together keep to one quota. A response whose sender asks for a pause holds up the requests that
+//! come after it.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -48,20 +49,24 @@
 //! | any | `X-RateLimit-Remaining: 0` and `X-RateLimit-Reset` | up to a day in seconds, or until a moment of Unix time, in seconds or milliseconds |
 //! | gRPC: RESOURCE_EXHAUSTED or UNAVAILABLE, trailers only | `grpc-retry-pushback-ms`, else `RetryInfo` in `grpc-status-details-bin` | as it says |
 //!
-//! What is malformed, or said twice, counts as not said. A pause lasts five minutes at most, or what
-//! [`max_pause`](OutboundLayer::max_pause) says; it is never cut short by what the peer says later. It holds up the
-//! requests of the key whose request was answered so, in this process: others hear of it when they ask. At most 10,000 keys are
-//! paused at once; beyond, those are forgotten that would end first.
+//! What is malformed, or said twice, counts as not said. A pause lasts five minutes at most, or
+//! what [`max_pause`](OutboundLayer::max_pause) says; it is never cut short by what the peer says
+//! later. It holds up the requests of the key whose request was answered so, in this process:
+//! others hear of it when they ask. At most 10,000 keys are paused at once; beyond, those are
+//! forgotten that would end first.
 //!
-//! While a key is paused, its requests wait, if there is time ([`max_wait`](OutboundLayer::max_wait)), or fail as
-//! [`Rejection::Paused`](limiter_core::Rejection::Paused); they take no permits. Those that already wait for a permit go on
-//! waiting without their place in the queue. When the pause ends, the limit decides who is sent first.
+//! While a key is paused, its requests wait, if there is time
+//! ([`max_wait`](OutboundLayer::max_wait)), or fail as
+//! [`Rejection::Paused`](limiter_core::Rejection::Paused); they take no permits. Those that already
+//! wait for a permit go on waiting without their place in the queue. When the pause ends, the limit
+//! decides who is sent first.
 //!
 //! # Errors
 //!
-//! The service's error is tower's `BoxError`: the client's own, or a [`Rejection`](limiter_core::Rejection), which
-//! [`rejection`] finds in it. A gRPC request fails with the `tonic::Status` that says the same, if the feature `tonic` is on;
-//! without it, tonic makes an UNKNOWN of it. [`rejection`] finds what is behind it either way.
+//! The service's error is tower's `BoxError`: the client's own, or a
+//! [`Rejection`](limiter_core::Rejection), which [`rejection`] finds in it. A gRPC request fails
+//! with the `tonic::Status` that says the same, if the feature `tonic` is on; without it, tonic
+//! makes an UNKNOWN of it. [`rejection`] finds what is behind it either way.
 //!
 //! # A tonic channel
 //!
@@ -86,8 +91,8 @@
 //!
 //! # reqwest
 //!
-//! Its client is a service over requests and responses of its own, which convert from and to those of the crate `http` (tower's
-//! features `util` and `filter`):
+//! Its client is a service over requests and responses of its own, which convert from and to those
+//! of the crate `http` (tower's features `util` and `filter`):
 //!
 //! ```text
 //! let client = ServiceBuilder::new()
@@ -103,13 +108,14 @@
 //!
 //! # Contract
 //!
-//! Readiness is the client's, and the instance that was found ready is the one that is called; it has to be `Clone`. A request
-//! that is not sent gives it back uncalled. Bodies are passed on as they are. Nothing is spawned. A layer that retries stands
-//! further out, so that each try takes a permit.
+//! Readiness is the client's, and the instance that was found ready is the one that is called; it
+//! has to be `Clone`. A request that is not sent gives it back uncalled. Bodies are passed on as
+//! they are. Nothing is spawned. A layer that retries stands further out, so that each try takes a
+//! permit.
 //!
-//! The peer's pauses count whatever the policy's [`Enforcement`](limiter_core::Enforcement) is. The response shows the
-//! [`Decision`](limiter_core::Decision) in its extensions where the store did not make it, where it degrades the request, and
-//! where it would be a denial in earnest.
+//! The peer's pauses count whatever the policy's [`Enforcement`](limiter_core::Enforcement) is. The
+//! response shows the [`Decision`](limiter_core::Decision) in its extensions where the store did
+//! not make it, where it degrades the request, and where it would be a denial in earnest.
 
 mod layer;
 mod policy;

@@ -1,8 +1,9 @@
 //! Limits the rate of requests to a service.
 //!
-//! [`layer`] builds [`service`]; the service extracts the key and decides with [`config`] if it can do so at once. Otherwise
-//! [`future`] performs the [`action`] that the decision asks for, and [`response_hooks`] completes the inner service's response.
-//! [`typestate`] holds the layer's type parameters and [`extractors`] the extractors that they combine to.
+//! [`layer`] builds [`service`]; the service extracts the key and decides with [`config`] if it can
+//! do so at once. Otherwise [`future`] performs the [`action`] that the decision asks for, and
+//! [`response_hooks`] completes the inner service's response. [`typestate`] holds the layer's type
+//! parameters and [`extractors`] the extractors that they combine to.
 
 pub(crate) mod action;
 pub(crate) mod config;

@@ -10,9 +10,11 @@ use limiter_core::{Amount, ConfigError, Key};
 pub(crate) use policy_set::PolicyRef;
 pub use policy_set::PolicySet;
 
-/// What one request takes: permits of a policy for a key, or of several, all of which are charged, or none.
+/// What one request takes: permits of a policy for a key, or of several, all of which are charged,
+/// or none.
 ///
-/// The answer of a hook ([`RateLimitLayer::limits_for`](crate::RateLimitLayer::limits_for)), which sees the whole request:
+/// The answer of a hook ([`RateLimitLayer::limits_for`](crate::RateLimitLayer::limits_for)), which
+/// sees the whole request:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -52,10 +54,11 @@ pub use policy_set::PolicySet;
 /// # A limit for each user beside one for all
 ///
 /// Keys of limits that are decided together must share a group, as those of
-/// [`Limiter::check_all`](limiter_core::Limiter::check_all), since a Redis Cluster decides about one of its slots at a time. The
-/// same key is of the same group. A user's key and one for all are not: such a request is answered with 500, and the log says why.
-/// Where no cluster decides, the limiter is told so ([`standalone_only`](limiter_core::InProcessBuilder::standalone_only), which the
-/// builder of one in Redis has as well), and any keys go together:
+/// [`Limiter::check_all`](limiter_core::Limiter::check_all), since a Redis Cluster decides about
+/// one of its slots at a time. The same key is of the same group. A user's key and one for all are
+/// not: such a request is answered with 500, and the log says why. Where no cluster decides, the
+/// limiter is told so ([`standalone_only`](limiter_core::InProcessBuilder::standalone_only), which
+/// the builder of one in Redis has as well), and any keys go together:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -90,10 +93,12 @@ pub use policy_set::PolicySet;
 /// # }).unwrap();
 /// ```
 ///
-/// In a cluster, put both into one group, `Key::from(user).in_group("api")` and `Key::global().in_group("api")`. It is a part of
-/// the key, so [`peek`](limiter_core::Limiter::peek) and [`reset`](limiter_core::Limiter::reset) need it as well, and all keys of a
-/// group lie in one slot, on one node: it has to bear the requests of all users. Where that is too much, nest two layers: they are
-/// two decisions, so a request that the inner one denies stays charged by the outer one.
+/// In a cluster, put both into one group, `Key::from(user).in_group("api")` and
+/// `Key::global().in_group("api")`. It is a part of the key, so
+/// [`peek`](limiter_core::Limiter::peek) and [`reset`](limiter_core::Limiter::reset) need it as
+/// well, and all keys of a group lie in one slot, on one node: it has to bear the requests of all
+/// users. Where that is too much, nest two layers: they are two decisions, so a request that the
+/// inner one denies stays charged by the outer one.
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "terms limit nothing unless a hook answers them"]
 pub struct RequestLimits<'a> {
@@ -112,8 +117,9 @@ pub(crate) struct RequestLimit<'a> {
 }
 
 impl<'a> RequestLimits<'a> {
-    /// Takes permits of `policy` for `key`. The policy is a [`Policy`](limiter_core::Policy), or a reference to one; the name of one
-    /// in the limiter's book; or several of these, in an array or a [`Vec`] (of both kinds: `[PolicySet::from(&policy), PolicySet::from("daily")]`).
+    /// Takes permits of `policy` for `key`. The policy is a [`Policy`](limiter_core::Policy), or a
+    /// reference to one; the name of one in the limiter's book; or several of these, in an array or
+    /// a [`Vec`] (of both kinds: `[PolicySet::from(&policy), PolicySet::from("daily")]`).
     pub fn new(policy: impl Into<PolicySet>, key: impl Into<Key<'a>>) -> Self {
         Self::with_optional_cost(policy.into(), key.into(), None)
     }
@@ -142,9 +148,10 @@ impl<'a> RequestLimits<'a> {
         }
     }
 
-    /// Of the limits so far, what a response comes to changes nothing: what is [settled](crate::RateLimitLayer::settle_by) are the
-    /// others. So a limit on requests stands beside one on tokens. A response that does not
-    /// [count](crate::RateLimitLayer::count_if) gives back all of it.
+    /// Of the limits so far, what a response comes to changes nothing: what is
+    /// [settled](crate::RateLimitLayer::settle_by) are the others. So a limit on requests stands
+    /// beside one on tokens. A response that does not [count](crate::RateLimitLayer::count_if)
+    /// gives back all of it.
     pub fn unsettled(mut self) -> Self {
         self.limits.iter_mut().for_each(|limit| limit.keeps_cost = true);
         self

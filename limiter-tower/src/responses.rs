@@ -1,4 +1,5 @@
-//! The responses of this crate's layers: their bodies, their headers, and how a program changes them.
+//! The responses of this crate's layers: their bodies, their headers, and how a program changes
+//! them.
 
 mod answer_body;
 pub(crate) mod body;

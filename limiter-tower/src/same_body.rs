@@ -1,8 +1,9 @@
 //! Keeps the body type of the inner service.
 //!
-//! The layers of this crate answer denied requests themselves, so their responses have a body type of their own. `tower` requires
-//! equal response types in some places: `tower::util::option_layer` applies a layer or leaves it out. [`SameBodyLayer`]
-//! converts the layer's body back to the inner service's type. Test: `tests/layers.rs`.
+//! The layers of this crate answer denied requests themselves, so their responses have a body type
+//! of their own. `tower` requires equal response types in some places: `tower::util::option_layer`
+//! applies a layer or leaves it out. [`SameBodyLayer`] converts the layer's body back to the inner
+//! service's type. Test: `tests/layers.rs`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,8 +20,9 @@ use crate::responses::body::ResponseBody;
 
 /// Wraps a layer of this crate so that its responses have the body type of the inner service.
 ///
-/// The inner body must be `axum::body::Body` (feature `axum`) or `tonic::body::Body` (feature `tonic`), or a type of your own that
-/// implements `From<ResponseBody<Self>>`. A body that the layer does not observe is passed on without an allocation.
+/// The inner body must be `axum::body::Body` (feature `axum`) or `tonic::body::Body` (feature
+/// `tonic`), or a type of your own that implements `From<ResponseBody<Self>>`. A body that the
+/// layer does not observe is passed on without an allocation.
 ///
 /// ```
 /// use axum::{Router, routing::get};

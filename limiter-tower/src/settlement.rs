@@ -1,4 +1,5 @@
-//! What a request came to, once it is answered: costs that are known then, and outcomes that do not count.
+//! What a request came to, once it is answered: costs that are known then, and outcomes that do not
+//! count.
 
 mod meter;
 mod pending_charge;
@@ -95,8 +96,8 @@ impl Settling {
         self.telling = Telling { dialect, costs };
     }
 
-    /// Settles by the response's head, and writes the remaining permits where they are known; or returns a meter, which settles when
-    /// the response's body has ended.
+    /// Settles by the response's head, and writes the remaining permits where they are known; or
+    /// returns a meter, which settles when the response's body has ended.
     pub(crate) fn respond<B>(self, response: Response<B>) -> (Response<B>, Option<Meter>) {
         let Self {
             settle,

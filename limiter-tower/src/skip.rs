@@ -45,13 +45,15 @@ const PROBES: [&str; 9] = [
 const GRPC_HEALTH: &str = "/grpc.health.v1.Health/";
 const GRPC_HEALTH_METHODS: [&str; 3] = ["Check", "List", "Watch"];
 
-/// Lets those pass who look after health and readiness: GET and HEAD of `/health`, `/healthz`, `/health/live`,
-/// `/health/ready`, `/live`, `/livez`, `/ready`, `/readyz` and `/ping`, and the methods `Check`, `List` and `Watch` of gRPC's service
-/// `grpc.health.v1.Health`. [`and`](Paths::and) adds a path.
+/// Lets those pass who look after health and readiness: GET and HEAD of `/health`, `/healthz`,
+/// `/health/live`, `/health/ready`, `/live`, `/livez`, `/ready`, `/readyz` and `/ping`, and the
+/// methods `Check`, `List` and `Watch` of gRPC's service `grpc.health.v1.Health`.
+/// [`and`](Paths::and) adds a path.
 ///
-/// Paths are compared as they were sent, without the query: `/health/`, `/HEALTH` and `/%68ealth` are others, and limited. Below axum's
-/// `nest` they lack their prefix: in a router that is nested at `/users`, a request for `/users/ping` is one for `/ping`, and passes.
-/// Anybody may ask for these paths as often as it likes, so what answers there should be cheap.
+/// Paths are compared as they were sent, without the query: `/health/`, `/HEALTH` and `/%68ealth`
+/// are others, and limited. Below axum's `nest` they lack their prefix: in a router that is nested
+/// at `/users`, a request for `/users/ping` is one for `/ping`, and passes. Anybody may ask for
+/// these paths as often as it likes, so what answers there should be cheap.
 ///
 /// ```
 /// # use http::Request;

@@ -1,4 +1,5 @@
-//! A layer that decides in process allocates nothing for a request that it allows, but for what it tells the client.
+//! A layer that decides in process allocates nothing for a request that it allows, but for what it
+//! tells the client.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
 use std::convert::Infallible;

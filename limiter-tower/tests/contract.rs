@@ -128,7 +128,8 @@ async fn a_future_dropped_in_the_inner_service_ends_it() {
     }
 }
 
-/// A server keeps one service for each connection, and a client that was refused may stay connected.
+/// A server keeps one service for each connection, and a client that was refused may stay
+/// connected.
 #[tokio::test]
 async fn a_refusal_gives_the_readied_slot_back() {
     let (limits, _clock) = limiter();

@@ -1,6 +1,8 @@
-//! Responses as clients see them, as text that a reviewer can read: status, headers and bodies of each kind of answer.
+//! Responses as clients see them, as text that a reviewer can read: status, headers and bodies of
+//! each kind of answer.
 //!
-//! `LIMITER_FROZEN=write cargo test -p limiter-tower --all-features --test frozen` writes the files under `tests/frozen/` anew.
+//! `LIMITER_FROZEN=write cargo test -p limiter-tower --all-features --test frozen` writes the files
+//! under `tests/frozen/` anew.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;

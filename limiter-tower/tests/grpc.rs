@@ -97,7 +97,8 @@ async fn refusals_and_outages_have_codes_of_their_own() {
     assert_eq!(code(by_api_key(), Some("ann")).await, "14", "UNAVAILABLE");
 }
 
-/// Calls a method that no service of the server has, with an API key: what passes the layer is UNIMPLEMENTED.
+/// Calls a method that no service of the server has, with an API key: what passes the layer is
+/// UNIMPLEMENTED.
 async fn call(channel: &Channel, api_key: &'static str) -> Status {
     let mut client = Grpc::new(channel.clone());
     client.ready().await.unwrap();

@@ -394,7 +394,8 @@ async fn after_a_shutdown_requests_are_answered_503() {
     );
 }
 
-/// A policy that degrades lets every request through, and tells the handler of those that it would have denied.
+/// A policy that degrades lets every request through, and tells the handler of those that it would
+/// have denied.
 #[tokio::test]
 async fn a_degraded_request_carries_its_decision_to_the_handler() {
     let (limits, _clock) = limiter();

@@ -1,4 +1,5 @@
-//! Each layer of this crate compiles and works outside and inside the common layers of tower and tower-http, on axum and tonic.
+//! Each layer of this crate compiles and works outside and inside the common layers of tower and
+//! tower-http, on axum and tonic.
 #![cfg(all(feature = "axum", feature = "tonic"))]
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 #![recursion_limit = "256"]
@@ -184,7 +185,8 @@ impl<B: 'static> AppState<B> {
     }
 }
 
-/// Type-checked, and not instantiated: the machine code of all combinations would take a minute to generate.
+/// Type-checked, and not instantiated: the machine code of all combinations would take a minute to
+/// generate.
 #[expect(
     dead_code,
     clippy::extra_unused_type_parameters,

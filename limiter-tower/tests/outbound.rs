@@ -88,7 +88,8 @@ impl Service<Request<String>> for Peer {
     }
 }
 
-/// A peer whose answers are on their way until they are let through, in the order in which they are waited for.
+/// A peer whose answers are on their way until they are let through, in the order in which they are
+/// waited for.
 #[derive(Clone)]
 struct Slow(Peer, Arc<Semaphore>);
 

@@ -126,7 +126,8 @@ async fn what_is_dropped_before_its_first_poll_is_not_asked() {
     assert_eq!(left.remaining(), 5);
 }
 
-/// One client that calls back to back: each request costs 60 of 100 until its response says that it was 1.
+/// One client that calls back to back: each request costs 60 of 100 until its response says that it
+/// was 1.
 #[tokio::test]
 async fn unapplied_settlement_does_not_deny_next_request() {
     let server = RedisServer::start();

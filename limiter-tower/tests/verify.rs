@@ -1,4 +1,5 @@
-//! Mistakes in a layer's configuration are found when it is verified or built, before the first request.
+//! Mistakes in a layer's configuration are found when it is verified or built, before the first
+//! request.
 #![expect(clippy::unwrap_used, reason = "a test ends that way")]
 
 mod support;

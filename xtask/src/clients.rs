@@ -1,4 +1,5 @@
-//! Has clients that others wrote ask the examples: curl and a load generator over HTTP, PyPI's grpcio over gRPC.
+//! Has clients that others wrote ask the examples: curl and a load generator over HTTP, PyPI's
+//! grpcio over gRPC.
 
 mod grpc;
 mod http;
@@ -9,7 +10,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::commands::{self, cargo, root, target_dir};
 
-/// `cargo xtask clients`. What is missing on the machine is installed, or named in the failure; nothing is left out.
+/// `cargo xtask clients`. What is missing on the machine is installed, or named in the failure;
+/// nothing is left out.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if let Some(other) = args.first() {
         return Err(format!("`clients` takes no arguments, got `{other}`"));

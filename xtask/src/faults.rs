@@ -16,7 +16,8 @@ const IN_CI: [&str; 9] = [
     "oom",
 ];
 
-/// Builds the suite with optimisations, since its figures are times, and passes the arguments on to it.
+/// Builds the suite with optimisations, since its figures are times, and passes the arguments on to
+/// it.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     redis::ensure()?;
     let mut command = cargo();

@@ -1,8 +1,9 @@
 //! Feeds arbitrary input to the targets in `fuzz/`.
 //!
-//! The flags are those of `cargo fuzz run -s none`, which works here too; setting them ourselves spares everybody who only
-//! runs the targets, CI above all, from building that tool. They work on the stable toolchain, since no sanitizer is
-//! asked for: the library has no unsafe code for one to watch.
+//! The flags are those of `cargo fuzz run -s none`, which works here too; setting them ourselves
+//! spares everybody who only runs the targets, CI above all, from building that tool. They work on
+//! the stable toolchain, since no sanitizer is asked for: the library has no unsafe code for one to
+//! watch.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,8 +54,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         .try_for_each(|target| fuzzer.search(target, options.seconds))
 }
 
-/// The short form, which tries the same inputs every time: it says whether a change broke something, and leaves it to
-/// the long form to find out what has always been broken.
+/// The short form, which tries the same inputs every time: it says whether a change broke
+/// something, and leaves it to the long form to find out what has always been broken.
 pub(crate) fn run_in_ci(strictness: Strictness) -> Result<(), String> {
     let mut fuzzer = Fuzzer::build(strictness)?;
     fuzzer.seed = Some(1);
@@ -126,7 +127,8 @@ impl Fuzzer {
             .arg(project.join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&built)
-            // In this form a flag may contain spaces; and it wins over RUSTFLAGS, which are for the other steps.
+            // In this form a flag may contain spaces; and it wins over RUSTFLAGS, which are for the
+            // other steps.
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
         commands::succeed(command, "fuzz")?;
         Ok(Self {

@@ -29,8 +29,8 @@ pub(crate) fn file() -> PathBuf {
     target_dir().join("instructions.tsv")
 }
 
-/// `cargo xtask bench --instructions`: `--record` makes the counts the baseline of this compiler and
-/// processor, `--against <file>` compares with that file instead of the committed baseline.
+/// `cargo xtask bench --instructions`: `--record` makes the counts the baseline of this compiler
+/// and processor, `--against <file>` compares with that file instead of the committed baseline.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let (record, against) = match args[..] {

@@ -1,5 +1,5 @@
-//! Runs the tests named `model` under the schedules of a model checker. No part of CI, since all crates are compiled anew for
-//! them.
+//! Runs the tests named `model` under the schedules of a model checker. No part of CI, since all
+//! crates are compiled anew for them.
 
 use crate::commands::{self, cargo, root, target_dir};
 

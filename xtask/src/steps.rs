@@ -202,7 +202,8 @@ fn execute(plan: &Plan, step: &str, args: &[String]) -> Result<(), String> {
     command
         .args(args)
         .current_dir(root())
-        // Tests build crates that have no profile of ours: those of trybuild, and one outside of the workspace.
+        // Tests build crates that have no profile of ours: those of trybuild, and one outside of
+        // the workspace.
         .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
         .env("RUSTDOCFLAGS", denying_warnings("RUSTDOCFLAGS"));
     if plan.strictness == Strictness::DenyWarnings {

@@ -1,4 +1,5 @@
-//! What is shipped, and what it rests on: licences, duplicates, advisories, packages, the public API, unsafe code.
+//! What is shipped, and what it rests on: licences, duplicates, advisories, packages, the public
+//! API, unsafe code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,8 +69,8 @@ fn advisories() -> Findings {
     commands::succeed(deny, "supply-chain").map(|()| None)
 }
 
-/// `forbid` cannot be taken back in a source, so it is enough that every crate inherits it; a crate of its own workspace
-/// says it itself.
+/// `forbid` cannot be taken back in a source, so it is enough that every crate inherits it; a crate
+/// of its own workspace says it itself.
 fn unsafe_code() -> Findings {
     if !read(&root().join("Cargo.toml"))?.contains("\nunsafe_code = \"forbid\"\n") {
         return Err("the workspace does not forbid it".to_owned());
@@ -166,7 +167,8 @@ fn public_api() -> Findings {
         return Ok(Some("no version is tagged yet, with which to compare"));
     };
     let mut compare = tool("cargo-semver-checks")?;
-    // The arguments of attributes are no API that it could see; their tests compare messages and expansions.
+    // The arguments of attributes are no API that it could see; their tests compare messages and
+    // expansions.
     let libraries = PUBLISHED
         .iter()
         .filter(|name| **name != "limiter-macros")

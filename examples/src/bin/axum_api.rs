@@ -1,13 +1,14 @@
-//! An API in front of which limits stand: each client's by its tier, uploads more strictly, failed logins by address, a report by an
-//! attribute, exports by how many there are at once, and a language model by the tokens that it took; and around all of it, what the
-//! process bears at once.
+//! An API in front of which limits stand: each client's by its tier, uploads more strictly, failed
+//! logins by address, a report by an attribute, exports by how many there are at once, and a
+//! language model by the tokens that it took; and around all of it, what the process bears at once.
 //!
 //! ```sh
 //! cargo run -p examples --features axum --bin axum_api      # PORT=3000, and REDIS_URL where replicas shall share the limits
 //!                                                           # AT_ONCE=100: how many requests this process takes on
 //! ```
 //!
-//! Of the answers the lines are shown that tell of the limit that is meant; those of the address stand below them:
+//! Of the answers the lines are shown that tell of the limit that is meant; those of the address
+//! stand below them:
 //!
 //! ```sh
 //! curl -i 127.0.0.1:3000/search                                         # 401: no key, no client
@@ -65,7 +66,8 @@ struct Client {
 }
 
 impl Client {
-    /// Stands for a look into the table of keys. A limit by an unverified key could be evaded with a new one each time.
+    /// Stands for a look into the table of keys. A limit by an unverified key could be evaded with
+    /// a new one each time.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let (name, pays) = match headers.get("x-api-key")?.as_bytes() {
             b"ann-secret" => ("ann", true),
@@ -84,7 +86,8 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// For handlers and limits that ask for the client themselves. Who has no key is told how to show one.
+/// For handlers and limits that ask for the client themselves. Who has no key is told how to show
+/// one.
 impl<S: Sync> FromRequestParts<S> for Client {
     type Rejection = (StatusCode, [(HeaderName, &'static str); 1], &'static str);
 
@@ -109,8 +112,8 @@ async fn upload() -> &'static str {
     "stored\n"
 }
 
-/// An expensive report: twice a minute for all clients together. A denial becomes a response by itself, since the error
-/// of the handler is a rejection.
+/// An expensive report: twice a minute for all clients together. A denial becomes a response by
+/// itself, since the error of the handler is a rejection.
 #[window_limiter(name = "report", limit = 2, window = "1m", key = "report:{name}")]
 async fn report(Path(name): Path<String>) -> Result<String, Rejection> {
     Ok(format!("the report on {name}\n"))
@@ -175,7 +178,8 @@ fn app(limits: &Limiter, at_once: usize) -> Result<Router, Failure> {
         Some(client) if client.pays => pro.clone(),
         _ => free.clone(),
     };
-    // What a proxy on this machine says of its clients is believed; who comes from elsewhere is the client itself.
+    // What a proxy on this machine says of its clients is believed; who comes from elsewhere is the
+    // client itself.
     let by_address = || -> Result<_, Failure> {
         Ok(key::client_ip(key::TrustedProxies::networks([
             "127.0.0.1".parse()?

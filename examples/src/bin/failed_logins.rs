@@ -6,8 +6,9 @@
 //! LIMITER_ENFORCEMENT=shadow cargo run -p examples --bin failed_logins        # tells, and locks nobody out
 //! ```
 //!
-//! A peek tells who is locked out, and charges nothing, so that whoever types the right password is never limited by it. A
-//! failure is charged afterwards; one too many is a denial, and so many denials are a lockout.
+//! A peek tells who is locked out, and charges nothing, so that whoever types the right password is
+//! never limited by it. A failure is charged afterwards; one too many is a denial, and so many
+//! denials are a lockout.
 #![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::process::ExitCode;
@@ -16,7 +17,8 @@ use std::time::Duration;
 use examples::Failure;
 use limiter_core::{Enforcement, Limiter, Penalty, Policy, Rejection};
 
-/// Three failures within five seconds, and a lockout of two seconds after two more: short, so that the example ends.
+/// Three failures within five seconds, and a lockout of two seconds after two more: short, so that
+/// the example ends.
 fn failures() -> Result<Policy, Rejection> {
     let policy = Policy::sliding_window("login-failures")
         .limit(3)

@@ -1,5 +1,5 @@
-//! Tokens of a language model: each tenant has a budget by its tier, of which a request takes its estimate first, and is charged what it
-//! has used when the answer has been streamed.
+//! Tokens of a language model: each tenant has a budget by its tier, of which a request takes its
+//! estimate first, and is charged what it has used when the answer has been streamed.
 //!
 //! ```sh
 //! cargo run -p examples --bin llm_budget
@@ -54,7 +54,8 @@ struct Prompt {
 }
 
 impl Prompt {
-    /// What it costs at most: the prompt's own tokens, four characters each, and the longest answer.
+    /// What it costs at most: the prompt's own tokens, four characters each, and the longest
+    /// answer.
     fn estimate(&self) -> u64 {
         let own = self.text.len().div_ceil(4);
         self.max_tokens + u64::try_from(own).unwrap_or(u64::MAX)
@@ -71,7 +72,8 @@ impl Answer {
     }
 }
 
-/// Streams the answer to a prompt: how many tokens it took. Whoever hangs up while it is streamed leaves the reservation at its estimate.
+/// Streams the answer to a prompt: how many tokens it took. Whoever hangs up while it is streamed
+/// leaves the reservation at its estimate.
 async fn complete(
     limits: &Limiter,
     budgets: &Budgets,
@@ -98,7 +100,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failure> {
-    // A clock that is moved by hand, so that a minute takes no time. `examples::limiter` is one of the system's clock, or in Redis.
+    // A clock that is moved by hand, so that a minute takes no time. `examples::limiter` is one of
+    // the system's clock, or in Redis.
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).build();
     let budgets = Budgets::new()?;

@@ -1,4 +1,5 @@
-//! HTTP and gRPC on one port, behind one layer: a caller's quota is the same whichever it speaks, and a denial is told in that.
+//! HTTP and gRPC on one port, behind one layer: a caller's quota is the same whichever it speaks,
+//! and a denial is told in that.
 //!
 //! ```sh
 //! cargo run -p examples --features axum,tonic --bin one_port                # the server on a free port, and a caller, and then ends

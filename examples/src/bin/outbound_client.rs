@@ -1,5 +1,6 @@
-//! A client that keeps to the quota of a third party: its requests wait until they may be sent, so that not one is refused. Another
-//! knows nothing of the quota, and keeps to what the third party answers.
+//! A client that keeps to the quota of a third party: its requests wait until they may be sent, so
+//! that not one is refused. Another knows nothing of the quota, and keeps to what the third party
+//! answers.
 //!
 //! ```sh
 //! cargo run -p examples --features axum --bin outbound_client                                 # one process
@@ -26,7 +27,8 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 
 const CALLS: usize = 30;
 
-/// Ten at once, and twenty a second: what the third party says of itself. To whom it refuses it says when to come again.
+/// Ten at once, and twenty a second: what the third party says of itself. To whom it refuses it
+/// says when to come again.
 async fn third_party() -> Result<Uri, Failure> {
     let quota = Policy::token_bucket("quota").capacity(10).rate("20/s").build()?;
     let limits = Limiter::in_process().build();
@@ -81,7 +83,8 @@ async fn run() -> Result<(), Failure> {
     let (careless, _) = refused(&http, &third_party().await?).await?;
     println!("{CALLS} calls at once, without a limiter: {careless} refused");
 
-    // A little below the quota: calls take different times on their way, and arrive closer together than they left.
+    // A little below the quota: calls take different times on their way, and arrive closer together
+    // than they left.
     let policy = Policy::token_bucket("them").capacity(5).rate("15/s").build()?;
     let limits = examples::limiter(&examples::store(), "outbound").await?;
     let careful = ServiceBuilder::new()

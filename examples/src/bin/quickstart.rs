@@ -12,7 +12,8 @@ use std::time::Duration;
 use examples::Failure;
 use limiter_core::{Policy, Rejection, token_limiter};
 
-/// Three greetings at once for each user, and one more every second. What is above that goes to `busy`.
+/// Three greetings at once for each user, and one more every second. What is above that goes to
+/// `busy`.
 #[token_limiter(name = "greet", capacity = 3, rate = 1, key = "user:{user}", fallback = busy, pass_rejection)]
 async fn greet(user: &str) -> String {
     format!("hello, {user}")

@@ -1,4 +1,5 @@
-//! Two replicas of a service, each a process, that share one limit in Redis: together they admit what one would, exactly.
+//! Two replicas of a service, each a process, that share one limit in Redis: together they admit
+//! what one would, exactly.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --features axum --bin replicas               # starts both, asks them, and ends
@@ -32,7 +33,8 @@ use tokio::task::JoinSet;
 const LIMIT: u32 = 50;
 const CALLS_TO_EACH: u32 = 100;
 
-/// One replica. It answers 503 when Redis does not, so that what is counted is what the shared limit admits.
+/// One replica. It answers 503 when Redis does not, so that what is counted is what the shared
+/// limit admits.
 async fn serve(store: &str) -> Result<(), Failure> {
     let limits = examples::limiter(store, "replicas").await?;
     let policy = Policy::sliding_window("shared")

@@ -1,5 +1,5 @@
-//! Plays three well-known sequences of calls in real time, on fresh keys, and prints one line for each: its name, and
-//! `P` (passed) or `D` (denied) a call.
+//! Plays three well-known sequences of calls in real time, on fresh keys, and prints one line for
+//! each: its name, and `P` (passed) or `D` (denied) a call.
 //!
 //! ```sh
 //! cargo run -q -p examples --bin seeds

@@ -1,4 +1,5 @@
-//! A service with a limit, and its tests, which move the time by hand: a day passes in no time, and nothing is flaky.
+//! A service with a limit, and its tests, which move the time by hand: a day passes in no time, and
+//! nothing is flaky.
 //!
 //! ```sh
 //! cargo test -p examples --bin tested_with_a_clock    # as tests
@@ -14,7 +15,8 @@ use limiter_core::{ConfigError, Limiter, ManualClock, Policy, Rejection};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What is tested: three letters an hour to one address, and ten a day. It is given its limiter, and need not know which.
+/// What is tested: three letters an hour to one address, and ten a day. It is given its limiter,
+/// and need not know which.
 struct Letters {
     limits: Limiter,
     hourly: Policy,

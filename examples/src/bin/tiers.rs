@@ -1,12 +1,13 @@
-//! Customers of two tiers, each with a policy of its own, of which one is changed by an operator while customers are being served.
+//! Customers of two tiers, each with a policy of its own, of which one is changed by an operator
+//! while customers are being served.
 //!
 //! ```sh
 //! cargo run -p examples --bin tiers                                       # the policies are in a file
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p examples --bin tiers          # in Redis: every replica follows within a second
 //! ```
 //!
-//! The service knows the names of its policies. What they say is in a text, which it follows: a file that is replaced, as a mounted
-//! config map is, or the book of its namespace in Redis.
+//! The service knows the names of its policies. What they say is in a text, which it follows: a
+//! file that is replaced, as a mounted config map is, or the book of its namespace in Redis.
 #![expect(clippy::print_stdout, reason = "an example speaks")]
 
 use std::fmt;
@@ -64,7 +65,8 @@ rate = "6/min"
     )
 }
 
-/// Where an operator puts them, and what the service follows. It is followed as long as there is this.
+/// Where an operator puts them, and what the service follows. It is followed as long as there is
+/// this.
 enum Desk {
     File {
         path: PathBuf,

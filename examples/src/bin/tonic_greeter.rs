@@ -1,4 +1,5 @@
-//! A gRPC service behind a limit, and a client that meets it: it tries again when the server says, and not earlier.
+//! A gRPC service behind a limit, and a client that meets it: it tries again when the server says,
+//! and not earlier.
 //!
 //! ```sh
 //! cargo run -p examples --features tonic --bin tonic_greeter                # both, on a free port, and then ends
@@ -30,8 +31,8 @@ use tonic_types::StatusExt;
 /// How often a call is tried, at most.
 const TRIES: u32 = 3;
 
-/// Three calls at once for each caller, and one more every two seconds. The key is metadata, which in a real service is
-/// verified by a layer further out.
+/// Three calls at once for each caller, and one more every two seconds. The key is metadata, which
+/// in a real service is verified by a layer further out.
 async fn serve(limits: &Limiter, incoming: TcpIncoming) -> Result<(), Failure> {
     let policy = Policy::token_bucket("greet").capacity(3).rate("1/2s").build()?;
     let by_caller = key::metadata("x-caller").or_reject(StatusCode::UNAUTHORIZED);
@@ -59,13 +60,14 @@ async fn greet(client: &mut GreeterClient<Channel>, caller: &'static str) -> Res
     Ok(client.greet(request).await?.into_inner().message)
 }
 
-/// For how long the server asks to wait before the call is tried again. It says so where that helps, and nowhere else.
+/// For how long the server asks to wait before the call is tried again. It says so where that
+/// helps, and nowhere else.
 fn told_to_wait(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay
 }
 
-/// Tries a call again when the server has said, not earlier, and not at all where it has not. The second value is how often the
-/// call was tried.
+/// Tries a call again when the server has said, not earlier, and not at all where it has not. The
+/// second value is how often the call was tried.
 async fn patiently(
     client: &mut GreeterClient<Channel>,
     caller: &'static str,

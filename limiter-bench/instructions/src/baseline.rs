@@ -50,7 +50,8 @@ impl Baseline {
         Self { counts }
     }
 
-    /// Chooses the counts with the same conditions as the run, else with the same compiler, else any.
+    /// Chooses the counts with the same conditions as the run, else with the same compiler, else
+    /// any.
     #[must_use]
     pub fn choose(run: &Counts, committed: impl IntoIterator<Item = Counts>) -> Option<Self> {
         let rank = |counts: &Counts| {

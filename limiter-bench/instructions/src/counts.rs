@@ -40,8 +40,8 @@ const PROCESSOR: &str = "processor";
 const VALGRIND: &str = "valgrind";
 
 impl Counts {
-    /// The counts of a run, from the instructions of whole functions. Of a function that was measured
-    /// repeatedly, the lowest count is taken: disturbances add instructions.
+    /// The counts of a run, from the instructions of whole functions. Of a function that was
+    /// measured repeatedly, the lowest count is taken: disturbances add instructions.
     #[must_use]
     pub fn new(conditions: Conditions, of_functions: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut per_decision = BTreeMap::new();

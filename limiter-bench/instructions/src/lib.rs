@@ -4,8 +4,8 @@
 //! instructions does not. Callgrind counts them, driven by the crate `gungraun` in
 //! `benches/instructions/main.rs`, which needs an entry in [`PATHS`] for each of its functions.
 //!
-//! The library has no dependencies: `xtask` compares counts and `limiter-bench` prints them without a
-//! build of the measured program.
+//! The library has no dependencies: `xtask` compares counts and `limiter-bench` prints them without
+//! a build of the measured program.
 
 mod baseline;
 mod counts;

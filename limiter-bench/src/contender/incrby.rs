@@ -1,4 +1,5 @@
-//! INCRBY: one of the cheapest commands that charge something, and so the floor of one command a decision.
+//! INCRBY: one of the cheapest commands that charge something, and so the floor of one command a
+//! decision.
 
 use redis::aio::ConnectionLike;
 
@@ -19,7 +20,8 @@ impl<C> Incrby<C> {
             connection,
             keys: setup.stored_keys(),
             permits: match setup.quota.seconds {
-                // The count is never taken back, so a quota that would come back at once is taken as ample.
+                // The count is never taken back, so a quota that would come back at once is taken
+                // as ample.
                 1 => i64::MAX,
                 _ => setup.quota.permits.into(),
             },

@@ -61,8 +61,8 @@ impl Decide for Ours {
     }
 }
 
-/// Whether the call is allowed, in Redis' word: as it is, as it was when it denied, or of what it lent. It must not be the
-/// insurance's.
+/// Whether the call is allowed, in Redis' word: as it is, as it was when it denied, or of what it
+/// lent. It must not be the insurance's.
 fn by_the_store(decision: &Decision) -> bool {
     let origin = decision.origin();
     assert!(

@@ -1,4 +1,5 @@
-//! The crate `trypema`, whose windows are cut into buckets of ten milliseconds: its three providers, as they come.
+//! The crate `trypema`, whose windows are cut into buckets of ten milliseconds: its three
+//! providers, as they come.
 
 use std::sync::Arc;
 

@@ -21,11 +21,13 @@ const WARM: u8 = 0;
 const MEASURED: u8 = 1;
 const OVER: u8 = 2;
 
-/// Every one of so many keys is there before anything is measured; of more, the popular ones soon are.
+/// Every one of so many keys is there before anything is measured; of more, the popular ones soon
+/// are.
 const FILLED: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a decision may take less than a microsecond, only each sixteenth is timed: the clock would be most of it.
+/// Where a decision may take less than a microsecond, only each sixteenth is timed: the clock would
+/// be most of it.
 const SELDOM: u64 = 16;
 
 pub(super) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage, pace: Pace) -> Sample {
@@ -127,7 +129,8 @@ impl Guest for Tasks {
                     contender.decide(key).await;
                 }
                 progress.filled.fetch_add(1, Ordering::Relaxed);
-                // A pool may leave a task without a connection for as long as the others ask for one.
+                // A pool may leave a task without a connection for as long as the others ask for
+                // one.
                 all_filled.wait().await;
                 ask(&*contender, walk, &progress.phase, every).await
             })
@@ -148,14 +151,16 @@ async fn ask(contender: &impl Decide, mut walk: Walk, phase: &AtomicU8, every: u
             WARM => {}
             MEASURED => tally.record(allowed, timed),
             _ => {
-                // One that is kept waiting to the end does not go unseen, though it is no decision of this time.
+                // One that is kept waiting to the end does not go unseen, though it is no decision
+                // of this time.
                 if let Some(asked) = timed {
                     tally.latencies.record(asked.elapsed());
                 }
                 return tally;
             }
         }
-        // A decision made in memory is ready at once; the other tasks are to have their turns all the same.
+        // A decision made in memory is ready at once; the other tasks are to have their turns all
+        // the same.
         consume_budget().await;
     }
 }

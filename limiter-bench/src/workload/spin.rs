@@ -10,14 +10,16 @@ use crate::latency::Latencies;
 use crate::sample::{Sample, us_each};
 use crate::usage::{self, THREADS};
 
-/// The clock is read once for so many decisions, which would otherwise be measured with it; a latency is their mean.
+/// The clock is read once for so many decisions, which would otherwise be measured with it; a
+/// latency is their mean.
 const BLOCK: u32 = 64;
 
 const WARM: u8 = 0;
 const MEASURED: u8 = 1;
 const OVER: u8 = 2;
 
-/// Has threads decide, each by what `prepare` makes for it, and each over all keys in an order of its own.
+/// Has threads decide, each by what `prepare` makes for it, and each over all keys in an order of
+/// its own.
 pub(super) fn spin<D: FnMut(usize) -> bool>(
     keys: usize,
     threads: usize,

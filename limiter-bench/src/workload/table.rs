@@ -24,8 +24,8 @@ const PLAIN: &[Contender] = &[Ours, Incrby, ScriptMultiplexed];
 const POOLED: &[Contender] = &[Ours, Incrby, ScriptMultiplexed, ScriptBb8];
 const LOCAL: &[Contender] = &[Ours, Governor, TrypemaLocal];
 
-/// So much that no call is denied, and 10 permits a second, which is a little less than a key of 10,000 is asked for: what was
-/// used is remembered throughout a turn, and grows slowly.
+/// So much that no call is denied, and 10 permits a second, which is a little less than a key of
+/// 10,000 is asked for: what was used is remembered throughout a turn, and grows slowly.
 const STEADY: Quota = Quota {
     permits: 100_000_000,
     seconds: 10_000_000,

@@ -1,5 +1,5 @@
-//! What the arguments of an attribute accept. Each conversion takes a reference, so that no argument of the annotated
-//! function is moved by being looked at.
+//! What the arguments of an attribute accept. Each conversion takes a reference, so that no
+//! argument of the annotated function is moved by being looked at.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -75,8 +75,8 @@ pub trait ToAmount {
     fn to_amount(&self) -> Result<Amount, ConfigError>;
 }
 
-/// What `rate` accepts without a `per`: a number per second, text such as `"100/min"`, a [`Rate`], or the attempt to
-/// make one.
+/// What `rate` accepts without a `per`: a number per second, text such as `"100/min"`, a [`Rate`],
+/// or the attempt to make one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no rate",
     label = "this is no rate",

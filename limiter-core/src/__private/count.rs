@@ -1,4 +1,5 @@
-//! Permits that are taken before a call and given back after it, where its result does not count (`count_if`).
+//! Permits that are taken before a call and given back after it, where its result does not count
+//! (`count_if`).
 
 use crate::__private::hold::{HeldPermits, hold_and_decide};
 use crate::__private::{AnnotationEntry, AnnotationGuard, RejectedEntry, Reporter};
@@ -10,13 +11,15 @@ pub fn counts<T: ?Sized>(output: &T, predicate: impl FnOnce(&T) -> bool) -> bool
     predicate(output)
 }
 
-/// What an annotated function was charged. Dropped, it stays charged: a call that panics or is cancelled counts.
+/// What an annotated function was charged. Dropped, it stays charged: a call that panics or is
+/// cancelled counts.
 #[must_use = "what does not count is given back by `settle`"]
 #[derive(Debug)]
 pub struct ChargeGuard<const N: usize> {
     /// Held until it is known which permits count.
     _held: HeldPermits,
-    /// `None` where nothing can be given back. Boxed, so that a function's own future need not make room for it.
+    /// `None` where nothing can be given back. Boxed, so that a function's own future need not make
+    /// room for it.
     paid: Option<Box<ChargeResult<N>>>,
 }
 
@@ -71,9 +74,9 @@ pub async fn enter_counted<const N: usize>(
 }
 
 impl<const N: usize> ChargeGuard<N> {
-    /// Gives back what does not count, limit by limit, each within its policy's deadline; where Redis is asked, also if the future
-    /// is dropped. What a call that outlives its permit has had back by then is not given back once more. What fails is told in
-    /// the log, not to the caller.
+    /// Gives back what does not count, limit by limit, each within its policy's deadline; where
+    /// Redis is asked, also if the future is dropped. What a call that outlives its permit has had
+    /// back by then is not given back once more. What fails is told in the log, not to the caller.
     ///
     /// # Cancel safety
     ///

@@ -1,6 +1,7 @@
 //! The value of a fallback, whether or not it is async.
 
-/// A fallback's value, or the future of one: `Fallback(value).resolve().await` is the value either way.
+/// A fallback's value, or the future of one: `Fallback(value).resolve().await` is the value either
+/// way.
 #[derive(Debug)]
 pub struct Fallback<T>(pub T);
 

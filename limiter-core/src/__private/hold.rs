@@ -30,9 +30,10 @@ pub struct HeldPermits {
     held: SmallVec<[ConcurrencyPermit; 1]>,
 }
 
-/// Takes the permits of an annotated function's limits on what is in flight, in the order in which they stand, and then makes
-/// the one decision about its other limits. Where that denies, the permits go back. `None` is a call to which its limits do not
-/// apply (`when`). A misconfiguration is logged, since a fallback may hide it.
+/// Takes the permits of an annotated function's limits on what is in flight, in the order in which
+/// they stand, and then makes the one decision about its other limits. Where that denies, the
+/// permits go back. `None` is a call to which its limits do not apply (`when`). A misconfiguration
+/// is logged, since a fallback may hide it.
 ///
 /// # Errors
 ///
@@ -71,7 +72,8 @@ pub(super) async fn hold_and_decide(
         let refused = |rejection| RejectedEntry { index, rejection };
         if entry.has_request() && entry.policy().map_err(refused)?.is_concurrency() {
             let ask = entry.limit_request().map_err(refused)?;
-            // What the attributes say of waiting is for all limits together, and comes before what a policy says.
+            // What the attributes say of waiting is for all limits together, and comes before what
+            // a policy says.
             let timeout = match (left(), ask.policy().on_denial()) {
                 (Some(left), _) => left,
                 (None, OnDenial::Wait(timeout)) => timeout,

@@ -18,7 +18,8 @@ pub fn conflicting_layer_policy(limiter: &Limiter, policy: &Policy) -> Option<Po
     limiter.conflicting_layer_policy(policy)
 }
 
-/// Fails if entries of the policy's key lists are longer than the prefixes of the layer's keys, so that they never match.
+/// Fails if entries of the policy's key lists are longer than the prefixes of the layer's keys, so
+/// that they never match.
 ///
 /// # Errors
 ///
@@ -38,7 +39,8 @@ pub fn is_concurrency(policy: &Policy) -> bool {
     policy.is_concurrency()
 }
 
-/// Whether no source of the limiter's registry has a policy of this name. `false` while Redis may still provide one.
+/// Whether no source of the limiter's registry has a policy of this name. `false` while Redis may
+/// still provide one.
 #[must_use]
 pub fn names_missing_policy(limiter: &Limiter, name: &str) -> bool {
     let registry = limiter.registry();

@@ -34,7 +34,8 @@ pub async fn rest_until(limiter: &Limiter, moment: Timestamp) -> Result<(), Reje
     limiter.rest_until(moment).await
 }
 
-/// Gives back what a call that came to nothing was charged by this decision; nothing, where it was charged nothing.
+/// Gives back what a call that came to nothing was charged by this decision; nothing, where it was
+/// charged nothing.
 ///
 /// # Errors
 ///

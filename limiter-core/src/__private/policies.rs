@@ -80,7 +80,8 @@ pub fn sliding_window(
     options.apply(builder)?.build()
 }
 
-/// The same where the limit is a constant, whose value the attribute did not see, and `kind = exact` is not written out.
+/// The same where the limit is a constant, whose value the attribute did not see, and
+/// `kind = exact` is not written out.
 ///
 /// # Errors
 ///

@@ -11,7 +11,8 @@ use crate::decision::{Decision, Rejection};
 use crate::error::StoreErrorKind;
 use crate::observe;
 
-/// Logs misconfigurations, at most one in ten seconds, so that a busy function does not flood the log.
+/// Logs misconfigurations, at most one in ten seconds, so that a busy function does not flood the
+/// log.
 #[derive(Debug)]
 pub struct Reporter {
     /// Where the limit stands.
@@ -32,7 +33,8 @@ impl Reporter {
         Self::at(Cow::Borrowed(place))
     }
 
-    /// For one layer, which its policies tell from the others; those that it finds for each request are named with the cause.
+    /// For one layer, which its policies tell from the others; those that it finds for each request
+    /// are named with the cause.
     pub fn of_layer<'a>(layer: &str, policies: impl IntoIterator<Item = &'a str>) -> Self {
         Self::at(Cow::Owned(match QuotedNames::of(policies) {
             QuotedNames(none) if none.is_empty() => layer.to_owned(),
@@ -146,7 +148,8 @@ impl KeyedLogThrottle {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Whether it may be logged now in this way: by what its fields say, which a client has no part in. It counts as logged then.
+    /// Whether it may be logged now in this way: by what its fields say, which a client has no part
+    /// in. It counts as logged then.
     pub fn is_due(&self, way: &impl Hash) -> bool {
         self.is_due_at(START.elapsed(), way)
     }

@@ -1,4 +1,5 @@
-//! What a call was charged, until it is known what it came to. For edges, which cannot wait for a settlement.
+//! What a call was charged, until it is known what it came to. For edges, which cannot wait for a
+//! settlement.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// Of a call that this decision allows. `None` where it goes on though it was denied, and was charged nothing.
+    /// Of a call that this decision allows. `None` where it goes on though it was denied, and was
+    /// charged nothing.
     pub fn of(check: &Check<'_>, decision: &Decision, reporter: &Arc<Reporter>) -> Option<Self> {
         if decision.is_degraded() {
             return None;
@@ -38,14 +40,16 @@ impl Settlement {
         self.reservation.decision()
     }
 
-    /// Where a limit of the call stands in that decision, by the number under which it was asked for.
+    /// Where a limit of the call stands in that decision, by the number under which it was asked
+    /// for.
     #[must_use]
     pub fn place(&self, number: usize) -> Option<usize> {
         self.decision().place_of(number)
     }
 
-    /// Has these amounts be charged in place of what was, one for each limit: in process at once, which then can say how they stand;
-    /// with Redis in the background. What fails stands in the log.
+    /// Has these amounts be charged in place of what was, one for each limit: in process at once,
+    /// which then can say how they stand; with Redis in the background. What fails stands in the
+    /// log.
     pub fn settle(self, actuals: impl IntoIterator<Item = Amount>) -> Option<Settled> {
         let Self {
             reservation,

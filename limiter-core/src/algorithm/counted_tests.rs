@@ -58,7 +58,8 @@ fn what_is_overdrawn_of_nothing_is_charged_and_nothing_is_not() {
     }
 }
 
-/// Whatever counts at whatever moment: a refund makes exactly so much room, and no more than was used.
+/// Whatever counts at whatever moment: a refund makes exactly so much room, and no more than was
+/// used.
 #[test]
 fn a_refund_makes_room_for_as_much_as_it_gives_back() {
     let seed = fastrand::u64(..);

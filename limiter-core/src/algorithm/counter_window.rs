@@ -1,19 +1,24 @@
-//! The sliding window as two counters: what the period before gave counts less and less while this one runs.
+//! The sliding window as two counters: what the period before gave counts less and less while this
+//! one runs.
 //!
-//! Periods begin with the first permit that is given when nothing counts any more, and follow each other while something
-//! does. After a part of a period, the last window is estimated to hold previous · (the part that is left) + current
-//! permits, and a cost fits where that and the cost stay within the limit.
+//! Periods begin with the first permit that is given when nothing counts any more, and follow each
+//! other while something does. After a part of a period, the last window is estimated to hold
+//! previous · (the part that is left) + current permits, and a cost fits where that and the cost
+//! stay within the limit.
 //!
-//! How far off can it be? The estimate rises by each permit that is given, never stands above the limit, and falls no faster
-//! than by the limit in a window (by `previous` in a window; `previous` is at most the limit). So over *any* time T at most
-//! limit · (1 + T / window) permits are given, as by a bucket of that capacity and rate, and in any window less than twice
-//! the limit. It comes as close to that as one permit where somebody who knows when the periods end takes all at the very
-//! end of one, and all at the very end of the next. `tests/counter_error.rs` measures both, and what random calls come to.
+//! How far off can it be? The estimate rises by each permit that is given, never stands above the
+//! limit, and falls no faster than by the limit in a window (by `previous` in a window; `previous`
+//! is at most the limit). So over *any* time T at most limit · (1 + T / window) permits are given,
+//! as by a bucket of that capacity and rate, and in any window less than twice the limit. It comes
+//! as close to that as one permit where somebody who knows when the periods end takes all at the
+//! very end of one, and all at the very end of the next. `tests/counter_error.rs` measures both,
+//! and what random calls come to.
 //!
-//! What is stored tells its window, by which its permits lose their weight, so that policies with other windows read
-//! the same estimate. A policy with a shorter window has all that counts at this moment count less and less over a
-//! window of its own; one with a longer window begins when it is the first to charge a new period. So the proof holds
-//! for the larger limit and the shorter window of those that take turns.
+//! What is stored tells its window, by which its permits lose their weight, so that policies with
+//! other windows read the same estimate. A policy with a shorter window has all that counts at this
+//! moment count less and less over a window of its own; one with a longer window begins when it is
+//! the first to charge a new period. So the proof holds for the larger limit and the shorter window
+//! of those that take turns.
 
 use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};
@@ -197,7 +202,8 @@ pub(super) fn step(
         counters.charge(limit, cost, now);
         used += cost;
     }
-    // A denial writes nothing, unless the counters have been moved or begun anew: they would be at the next call again.
+    // A denial writes nothing, unless the counters have been moved or begun anew: they would be at
+    // the next call again.
     let mended = mode != Mode::Peek && live.is_some() && live != stored;
     if charged || mended {
         *state = StepState::CounterWindow(counters);
@@ -220,7 +226,8 @@ pub(super) fn step(
     }
 }
 
-/// Gives back up to `permits` of what counts at this moment, the oldest first: those of the period before.
+/// Gives back up to `permits` of what counts at this moment, the oldest first: those of the period
+/// before.
 pub(super) fn refund(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
     let Some(counters) = WindowCounters::view(limit, stored(state), now) else {
         return;
@@ -245,7 +252,8 @@ pub(super) fn refund(limit: &CounterWindow, state: &mut StepState, permits: u64,
     };
 }
 
-/// Charges permits whether they fit or not: the estimate can stand above the limit, for two windows at most.
+/// Charges permits whether they fit or not: the estimate can stand above the limit, for two windows
+/// at most.
 pub(super) fn owe(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
     if permits == 0 {
         return;

@@ -1,7 +1,8 @@
 //! The fixed window: a count that starts anew with each period.
 //!
-//! It admits at most the limit in each period; so, around the end of one, up to twice the limit within a moment. What is
-//! stored is the count and when it ends, so that the policies of a rollout, and a clock that steps back, meet the same end.
+//! It admits at most the limit in each period; so, around the end of one, up to twice the limit
+//! within a moment. What is stored is the count and when it ends, so that the policies of a
+//! rollout, and a clock that steps back, meet the same end.
 
 use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};
@@ -74,11 +75,13 @@ impl PeriodCount {
     fn view(limit: &FixedWindow, stored: Option<Self>, now: u64) -> Option<Self> {
         let stored = stored.filter(|stored| !stored.is_expired(now))?;
         let back = match limit.periods {
-            // Time that ran back moves the whole state back. What is aligned stays where it is in the calendar.
+            // Time that ran back moves the whole state back. What is aligned stays where it is in
+            // the calendar.
             Periods::FirstUse => stored.at.saturating_sub(now),
             _ => 0,
         };
-        // A period never lasts longer than one of this policy, whoever began it and however far the clock stepped back.
+        // A period never lasts longer than one of this policy, whoever began it and however far the
+        // clock stepped back.
         let until = (stored.until - back).min(now + limit.window);
         Some(Self {
             used: stored.used,
@@ -111,7 +114,8 @@ pub(super) fn step(
     if charged {
         count = count.charged(limit, count.used + cost, now);
     }
-    // A denial writes nothing, unless the end of the period has moved: it would move at the next call again.
+    // A denial writes nothing, unless the end of the period has moved: it would move at the next
+    // call again.
     let mended = mode != Mode::Peek && live.is_some() && live != stored;
     if charged || mended {
         *state = StepState::FixedWindow(count);
@@ -151,7 +155,8 @@ pub(super) fn refund(limit: &FixedWindow, state: &mut StepState, permits: u64, n
     };
 }
 
-/// Charges permits whether they fit or not: a count can stand above the limit until its period ends.
+/// Charges permits whether they fit or not: a count can stand above the limit until its period
+/// ends.
 pub(super) fn owe(limit: &FixedWindow, state: &mut StepState, permits: u64, now: u64) {
     if permits == 0 {
         return;

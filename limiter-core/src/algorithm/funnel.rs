@@ -1,12 +1,15 @@
-//! The funnel: a leaky bucket used as a meter. A call adds its cost to the level; the level drains at a rate.
+//! The funnel: a leaky bucket used as a meter. A call adds its cost to the level; the level drains
+//! at a rate.
 //!
-//! It admits as a token bucket of the same capacity and rate does (ITU-T I.371, annex A, shows the two equal). They
-//! differ when the capacity changes: a bucket keeps what is left, a funnel what was used.
+//! It admits as a token bucket of the same capacity and rate does (ITU-T I.371, annex A, shows the
+//! two equal). They differ when the capacity changes: a bucket keeps what is left, a funnel what
+//! was used.
 
 use crate::algorithm::level::{LevelKind, above_zero};
 use crate::policy::{Funnel, Rate};
 
-/// The amount is the level: what has not drained yet. Under a policy that shrank, and in debt, it is above the capacity.
+/// The amount is the level: what has not drained yet. Under a policy that shrank, and in debt, it
+/// is above the capacity.
 impl LevelKind for Funnel {
     fn rate(&self) -> &Rate {
         &self.rate

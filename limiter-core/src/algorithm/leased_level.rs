@@ -1,13 +1,14 @@
 //! A level, some of which is lent: holders spend it elsewhere, without asking, and tell later.
 //!
-//! What is lent is missing from the capacity until it is known to be spent or to have come back, so that what is stored and
-//! what is lent are together never above the capacity, whoever holds how much. Over any time T, then, all holders and the
-//! store admit at most capacity + rate·T.
+//! What is lent is missing from the capacity until it is known to be spent or to have come back, so
+//! that what is stored and what is lent are together never above the capacity, whoever holds how
+//! much. Over any time T, then, all holders and the store admit at most capacity + rate·T.
 //!
-//! Two sums are kept, whatever the number of holders: what was lent in the current epoch and in the one before. An epoch
-//! lasts half of what a loan may, and what was lent in one counts as spent when the next is over: after half of a loan's
-//! longest life at the earliest, after all of it at the latest. A report names the epoch that it is about; when that has
-//! ended twice over it says nothing new.
+//! Two sums are kept, whatever the number of holders: what was lent in the current epoch and in the
+//! one before. An epoch lasts half of what a loan may, and what was lent in one counts as spent
+//! when the next is over: after half of a loan's longest life at the earliest, after all of it at
+//! the latest. A report names the epoch that it is about; when that has ended twice over it says
+//! nothing new.
 
 mod scaled;
 pub(crate) mod step;
@@ -47,7 +48,8 @@ struct LeaseGrants {
     since: u64,
     /// … and how long it lasts.
     epoch: u64,
-    /// The number of the current epoch, by which reports name it: times move with the clock, this does not.
+    /// The number of the current epoch, by which reports name it: times move with the clock, this
+    /// does not.
     number: u32,
 }
 
@@ -91,10 +93,12 @@ impl LeasedLevel {
         self.level.keep_until
     }
 
-    /// Brings the level forward to a moment within the current epoch, or back with a clock that stepped back.
+    /// Brings the level forward to a moment within the current epoch, or back with a clock that
+    /// stepped back.
     fn forward(&mut self, meter: &impl LevelKind, to: u64) {
         let keep_until = self.level.keep_until - self.level.at.saturating_sub(to);
-        // What was done to it since it was looked at may not be in the moment until which it is kept yet.
+        // What was done to it since it was looked at may not be in the moment until which it is
+        // kept yet.
         let stored = Level {
             keep_until: u64::MAX,
             ..self.level
@@ -103,7 +107,8 @@ impl LeasedLevel {
         self.level = Level { keep_until, ..level };
     }
 
-    /// Ends the current epoch, at whose end the level stands: what was lent in the one before is spent.
+    /// Ends the current epoch, at whose end the level stands: what was lent in the one before is
+    /// spent.
     fn end_epoch(&mut self, meter: &impl LevelKind) {
         self.level.amount = meter.spent(self.level.amount, self.loans.previous);
         self.loans = LeaseGrants {
@@ -123,7 +128,8 @@ impl LeasedLevel {
             let left = meter.without(lent);
             let need = need(&left, self.level.amount, lent);
             match self.loans.end() {
-                // More than what is lent leaves room for: nothing comes back beyond that before the epoch ends.
+                // More than what is lent leaves room for: nothing comes back beyond that before the
+                // epoch ends.
                 Some(end) if need > left.used(self.level.amount) => {
                     self.forward(meter, end);
                     self.end_epoch(meter);
@@ -182,8 +188,8 @@ impl LeasedLevel {
         if self.loans.total() == 0 {
             self.loans = LeaseGrants::beginning(self.level.at, epoch);
         } else if self.loans.current == 0 {
-            // A longer lease than when the key was last at rest. What was lent before may then come back later than was said,
-            // never earlier.
+            // A longer lease than when the key was last at rest. What was lent before may then come
+            // back later than was said, never earlier.
             self.loans.epoch = self.loans.epoch.max(epoch);
         }
         self.level.amount = meter.after_lease(self.level.amount, amount);
@@ -197,7 +203,8 @@ impl LeasedLevel {
 }
 
 impl LeaseGrants {
-    /// The first epoch. Its number is not one that an earlier state of the same key has had within the last hour.
+    /// The first epoch. Its number is not one that an earlier state of the same key has had within
+    /// the last hour.
     #[expect(clippy::cast_possible_truncation, reason = "the lower half of the moment")]
     fn beginning(now: u64, epoch: u64) -> Self {
         Self {

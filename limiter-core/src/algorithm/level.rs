@@ -1,7 +1,7 @@
 //! A quantity that moves at a rate: the tokens of a bucket, the level of a funnel.
 //!
-//! It is stored as it stood at one moment and brought forward on use, as in J. Turner, "New directions in communications"
-//! (1986), with a remainder in place of rounding.
+//! It is stored as it stood at one moment and brought forward on use, as in J. Turner, "New
+//! directions in communications" (1986), with a remainder in place of rounding.
 
 #[cfg(feature = "redis")]
 use crate::algorithm::StepState;
@@ -145,7 +145,8 @@ pub(super) fn step(
     mode: Mode,
 ) -> (Option<Level>, StepOutcome) {
     let mut level = view(meter, stored, now);
-    // A stored time ahead of the clock is mended on a denial too: it would be ahead at the next call again.
+    // A stored time ahead of the clock is mended on a denial too: it would be ahead at the next
+    // call again.
     let ahead = stored.is_some_and(|stored| now < stored.at && !stored.is_expired(now));
 
     let missing = if cost == 0 {
@@ -168,8 +169,8 @@ pub(super) fn step(
 
     let reset_after = meter.rate().time_for(meter.used(level.amount), level.remainder);
     keep_until = keep_until.max(now + reset_after);
-    // A denial writes nothing else, unless the state would expire before the moment that the answer names (a slower
-    // policy looks at what a faster one stored).
+    // A denial writes nothing else, unless the state would expire before the moment that the answer
+    // names (a slower policy looks at what a faster one stored).
     let mended = mode != Mode::Peek && stored.is_some() && (ahead || keep_until > level.keep_until);
     let written = charged || mended;
     if written {

@@ -1,12 +1,15 @@
-//! Conversion of a stored state when a policy changes in proportion: its usage stays the same part of the quota.
+//! Conversion of a stored state when a policy changes in proportion: its usage stays the same part
+//! of the quota.
 //!
-//! A state that was stored before the change is looked at as it stood at the change, under the policy before it; its numbers
-//! are multiplied by the new quota over the old one; and it goes on under the new policy. All is rounded against the caller.
-//! One that was stored since is left as it is, so that it does not matter who converts it, nor how often that is tried: what is
-//! converted is stored as of the moment at which that is done.
+//! A state that was stored before the change is looked at as it stood at the change, under the
+//! policy before it; its numbers are multiplied by the new quota over the old one; and it goes on
+//! under the new policy. All is rounded against the caller. One that was stored since is left as it
+//! is, so that it does not matter who converts it, nor how often that is tried: what is converted
+//! is stored as of the moment at which that is done.
 //!
-//! No more is admitted, over any time T that spans the change, than by the larger quota with the faster rate: before the
-//! change at most quota + rate·T − L, where L ≤ quota was left at the change, and after it L·(new quota / quota) + rate·T.
+//! No more is admitted, over any time T that spans the change, than by the larger quota with the
+//! faster rate: before the change at most quota + rate·T − L, where L ≤ quota was left at the
+//! change, and after it L·(new quota / quota) + rate·T.
 
 use crate::algorithm::counter_window::WindowCounters;
 use crate::algorithm::fixed_window::PeriodCount;
@@ -14,7 +17,8 @@ use crate::algorithm::ratio::{QuotaRatio, ScaleChange};
 use crate::algorithm::{Change, StepState, leased_level as lent, missing_until};
 use crate::policy::{Algorithm, Funnel, TokenBucket};
 
-/// Converts a state that was stored before the change, and says whether it was one. To be called after the change.
+/// Converts a state that was stored before the change, and says whether it was one. To be called
+/// after the change.
 pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) -> bool {
     let ScaleChange { before, after, at } = *scaling;
     let ratio = QuotaRatio::from_algorithms(before, after);
@@ -53,9 +57,10 @@ pub(crate) fn scale(scaling: &ScaleChange<'_>, state: &mut StepState, now: u64) 
     true
 }
 
-/// A change of what was used before the policy was changed, and is made after: an amount in the new numbers, and how. What is given
-/// back is what was missing still when the policy was changed, and comes back by itself at the new rate. Where that cannot be told, of
-/// windows whose periods are other ones now, it is nothing.
+/// A change of what was used before the policy was changed, and is made after: an amount in the new
+/// numbers, and how. What is given back is what was missing still when the policy was changed, and
+/// comes back by itself at the new rate. Where that cannot be told, of windows whose periods are
+/// other ones now, it is nothing.
 pub(crate) fn scale_change(scaling: &ScaleChange<'_>, amount: u64, change: Change) -> (u64, Change) {
     let ScaleChange { before, after, at } = *scaling;
     let ratio = QuotaRatio::from_algorithms(before, after);

@@ -1,15 +1,16 @@
 //! The exact sliding window: a ring of the moments at which the newest permits were given.
 //!
-//! A call of cost n fits when the (limit − n + 1)-th newest moment is a window ago or longer: then at most limit − n
-//! permits lie in the window that ends now. Admission reads one moment of the ring; what remains is found by bisection.
+//! A call of cost n fits when the (limit − n + 1)-th newest moment is a window ago or longer: then
+//! at most limit − n permits lie in the window that ends now. Admission reads one moment of the
+//! ring; what remains is found by bisection.
 
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::SlidingWindow;
 
 /// The moments of the newest permits, oldest first once unrolled from `head`.
 ///
-/// Times are the clock's plus `skew`: when the clock steps back, the skew grows by the step, so that the ring's own
-/// time never runs back.
+/// Times are the clock's plus `skew`: when the clock steps back, the skew grows by the step, so
+/// that the ring's own time never runs back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     /// Grows one by one until it has `size` moments, then wraps.
@@ -19,7 +20,8 @@ pub(crate) struct Ring {
     /// Where the next moment is written.
     head: usize,
     skew: u64,
-    /// From this moment on (in the ring's time) the state equals absence, under every policy that has charged it.
+    /// From this moment on (in the ring's time) the state equals absence, under every policy that
+    /// has charged it.
     keep_until: u64,
 }
 
@@ -39,7 +41,8 @@ impl Ring {
         if nth == 0 || nth > len {
             return None;
         }
-        // Before the first wrap `head == len` (or 0 when just full), so the same arithmetic serves both.
+        // Before the first wrap `head == len` (or 0 when just full), so the same arithmetic serves
+        // both.
         self.moments.get((self.head + len - nth) % len).copied()
     }
 
@@ -131,7 +134,8 @@ pub(super) fn step(
 /// The step on a ring whose time is not behind its newest moment.
 fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: Mode) -> StepOutcome {
     let ring_now = now + ring.skew;
-    // In a window that reaches back before the epoch lies every moment but zero, which stands for a permit given back.
+    // In a window that reaches back before the epoch lies every moment but zero, which stands for a
+    // permit given back.
     let edge = ring_now.saturating_sub(limit.window);
     let mut used = ring.later_than(edge);
 
@@ -148,7 +152,8 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
     let charged = fits && mode == Mode::Charge;
     if charged {
         if let Some(newest) = ring.newest(1) {
-            // The longest window that has used the ring travels along: what is granted now counts in it too.
+            // The longest window that has used the ring travels along: what is granted now counts
+            // in it too.
             ring.keep_until += ring_now - newest;
         }
         ring.grow(index(limit.limit));
@@ -160,12 +165,13 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
         .newest(1)
         .filter(|newest| *newest > edge)
         .map_or(0, |newest| (newest + limit.window).saturating_sub(ring_now));
-    // A denial writes nothing, unless the state would expire before the moment that the answer names (a longer window
-    // looks at what a shorter one stored).
+    // A denial writes nothing, unless the state would expire before the moment that the answer
+    // names (a longer window looks at what a shorter one stored).
     if mode != Mode::Peek {
         ring.keep_until = ring.keep_until.max(ring_now + reset_after);
     }
-    // The oldest leaves next. Where more is used than this policy gives, it takes more than that, and at most until all has left.
+    // The oldest leaves next. Where more is used than this policy gives, it takes more than that,
+    // and at most until all has left.
     let next_after = match ring.newest(used) {
         Some(oldest) if used as u64 <= limit.limit => (oldest + limit.window).saturating_sub(ring_now),
         _ => reset_after,
@@ -181,8 +187,9 @@ fn step_ring(limit: &SlidingWindow, ring: &mut Ring, now: u64, cost: u64, mode: 
     }
 }
 
-/// Gives up to `count` permits back, the oldest first: those that would leave the window next. A permit that is given back
-/// gets the moment of the one before it, which has left the window, so the moments stay in order.
+/// Gives up to `count` permits back, the oldest first: those that would leave the window next. A
+/// permit that is given back gets the moment of the one before it, which has left the window, so
+/// the moments stay in order.
 pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, now: u64) {
     let StepState::SlidingWindow(ring) = state else {
         return;
@@ -209,8 +216,8 @@ pub(super) fn refund(limit: &SlidingWindow, state: &mut StepState, count: u64, n
     }
 }
 
-/// Gives `count` permits now, whatever is left. The ring remembers the newest, as many as the largest limit that has charged
-/// it, so that a debt beyond the limit lasts for one window.
+/// Gives `count` permits now, whatever is left. The ring remembers the newest, as many as the
+/// largest limit that has charged it, so that a debt beyond the limit lasts for one window.
 pub(super) fn owe(limit: &SlidingWindow, state: &mut StepState, count: u64, now: u64) {
     if count == 0 {
         return;

@@ -7,7 +7,8 @@ use crate::algorithm::{StepState, StoredLevel, StoredLoans};
 pub(crate) enum StoredState {
     Level(StoredLevel),
     Lent(StoredLevel, StoredLoans),
-    /// Permits of the period that runs, and of the one before; when it began, how long it lasts, and when it was charged last.
+    /// Permits of the period that runs, and of the one before; when it began, how long it lasts,
+    /// and when it was charged last.
     Counters([u64; 5]),
     /// Permits; as of when; until when.
     Count([u64; 3]),

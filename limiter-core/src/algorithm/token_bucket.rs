@@ -1,4 +1,5 @@
-//! The token bucket: tokens come back at a rate, up to a capacity; a call takes as many as it costs.
+//! The token bucket: tokens come back at a rate, up to a capacity; a call takes as many as it
+//! costs.
 //!
 //! Over any time T it admits at most capacity + rate·T.
 

@@ -13,16 +13,18 @@ tokio::task_local! {
 /// Set once, by `install`.
 static INSTALLED: OnceLock<Limiter> = OnceLock::new();
 
-/// Decides in process in a debug build, from the first call without an installed limiter until `install`. A release build has none:
-/// every replica would silently allow the whole limit.
+/// Decides in process in a debug build, from the first call without an installed limiter until
+/// `install`. A release build has none: every replica would silently allow the whole limit.
 static IMPLICIT: OnceLock<Limiter> = OnceLock::new();
 
-/// Sets the limiter of every annotated function that names none. Call it once, before the first of them is called.
+/// Sets the limiter of every annotated function that names none. Call it once, before the first of
+/// them is called.
 ///
-/// Without an installed limiter, a release build rejects annotated calls with [`StoreErrorKind::NotInstalled`]. A debug build decides
-/// them in process, by one implicit limiter for the whole process, and logs a warning once. A limiter that is installed later
-/// replaces the implicit one: the next annotated call uses it, what earlier calls have used is forgotten, and a warning says
-/// so. Calls that are waiting or running keep the limiter with which they began.
+/// Without an installed limiter, a release build rejects annotated calls with
+/// [`StoreErrorKind::NotInstalled`]. A debug build decides them in process, by one implicit limiter
+/// for the whole process, and logs a warning once. A limiter that is installed later replaces the
+/// implicit one: the next annotated call uses it, what earlier calls have used is forgotten, and a
+/// warning says so. Calls that are waiting or running keep the limiter with which they began.
 ///
 /// # Errors
 ///
@@ -40,9 +42,9 @@ pub fn install(limiter: Limiter) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Runs `future` with `limiter` as the limiter of every annotated function that names none and is called in the same
-/// task, so that tests which run side by side share nothing. A task that the future spawns uses the installed limiter:
-/// wrap its future in `with_limiter` again.
+/// Runs `future` with `limiter` as the limiter of every annotated function that names none and is
+/// called in the same task, so that tests which run side by side share nothing. A task that the
+/// future spawns uses the installed limiter: wrap its future in `with_limiter` again.
 ///
 /// # Cancel safety
 ///
@@ -51,13 +53,15 @@ pub async fn with_limiter<F: Future>(limiter: Limiter, future: F) -> F::Output {
     CURRENT.scope(limiter, future).await
 }
 
-/// The limiter of a call that names none, where there is one already: the task's, else the installed one.
+/// The limiter of a call that names none, where there is one already: the task's, else the
+/// installed one.
 pub(crate) fn installed() -> Option<Limiter> {
     let of_task = CURRENT.try_with(Limiter::clone).ok();
     of_task.or_else(|| INSTALLED.get().or_else(|| IMPLICIT.get()).cloned())
 }
 
-/// The limiter of a call that names none. The global one is there for good: nobody has to count who uses it.
+/// The limiter of a call that names none. The global one is there for good: nobody has to count who
+/// uses it.
 #[derive(Debug)]
 pub(crate) enum CurrentLimiter {
     OfTask(Limiter),

@@ -57,8 +57,8 @@ impl KeyTemplate {
             && one.iter().zip(two).all(same)
     }
 
-    /// The key that the annotation makes of values in the places of its placeholders: by the same calls, so that it escapes
-    /// what they escape.
+    /// The key that the annotation makes of values in the places of its placeholders: by the same
+    /// calls, so that it escapes what they escape.
     pub(crate) fn key<'v>(
         &self,
         mut value_of: impl FnMut(&'static str) -> Option<&'v str>,
@@ -88,8 +88,8 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-/// A key in its group, from the parts of both: those of the key in their order, then those of the group which the key
-/// does not have.
+/// A key in its group, from the parts of both: those of the key in their order, then those of the
+/// group which the key does not have.
 pub(crate) fn place(
     name: &str,
     key: &KeyTemplate,

@@ -15,8 +15,8 @@ use crate::settlement::Refund;
 use crate::units::Amount;
 
 impl Limiter {
-    /// The limit of the annotations with that name, as this limiter decides it: to look at a budget, to reset it, to find it
-    /// in Redis.
+    /// The limit of the annotations with that name, as this limiter decides it: to look at a
+    /// budget, to reset it, to find it in Redis.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -40,8 +40,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] where no annotation of the program has the name, and where several of one name make their keys
-    /// of different parts.
+    /// [`ConfigError::Invalid`] where no annotation of the program has the name, and where several
+    /// of one name make their keys of different parts.
     pub fn annotation(&self, name: &str) -> Result<AnnotationLimit<'_>, ConfigError> {
         let all = annotations();
         let mut named = all.iter().filter(|site| site.name() == name);
@@ -62,8 +62,8 @@ impl Limiter {
         })
     }
 
-    /// The name of the key in which Redis keeps the state of `key` under `policy`, prefix and namespace included: what
-    /// `redis-cli TTL` takes. `None` in process.
+    /// The name of the key in which Redis keeps the state of `key` under `policy`, prefix and
+    /// namespace included: what `redis-cli TTL` takes. `None` in process.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -138,16 +138,18 @@ pub struct AnnotationLimit<'a> {
 }
 
 impl<'a> AnnotationLimit<'a> {
-    /// The budget whose key has these parts: one for each placeholder of the annotation's `key`, in their order, and then one
-    /// for each placeholder of its `group` that its key does not have. Each is escaped as the annotation does it. Of a key
-    /// without placeholders there are none: [`global`](Self::global) says so.
+    /// The budget whose key has these parts: one for each placeholder of the annotation's `key`, in
+    /// their order, and then one for each placeholder of its `group` that its key does not have.
+    /// Each is escaped as the annotation does it. Of a key without placeholders there are none:
+    /// [`global`](Self::global) says so.
     ///
     /// Parts of several types are written `[&tenant as &dyn Display, &7]`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] with the template for a wrong number of parts; for a key that is an expression, which
-    /// [`whole_key`](Self::whole_key) takes; for a policy that depends on the arguments of a call, or is not there.
+    /// [`ConfigError::Invalid`] with the template for a wrong number of parts; for a key that is an
+    /// expression, which [`whole_key`](Self::whole_key) takes; for a policy that depends on the
+    /// arguments of a call, or is not there.
     pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<KeyLimit<'a>, ConfigError> {
         let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
         let RegisteredAnnotation { name, key, group, .. } = self.site.0;
@@ -163,8 +165,8 @@ impl<'a> AnnotationLimit<'a> {
         self.key([""; 0])
     }
 
-    /// The budget with this key, given as the annotation's `key = expression` makes it; with a `group` in the annotation,
-    /// [in its group](Key::in_group).
+    /// The budget with this key, given as the annotation's `key = expression` makes it; with a
+    /// `group` in the annotation, [in its group](Key::in_group).
     ///
     /// # Errors
     ///
@@ -218,7 +220,8 @@ impl KeyLimit<'_> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the same.
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may have forgotten all the
+    /// same.
     ///
     /// # Cancel safety
     ///
@@ -227,7 +230,8 @@ impl KeyLimit<'_> {
         self.limiter.reset(&self.policy, &self.key).await
     }
 
-    /// Gives back a permit of a call that came to nothing, or as many as [`Refund::cost`] says: [`Limiter::refund`].
+    /// Gives back a permit of a call that came to nothing, or as many as [`Refund::cost`] says:
+    /// [`Limiter::refund`].
     pub fn refund(&self) -> Refund<'_> {
         self.limiter.refund(&self.policy, &self.key)
     }

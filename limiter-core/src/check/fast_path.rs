@@ -26,8 +26,8 @@ pub(crate) enum Looked {
 }
 
 impl Check<'_> {
-    /// Looks up a question about one limit in the deny cache. It knows nothing of shadow mode, off mode, key lists and penalties, so
-    /// only plain questions are looked up.
+    /// Looks up a question about one limit in the deny cache. It knows nothing of shadow mode, off
+    /// mode, key lists and penalties, so only plain questions are looked up.
     #[cfg(feature = "redis")]
     #[inline]
     pub(crate) fn look(&self) -> Looked {

@@ -43,8 +43,8 @@ enum CheckProgress<'a> {
 impl Future for CheckFuture<'_> {
     type Output = Result<Decision, Rejection>;
 
-    /// In process the question is read where it lies, and the answer is written where the caller wants it: both are larger
-    /// than what is done with them takes time.
+    /// In process the question is read where it lies, and the answer is written where the caller
+    /// wants it: both are larger than what is done with them takes time.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let CheckProgress::Unasked = self.progress {

@@ -32,9 +32,11 @@ pub enum ResolvedPolicies {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnUnknownPolicy {
-    /// It is allowed, by a decision without limits whose [`Origin`] says `NotConfigured`. The default.
+    /// It is allowed, by a decision without limits whose [`Origin`] says `NotConfigured`. The
+    /// default.
     ///
-    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature `registry`: `RedisSubscription::heard`).
+    /// So it is for what stands only in Redis, until Redis was heard for the first time (feature
+    /// `registry`: `RedisSubscription::heard`).
     #[default]
     Allow,
     /// It is rejected as [`Rejection::NotConfigured`].
@@ -126,7 +128,8 @@ impl Limiter {
         self.inner.names.app.as_deref()
     }
 
-    /// The book of the namespace in Redis, to have the limiter's own [book](Self::registry) follow it, and to publish it.
+    /// The book of the namespace in Redis, to have the limiter's own [book](Self::registry) follow
+    /// it, and to publish it.
     ///
     /// # Errors
     ///
@@ -146,7 +149,8 @@ impl Limiter {
     }
 
     /// The policy of this name that counts for a key now: to decide by it together with others
-    /// ([`check_all`](Self::check_all)), or to show it. Whoever keeps it does not see what changes in the book.
+    /// ([`check_all`](Self::check_all)), or to show it. Whoever keeps it does not see what changes
+    /// in the book.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -165,13 +169,14 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] when there is none, or not for this app, whatever becomes of calls that ask for it. It is
-    /// counted as they are.
+    /// [`Rejection::NotConfigured`] when there is none, or not for this app, whatever becomes of
+    /// calls that ask for it. It is counted as they are.
     pub fn policy<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> Result<Policy, Rejection> {
         self.find(name, &key.into()).ok_or_else(|| not_configured(name))
     }
 
-    /// What stands in the book under a name, if it is for this app and has not ended. Nothing is counted.
+    /// What stands in the book under a name, if it is for this app and has not ended. Nothing is
+    /// counted.
     pub(crate) fn entry(&self, name: &str) -> Option<Arc<PolicyEntry>> {
         let Names { book, app, .. } = &self.inner.names;
         let entry = book.get(name)?;
@@ -194,7 +199,8 @@ impl Limiter {
             .ok()
     }
 
-    /// What a call that names its policy is to be decided by. Where nothing decides it, its answer is counted here.
+    /// What a call that names its policy is to be decided by. Where nothing decides it, its answer
+    /// is counted here.
     pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         let resolved = self.resolve(name, key);
         match &resolved {
@@ -235,7 +241,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so ([`OnUnknownPolicy::Deny`]); else as [`Limiter::check`].
+    /// [`Rejection::NotConfigured`] where the limiter was told so ([`OnUnknownPolicy::Deny`]); else
+    /// as [`Limiter::check`].
     pub fn check(&self, key: impl Into<Key<'a>>) -> NamedCheck<'a> {
         self.ask(key.into(), Mode::Charge)
     }

@@ -21,7 +21,8 @@ use crate::policy::Policy;
 use crate::request::LimitRequest;
 pub(crate) use crate::units::Amount;
 
-/// Permits of what is in flight, not asked for yet: await it. Made by [`Limiter::acquire_concurrency`].
+/// Permits of what is in flight, not asked for yet: await it. Made by
+/// [`Limiter::acquire_concurrency`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct AcquireConcurrency<'a> {
@@ -39,23 +40,26 @@ impl<'a> AcquireConcurrency<'a> {
         }
     }
 
-    /// How many permits are held: a whole number up to 1,024, and not above the policy's maximum. Default: 1. A cost of 0 holds
-    /// nothing, and is always allowed.
+    /// How many permits are held: a whole number up to 1,024, and not above the policy's maximum.
+    /// Default: 1. A cost of 0 holds nothing, and is always allowed.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.ask.set_cost(cost.try_into().map_err(Into::into));
         self
     }
 
-    /// How long to wait in total, the queue and every question to the store included. Default: no time at all,
-    /// so that a denial is [`Rejection::Limited`]; after a wait it is [`Rejection::TimedOut`].
+    /// How long to wait in total, the queue and every question to the store included. Default: no
+    /// time at all, so that a denial is [`Rejection::Limited`]; after a wait it is
+    /// [`Rejection::TimedOut`].
     ///
-    /// Those who wait in this process are served first come, first served. A permit that is given back here goes straight to
-    /// who is next, if it is for as many permits, for up to a second in a row; then it goes back to Redis, so that other
-    /// processes have their turn. Who is next in a process asks Redis again after pauses that double from 10 to 160 ms, longer
-    /// by up to a quarter, or when the first lease ends. Between processes there is no order.
+    /// Those who wait in this process are served first come, first served. A permit that is given
+    /// back here goes straight to who is next, if it is for as many permits, for up to a second in
+    /// a row; then it goes back to Redis, so that other processes have their turn. Who is next in a
+    /// process asks Redis again after pauses that double from 10 to 160 ms, longer by up to a
+    /// quarter, or when the first lease ends. Between processes there is no order.
     ///
-    /// A wait that ends before the policy's deadline for the store does is over, whatever the policy says of a store that is
-    /// out: that no answer came in so short a time says nothing about the store.
+    /// A wait that ends before the policy's deadline for the store does is over, whatever the
+    /// policy says of a store that is out: that no answer came in so short a time says nothing
+    /// about the store.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }

@@ -16,8 +16,9 @@ use crate::tier::RedisBackend;
 use crate::units::Timestamp;
 use crate::waiting::LATE_TIMER;
 
-/// Who is next for permits in Redis asks again after a pause that doubles from the first to the last of these, longer by up to
-/// a quarter; sooner when the first lease ends, and when a permit is given back here.
+/// Who is next for permits in Redis asks again after a pause that doubles from the first to the
+/// last of these, longer by up to a quarter; sooner when the first lease ends, and when a permit is
+/// given back here.
 const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(160);
 
 /// Waits for permits in Redis. Only who is first asks.
@@ -66,7 +67,8 @@ pub(crate) async fn wait_there(
     }
 }
 
-/// The decision about a call that others of this process come before: for all that it knows, these take what there is.
+/// The decision about a call that others of this process come before: for all that it knows, these
+/// take what there is.
 fn behind_others(asked: &ConcurrencyRequest<'_>, now: Timestamp) -> Decision {
     let lease = u64::from(asked.terms().lease_ms) * 1_000;
     let outcome = StepOutcome {
@@ -102,8 +104,9 @@ fn handed_on(
     asked.request().concurrency_decision(outcome, now, origin)
 }
 
-/// Asks once. The caller's time may end before the store's deadline does, which is no failure of the store: this replica's
-/// share decides only where the store has none, since the store may have said a moment ago that there is no room.
+/// Asks once. The caller's time may end before the store's deadline does, which is no failure of
+/// the store: this replica's share decides only where the store has none, since the store may have
+/// said a moment ago that there is no room.
 async fn acquire_with_deadline(
     guard: &RedisBackend,
     asked: &ConcurrencyRequest<'_>,

@@ -1,4 +1,5 @@
-//! An enter whose policy, or whose limiter, says more than a store knows: lists of keys, shadow, off.
+//! An enter whose policy, or whose limiter, says more than a store knows: lists of keys, shadow,
+//! off.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! Permits that Redis leases to this process: they are taken, renewed while they are held, and given back.
+//! Permits that Redis leases to this process: they are taken, renewed while they are held, and
+//! given back.
 //!
-//! The id of a permit is chosen before Redis is asked. An enter whose answer was lost, or whose caller left, is therefore taken
-//! back by leaving; where even that is lost, the lease ends. What is held here is renewed by one task a limiter, see
-//! [`keeper`].
+//! The id of a permit is chosen before Redis is asked. An enter whose answer was lost, or whose
+//! caller left, is therefore taken back by leaving; where even that is lost, the lease ends. What
+//! is held here is renewed by one task a limiter, see [`keeper`].
 
 pub(crate) mod housekeeper;
 mod lease;
@@ -98,8 +99,8 @@ impl PermitLeases {
         }
     }
 
-    /// Takes a permit without Redis, if no more than `most` are held here then; Redis is told of it when it is back. Else how
-    /// many are held.
+    /// Takes a permit without Redis, if no more than `most` are held here then; Redis is told of it
+    /// when it is back. Else how many are held.
     pub(crate) fn enter_alone(
         self: &Arc<Self>,
         limit: &RequestedLimit<'_>,
@@ -135,7 +136,8 @@ impl PermitLeases {
         within(deadline, self.register.peek(&key, deadline)).await
     }
 
-    /// Forgets what other processes hold. Those that live are counted again when they renew their leases.
+    /// Forgets what other processes hold. Those that live are counted again when they renew their
+    /// leases.
     pub(crate) async fn reset(
         &self,
         limit: &RequestedLimit<'_>,

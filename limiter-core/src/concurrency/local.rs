@@ -86,7 +86,8 @@ impl Limiter {
                 biased;
                 () = waiter.notified() => {}
                 () = wait.is_over() => {
-                    // As it is now: it may never have been its turn, and what there is belongs to those before it.
+                    // As it is now: it may never have been its turn, and what there is belongs to
+                    // those before it.
                     let asked = asked.under(waiter.wanted())?;
                     let denied = self.decision_here(&asked, false, holders.number(identity));
                     return Err(wait.timed_out(Some(Box::new(denied))));

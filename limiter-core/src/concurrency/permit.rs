@@ -9,19 +9,23 @@ use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Rejection};
 use crate::observe::AsDecision;
 
-/// Permission to be in flight, until it is dropped. Made by [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
+/// Permission to be in flight, until it is dropped. Made by
+/// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
 ///
-/// It borrows nothing, and can be moved to wherever what it stands for ends: into a task, into the body of a response.
+/// It borrows nothing, and can be moved to wherever what it stands for ends: into a task, into the
+/// body of a response.
 ///
-/// With Redis it is a lease there, which is renewed in the background while the permit is held, from when a sixth of it is over
-/// and before a third is. Redis counts the leases that have not ended by its own clock, and admits none beyond the policy's
-/// maximum. A holder that is cut off from Redis for longer than the lease may therefore find others in its place: it learns so
-/// from [`is_valid`](Self::is_valid) and [`lost`](Self::lost), which count from before Redis was asked. A machine that was suspended
-/// for as long learns it too late. In process nothing can take a permit away.
+/// With Redis it is a lease there, which is renewed in the background while the permit is held,
+/// from when a sixth of it is over and before a third is. Redis counts the leases that have not
+/// ended by its own clock, and admits none beyond the policy's maximum. A holder that is cut off
+/// from Redis for longer than the lease may therefore find others in its place: it learns so from
+/// [`is_valid`](Self::is_valid) and [`lost`](Self::lost), which count from before Redis was asked.
+/// A machine that was suspended for as long learns it too late. In process nothing can take a
+/// permit away.
 ///
-/// Dropping it gives it back: to whoever waits next in this process under the same terms, at once; else to Redis, by the task
-/// that renews leases. Where there is no runtime to run it, the lease ends. [`release`](Self::release) does the same, and waits until
-/// it is done.
+/// Dropping it gives it back: to whoever waits next in this process under the same terms, at once;
+/// else to Redis, by the task that renews leases. Where there is no runtime to run it, the lease
+/// ends. [`release`](Self::release) does the same, and waits until it is done.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -82,11 +86,13 @@ impl ConcurrencyPermit {
         &self.decision
     }
 
-    /// Whether it is surely held: false once its lease may have ended before it was renewed, and from then on. Others may be
-    /// in its place then; Redis goes on to count it as far as there is room.
+    /// Whether it is surely held: false once its lease may have ended before it was renewed, and
+    /// from then on. Others may be in its place then; Redis goes on to count it as far as there is
+    /// room.
     ///
-    /// Always true where there is no lease that could end: in process, and for what was admitted while the store was out
-    /// (its [`origin`](Decision::origin) says `LocalFallback` or `FailedOpen`), until Redis has been told of it.
+    /// Always true where there is no lease that could end: in process, and for what was admitted
+    /// while the store was out (its [`origin`](Decision::origin) says `LocalFallback` or
+    /// `FailedOpen`), until Redis has been told of it.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         match &self.stand {
@@ -135,8 +141,8 @@ impl ConcurrencyPermit {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer within the policy's deadline. It goes on being told in the
-    /// background, until the lease has ended.
+    /// [`Rejection::Unavailable`] when the store gives no answer within the policy's deadline. It
+    /// goes on being told in the background, until the lease has ended.
     ///
     /// # Cancel safety
     ///

@@ -26,8 +26,8 @@ impl RedisBackend {
         self.holding.held()
     }
 
-    /// Asks for permits of a request's only limit. What is allowed and not held is not guarded: the store is out, and the
-    /// policy allows it.
+    /// Asks for permits of a request's only limit. What is allowed and not held is not guarded: the
+    /// store is out, and the policy allows it.
     pub(crate) async fn enter(
         &self,
         asked: &ConcurrencyRequest<'_>,

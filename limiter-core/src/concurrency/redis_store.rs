@@ -1,5 +1,5 @@
-//! Who holds permits: what the script of concurrency is asked, and what it answers; the layout is told in
-//! `lua/concurrency.lua`.
+//! Who holds permits: what the script of concurrency is asked, and what it answers; the layout is
+//! told in `lua/concurrency.lua`.
 
 use std::hash::{BuildHasher, RandomState};
 use std::iter;
@@ -39,7 +39,8 @@ pub(crate) struct ConcurrencyStore {
     count: AtomicU64,
 }
 
-/// A permit, by which Redis knows it. It is chosen before Redis is asked, so that one of which nobody heard can be left.
+/// A permit, by which Redis knows it. It is chosen before Redis is asked, so that one of which
+/// nobody heard can be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitId {
     pub(crate) number: u64,
@@ -96,7 +97,8 @@ impl ConcurrencyStore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether it was; to be sure, it has to be [left](Self::leave).
+    /// Dropping the future leaves it open whether it was; to be sure, it has to be
+    /// [left](Self::leave).
     pub(crate) async fn enter(
         &self,
         key: &str,
@@ -139,7 +141,8 @@ impl ConcurrencyStore {
         Ok(self.query(PEEK, key, &[], within).await?.0)
     }
 
-    /// Forgets what other processes hold of a key, in as many calls as it takes, each of which may take so long.
+    /// Forgets what other processes hold of a key, in as many calls as it takes, each of which may
+    /// take so long.
     ///
     /// # Cancel safety
     ///

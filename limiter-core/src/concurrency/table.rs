@@ -1,10 +1,10 @@
 //! What is held in this process: a count for each key, and who waits for it.
 //!
-//! In process the count is the limit. With Redis it is what this replica holds, by which it goes on alone while Redis is out;
-//! there a lease travels along with each permit.
+//! In process the count is the limit. With Redis it is what this replica holds, by which it goes on
+//! alone while Redis is out; there a lease travels along with each permit.
 //!
-//! Whoever gives a permit back hands it to the one who came first, under the lock under which it is counted down: nobody comes
-//! in between, and nobody misses it.
+//! Whoever gives a permit back hands it to the one who came first, under the lock under which it is
+//! counted down: nobody comes in between, and nobody misses it.
 
 pub(crate) mod guard;
 mod waiter;
@@ -25,7 +25,8 @@ use crate::support::sync::{SpinGuard, SpinLock};
 
 const SHARDS: usize = 64;
 
-/// What one permit costs at most: Redis keeps each part of it by itself, and is busy for a millisecond with so many.
+/// What one permit costs at most: Redis keeps each part of it by itself, and is busy for a
+/// millisecond with so many.
 pub(crate) const MOST_HELD_AT_ONCE: u64 = 1_024;
 
 /// What somebody asks for, or holds.
@@ -44,8 +45,8 @@ impl PermitTerms {
 
 /// What travels along with a permit.
 pub(crate) trait PermitPayload: fmt::Debug + Send + Sized + 'static {
-    /// Itself for who is first, if a permit that was held under these terms can go on as one under those, with so many others
-    /// held here; else itself.
+    /// Itself for who is first, if a permit that was held under these terms can go on as one under
+    /// those, with so many others held here; else itself.
     fn pass(self, held: &PermitTerms, wanted: &PermitTerms, others: u64) -> Result<Self, Self>;
 
     /// What there may be for the one after.
@@ -67,7 +68,8 @@ impl PermitPayload for () {
     }
 }
 
-/// All that is held in this process. A key of which nothing is held, and that nobody waits for, is not there.
+/// All that is held in this process. A key of which nothing is held, and that nobody waits for, is
+/// not there.
 #[derive(Debug)]
 pub(crate) struct PermitTable<C> {
     shards: Box<[SpinLock<HashTable<PermitEntry<C>>>]>,
@@ -131,8 +133,9 @@ impl<C: PermitPayload> PermitTable<C> {
         find(&mut self.lock(identity), identity).map_or(0, |entry| entry.held)
     }
 
-    /// Takes a place behind those who wait. Policies may have changed while they do: then all wait under the terms of who came
-    /// last, lest what is not admitted under the old ones holds up everybody.
+    /// Takes a place behind those who wait. Policies may have changed while they do: then all wait
+    /// under the terms of who came last, lest what is not admitted under the old ones holds up
+    /// everybody.
     pub(crate) fn join(
         self: &Arc<Self>,
         identity: Identity,
@@ -172,7 +175,8 @@ impl<C: PermitPayload> PermitTable<C> {
         }
     }
 
-    /// What travels along comes back where nobody takes it; whatever it does as it goes, it does without the lock.
+    /// What travels along comes back where nobody takes it; whatever it does as it goes, it does
+    /// without the lock.
     fn release(&self, identity: Identity, terms: &PermitTerms, carried: C) -> Option<C> {
         let mut shard = self.lock(identity);
         let Some(entry) = find(&mut shard, identity) else {

@@ -8,11 +8,12 @@ use crate::policy::{Algorithm, Funnel, TokenBucket};
 use crate::units::Amount;
 
 impl LimitOutcome {
-    /// Time until a whole permit more than [`remaining`](Self::remaining) could be admitted, with nobody asking before; zero when
-    /// nothing is used.
+    /// Time until a whole permit more than [`remaining`](Self::remaining) could be admitted, with
+    /// nobody asking before; zero when nothing is used.
     ///
-    /// It is exact to the microsecond, or longer where that is not known: where more is used than the limit gives, where an answer
-    /// comes from the deny cache, or where a level has room for less than a whole permit more. So it is never too short.
+    /// It is exact to the microsecond, or longer where that is not known: where more is used than
+    /// the limit gives, where an answer comes from the deny cache, or where a level has room for
+    /// less than a whole permit more. So it is never too short.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -39,13 +40,15 @@ impl LimitOutcome {
         Duration::from_micros(self.outcome().next_after)
     }
 
-    /// The time in which a client may use what [remains](Self::remaining), and no more: whoever keeps to that, and asks for one
-    /// permit thereafter, is not denied by this limit while nobody else takes its permits. (Draft 11 of the IETF's `RateLimit`
-    /// header calls it the effective window.)
+    /// The time in which a client may use what [remains](Self::remaining), and no more: whoever
+    /// keeps to that, and asks for one permit thereafter, is not denied by this limit while nobody
+    /// else takes its permits. (Draft 11 of the IETF's `RateLimit` header calls it the effective
+    /// window.)
     ///
-    /// Of a bucket or a funnel it is the time in which as much comes back as remains, so that a client that spreads its calls over
-    /// it keeps to the rate; of a window the time until the oldest permits leave it. Where nothing remains it is the
-    /// [`next_after`](Self::next_after), and of a limit that denies its [`retry_after`](Self::retry_after). `None` for a limit of
+    /// Of a bucket or a funnel it is the time in which as much comes back as remains, so that a
+    /// client that spreads its calls over it keeps to the rate; of a window the time until the
+    /// oldest permits leave it. Where nothing remains it is the [`next_after`](Self::next_after),
+    /// and of a limit that denies its [`retry_after`](Self::retry_after). `None` for a limit of
     /// what is in flight: its permits come back when their holders give them back.
     ///
     /// ```
@@ -69,7 +72,8 @@ impl LimitOutcome {
             _ if !outcome.fits => outcome.retry_after,
             _ if outcome.reset_after == 0 => return Some(self.policy().window()),
             Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-                // The next permit takes no longer than one, so where any remain it comes within this time.
+                // The next permit takes no longer than one, so where any remain it comes within
+                // this time.
                 let whole = outcome.remaining - outcome.remaining % 1_000;
                 rate.time_for(whole, 0).max(outcome.next_after)
             }
@@ -78,11 +82,12 @@ impl LimitOutcome {
         Some(Duration::from_micros(micros))
     }
 
-    /// Time until a call of this cost could be admitted, with nobody asking before; zero when it could be now, `None` where it never
-    /// fits, and for a limit of what is in flight.
+    /// Time until a call of this cost could be admitted, with nobody asking before; zero when it
+    /// could be now, `None` where it never fits, and for a limit of what is in flight.
     ///
-    /// Of a bucket or a funnel it is exact but for what is less than a thousandth of a permit; of a window, of which more than one
-    /// permit has to come back, it is the time until all has. So it is never too short.
+    /// Of a bucket or a funnel it is exact but for what is less than a thousandth of a permit; of a
+    /// window, of which more than one permit has to come back, it is the time until all has. So it
+    /// is never too short.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

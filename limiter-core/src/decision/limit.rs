@@ -58,30 +58,35 @@ impl LimitOutcome {
         self.policy.amount(self.outcome().remaining)
     }
 
-    /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it fits.
+    /// Time until this cost fits, with nobody else asking, exact to the microsecond; zero when it
+    /// fits.
     ///
-    /// Of what is in flight nobody knows that, since it is up to the holders: it is the time until the first lease ends, if its
-    /// holder is gone; in process, where none goes without giving its permit back, a whole lease.
+    /// Of what is in flight nobody knows that, since it is up to the holders: it is the time until
+    /// the first lease ends, if its holder is gone; in process, where none goes without giving its
+    /// permit back, a whole lease.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         Duration::from_micros(self.outcome().retry_after)
     }
 
-    /// How long a call that this limit admits waits, so that calls leave evenly: until all that was admitted before it has
-    /// drained. Zero unless the policy is a [paced](crate::PolicyBuilder::paced) funnel, and where it does not fit.
+    /// How long a call that this limit admits waits, so that calls leave evenly: until all that was
+    /// admitted before it has drained. Zero unless the policy is a
+    /// [paced](crate::PolicyBuilder::paced) funnel, and where it does not fit.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_micros(self.standing.delay())
     }
 
-    /// Time until nothing is left of what was used. Of what is in flight an upper bound, should all holders be gone: a lease, or the
-    /// rest of the longest that goes on; zero when nothing is held.
+    /// Time until nothing is left of what was used. Of what is in flight an upper bound, should all
+    /// holders be gone: a lease, or the rest of the longest that goes on; zero when nothing is
+    /// held.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.outcome().reset_after)
     }
 
-    /// Time until the stored state equals absence, which is when the store lets go of it; zero when nothing is stored.
+    /// Time until the stored state equals absence, which is when the store lets go of it; zero when
+    /// nothing is stored.
     #[must_use]
     pub fn expires_after(&self) -> Duration {
         Duration::from_micros(self.outcome().expires_after)

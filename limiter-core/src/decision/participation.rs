@@ -7,14 +7,16 @@ use crate::decision::Decision;
 pub(crate) enum Participation {
     /// It was decided by whom the decision names, and charged if the call was allowed.
     AsDecided,
-    /// It stands in the decision and was not charged, or not where the others were: it is in shadow.
+    /// It stands in the decision and was not charged, or not where the others were: it is in
+    /// shadow.
     Apart,
     /// It does not stand in the decision: nobody was asked about it.
     Absent,
 }
 
-/// The parts of a call's limits, by the numbers under which they were asked for; nearly always they are alike. Of more limits than
-/// can be decided as one, which a call has only where some are not enforced, the rest counts as absent.
+/// The parts of a call's limits, by the numbers under which they were asked for; nearly always they
+/// are alike. Of more limits than can be decided as one, which a call has only where some are not
+/// enforced, the rest counts as absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Participations {
     apart: u16,
@@ -48,7 +50,8 @@ fn bit(number: usize) -> Option<u16> {
 }
 
 impl Decision {
-    /// Where the limit that was asked for under this number stands among the [limits](Self::limits), if it does.
+    /// Where the limit that was asked for under this number stands among the
+    /// [limits](Self::limits), if it does.
     pub(crate) fn place_of(&self, number: usize) -> Option<usize> {
         let stands = |number: usize| self.parts.get(number) != Participation::Absent;
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())

@@ -13,14 +13,15 @@ use crate::units::Amount;
 ///
 /// Its text is for clients; [`diagnostic`](Self::diagnostic) is for logs.
 ///
-/// As the error of an axum handler it needs the feature `axum`, of limiter-core or of limiter-tower; for a
-/// `Result<_, tonic::Status>` it is the feature `tonic`.
+/// As the error of an axum handler it needs the feature `axum`, of limiter-core or of
+/// limiter-tower; for a `Result<_, tonic::Status>` it is the feature `tonic`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
     /// A limit is used up. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
     Limited(Box<Decision>),
-    /// The cost is above the policy's quota: waiting would never help. Nothing was asked of the store.
+    /// The cost is above the policy's quota: waiting would never help. Nothing was asked of the
+    /// store.
     NeverFits {
         /// The policy whose quota is too small.
         policy: Policy,
@@ -31,14 +32,15 @@ pub enum Rejection {
     },
     /// No permit within the time that the caller would wait.
     TimedOut {
-        /// What it comes to: the last denial, or, of who waited behind others, when there would be room for it after them. `None` where
-        /// nobody said.
+        /// What it comes to: the last denial, or, of who waited behind others, when there would be
+        /// room for it after them. `None` where nobody said.
         decision: Option<Box<Decision>>,
         /// The time that the caller would wait at most.
         limit: Duration,
     },
-    /// Whoever is called asked for a pause that the caller would not wait for. Nothing was asked of the store, and nothing
-    /// charged. Only layers for clients say this, which listen to what their peers answer. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
+    /// Whoever is called asked for a pause that the caller would not wait for. Nothing was asked of
+    /// the store, and nothing charged. Only layers for clients say this, which listen to what their
+    /// peers answer. (HTTP 429, gRPC RESOURCE_EXHAUSTED)
     Paused {
         /// How long the pause lasts still.
         retry_after: Duration,
@@ -48,8 +50,9 @@ pub enum Rejection {
         /// The name.
         policy: String,
     },
-    /// The policy denies the key by a list ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), whatever is left.
-    /// (HTTP 403, gRPC PERMISSION_DENIED)
+    /// The policy denies the key by a list
+    /// ([`PolicyBuilder::deny_keys`](crate::PolicyBuilder::deny_keys)), whatever is left. (HTTP
+    /// 403, gRPC PERMISSION_DENIED)
     Forbidden {
         /// The policy's name.
         policy: String,
@@ -58,14 +61,15 @@ pub enum Rejection {
     },
     /// A value computed at run time cannot be used: a cost, a key, a group.
     Config(ConfigError),
-    /// The limiter could not decide: no answer from the store, a value in Redis that is not this limiter's, or a limiter
-    /// that was shut down. [`StoreError::kind`] tells which. (HTTP 503, gRPC UNAVAILABLE)
+    /// The limiter could not decide: no answer from the store, a value in Redis that is not this
+    /// limiter's, or a limiter that was shut down. [`StoreError::kind`] tells which. (HTTP 503,
+    /// gRPC UNAVAILABLE)
     Unavailable(StoreError),
 }
 
 impl Rejection {
-    /// Time after which asking again is admitted if nobody else asks. `None` where waiting never helps, or where nobody
-    /// can tell.
+    /// Time after which asking again is admitted if nobody else asks. `None` where waiting never
+    /// helps, or where nobody can tell.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -74,8 +78,10 @@ impl Rejection {
         }
     }
 
-    /// The denial behind this rejection, where there is one: by a limit, by a list of keys, or because the store is out and the
-    /// policy says [`FailClosed`](crate::OnStoreFailure::FailClosed), of which the [origin](Decision::origin) tells.
+    /// The denial behind this rejection, where there is one: by a limit, by a list of keys, or
+    /// because the store is out and the policy says
+    /// [`FailClosed`](crate::OnStoreFailure::FailClosed), of which the [origin](Decision::origin)
+    /// tells.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         match self {
@@ -87,7 +93,8 @@ impl Rejection {
         }
     }
 
-    /// Whether the caller was limited: a denial, a wait that was not long enough, or a pause that whoever is called asked for.
+    /// Whether the caller was limited: a denial, a wait that was not long enough, or a pause that
+    /// whoever is called asked for.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         matches!(
@@ -103,8 +110,9 @@ impl Rejection {
     }
 }
 
-/// The [`client_message`](Rejection::client_message): programs put this text into bodies, so it contains neither the
-/// configuration nor an internal cause. [`diagnostic`](Rejection::diagnostic) contains them.
+/// The [`client_message`](Rejection::client_message): programs put this text into bodies, so it
+/// contains neither the configuration nor an internal cause. [`diagnostic`](Rejection::diagnostic)
+/// contains them.
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.client_message())
@@ -112,7 +120,8 @@ impl fmt::Display for Rejection {
 }
 
 impl Rejection {
-    /// The rejection with its policy, its numbers and its causes, in one line for a log. Do not send it to clients.
+    /// The rejection with its policy, its numbers and its causes, in one line for a log. Do not
+    /// send it to clients.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -206,8 +215,8 @@ impl From<StoreError> for Rejection {
 
 /// How a rejected call becomes a function's return value.
 ///
-/// Implemented for every `Result` whose error is `From<Rejection>`. Implement it for a return type of your own, and
-/// annotated functions that return it need no fallback.
+/// Implemented for every `Result` whose error is `From<Rejection>`. Implement it for a return type
+/// of your own, and annotated functions that return it need no fallback.
 ///
 /// ```
 /// use limiter_core::{FromRejection, Rejection};

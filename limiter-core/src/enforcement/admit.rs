@@ -12,15 +12,16 @@ use crate::request::LimitRequest;
 use crate::units::Amount;
 use crate::waiting::Acquire;
 
-/// A call to be admitted, not yet asked for: await it. Made by [`Limiter::admit`] and [`Limiter::admit_all`].
+/// A call to be admitted, not yet asked for: await it. Made by [`Limiter::admit`] and
+/// [`Limiter::admit_all`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Admit<'a>(Check<'a>);
 
 impl Limiter {
     /// Asks for a permit of `policy` for `key`, and does what the policy says where it is denied
-    /// ([`PolicyBuilder::on_denial`](crate::PolicyBuilder::on_denial)): rejects the call, waits, or lets it go on for something
-    /// cheaper.
+    /// ([`PolicyBuilder::on_denial`](crate::PolicyBuilder::on_denial)): rejects the call, waits, or
+    /// lets it go on for something cheaper.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -43,12 +44,14 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Limited`] for a call that is denied and does not wait, [`Rejection::TimedOut`] for one that has waited in
-    /// vain, [`Rejection::Forbidden`] for a key that a list denies; else as [`check`](Self::check).
+    /// [`Rejection::Limited`] for a call that is denied and does not wait, [`Rejection::TimedOut`]
+    /// for one that has waited in vain, [`Rejection::Forbidden`] for a key that a list denies; else
+    /// as [`check`](Self::check).
     ///
     /// # Panics
     ///
-    /// As [`check`](Self::check), and outside of a Tokio runtime with time where the policy says to wait.
+    /// As [`check`](Self::check), and outside of a Tokio runtime with time where the policy says to
+    /// wait.
     ///
     /// # Cancel safety
     ///
@@ -57,8 +60,9 @@ impl Limiter {
         Admit(self.check(policy, key))
     }
 
-    /// Asks for permits of several limits as one decision; the strictest of their policies says what becomes of a denial: it
-    /// rejects, else waits for the shortest time, else degrades. See [`check_all`](Self::check_all).
+    /// Asks for permits of several limits as one decision; the strictest of their policies says
+    /// what becomes of a denial: it rejects, else waits for the shortest time, else degrades. See
+    /// [`check_all`](Self::check_all).
     ///
     /// # Errors
     ///
@@ -82,7 +86,8 @@ impl Admit<'_> {
 }
 
 impl Check<'_> {
-    /// The answer after what its policies say of a denial, with nothing boxed where that is to reject.
+    /// The answer after what its policies say of a denial, with nothing boxed where that is to
+    /// reject.
     pub(crate) async fn admitted(self) -> Result<Allowed, Rejection> {
         match self.on_denial() {
             OnDenial::Reject => self.await?.require(),
@@ -102,7 +107,8 @@ impl<'a> IntoFuture for Admit<'a> {
 }
 
 impl Allowed {
-    /// The same for a call that cannot be told to serve something cheaper: what is degraded is denied.
+    /// The same for a call that cannot be told to serve something cheaper: what is degraded is
+    /// denied.
     pub(crate) fn or_denied(self) -> Result<Self, Rejection> {
         let mut decision = self.into_decision();
         if decision.is_degraded() {

@@ -49,7 +49,8 @@ impl KeyRule {
         }
     }
 
-    /// Warns of the entries for which [`verify`](Self::verify) fails, once for each version of the policy.
+    /// Warns of the entries for which [`verify`](Self::verify) fails, once for each version of the
+    /// policy.
     pub(crate) fn warn_of_unmatchable_entries(policy: &Policy, prefixes: KeyPrefixes) {
         for network in prefixes.networks() {
             warn_of_longer_entries(policy, network);
@@ -64,8 +65,8 @@ fn lists(policy: &Policy) -> impl Iterator<Item = (&'static str, &KeyList)> {
     deny.into_iter().chain(allow)
 }
 
-/// Warns if a key is a network that is larger than entries of the lists: the keys have this prefix, and these entries match
-/// none of them.
+/// Warns if a key is a network that is larger than entries of the lists: the keys have this prefix,
+/// and these entries match none of them.
 fn warn_of_unmatchable(policy: &Policy, key: &Key<'_>) {
     // A single address is matched by every entry that contains it.
     if key.as_str().contains('/') {

@@ -1,5 +1,6 @@
-//! A call whose policies, or whose limiter, say more than a store knows: lists of keys, shadow, off, penalties. What a store is to
-//! decide is found out first; calls that say nothing of the kind never come here.
+//! A call whose policies, or whose limiter, say more than a store knows: lists of keys, shadow,
+//! off, penalties. What a store is to decide is found out first; calls that say nothing of the kind
+//! never come here.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,8 @@ pub(crate) struct EnforcementPlan<'a> {
     would_forbid: bool,
     /// Whether some policy allows its key by a list.
     listed: bool,
-    /// Policies that have no part in the decision: who excuses the call, and whether they would deny it.
+    /// Policies that have no part in the decision: who excuses the call, and whether they would
+    /// deny it.
     excused: Vec<(&'a Policy, Origin, bool)>,
 }
 
@@ -283,7 +285,8 @@ impl<'a> EnforcementPlan<'a> {
                 allowed: false,
                 ..Decision::unasked(self.limiter.inner.backend.origin(), now)
             };
-            // Anything else is an invalid call, which the store is not asked about. It works, as far as is known.
+            // Anything else is an invalid call, which the store is not asked about. It works, as
+            // far as is known.
             if let Rejection::Unavailable(error) = rejection {
                 decision.origin = Origin::FailedOpen;
                 decision.store_error = Some(Box::new(error));
@@ -349,7 +352,8 @@ impl Limiter {
             && KeyRule::for_key(policy, ask.key()) == KeyRule::Unlisted
     }
 
-    /// The store's decision on these limits and on the blocks of their keys, waited for so long at most, and for their deadline.
+    /// The store's decision on these limits and on the blocks of their keys, waited for so long at
+    /// most, and for their deadline.
     async fn decide_blocked(
         &self,
         asks: impl IntoIterator<Item = LimitRequest<'_>>,

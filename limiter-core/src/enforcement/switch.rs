@@ -10,8 +10,9 @@ use crate::policy::Enforcement;
 pub(crate) struct EnforcementSwitch(AtomicU8);
 
 impl Limiter {
-    /// Sets, for this limiter and its clones, whether decisions are obeyed: of what this says and what a policy does the looser
-    /// holds. It takes effect on the next call. Calls that wait already go on as they have begun.
+    /// Sets, for this limiter and its clones, whether decisions are obeyed: of what this says and
+    /// what a policy does the looser holds. It takes effect on the next call. Calls that wait
+    /// already go on as they have begun.
     ///
     /// See [`Enforcement`] for what each means, and how builders find the first one.
     pub fn set_enforcement(&self, enforcement: Enforcement) {

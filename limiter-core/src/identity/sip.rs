@@ -1,7 +1,9 @@
-//! SipHash-1-3 with 128 bits (J.-P. Aumasson and D. J. Bernstein, 2012), over texts that are filled up to whole words.
+//! SipHash-1-3 with 128 bits (J.-P. Aumasson and D. J. Bernstein, 2012), over texts that are filled
+//! up to whole words.
 //!
-//! The texts that a policy's limits have in common are then absorbed once, and what is left for a call is one round a word of
-//! its key. A hasher that takes bytes in any portions spends as long on their ends as on the rounds.
+//! The texts that a policy's limits have in common are then absorbed once, and what is left for a
+//! call is one round a word of its key. A hasher that takes bytes in any portions spends as long on
+//! their ends as on the rounds.
 
 /// The hash of what was absorbed so far, which is always whole words.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +38,8 @@ impl Sip {
     #[inline(always)]
     pub(super) fn finish(mut self, text: &str) -> u128 {
         let rest = self.words(text);
-        // The lowest byte of the length ends the message; the absorbed part is the same for all texts that are compared.
+        // The lowest byte of the length ends the message; the absorbed part is the same for all
+        // texts that are compared.
         let len = (self.bytes + text.len()) as u64;
         self.word(rest_of(text, rest) | len << 56);
         self.v2 ^= 0xee;

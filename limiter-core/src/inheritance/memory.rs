@@ -10,8 +10,9 @@ use crate::request::{DecisionRequest, RequestedLimit, Verdict};
 pub(crate) use crate::units::Timestamp;
 
 impl MemoryStore {
-    /// Decides by the policies that are in force, on states that are converted where they lie. The moment at which that is
-    /// looked up is not after that of the decision, so none is decided by the new numbers before its time.
+    /// Decides by the policies that are in force, on states that are converted where they lie. The
+    /// moment at which that is looked up is not after that of the decision, so none is decided by
+    /// the new numbers before its time.
     #[cold]
     pub(crate) fn decide_inheriting(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
         let now = self.clock.now();

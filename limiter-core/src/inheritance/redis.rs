@@ -1,5 +1,5 @@
-//! Limits of a policy that was another one until a moment, in proportion to which they go on: each is converted before this
-//! replica first asks about it.
+//! Limits of a policy that was another one until a moment, in proportion to which they go on: each
+//! is converted before this replica first asks about it.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -16,12 +16,15 @@ use crate::support::deadline::within;
 use crate::support::sync::Mutex;
 pub(crate) use crate::units::Timestamp;
 
-/// Of more limits than this it is forgotten that they are converted, which they then say themselves.
+/// Of more limits than this it is forgotten that they are converted, which they then say
+/// themselves.
 const MOST_KNOWN: usize = 65_536;
-/// Whoever has a value move meanwhile has charged it since the change, so it is found so at the next look.
+/// Whoever has a value move meanwhile has charged it since the change, so it is found so at the
+/// next look.
 const MOST_TRIES: usize = 4;
 
-/// Which limits need not be looked at: what is stored of them was stored since a change of this moment, or will be.
+/// Which limits need not be looked at: what is stored of them was stored since a change of this
+/// moment, or will be.
 #[derive(Debug, Default)]
 pub(crate) struct ConvertedLimits {
     known: Mutex<HashSet<(Identity, Timestamp)>>,
@@ -43,7 +46,8 @@ impl ConvertedLimits {
 }
 
 impl RedisBackend {
-    /// As [`decide`](Self::decide), by the policies that are in force. Nothing is charged of what could not be converted.
+    /// As [`decide`](Self::decide), by the policies that are in force. Nothing is charged of what
+    /// could not be converted.
     #[cold]
     pub(crate) async fn decide_inheriting(
         &self,
@@ -61,7 +65,8 @@ impl RedisBackend {
         }
     }
 
-    /// As [`change`](Self::change), told in the numbers of the policy before a change in proportion.
+    /// As [`change`](Self::change), told in the numbers of the policy before a change in
+    /// proportion.
     pub(crate) async fn change_in_proportion(
         &self,
         request: &DecisionRequest<'_>,
@@ -77,8 +82,8 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// Has every limit of a request converted that is not known to be. Of those whose change is yet to come, the request by the
-    /// policies until then.
+    /// Has every limit of a request converted that is not known to be. Of those whose change is yet
+    /// to come, the request by the policies until then.
     pub(crate) async fn inherit<'a>(
         &self,
         request: &DecisionRequest<'a>,
@@ -106,7 +111,8 @@ impl RedisBackend {
         Ok(in_force)
     }
 
-    /// Converts a limit, or finds that there is nothing to convert. `false` before the change, by the server's clock.
+    /// Converts a limit, or finds that there is nothing to convert. `false` before the change, by
+    /// the server's clock.
     async fn convert(&self, limit: &RequestedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
         let scaling = ScaleChange::from_policies(scaled, limit.policy);
         for _ in 0..MOST_TRIES {

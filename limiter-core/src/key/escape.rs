@@ -15,9 +15,11 @@ pub(super) enum Colon {
     Escaped,
 }
 
-/// Whether all bytes are plain: visible ASCII before `{`, without `%`, and without a colon where that is escaped.
+/// Whether all bytes are plain: visible ASCII before `{`, without `%`, and without a colon where
+/// that is escaped.
 ///
-/// Eight at a time (H. S. Warren, "Hacker's Delight", 6-1), which takes a quarter of the time of looking each up in a table.
+/// Eight at a time (H. S. Warren, "Hacker's Delight", 6-1), which takes a quarter of the time of
+/// looking each up in a table.
 #[inline]
 fn are_plain(bytes: &[u8], colon: Colon) -> bool {
     let words = bytes.chunks_exact(8);
@@ -41,7 +43,8 @@ fn are_plain(bytes: &[u8], colon: Colon) -> bool {
 #[inline]
 const fn needs_no_escape(word: u64, colon: Colon) -> bool {
     const HIGH: u64 = each(0x80);
-    // Of a byte below 128 each sum sets the highest bit, or not, and carries nothing; another is none that is plain.
+    // Of a byte below 128 each sum sets the highest bit, or not, and carries nothing; another is
+    // none that is plain.
     let visible = word.wrapping_add(each(0x80 - b'!'));
     let beyond = word.wrapping_add(each(0x80 - b'{'));
     let other_than_percent = (word ^ each(b'%')).wrapping_add(each(0x7f));
@@ -57,7 +60,8 @@ const fn each(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows when all are plain.
+/// Replaces every byte that is not plain by `%` and two hexadecimal digits. Borrows when all are
+/// plain.
 pub(super) fn escape(bytes: &[u8], colon: Colon) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => escape_text(text, colon),

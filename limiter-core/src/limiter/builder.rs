@@ -3,20 +3,22 @@
 /// Settings for named policies, which both builders have.
 macro_rules! names_of_policies {
     () => {
-        /// The registry in which [named](Limiter::named) policies are looked up. Default: an empty registry of this limiter.
+        /// The registry in which [named](Limiter::named) policies are looked up. Default: an empty
+        /// registry of this limiter.
         pub fn registry(mut self, registry: &PolicyRegistry) -> Self {
             self.names.book = registry.clone();
             self
         }
 
-        /// Name of this app, for policies [of certain apps](crate::PolicyEntry::for_apps). Default: none.
+        /// Name of this app, for policies [of certain apps](crate::PolicyEntry::for_apps). Default:
+        /// none.
         pub fn app(mut self, app: impl Into<String>) -> Self {
             self.names.app = Some(app.into().into());
             self
         }
 
-        /// Decides calls of a policy that the registry does not contain, or that belongs to other apps. Default:
-        /// [`OnUnknownPolicy::Allow`].
+        /// Decides calls of a policy that the registry does not contain, or that belongs to other
+        /// apps. Default: [`OnUnknownPolicy::Allow`].
         pub fn on_unknown_policy(mut self, answer: OnUnknownPolicy) -> Self {
             self.names.on_unknown_policy = answer;
             self

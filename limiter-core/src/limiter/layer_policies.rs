@@ -1,8 +1,9 @@
 //! The policies of the layers in this process.
 //!
-//! Problem: two layers whose policies share a name share one budget in the store. That is intended for two layers with one policy and a
-//! mistake for two policies with different limits. Each layer registers its policies here, with a token that it and its
-//! clones keep; an entry counts while the token lives. A layer that finds another limit under its policy's name reports it when it is
+//! Problem: two layers whose policies share a name share one budget in the store. That is intended
+//! for two layers with one policy and a mistake for two policies with different limits. Each layer
+//! registers its policies here, with a token that it and its clones keep; an entry counts while the
+//! token lives. A layer that finds another limit under its policy's name reports it when it is
 //! verified or built. Tests: `limiter-tower/tests/verify.rs`.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};

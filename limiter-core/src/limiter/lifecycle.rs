@@ -9,15 +9,17 @@ use crate::store::Store;
 use crate::support::real_time;
 
 impl Limiter {
-    /// Prepares for traffic: dials every node, loads the scripts, and warns in the log, once for each node and where INFO is
-    /// permitted, of a server that evicts live limits when its memory is full. A program that waits for it before it reports itself
-    /// ready pays for neither on its first call. Readiness never depends on Redis afterwards.
+    /// Prepares for traffic: dials every node, loads the scripts, and warns in the log, once for
+    /// each node and where INFO is permitted, of a server that evicts live limits when its memory
+    /// is full. A program that waits for it before it reports itself ready pays for neither on its
+    /// first call. Readiness never depends on Redis afterwards.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when a node cannot be reached within five seconds, takes no writes, or does not permit what the scripts
-    /// call, which is tried on keys `namespace|{ready}|…` that are deleted again. Its text says why, so it has no
-    /// [`source`](std::error::Error::source). It may be called again.
+    /// [`StoreError`] when a node cannot be reached within five seconds, takes no writes, or does
+    /// not permit what the scripts call, which is tried on keys `namespace|{ready}|…` that are
+    /// deleted again. Its text says why, so it has no [`source`](std::error::Error::source). It may
+    /// be called again.
     ///
     /// # Cancel safety
     ///
@@ -36,12 +38,13 @@ impl Limiter {
     }
 
     /// How many replicas share the limits, this one included: what
-    /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas) says, or the limiters of this namespace that live, as Redis
-    /// counts them. 1 in process.
+    /// [`RedisBuilder::replicas`](crate::RedisBuilder::replicas) says, or the limiters of this
+    /// namespace that live, as Redis counts them. 1 in process.
     ///
-    /// It matters while the store is out, so counting begins with the first decision under a policy that says
-    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). It goes on in a task of that call's runtime, every five seconds. A
-    /// replica that joins is known after as long; one that is gone is believed to be after half a minute.
+    /// It matters while the store is out, so counting begins with the first decision under a policy
+    /// that says [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). It goes on in a task of
+    /// that call's runtime, every five seconds. A replica that joins is known after as long; one
+    /// that is gone is believed to be after half a minute.
     #[must_use]
     pub fn replicas(&self) -> u32 {
         match &self.inner.backend {
@@ -51,13 +54,14 @@ impl Limiter {
         }
     }
 
-    /// Ends all waits with [`Rejection::Unavailable`](crate::Rejection::Unavailable), waits until the waiters have left, gives
-    /// back what was borrowed, and lets the other replicas know that this one has left, at most until the deadline. Calls that
-    /// come later are rejected likewise.
+    /// Ends all waits with [`Rejection::Unavailable`](crate::Rejection::Unavailable), waits until
+    /// the waiters have left, gives back what was borrowed, and lets the other replicas know that
+    /// this one has left, at most until the deadline. Calls that come later are rejected likewise.
     ///
     /// # Cancel safety
     ///
-    /// The limiter is shut down from the first poll on. What is dropped with the future is the wait for the rest.
+    /// The limiter is shut down from the first poll on. What is dropped with the future is the wait
+    /// for the rest.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.closed.store(true, Ordering::Release);
         self.inner.closing.send_replace(true);

@@ -1,4 +1,5 @@
-//! What is told of a limit afterwards: permits that are given back, or charged without being asked for.
+//! What is told of a limit afterwards: permits that are given back, or charged without being asked
+//! for.
 
 use smallvec::smallvec;
 

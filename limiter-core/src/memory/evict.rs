@@ -1,11 +1,13 @@
-//! Eviction from a full table: a new key takes the place of the key that is closest to idle among a few.
+//! Eviction from a full table: a new key takes the place of the key that is closest to idle among a
+//! few.
 //!
-//! An evicted key starts over as if it had never been used, so an eviction admits at most once more what the key had used. That
-//! is least where the usage expires soonest: it would have come back by itself in that time. An exact order of all keys would
-//! cost every decision; a sample of 16 keys costs evictions alone, and the victim is the exact one in a table of up to 16 keys.
+//! An evicted key starts over as if it had never been used, so an eviction admits at most once more
+//! what the key had used. That is least where the usage expires soonest: it would have come back by
+//! itself in that time. An exact order of all keys would cost every decision; a sample of 16 keys
+//! costs evictions alone, and the victim is the exact one in a table of up to 16 keys.
 //!
-//! Invariants: the bound on keys holds at all times; an insertion examines at most [`SAMPLE`] keys for each key that it evicts; the
-//! keys of the decision that needs the room are never evicted.
+//! Invariants: the bound on keys holds at all times; an insertion examines at most [`SAMPLE`] keys
+//! for each key that it evicts; the keys of the decision that needs the room are never evicted.
 //!
 //! Tests: `evict/tests.rs`.
 
@@ -29,7 +31,8 @@ pub(super) struct Evictions {
 }
 
 impl MemoryStore {
-    /// Evicts as many keys as are missing. `false` if the store does not evict, or has no key that it may evict.
+    /// Evicts as many keys as are missing. `false` if the store does not evict, or has no key that
+    /// it may evict.
     #[cold]
     pub(super) fn evict(
         &self,
@@ -92,8 +95,9 @@ impl MemoryStore {
     }
 }
 
-/// Numbers that need not be unpredictable: where a key lies follows from a hash with a key of this process. SplitMix64, after
-/// G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number generators" (2014).
+/// Numbers that need not be unpredictable: where a key lies follows from a hash with a key of this
+/// process. SplitMix64, after G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number
+/// generators" (2014).
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,5 @@
-//! The locks of shards: one for a decision on one limit, several in one order for a decision on several.
+//! The locks of shards: one for a decision on one limit, several in one order for a decision on
+//! several.
 
 use smallvec::SmallVec;
 
@@ -11,7 +12,8 @@ use crate::support::sync::SpinGuard;
 use crate::units::Timestamp;
 
 impl MemoryStore {
-    /// Locks the shards of these limits, always in ascending order, so that no two calls wait for each other.
+    /// Locks the shards of these limits, always in ascending order, so that no two calls wait for
+    /// each other.
     pub(crate) fn lock_all(&self, limits: &[RequestedLimit<'_>]) -> Locks<'_> {
         let shard = |limit: &RequestedLimit<'_>| limit.identity.shard(SHARDS);
         let mut numbers: SmallVec<[usize; 2]> = limits.iter().map(shard).collect();

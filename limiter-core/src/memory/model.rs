@@ -1,4 +1,5 @@
-//! Under very many schedules: decisions on several keys never wait for each other, and none is half made.
+//! Under very many schedules: decisions on several keys never wait for each other, and none is half
+//! made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,8 @@ fn bucket(name: &str, capacity: u64) -> Policy {
         .unwrap()
 }
 
-/// Threads that name the same limits in different orders, while others move the clock, look, and forget.
+/// Threads that name the same limits in different orders, while others move the clock, look, and
+/// forget.
 fn two_limits_in_any_order() {
     let clock = ManualClock::new();
     let store = Arc::new(MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX));

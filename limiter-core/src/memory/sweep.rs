@@ -1,4 +1,5 @@
-//! How idle keys leave: some are looked at by whichever call comes along, and more when there is no room.
+//! How idle keys leave: some are looked at by whichever call comes along, and more when there is no
+//! room.
 
 use crate::memory::{MemoryStore, SHARDS};
 use crate::support::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,8 @@ const SWEEP_EVERY_MICROS: u64 = 250;
 /// So many keys are looked at by one call, in so many shards.
 const SWEPT_AT_ONCE: usize = 64;
 const SHARDS_AT_ONCE: usize = 4;
-/// A full store is searched for what may go at most this often, so that new keys cannot make it search all the time.
+/// A full store is searched for what may go at most this often, so that new keys cannot make it
+/// search all the time.
 const SEARCH_EVERY_MICROS: u64 = 1_000;
 const SEARCHED_AT_ONCE: usize = 1_024;
 

@@ -1,7 +1,8 @@
 //! One shard of the store in memory: states by identity.
 //!
-//! The states lie side by side in a vector, and a table of small numbers finds them: a hash table's room for what may come
-//! is then 5 bytes each and not a whole state's, and the vector grows by an eighth where a table doubles.
+//! The states lie side by side in a vector, and a table of small numbers finds them: a hash table's
+//! room for what may come is then 5 bytes each and not a whole state's, and the vector grows by an
+//! eighth where a table doubles.
 
 use hashbrown::HashTable;
 
@@ -70,8 +71,8 @@ impl StateTable {
         found.is_some()
     }
 
-    /// Shows up to `most` entries: all of them if there are no more, else entries at positions that `random` chooses below the
-    /// bound it is given. Returns how many were shown.
+    /// Shows up to `most` entries: all of them if there are no more, else entries at positions that
+    /// `random` chooses below the bound it is given. Returns how many were shown.
     pub(super) fn sample(
         &self,
         most: usize,
@@ -88,13 +89,14 @@ impl StateTable {
         shown
     }
 
-    /// Looks at no more than so many entries, and lets go of those that are spent now, by the clock or by the calendar; after a
-    /// whole round also of room that is not needed any more.
+    /// Looks at no more than so many entries, and lets go of those that are spent now, by the clock
+    /// or by the calendar; after a whole round also of room that is not needed any more.
     pub(crate) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> SweepProgress {
         if self.unswept == 0 {
             self.unswept = self.entries.len();
         }
-        // From the last to the first: what takes the place of an entry that goes has been looked at already.
+        // From the last to the first: what takes the place of an entry that goes has been looked at
+        // already.
         let from = self.unswept.min(self.entries.len());
         self.unswept = from.saturating_sub(most);
         let mut gone = 0;

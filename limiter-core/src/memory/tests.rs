@@ -137,7 +137,8 @@ fn periods_of_the_calendar_follow_it_however_the_system_sets_it() {
         assert!(!fits());
         clock.advance(Duration::from_micros(26 * HOUR));
         assert!(fits() && !fits());
-        // By what has passed it is midnight, and nothing of the calendar's day is forgotten before that is over.
+        // By what has passed it is midnight, and nothing of the calendar's day is forgotten before
+        // that is over.
         clock.set(noon.after(Duration::from_micros(240 * HOUR)));
         clock.set_calendar_ahead(-10 * SIGNED_HOUR);
         assert!(fits() && !fits());

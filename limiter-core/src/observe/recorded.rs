@@ -1,7 +1,8 @@
 //! What is counted, through the facade `metrics`.
 //!
-//! A policy keeps the handles of its own counters, and the other metrics theirs, so that a decision costs an increment: no
-//! look-up, and no text is made. The handles belong to the recorder that was there first.
+//! A policy keeps the handles of its own counters, and the other metrics theirs, so that a decision
+//! costs an increment: no look-up, and no text is made. The handles belong to the recorder that was
+//! there first.
 
 use std::iter;
 
@@ -155,7 +156,8 @@ pub(crate) fn entered(policy: &Policy, answer: &Result<impl AsDecision, Rejectio
     }
 }
 
-/// Counts, of a call that was allowed, a policy that had no part in its decision: one that is off, or whose list names the key.
+/// Counts, of a call that was allowed, a policy that had no part in its decision: one that is off,
+/// or whose list names the key.
 pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
     let outcome = if would_deny {
         MetricOutcome::ShadowDenied
@@ -165,8 +167,8 @@ pub(crate) fn excused(policy: &Policy, origin: Origin, would_deny: bool) {
     count(policy, outcome, Some(origin));
 }
 
-/// Counts a call for which nothing is configured, under no policy's name: whoever computes one from its input would make a
-/// series of each.
+/// Counts a call for which nothing is configured, under no policy's name: whoever computes one from
+/// its input would make a series of each.
 pub(crate) fn unconfigured(is_allowed: bool) {
     static COUNTERS: [LazyHandle<Counter>; 2] = [const { LazyHandle::new() }; 2];
     let outcome = if is_allowed {
@@ -259,8 +261,8 @@ pub(crate) fn store_failed(kind: StoreErrorKind) {
     }
 }
 
-/// Counts a call that asked for a policy that is not there, or is not for its app. Without the name: whoever computes one from
-/// its input would make a series of each.
+/// Counts a call that asked for a policy that is not there, or is not for its app. Without the
+/// name: whoever computes one from its input would make a series of each.
 pub(crate) fn not_configured() {
     static COUNTER: LazyHandle<Counter> = LazyHandle::new();
     let counter = COUNTER.get(|recorder| {
@@ -342,7 +344,8 @@ pub(crate) fn book_refused(source: &'static str) {
     }
 }
 
-/// Says which revision of the policy book is in use. To be said again now and then: there may not have been a recorder.
+/// Says which revision of the policy book is in use. To be said again now and then: there may not
+/// have been a recorder.
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub(crate) fn book_revision(revision: u64) {
     static REVISION: LazyHandle<Gauge> = LazyHandle::new();

@@ -1,4 +1,5 @@
-//! The spans `limiter.decide`, `limiter.acquire`, `limiter.reserve` and `limiter.enter`: which policy was asked, what was answered, and by whom. Never the key.
+//! The spans `limiter.decide`, `limiter.acquire`, `limiter.reserve` and `limiter.enter`: which
+//! policy was asked, what was answered, and by whom. Never the key.
 
 use std::pin::Pin;
 
@@ -11,7 +12,8 @@ use crate::policy::Policy;
 /// The answer to a call, on the heap.
 type BoxedDecision<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
-/// Functions that poll an answer within a span of its own. Where nobody listens it costs a look, and no room in the future.
+/// Functions that poll an answer within a span of its own. Where nobody listens it costs a look,
+/// and no room in the future.
 macro_rules! spans {
     ($($(#[$doc:meta])* $function:ident = $name:literal;)*) => {$(
         $(#[$doc])*

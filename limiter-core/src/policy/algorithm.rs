@@ -27,7 +27,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether it counts whole permits in windows; a level counts thousandths, which come back at a rate.
+    /// Whether it counts whole permits in windows; a level counts thousandths, which come back at a
+    /// rate.
     #[inline]
     pub(crate) fn is_window(&self) -> bool {
         !matches!(self, Self::TokenBucket(_) | Self::Funnel(_))

@@ -22,7 +22,8 @@ const MAX_NAME_BYTES: usize = 256;
 const LEASES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
 const MAX_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// Collects the parameters of a [`Policy`]; the first mistake is reported by [`build`](PolicyBuilder::build).
+/// Collects the parameters of a [`Policy`]; the first mistake is reported by
+/// [`build`](PolicyBuilder::build).
 #[derive(Clone, Debug)]
 #[must_use = "a policy exists once `build` has returned it"]
 pub struct PolicyBuilder<S> {
@@ -50,9 +51,10 @@ impl<S> PolicyBuilder<S> {
         }
     }
 
-    /// Puts the state of every key of this policy into one group (one slot of a cluster), so that it can be decided
-    /// together with other limits of that group. Default: the key is the group. A key can name its own group with
-    /// [`Key::in_group`](crate::Key::in_group), which spreads better.
+    /// Puts the state of every key of this policy into one group (one slot of a cluster), so that
+    /// it can be decided together with other limits of that group. Default: the key is the group. A
+    /// key can name its own group with [`Key::in_group`](crate::Key::in_group), which spreads
+    /// better.
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
         self
@@ -70,18 +72,22 @@ impl<S> PolicyBuilder<S> {
         self
     }
 
-    /// Lets a replica borrow permits of a busy key from Redis, spend them without asking, and tell later: a
-    /// [`Duration`] or text such as `"1s"`, from 10 ms to an hour, for which it keeps them at most. Default: it does not.
+    /// Lets a replica borrow permits of a busy key from Redis, spend them without asking, and tell
+    /// later: a [`Duration`] or text such as `"1s"`, from 10 ms to an hour, for which it keeps them
+    /// at most. Default: it does not.
     ///
-    /// For token buckets and funnels, in decisions about one limit. Over any time T all replicas together still admit at most
-    /// capacity + rate·T, since what is lent is missing in Redis until it is reported or its time is over. What it costs: a replica may
-    /// hold up to half of what is left of a key while another is denied, and what one that crashed has borrowed
-    /// cannot be used by others until its time is over. A server whose clock is set forward, and a machine that was
-    /// suspended, may mint what is lent at that moment, once. [`Limiter::reset`](crate::Limiter::reset) takes nothing from other
-    /// replicas that they have borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
+    /// For token buckets and funnels, in decisions about one limit. Over any time T all replicas
+    /// together still admit at most capacity + rate·T, since what is lent is missing in Redis until
+    /// it is reported or its time is over. What it costs: a replica may hold up to half of what is
+    /// left of a key while another is denied, and what one that crashed has borrowed cannot be used
+    /// by others until its time is over. A server whose clock is set forward, and a machine that
+    /// was suspended, may mint what is lent at that moment, once.
+    /// [`Limiter::reset`](crate::Limiter::reset) takes nothing from other replicas that they have
+    /// borrowed. Of up to 4,096 keys permits are borrowed at once. In process it changes nothing.
     ///
-    /// For [`concurrency`](Policy::concurrency), how long a permit outlives a holder that died, or was cut off from Redis:
-    /// whole milliseconds from 100 ms to a day. Default: 30 s. It is renewed while the permit is held. In process it is of no account.
+    /// For [`concurrency`](Policy::concurrency), how long a permit outlives a holder that died, or
+    /// was cut off from Redis: whole milliseconds from 100 ms to a day. Default: 30 s. It is
+    /// renewed while the permit is held. In process it is of no account.
     pub fn lease(mut self, max_age: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.lease = self.length("lease", max_age);
         self

@@ -1,6 +1,7 @@
 //! Where periods of local time end: arithmetic on whole numbers, without a table of time zones.
 //!
-//! An offset from UTC is fixed: it knows no summer time. Days have 86,400 seconds, as Unix time counts them.
+//! An offset from UTC is fixed: it knows no summer time. Days have 86,400 seconds, as Unix time
+//! counts them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +18,8 @@ const FIRST_MONDAY: u64 = 4 * DAY;
 
 /// How far local time is ahead of UTC, in whole minutes; less than a day.
 ///
-/// Written as `"utc"`, `"+02:00"` or `"-05:30"`. It is an offset and no time zone: it knows no summer time.
+/// Written as `"utc"`, `"+02:00"` or `"-05:30"`. It is an offset and no time zone: it knows no
+/// summer time.
 ///
 /// ```
 /// use limiter_core::UtcOffset;
@@ -49,7 +51,8 @@ impl UtcOffset {
         Err(invalid(minutes))
     }
 
-    /// What local time is ahead, in microseconds and a whole day more, so that it is never negative.
+    /// What local time is ahead, in microseconds and a whole day more, so that it is never
+    /// negative.
     pub(crate) fn ahead_and_a_day(self) -> u64 {
         let ahead = u64::from(self.minutes.unsigned_abs()) * 60 * SECOND;
         if self.minutes < 0 {
@@ -112,7 +115,8 @@ impl fmt::Display for UtcOffset {
     }
 }
 
-/// Whether periods of this length can be aligned: a whole number of them makes a day, or they are weeks.
+/// Whether periods of this length can be aligned: a whole number of them makes a day, or they are
+/// weeks.
 pub(crate) fn can_be_aligned(window: u64) -> bool {
     window == WEEK || (window > 0 && DAY % window == 0)
 }
@@ -120,7 +124,8 @@ pub(crate) fn can_be_aligned(window: u64) -> bool {
 /// The first moment since the epoch at which a period of this length begins.
 pub(crate) fn origin(window: u64, offset: UtcOffset) -> u64 {
     let begins = if window == WEEK { FIRST_MONDAY } else { 0 };
-    // A week and whatever divides a day both fit a whole number of times into a week, so adding one changes nothing.
+    // A week and whatever divides a day both fit a whole number of times into a week, so adding one
+    // changes nothing.
     (begins + DAY + WEEK - offset.ahead_and_a_day()) % window
 }
 
@@ -143,8 +148,8 @@ pub(crate) fn end_of_month(now: u64, offset: UtcOffset) -> u64 {
 
 /// Which day of its month it is, counted from 1; `day` counts from the one before the epoch.
 ///
-/// By years that begin in March, so that the leap day is the last, and eras of 400 years: Howard Hinnant, "chrono-compatible
-/// low-level date algorithms", `civil_from_days`.
+/// By years that begin in March, so that the leap day is the last, and eras of 400 years: Howard
+/// Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
 fn day_of_month(day: u64) -> u64 {
     const ERA: u64 = 146_097;
     // Days since the first of March of the year 0.

@@ -11,8 +11,8 @@ const MAX_IN_FLIGHT: u64 = 1 << 20;
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
-/// Admits while less than `max` is held; what is held comes back when it is given back, or when its holder is not heard of for
-/// a lease.
+/// Admits while less than `max` is held; what is held comes back when it is given back, or when its
+/// holder is not heard of for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Concurrency {
     /// Whole permits.
@@ -38,11 +38,14 @@ pub struct ConcurrencyParams {
 }
 
 impl Policy {
-    /// For how long a permit of [`concurrency`](Self::concurrency) outlives its holder, unless the policy says otherwise.
+    /// For how long a permit of [`concurrency`](Self::concurrency) outlives its holder, unless the
+    /// policy says otherwise.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-    /// At most so many at once: a permit is held from [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency) until it is dropped, in all
-    /// processes together. What a process held that died comes back after the [`lease`](PolicyBuilder::lease).
+    /// At most so many at once: a permit is held from
+    /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency) until it is dropped,
+    /// in all processes together. What a process held that died comes back after the
+    /// [`lease`](PolicyBuilder::lease).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

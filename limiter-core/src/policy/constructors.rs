@@ -6,16 +6,18 @@ use crate::policy::{
 };
 
 impl Policy {
-    /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity + rate·T.
+    /// A token bucket: `capacity` at once, then `rate`. Over any time T it admits at most capacity +
+    /// rate·T.
     pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
             Algorithm::TokenBucket(TokenBucket { capacity, rate })
         })
     }
 
-    /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token bucket does;
-    /// when its capacity changes, what was *used* is kept, where a token bucket keeps what is *left*.
-    /// [Paced](PolicyBuilder::paced), it tells each call how long to wait, so that calls leave evenly.
+    /// A funnel (leaky bucket as a meter): holds `capacity`, drains at `rate`. It admits as a token
+    /// bucket does; when its capacity changes, what was *used* is kept, where a token bucket keeps
+    /// what is *left*. [Paced](PolicyBuilder::paced), it tells each call how long to wait, so that
+    /// calls leave evenly.
     pub fn funnel(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
         PolicyBuilder::level(name.into(), |capacity, rate| {
             Algorithm::Funnel(Funnel {
@@ -31,19 +33,22 @@ impl Policy {
         PolicyBuilder::sliding_window(name.into())
     }
 
-    /// A sliding window that is estimated from two counters: so much memory however large the limit, and a stated error.
+    /// A sliding window that is estimated from two counters: so much memory however large the
+    /// limit, and a stated error.
     ///
-    /// The last window is taken to hold what this period was given, and of what the period before was given the part by which
-    /// it reaches into that window. Periods are as long as the window; they begin with a key's first permit, and follow each
-    /// other while something counts.
+    /// The last window is taken to hold what this period was given, and of what the period before
+    /// was given the part by which it reaches into that window. Periods are as long as the window;
+    /// they begin with a key's first permit, and follow each other while something counts.
     ///
-    /// Over any time T it gives at most limit · (1 + T / window) permits, as a token bucket of that capacity and rate does. So
-    /// in any window it is less than twice the limit: as much as that where somebody takes all at the end of a period and all
-    /// at the end of the next; calls at random moments get some percent more than the limit (less than 18 of a hundred, as measured). Where that is too much, there is
-    /// [`sliding_window`](Self::sliding_window), at 8 bytes a permit.
+    /// Over any time T it gives at most limit · (1 + T / window) permits, as a token bucket of that
+    /// capacity and rate does. So in any window it is less than twice the limit: as much as that
+    /// where somebody takes all at the end of a period and all at the end of the next; calls at
+    /// random moments get some percent more than the limit (less than 18 of a hundred, as
+    /// measured). Where that is too much, there is [`sliding_window`](Self::sliding_window), at 8
+    /// bytes a permit.
     ///
-    /// When its window changes, what counts is kept, and over any time T no more is given than by the larger limit and the
-    /// shorter window.
+    /// When its window changes, what counts is kept, and over any time T no more is given than by
+    /// the larger limit and the shorter window.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -68,17 +73,21 @@ impl Policy {
 
     /// A fixed window: at most `limit` permits in each period. The cheapest algorithm: one count.
     ///
-    /// A period begins with a key's first permit. [`aligned`](PolicyBuilder::aligned), it is a minute, an hour, a day, a week
-    /// or a month of the calendar, by the store's clock and a fixed offset from UTC: what quotas are sold by.
+    /// A period begins with a key's first permit. [`aligned`](PolicyBuilder::aligned), it is a
+    /// minute, an hour, a day, a week or a month of the calendar, by the store's clock and a fixed
+    /// offset from UTC: what quotas are sold by.
     ///
-    /// Around the end of a period up to twice the limit is given within a moment. All that was used comes back at once.
+    /// Around the end of a period up to twice the limit is given within a moment. All that was used
+    /// comes back at once.
     ///
-    /// When the limit changes, what was used is kept. When the window changes, or how it is aligned, what was used counts until
-    /// the period ends in which it was, or for one window of the new length, whichever is sooner: so each of two policies
-    /// that take turns is given no more in a period than the larger limit, and a period that follows another lasts as the policy
-    /// says that begins it.
+    /// When the limit changes, what was used is kept. When the window changes, or how it is
+    /// aligned, what was used counts until the period ends in which it was, or for one window of
+    /// the new length, whichever is sooner: so each of two policies that take turns is given no
+    /// more in a period than the larger limit, and a period that follows another lasts as the
+    /// policy says that begins it.
     ///
-    /// A clock that steps back does not end a period, and makes none last longer than a window from then on.
+    /// A clock that steps back does not end a period, and makes none last longer than a window from
+    /// then on.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

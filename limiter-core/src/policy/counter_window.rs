@@ -9,6 +9,6 @@ pub(crate) struct CounterWindow {
     pub(crate) window: u64,
 }
 
-/// The largest limit, and the longest window in microseconds (50 days): a product of the two, divided by either, is exact in
-/// the scripts.
+/// The largest limit, and the longest window in microseconds (50 days): a product of the two,
+/// divided by either, is exact in the scripts.
 pub(crate) const MAX_COUNTED: u64 = 1 << 42;

@@ -7,9 +7,9 @@ use crate::error::ConfigError;
 
 /// Whether the decisions of a policy, or of a limiter, are obeyed.
 ///
-/// A policy has one ([`PolicyBuilder::enforcement`](crate::PolicyBuilder::enforcement)), and so has a limiter
-/// ([`Limiter::set_enforcement`](crate::Limiter::set_enforcement)); the looser of the two holds: `Off` before `Shadow` before
-/// `Enforce`. A change takes effect on the next call.
+/// A policy has one ([`PolicyBuilder::enforcement`](crate::PolicyBuilder::enforcement)), and so has
+/// a limiter ([`Limiter::set_enforcement`](crate::Limiter::set_enforcement)); the looser of the two
+/// holds: `Off` before `Shadow` before `Enforce`. A change takes effect on the next call.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -39,23 +39,26 @@ pub enum Enforcement {
     /// What is denied is denied. The default.
     #[default]
     Enforce,
-    /// It is decided and charged as ever, but every call is allowed; [`Decision::would_deny`](crate::Decision::would_deny) tells
-    /// of those that would not be. Nothing waits, and whatever would reject the call (a cost above the quota, a store that is
+    /// It is decided and charged as ever, but every call is allowed;
+    /// [`Decision::would_deny`](crate::Decision::would_deny) tells of those that would not be.
+    /// Nothing waits, and whatever would reject the call (a cost above the quota, a store that is
     /// out) is told in the same way.
     ///
-    /// In one decision with limits that are enforced it makes no difference to these: they are decided first, by themselves, and
-    /// only a call that they allow is put to those in shadow, all of them together, which takes a second command where Redis
-    /// decides. Those in shadow stand in [`Decision::limits`](crate::Decision::limits) only then.
+    /// In one decision with limits that are enforced it makes no difference to these: they are
+    /// decided first, by themselves, and only a call that they allow is put to those in shadow, all
+    /// of them together, which takes a second command where Redis decides. Those in shadow stand in
+    /// [`Decision::limits`](crate::Decision::limits) only then.
     Shadow,
-    /// Nothing is asked, looked at or charged, not even lists of keys: every call is allowed, and its
-    /// [`Origin`](crate::Origin) says `Off`.
+    /// Nothing is asked, looked at or charged, not even lists of keys: every call is allowed, and
+    /// its [`Origin`](crate::Origin) says `Off`.
     Off,
 }
 
 impl Enforcement {
-    /// The environment variable that builders of limiters read, where they are told nothing else: `enforce`, `shadow` or
-    /// `off`, in letters of either case. Another word changes nothing in process, and is an event (an in-process limiter is built
-    /// without errors); with Redis `build` refuses it, so that the program does not start by mistake in a mode that nobody asked for.
+    /// The environment variable that builders of limiters read, where they are told nothing else:
+    /// `enforce`, `shadow` or `off`, in letters of either case. Another word changes nothing in
+    /// process, and is an event (an in-process limiter is built without errors); with Redis `build`
+    /// refuses it, so that the program does not start by mistake in a mode that nobody asked for.
     pub const ENV: &'static str = "LIMITER_ENFORCEMENT";
 
     /// What the environment says; nothing where the variable is not set, or empty.

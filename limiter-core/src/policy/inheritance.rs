@@ -8,22 +8,26 @@ use crate::identity::Prefix;
 use crate::policy::{Algorithm, Policy, PolicyInner};
 use crate::units::Timestamp;
 
-/// What a change of a policy means for who has used something. See [`PolicyRegistry::change`](crate::PolicyRegistry::change).
+/// What a change of a policy means for who has used something. See
+/// [`PolicyRegistry::change`](crate::PolicyRegistry::change).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Inheritance {
-    /// It is found as it is: a bucket keeps what is left, a funnel and a window what was used. The default.
+    /// It is found as it is: a bucket keeps what is left, a funnel and a window what was used. The
+    /// default.
     ///
-    /// A larger bucket begins with the tokens that were left, and refills at its rate. It does so as long as the stored state
-    /// counts: until the bucket is full under every policy that has decided about the key. After that the key is like one that was
-    /// never used, which has a full bucket. So of two keys that had used 2 of 2 when the capacity was raised to 100, one that is
-    /// called goes on from its tokens and needs 100 refills to be full; one that rests until its two tokens are back then
-    /// has 100. Choose [`Proportional`](Self::Proportional) or [`Reset`](Self::Reset) if all keys shall profit at once, or a
-    /// funnel, whose state is its usage: with 2 used, 98 of 100 are left from the change on.
+    /// A larger bucket begins with the tokens that were left, and refills at its rate. It does so
+    /// as long as the stored state counts: until the bucket is full under every policy that has
+    /// decided about the key. After that the key is like one that was never used, which has a full
+    /// bucket. So of two keys that had used 2 of 2 when the capacity was raised to 100, one that is
+    /// called goes on from its tokens and needs 100 refills to be full; one that rests until its
+    /// two tokens are back then has 100. Choose [`Proportional`](Self::Proportional) or
+    /// [`Reset`](Self::Reset) if all keys shall profit at once, or a funnel, whose state is its
+    /// usage: with 2 used, 98 of 100 are left from the change on.
     #[default]
     AsIs,
-    /// A limit of which a part was used has used the same part of the new quota: a bucket half full stays half full. For token
-    /// buckets, funnels, counter windows and fixed windows.
+    /// A limit of which a part was used has used the same part of the new quota: a bucket half full
+    /// stays half full. For token buckets, funnels, counter windows and fixed windows.
     Proportional,
     /// Everybody starts afresh.
     Reset,
@@ -51,8 +55,8 @@ impl PreviousPolicy {
     }
 }
 
-/// How an algorithm is called in the identities of states of a generation. No name that a person gives stands at this place, so
-/// none can be taken for it.
+/// How an algorithm is called in the identities of states of a generation. No name that a person
+/// gives stands at this place, so none can be taken for it.
 pub(super) fn code(algorithm: &Algorithm, generation: u32) -> Cow<'static, str> {
     match generation {
         0 => Cow::Borrowed(algorithm.code()),
@@ -61,11 +65,13 @@ pub(super) fn code(algorithm: &Algorithm, generation: u32) -> Cow<'static, str> 
 }
 
 impl Policy {
-    /// This policy with states of their own for this generation, each of which begins afresh. Default: 0.
+    /// This policy with states of their own for this generation, each of which begins afresh.
+    /// Default: 0.
     ///
-    /// Raised together with a change it has everybody start afresh, on every replica that has the change. What was used under
-    /// another generation is not looked at; it is forgotten when it would have come back. As long as some replicas have the
-    /// one generation and some the other, each admits what its own allows.
+    /// Raised together with a change it has everybody start afresh, on every replica that has the
+    /// change. What was used under another generation is not looked at; it is forgotten when it
+    /// would have come back. As long as some replicas have the one generation and some the other,
+    /// each admits what its own allows.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -101,7 +107,8 @@ impl Policy {
         Self(Arc::new(inner))
     }
 
-    /// The same as a policy that goes on with the states of this generation: in proportion still, if it is that.
+    /// The same as a policy that goes on with the states of this generation: in proportion still,
+    /// if it is that.
     pub(crate) fn going_on_in(self, generation: u32) -> Self {
         if self.generation() == generation {
             return self;
@@ -125,18 +132,22 @@ impl Policy {
         self.0.generation
     }
 
-    /// This policy as what `before` became at a moment of the store's clock: limits that were used before, and not since, have
-    /// used the same part of the new quota. Else they are found as they are.
+    /// This policy as what `before` became at a moment of the store's clock: limits that were used
+    /// before, and not since, have used the same part of the new quota. Else they are found as they
+    /// are.
     ///
-    /// Until that moment calls are decided by `before`; a cost that only the new quota can hold is denied until then, and the wait
-    /// that it is told is of no account. So replicas that hear of the change at different times agree if the
-    /// moment is ahead of all of them. Where it is not, a limit that one of them charges by the old numbers after the moment is
-    /// found as it is. Either way no more is admitted, over any time, than by the larger quota with the faster rate.
+    /// Until that moment calls are decided by `before`; a cost that only the new quota can hold is
+    /// denied until then, and the wait that it is told is of no account. So replicas that hear of
+    /// the change at different times agree if the moment is ahead of all of them. Where it is not,
+    /// a limit that one of them charges by the old numbers after the moment is found as it is.
+    /// Either way no more is admitted, over any time, than by the larger quota with the faster
+    /// rate.
     ///
-    /// Whoever asks about a limit for the first time, be it a peek, has it converted; what the permits come to is rounded
-    /// against the caller. Debts are converted too. Permits that are [borrowed](crate::PolicyBuilder::lease) at that moment stay
-    /// what they are. Two changes within the time that the quota takes to come back are each taken for itself, and a clock that is
-    /// set back across the moment may have a limit converted once more.
+    /// Whoever asks about a limit for the first time, be it a peek, has it converted; what the
+    /// permits come to is rounded against the caller. Debts are converted too. Permits that are
+    /// [borrowed](crate::PolicyBuilder::lease) at that moment stay what they are. Two changes
+    /// within the time that the quota takes to come back are each taken for itself, and a clock
+    /// that is set back across the moment may have a limit converted once more.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -158,8 +169,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] when `before` has another algorithm, and for an exact window and what is in flight, whose
-    /// permits are known one by one.
+    /// [`ConfigError::Invalid`] when `before` has another algorithm, and for an exact window and
+    /// what is in flight, whose permits are known one by one.
     pub fn proportional_to(self, before: &Self, at: Timestamp) -> Result<Self, ConfigError> {
         let refused = |what, value: &Self, expected: &str| Err(ConfigError::invalid(what, value, expected));
         if let Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) = self.0.algorithm {
@@ -170,7 +181,8 @@ impl Policy {
             let expected = format!("the algorithm of {self}");
             return refused("policy before the change", before, &expected);
         }
-        // A window counts for two of its lengths at most, a level until it is whole; twice that for debts.
+        // A window counts for two of its lengths at most, a level until it is whole; twice that for
+        // debts.
         let longest = (self.window().saturating_add(before.window())).saturating_mul(2);
         let scaled = PreviousPolicy {
             before: self.with_numbers_of(before),
@@ -190,7 +202,8 @@ impl Policy {
         Some((&scaled.before, scaled.at))
     }
 
-    /// Whether something may have to be [converted](Self::proportional_to), which few policies ever have.
+    /// Whether something may have to be [converted](Self::proportional_to), which few policies ever
+    /// have.
     #[inline]
     pub(crate) fn is_scaled(&self) -> bool {
         self.0.scaled.is_some()

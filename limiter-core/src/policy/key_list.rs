@@ -1,10 +1,10 @@
 //! Lists of keys: exact keys, prefixes of keys, and networks.
 //!
-//! A policy allows or denies the keys of a list without a decision. The list keeps exact keys in a set,
-//! prefixes of keys in one set for each length, and networks in one set for each length of their prefix,
-//! so a lookup takes one probe for each length. A key that is a network itself (the extractors of
-//! limiter-tower form `2001:db8::/64` for a client of IPv6) matches the entries that contain all of it.
-//! Tests: `key_list/tests.rs`, `tests/contract/key_lists.rs`.
+//! A policy allows or denies the keys of a list without a decision. The list keeps exact keys in a
+//! set, prefixes of keys in one set for each length, and networks in one set for each length of
+//! their prefix, so a lookup takes one probe for each length. A key that is a network itself (the
+//! extractors of limiter-tower form `2001:db8::/64` for a client of IPv6) matches the entries that
+//! contain all of it. Tests: `key_list/tests.rs`, `tests/contract/key_lists.rs`.
 
 mod network;
 
@@ -28,30 +28,34 @@ use crate::policy::key_list::network::{NetworkError, leading_v4, leading_v6};
 /// | `10.0.0.0/8`, `2001:db8::/32` | a key that is an address in this network, or a network inside it |
 /// | `10.1.2.3`, `::1` | a key that is this address, in any notation |
 ///
-/// An IPv4 address that is mapped into IPv6 (`::ffff:10.1.2.3`) is the IPv4 address. The time of a lookup
-/// grows with the number of different lengths of prefixes and networks, and not with the number of entries.
+/// An IPv4 address that is mapped into IPv6 (`::ffff:10.1.2.3`) is the IPv4 address. The time of a
+/// lookup grows with the number of different lengths of prefixes and networks, and not with the
+/// number of entries.
 ///
 /// # Keys that are networks
 ///
-/// `key::peer_ip()` and `key::client_ip()` of limiter-tower limit an IPv6 client by the first 64 bits of its
-/// address, so its key is a network: `2001:db8::/64`. Such a key matches every entry that contains the whole
-/// network: `2001:db8::/32` and `2001:db8::/64`, and not the single address `2001:db8::7`. An entry that is
-/// longer than the prefix of the keys never matches. The limiter logs a warning with these entries when it
-/// first decides by such a key, and again after each change of the policy; the `verify` of a layer of limiter-tower reports them as an error. Shorten the entries, or lengthen the
-/// prefix of the keys (`ipv6_prefix`).
+/// `key::peer_ip()` and `key::client_ip()` of limiter-tower limit an IPv6 client by the first 64
+/// bits of its address, so its key is a network: `2001:db8::/64`. Such a key matches every entry
+/// that contains the whole network: `2001:db8::/32` and `2001:db8::/64`, and not the single address
+/// `2001:db8::7`. An entry that is longer than the prefix of the keys never matches. The limiter
+/// logs a warning with these entries when it first decides by such a key, and again after each
+/// change of the policy; the `verify` of a layer of limiter-tower reports them as an error. Shorten
+/// the entries, or lengthen the prefix of the keys (`ipv6_prefix`).
 ///
 /// # Bits beyond the prefix
 ///
-/// `10.0.0.7/8` is an error: the entry is either the network `10.0.0.0/8` or the address `10.0.0.7`, and the
-/// error names both. The trusted networks of `key::TrustedProxies` follow the same rule.
+/// `10.0.0.7/8` is an error: the entry is either the network `10.0.0.0/8` or the address
+/// `10.0.0.7`, and the error names both. The trusted networks of `key::TrustedProxies` follow the
+/// same rule.
 ///
 /// # Colons
 ///
-/// A colon of an entry also matches a colon in a value that [`Key::part`] or an annotation adds to a key: with
-/// `key = "user:{ip}"` the entry `user:2001:db8::1` matches this address. Allow lists are narrower, so that a
-/// client cannot choose a value that puts it onto the list: in an allow list, a colon of a value counts only
-/// in the last value of a key. The entry `acme:*` does not match a key of `{tenant}:{user}` whose tenant is
-/// `acme:x`, and `acme:vip:1` does not match the tenant `acme:vip`. In a deny list, both match.
+/// A colon of an entry also matches a colon in a value that [`Key::part`] or an annotation adds to
+/// a key: with `key = "user:{ip}"` the entry `user:2001:db8::1` matches this address. Allow lists
+/// are narrower, so that a client cannot choose a value that puts it onto the list: in an allow
+/// list, a colon of a value counts only in the last value of a key. The entry `acme:*` does not
+/// match a key of `{tenant}:{user}` whose tenant is `acme:x`, and `acme:vip:1` does not match the
+/// tenant `acme:vip`. In a deny list, both match.
 ///
 /// ```
 /// use limiter_core::KeyList;
@@ -88,9 +92,9 @@ impl KeyList {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] names the invalid entry: an empty one, one with a `*` that is not its last
-    /// character, a network with an invalid prefix or with bits beyond it, text before a network. For several
-    /// invalid entries, [`ConfigError::Several`] has one error each.
+    /// [`ConfigError::Invalid`] names the invalid entry: an empty one, one with a `*` that is not
+    /// its last character, a network with an invalid prefix or with bits beyond it, text before a
+    /// network. For several invalid entries, [`ConfigError::Several`] has one error each.
     pub fn parse<E: AsRef<str>>(entries: impl IntoIterator<Item = E>) -> Result<Self, ConfigError> {
         let mut list = Self::default();
         let mut errors = Vec::new();
@@ -127,7 +131,8 @@ impl KeyList {
                 && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain)))
     }
 
-    /// Returns whether a deny list matches a key. A client cannot leave the list by a colon in a value.
+    /// Returns whether a deny list matches a key. A client cannot leave the list by a colon in a
+    /// value.
     pub(crate) fn denies(&self, key: &Key<'_>) -> bool {
         self.allows(key)
             || (!(self.exact.is_empty() && self.prefixes.is_empty())
@@ -135,7 +140,8 @@ impl KeyList {
                     .is_some_and(|plain| self.exact.contains(&*plain) || self.has_prefix_of(&plain)))
     }
 
-    /// Returns whether some entry is longer than a network, so that it matches no key of this prefix.
+    /// Returns whether some entry is longer than a network, so that it matches no key of this
+    /// prefix.
     pub(crate) fn has_longer_than(&self, network: Network) -> bool {
         let longest = match network.address {
             IpAddr::V4(_) => self.v4.last_key_value().map(|(len, _)| *len),
@@ -223,14 +229,16 @@ impl KeyList {
     }
 }
 
-/// Returns whether colons of values occur only in the last value of the key. If another part follows, a client
-/// that chooses the value could pass for another one: `acme%3Avip:1` is not `acme:vip%3A1`.
+/// Returns whether colons of values occur only in the last value of the key. If another part
+/// follows, a client that chooses the value could pass for another one: `acme%3Avip:1` is not
+/// `acme:vip%3A1`.
 fn is_last_part_colon(text: &str) -> bool {
     text.split_once("%3A")
         .is_some_and(|(_, rest)| !rest.contains(':'))
 }
 
-/// Returns whether a network follows a colon. Such an entry would never match: networks match whole keys.
+/// Returns whether a network follows a colon. Such an entry would never match: networks match whole
+/// keys.
 fn ends_in_network(entry: &str) -> bool {
     entry.contains('/')
         && entry.match_indices(':').any(|(colon, _)| {

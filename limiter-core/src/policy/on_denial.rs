@@ -8,24 +8,27 @@ use crate::error::ConfigError;
 use crate::policy::rate::Span;
 use crate::units::{micros_ceil, parse_duration};
 
-/// What becomes of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated functions and behind a layer.
+/// What becomes of a denied call in [`Limiter::admit`](crate::Limiter::admit), in annotated
+/// functions and behind a layer.
 ///
-/// `check` and `acquire` do not ask it: what they answer is what they are called. As text it is `reject`, `wait 500ms` or
-/// `degrade`.
+/// `check` and `acquire` do not ask it: what they answer is what they are called. As text it is
+/// `reject`, `wait 500ms` or `degrade`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDenial {
     /// It is rejected. The default.
     #[default]
     Reject,
-    /// It waits for its permit for so long at most, first come, first served, as [`Limiter::acquire`](crate::Limiter::acquire)
-    /// does, and is rejected as [`TimedOut`](crate::Rejection::TimedOut) when none comes.
+    /// It waits for its permit for so long at most, first come, first served, as
+    /// [`Limiter::acquire`](crate::Limiter::acquire) does, and is rejected as
+    /// [`TimedOut`](crate::Rejection::TimedOut) when none comes.
     Wait(Duration),
-    /// It goes on and is charged nothing, and [`Decision::is_degraded`](crate::Decision::is_degraded) tells the callee to serve
-    /// something cheaper. A key that a penalty blocks or a list denies is rejected all the same.
+    /// It goes on and is charged nothing, and
+    /// [`Decision::is_degraded`](crate::Decision::is_degraded) tells the callee to serve something
+    /// cheaper. A key that a penalty blocks or a list denies is rejected all the same.
     ///
-    /// Of an annotated function the fallback is what is cheaper, and answers. One that has no fallback could not be told and
-    /// would have no limit, so its call is rejected.
+    /// Of an annotated function the fallback is what is cheaper, and answers. One that has no
+    /// fallback could not be told and would have no limit, so its call is rejected.
     Degrade,
 }
 

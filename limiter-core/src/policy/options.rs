@@ -1,4 +1,5 @@
-//! What few policies say. It stands apart, so that the others are found to say none of it by one look.
+//! What few policies say. It stands apart, so that the others are found to say none of it by one
+//! look.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Conversions of owned text. Builders take a `String` or a `&String` wherever they take a `&str`, so that values
-//! read from a configuration need no `as_str()`.
+//! Conversions of owned text. Builders take a `String` or a `&String` wherever they take a `&str`,
+//! so that values read from a configuration need no `as_str()`.
 
 use super::{Penalty, Rate, UtcOffset, Window};
 use crate::error::ConfigError;

@@ -17,10 +17,11 @@ use crate::units::{Amount, MAX_EXACT, micros_ceil, parse_duration};
 /// What `from_str` reads.
 const EXPECTED: &str = "text such as `10 in 1m: 15m`";
 
-/// Blocks a key for a while that was denied too often: on every replica, and whatever it would be allowed by its limit.
+/// Blocks a key for a while that was denied too often: on every replica, and whatever it would be
+/// allowed by its limit.
 ///
-/// For [`PolicyBuilder::penalty`](crate::PolicyBuilder::penalty). As text it is `10 in 1m: 15m`: after 10 denials within a
-/// minute, 15 minutes.
+/// For [`PolicyBuilder::penalty`](crate::PolicyBuilder::penalty). As text it is `10 in 1m: 15m`:
+/// after 10 denials within a minute, 15 minutes.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -72,7 +73,8 @@ impl Penalty {
     /// The most denials that can be waited for.
     const MAX_DENIALS: u32 = 10_000;
 
-    /// After `denials` (1 to 10,000) within any time `within`: a [`Duration`], or text such as `"1m"`.
+    /// After `denials` (1 to 10,000) within any time `within`: a [`Duration`], or text such as
+    /// `"1m"`.
     pub fn after(denials: u32, within: impl TryInto<Window, Error: Into<ConfigError>>) -> PenaltyBuilder {
         let within = within
             .try_into()
@@ -105,8 +107,8 @@ impl PenaltyBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] names the first value that is out of range: no denial or more than 10,000, or a time that is not of
-    /// whole microseconds, zero, or above 142 years.
+    /// [`ConfigError`] names the first value that is out of range: no denial or more than 10,000,
+    /// or a time that is not of whole microseconds, zero, or above 142 years.
     pub fn block_for(
         self,
         block: impl TryInto<Window, Error: Into<ConfigError>>,
@@ -190,7 +192,8 @@ pub(crate) struct PenaltyLimits {
 
 impl PenaltyLimits {
     pub(super) fn new(penalty: Penalty, of: &PolicyInner) -> Self {
-        // No escaped name contains a bar, and no algorithm is called like this: nobody can name a policy that is stored there.
+        // No escaped name contains a bar, and no algorithm is called like this: nobody can name a
+        // policy that is stored there.
         let beside = |what: &'static str, algorithm: Algorithm| {
             let identity = match of.generation {
                 0 => Prefix::new(what, &of.name),

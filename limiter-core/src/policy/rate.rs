@@ -10,13 +10,14 @@ pub(crate) use crate::policy::rate::text::Span;
 use crate::policy::reciprocal::Reciprocal;
 use crate::units::{Amount, MAX_EXACT, micros_ceil};
 
-/// Both halves of a reduced rate stay below this, so that a remainder times 1024 plus a digit's product stays
-/// below 2^53 in the scripts.
+/// Both halves of a reduced rate stay below this, so that a remainder times 1024 plus a digit's
+/// product stays below 2^53 in the scripts.
 const MAX_PART: u64 = 1 << 42;
 
 /// An exact rate: an amount of permits per period of time.
 ///
-/// A bare number is per second. Text names the period: `"100/min"`, `"7/3s"`, `"999_983/day"`, `"1/30d"`.
+/// A bare number is per second. Text names the period: `"100/min"`, `"7/3s"`, `"999_983/day"`,
+/// `"1/30d"`.
 ///
 /// ```
 /// use limiter_core::Rate;
@@ -44,8 +45,9 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] when either is zero, or the reduced fraction does not fit the exact arithmetic
-    /// (a prime number of permits over more than 50 days, or more than 4 billion permits a second).
+    /// [`ConfigError::Invalid`] when either is zero, or the reduced fraction does not fit the exact
+    /// arithmetic (a prime number of permits over more than 50 days, or more than 4 billion permits
+    /// a second).
     pub fn per<A>(amount: A, period: Duration) -> Result<Self, ConfigError>
     where
         A: TryInto<Amount, Error: Into<ConfigError>>,
@@ -101,7 +103,8 @@ impl Rate {
         Self::reduced(1, 1_000)
     }
 
-    /// This rate over so many times the period. Its period may be too long for the scripts, not for the algorithms here.
+    /// This rate over so many times the period. Its period may be too long for the scripts, not for
+    /// the algorithms here.
     #[cfg(feature = "redis")]
     pub(crate) fn slower(&self, times: u32) -> Self {
         let divisor = greatest_common_divisor(self.thousandths, u64::from(times));
@@ -109,9 +112,9 @@ impl Rate {
         Self::reduced(self.thousandths / divisor, micros)
     }
 
-    /// Thousandths that come in `elapsed` microseconds on top of `remainder` (parts of a thousandth, of which
-    /// [`micros`](Self::micros) make one), and the remainder that is left. Both are exact, so polling often loses
-    /// nothing; beyond [`MAX_EXACT`] the amount stays there.
+    /// Thousandths that come in `elapsed` microseconds on top of `remainder` (parts of a
+    /// thousandth, of which [`micros`](Self::micros) make one), and the remainder that is left.
+    /// Both are exact, so polling often loses nothing; beyond [`MAX_EXACT`] the amount stays there.
     #[inline]
     pub(crate) fn accrue(&self, elapsed: u64, remainder: u64) -> (u64, u64) {
         let parts = u128::from(elapsed) * u128::from(self.thousandths) + u128::from(remainder);
@@ -123,8 +126,8 @@ impl Rate {
         }
     }
 
-    /// The fewest microseconds after which [`accrue`](Self::accrue) gives at least `amount` thousandths; at most
-    /// [`MAX_EXACT`].
+    /// The fewest microseconds after which [`accrue`](Self::accrue) gives at least `amount`
+    /// thousandths; at most [`MAX_EXACT`].
     #[inline]
     pub(crate) fn time_for(&self, amount: u64, remainder: u64) -> u64 {
         if amount == 0 {
@@ -137,13 +140,15 @@ impl Rate {
         })
     }
 
-    /// Whether `span` is longer than the [`time_for`](Self::time_for) this amount, without the division.
+    /// Whether `span` is longer than the [`time_for`](Self::time_for) this amount, without the
+    /// division.
     pub(crate) fn takes_less(&self, amount: u64, remainder: u64, span: u64) -> bool {
         let shorter = |span: u64| u128::from(span) * u128::from(self.thousandths);
         span > MAX_EXACT || (span > 0 && shorter(span - 1) >= self.parts(amount, remainder))
     }
 
-    /// The microseconds in which so many parts come, of which [`micros`](Self::micros) make a thousandth; rounded up.
+    /// The microseconds in which so many parts come, of which [`micros`](Self::micros) make a
+    /// thousandth; rounded up.
     #[inline]
     pub(crate) fn time_for_parts(&self, parts: u64) -> u64 {
         let (time, rest) = self.by_thousandths.divide(parts, self.thousandths);
@@ -156,13 +161,14 @@ impl Rate {
         self.by_micros.divide(parts, self.micros).0
     }
 
-    /// What has to come yet of an amount, in parts of which [`micros`](Self::micros) make a thousandth.
+    /// What has to come yet of an amount, in parts of which [`micros`](Self::micros) make a
+    /// thousandth.
     fn parts(&self, amount: u64, remainder: u64) -> u128 {
         (u128::from(amount) * u128::from(self.micros)).saturating_sub(u128::from(remainder))
     }
 
-    /// A remainder counted in `parts` to a thousandth, in this rate's own parts, rounded down: a change of policy
-    /// mints nothing.
+    /// A remainder counted in `parts` to a thousandth, in this rate's own parts, rounded down: a
+    /// change of policy mints nothing.
     pub(crate) fn convert(&self, remainder: u64, parts: u64) -> u64 {
         if parts == self.micros || parts == 0 {
             return remainder;
@@ -193,7 +199,8 @@ macro_rules! rate_from_number {
 }
 rate_from_number!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
 
-/// Quotient and remainder. Nearly every product fits in 64 bits; a division of 128 takes many times as long.
+/// Quotient and remainder. Nearly every product fits in 64 bits; a division of 128 takes many times
+/// as long.
 #[inline]
 fn divide(parts: u128, reciprocal: Reciprocal, by: u64) -> (u128, u64) {
     if let Ok(parts) = u64::try_from(parts) {

@@ -1,11 +1,12 @@
-//! Division by a number that is known long before: a multiplication, and one step where that falls short.
+//! Division by a number that is known long before: a multiplication, and one step where that falls
+//! short.
 
-/// The reciprocal of a divisor, after T. Granlund and P. L. Montgomery, "Division by invariant integers using
-/// multiplication" (1994).
+/// The reciprocal of a divisor, after T. Granlund and P. L. Montgomery, "Division by invariant
+/// integers using multiplication" (1994).
 ///
-/// The quotient that ⌊2^64 ∕ d⌋ gives is the exact one or one less, whatever the dividend: n ∕ d exceeds
-/// n · ⌊2^64 ∕ d⌋ ∕ 2^64 by n ∕ 2^64 times less than one. The remainder, which is wanted anyway, tells which. That takes 2 ns,
-/// where a division of 64 bits takes 9.
+/// The quotient that ⌊2^64 ∕ d⌋ gives is the exact one or one less, whatever the dividend: n ∕ d
+/// exceeds n · ⌊2^64 ∕ d⌋ ∕ 2^64 by n ∕ 2^64 times less than one. The remainder, which is wanted
+/// anyway, tells which. That takes 2 ns, where a division of 64 bits takes 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reciprocal(u64);
 

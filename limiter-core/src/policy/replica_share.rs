@@ -1,10 +1,12 @@
-//! What one of several replicas may admit by itself, so that all together admit little more than the whole.
+//! What one of several replicas may admit by itself, so that all together admit little more than
+//! the whole.
 
 use crate::policy::{Algorithm, Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 
 impl Algorithm {
-    /// The share of one of so many replicas: an equal part of the quota, rounded up to a whole permit, at an equal part of
-    /// the rate. All shares together admit less than a permit for each replica beyond the whole.
+    /// The share of one of so many replicas: an equal part of the quota, rounded up to a whole
+    /// permit, at an equal part of the rate. All shares together admit less than a permit for each
+    /// replica beyond the whole.
     pub(crate) fn share(&self, replicas: u32) -> Self {
         let replicas = replicas.max(1);
         let level = |capacity: u64| {

@@ -1,8 +1,9 @@
 //! Handles of policies that a thread has at hand.
 //!
-//! A decision names its policies, and outlives the call: it holds handles. To take one and to give it back are two writes to a
-//! count that all threads share, 12 ns where one thread decides and ten times as much where two do. So a thread keeps the
-//! handles that it has finished with, a few of them, and a decision takes one from there: 3 ns, and nobody else is disturbed.
+//! A decision names its policies, and outlives the call: it holds handles. To take one and to give
+//! it back are two writes to a count that all threads share, 12 ns where one thread decides and ten
+//! times as much where two do. So a thread keeps the handles that it has finished with, a few of
+//! them, and a decision takes one from there: 3 ns, and nobody else is disturbed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,14 +12,16 @@ use std::sync::Arc;
 
 use crate::policy::Policy;
 
-/// A policy has one place, by its address; where two share it, the later stays. What lies there lives until the thread ends.
+/// A policy has one place, by its address; where two share it, the later stays. What lies there
+/// lives until the thread ends.
 const PLACES: usize = 8;
 
 thread_local! {
     static PURSE: [Cell<Option<Policy>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
 }
 
-/// A handle of a policy, out of the purse of the thread that took it, into the purse of the thread that drops it.
+/// A handle of a policy, out of the purse of the thread that took it, into the purse of the thread
+/// that drops it.
 pub(crate) struct CachedPolicy(
     /// `None` only in `drop`.
     Option<Policy>,
@@ -135,7 +138,8 @@ mod tests {
         let policy = policy();
         let of_thread = policy.clone();
         let ended = thread::spawn(move || {
-            // Ends before the purse, or after it: in the order in which they were first used, or the other way round.
+            // Ends before the purse, or after it: in the order in which they were first used, or
+            // the other way round.
             drop(CachedPolicy::of(&of_thread));
             LAST.set(Some(CachedPolicy::of(&of_thread)));
         });

@@ -1,5 +1,5 @@
-//! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the local fallback decide when it
-//! does not.
+//! Asks Redis where it is not known that it denies, bounds the time that it may take, and has the
+//! local fallback decide when it does not.
 
 mod reconciling;
 mod refunds;
@@ -51,7 +51,8 @@ pub(crate) struct RedisBackend {
 }
 
 impl RedisBackend {
-    /// Denials are kept for so long at most, so many keys for when Redis is out, and so many wait to be in flight.
+    /// Denials are kept for so long at most, so many keys for when Redis is out, and so many wait
+    /// to be in flight.
     pub(crate) fn new(
         store: RedisStore,
         replicas: Replicas,
@@ -77,7 +78,8 @@ impl RedisBackend {
         }
     }
 
-    /// The answer to a request that what is borrowed covers, or the denial that Redis would answer, if that is known.
+    /// The answer to a request that what is borrowed covers, or the denial that Redis would answer,
+    /// if that is known.
     pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
         // A lease that is granted while replicas reconcile must not be spent besides their shares.
         if !self.fallback.is_reconciling(request) {
@@ -90,7 +92,8 @@ impl RedisBackend {
         Some(request.decision(verdict, Origin::DenyCache))
     }
 
-    /// The denial that Redis would answer to a charge of one limit of which nothing is borrowed, if that is known.
+    /// The denial that Redis would answer to a charge of one limit of which nothing is borrowed, if
+    /// that is known.
     #[inline]
     pub(crate) fn deny_now(&self, ask: &LimitRequest<'_>, identity: Identity, cost: u64) -> Option<Decision> {
         let algorithm = ask.policy().algorithm();
@@ -251,7 +254,8 @@ impl RedisBackend {
         };
         let _forgetting = self.denials.forget(request);
         let rest = match change {
-            // What was borrowed comes back where it was spent: the store does not know yet that it was.
+            // What was borrowed comes back where it was spent: the store does not know yet that it
+            // was.
             Change::Refund { whole_at } => self.leases.refund(limit, whole_at),
             // What is borrowed is spent before anything is owed.
             Change::Owe => limit.cost - self.leases.charge(limit),
@@ -271,7 +275,8 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// Refunds a charge of the local fallback, or charges the share unconditionally. A refund does not fail.
+    /// Refunds a charge of the local fallback, or charges the share unconditionally. A refund does
+    /// not fail.
     pub(crate) fn change_share(
         &self,
         request: &DecisionRequest<'_>,
@@ -310,7 +315,8 @@ impl RedisBackend {
         self.replicas.count()
     }
 
-    /// Leaves the other replicas their shares, returns leases, and reports permits that were admitted without Redis.
+    /// Leaves the other replicas their shares, returns leases, and reports permits that were
+    /// admitted without Redis.
     pub(crate) async fn shutdown(&self) {
         tokio::join!(
             self.replicas.deregister(),

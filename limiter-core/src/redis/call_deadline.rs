@@ -41,9 +41,9 @@ impl CallDeadline {
             .unwrap_or(self.started + FOR_EVER)
     }
 
-    /// Awaits an answer. A caller whose time is up drops what he waits for: then `overdue` is called. One who gave up
-    /// earlier says nothing about the server. The answer is pinned by whoever wants it, since a future that is given by value
-    /// takes its room twice.
+    /// Awaits an answer. A caller whose time is up drops what he waits for: then `overdue` is
+    /// called. One who gave up earlier says nothing about the server. The answer is pinned by
+    /// whoever wants it, since a future that is given by value takes its room twice.
     pub(crate) async fn for_answer<T>(
         &self,
         answer: Pin<&mut impl Future<Output = T>>,

@@ -1,7 +1,8 @@
 //! Connections to one Redis server: addresses, sockets, TLS, pools, health and the circuit breaker.
 //!
-//! `node` is the entry point: it sends one script call to one server within a deadline. Everything else in this
-//! directory establishes connections for it or decides whether a connection is still usable.
+//! `node` is the entry point: it sends one script call to one server within a deadline. Everything
+//! else in this directory establishes connections for it or decides whether a connection is still
+//! usable.
 
 pub(crate) mod breaker;
 pub(crate) mod connection;

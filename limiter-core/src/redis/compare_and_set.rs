@@ -96,8 +96,8 @@ fn parse_state(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreEr
     })
 }
 
-/// A state as it is stored; nothing of one that is absent. The layouts are told in `lua/level.lua`, `lua/lent.lua` and
-/// `lua/counted.lua`.
+/// A state as it is stored; nothing of one that is absent. The layouts are told in `lua/level.lua`,
+/// `lua/lent.lua` and `lua/counted.lua`.
 fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
     let Some(kept) = state.stored() else {
         return Vec::new();

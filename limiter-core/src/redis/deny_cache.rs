@@ -1,12 +1,14 @@
 //! Denies calls for an exhausted limit without asking Redis, until a permit comes back.
 //!
-//! Only time gives permits back, apart from refunds, resets and changes of the policy. So after a denial the cache repeats the
-//! decision on the state that Redis reported, at the present moment, with the same step function (`algorithm::step`). It asks
-//! Redis as soon as the call could fit, or the decision would change the state.
+//! Only time gives permits back, apart from refunds, resets and changes of the policy. So after a
+//! denial the cache repeats the decision on the state that Redis reported, at the present moment,
+//! with the same step function (`algorithm::step`). It asks Redis as soon as the call could fit, or
+//! the decision would change the state.
 //!
-//! Invariants: an answer equals the answer of Redis, number by number, as long as no other process and no other list of limits
-//! charges them. Refunds and resets by this limiter take effect at once, those by other processes after the maximum age at
-//! the latest. The age counts from the submission of the question, and Redis decided later, so no permit is used before it is there.
+//! Invariants: an answer equals the answer of Redis, number by number, as long as no other process
+//! and no other list of limits charges them. Refunds and resets by this limiter take effect at
+//! once, those by other processes after the maximum age at the latest. The age counts from the
+//! submission of the question, and Redis decided later, so no permit is used before it is there.
 //!
 //! Tests: `deny_cache/tests.rs`, `tests/denials.rs`, `tests/differential/deny_cache.rs`.
 
@@ -34,7 +36,8 @@ const SHARDS: usize = 64;
 const GENERATIONS: usize = 1_024;
 /// Above the number of those that are being forgotten, which the bits below it count.
 const FORGOTTEN: u64 = 1 << 32;
-/// So many limits are kept at most, and the last half of so many surely: some 12 MB when all of them are denied at once.
+/// So many limits are kept at most, and the last half of so many surely: some 12 MB when all of
+/// them are denied at once.
 const MAX_LIMITS: usize = 65_536;
 
 /// What was denied, and when to ask again.
@@ -42,9 +45,10 @@ const MAX_LIMITS: usize = 65_536;
 pub(crate) struct DenyCache {
     /// None when nothing is to be kept.
     shards: Box<[DenialShard]>,
-    /// How often the limits of a part of all identities were forgotten, in [`FORGOTTEN`]s, and how many are about to be. A
-    /// denial counts only as long as none of its limits was, which holds as well for one that is still on its way, or is
-    /// about several limits. That others share the number costs them a question.
+    /// How often the limits of a part of all identities were forgotten, in [`FORGOTTEN`]s, and how
+    /// many are about to be. A denial counts only as long as none of its limits was, which holds as
+    /// well for one that is still on its way, or is about several limits. That others share the
+    /// number costs them a question.
     generations: Box<[AtomicU64]>,
     cap_micros: u64,
     clock: Clock,
@@ -54,14 +58,16 @@ pub(crate) struct DenyCache {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightToken {
     started: Instant,
-    /// The moment of a test's clock, in microseconds. The system's is told when there is a denial to keep: it goes on with
-    /// the monotonic clock, so that it need not be read for what is allowed.
+    /// The moment of a test's clock, in microseconds. The system's is told when there is a denial
+    /// to keep: it goes on with the monotonic clock, so that it need not be read for what is
+    /// allowed.
     injected: Option<u64>,
     generation: u64,
 }
 
 impl InFlightToken {
-    /// When the question was submitted, in microseconds of this process's clock, or a moment earlier.
+    /// When the question was submitted, in microseconds of this process's clock, or a moment
+    /// earlier.
     fn at(&self, clock: &Clock) -> u64 {
         self.injected.unwrap_or_else(|| {
             let now = clock.now().as_micros();
@@ -105,8 +111,8 @@ impl DenyCache {
         Some((decided_at, found?))
     }
 
-    /// When the store denied what it would deny now, and what it would say of each limit. What was told is of no account
-    /// where there is no moment.
+    /// When the store denied what it would deny now, and what it would say of each limit. What was
+    /// told is of no account where there is no moment.
     #[inline]
     fn lookup<'a>(
         &self,
@@ -132,7 +138,8 @@ impl DenyCache {
         }
     }
 
-    /// To be called before the store is asked: what its answer counts from, if a denial is to be kept.
+    /// To be called before the store is asked: what its answer counts from, if a denial is to be
+    /// kept.
     pub(crate) fn submission(
         &self,
         request: &DecisionRequest<'_>,
@@ -180,16 +187,16 @@ impl DenyCache {
         }
     }
 
-    /// To be held while permits are given back to each limit of the request. From now on nothing is known of them; what is on
-    /// its way when it is dropped is not learned either.
+    /// To be held while permits are given back to each limit of the request. From now on nothing is
+    /// known of them; what is on its way when it is dropped is not learned either.
     pub(crate) fn forget<'a, 'r>(&'a self, request: &'a DecisionRequest<'r>) -> Invalidation<'a, 'r> {
         let forgetting = Invalidation { cache: self, request };
         forgetting.add(1);
         forgetting
     }
 
-    /// Forgets the denials of these limits, and learns none until [`end_refund`](Self::end_refund) is called. For refunds that are
-    /// longer than a borrow of the request can last.
+    /// Forgets the denials of these limits, and learns none until [`end_refund`](Self::end_refund)
+    /// is called. For refunds that are longer than a borrow of the request can last.
     pub(crate) fn begin_refund(&self, limits: &[Identity]) {
         self.add(limits.iter().copied(), 1);
     }

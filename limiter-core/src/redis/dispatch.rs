@@ -1,13 +1,15 @@
 //! Calls that arrive together leave together.
 //!
-//! A call that finds nobody on the way to its node is sent at once, by its own future. Others wait in a lane, one for each
-//! node and runtime, until a slot is free; then a task of that runtime takes what waits, up to 64 different questions, and
-//! has one call of the script answer all of them. Whoever gives a slot back sees to it that the next batch starts.
+//! A call that finds nobody on the way to its node is sent at once, by its own future. Others wait
+//! in a lane, one for each node and runtime, until a slot is free; then a task of that runtime
+//! takes what waits, up to 64 different questions, and has one call of the script answer all of
+//! them. Whoever gives a slot back sees to it that the next batch starts.
 //!
-//! A few slots keep the server busy while answers travel and callers are woken: two where the round trip is short, more as
-//! it gets longer, so that nobody waits for a slot longer than a fraction of the round trip. What holds a slot without an
-//! answer for far longer than a round trip gives it back, since the connection may be dead. A whole batch does not wait for
-//! a slot, as it would not grow by waiting.
+//! A few slots keep the server busy while answers travel and callers are woken: two where the round
+//! trip is short, more as it gets longer, so that nobody waits for a slot longer than a fraction of
+//! the round trip. What holds a slot without an answer for far longer than a round trip gives it
+//! back, since the connection may be dead. A whole batch does not wait for a slot, as it would not
+//! grow by waiting.
 
 pub(crate) mod batch;
 pub(crate) mod in_flight;
@@ -32,26 +34,28 @@ use crate::redis::script::input::LazyInput;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
-/// Batches on their way, where the round trip takes no time: one is at work on the server while the answers of the other
-/// are handed out. One fewer leaves the server idle half of the time, more make the batches smaller.
+/// Batches on their way, where the round trip takes no time: one is at work on the server while the
+/// answers of the other are handed out. One fewer leaves the server idle half of the time, more
+/// make the batches smaller.
 const FEWEST_SLOTS: u32 = 2;
 /// One slot more for each such part of the round trip, so that nobody waits longer for a slot.
 const SLOT_EVERY: Duration = Duration::from_micros(250);
 /// Slots at most, and whole batches on their way.
 const MOST_SLOTS: u32 = 32;
-/// A slot is given back after so many round trips without an answer, and after so long at least: a server stands still for
-/// a moment now and then.
+/// A slot is given back after so many round trips without an answer, and after so long at least: a
+/// server stands still for a moment now and then.
 const LATE_AFTER_ROUND_TRIPS: u32 = 4;
 const LATE_AFTER: Duration = Duration::from_millis(25);
-/// The same where no round trip is known yet. A network may be as slow, and who takes every first batch for late changes
-/// connections before any of them has answered.
+/// The same where no round trip is known yet. A network may be as slow, and who takes every first
+/// batch for late changes connections before any of them has answered.
 const FIRST_LATE_AFTER: Duration = Duration::from_millis(100);
 
 /// The calls of one runtime to one node.
 pub(crate) struct BatchQueue {
     state: Mutex<QueueState>,
-    /// Whether the last who came asked the same as somebody before. Then the next may do so, too, and need not make his
-    /// question; else it is made before the lock is taken, for which others may wait.
+    /// Whether the last who came asked the same as somebody before. Then the next may do so, too,
+    /// and need not make his question; else it is made before the lock is taken, for which others
+    /// may wait.
     gathers: AtomicBool,
     start: Box<dyn Fn(BatchStart) + Send + Sync>,
 }
@@ -71,8 +75,8 @@ struct QueueState {
     round_trip: Duration,
 }
 
-/// A call that left by itself. Nobody has a timer for it, and its caller may not even look at it, so that those who come
-/// after it see to it that it keeps no slot for long.
+/// A call that left by itself. Nobody has a timer for it, and its caller may not even look at it,
+/// so that those who come after it see to it that it keeps no slot for long.
 #[derive(Clone, Copy, Debug)]
 struct SoloCall {
     number: u64,
@@ -83,12 +87,13 @@ struct SoloCall {
 pub(crate) enum Admission {
     /// It is alone, and leaves by itself.
     Alone(InFlightBatch),
-    /// It is answered by others. An answer that never comes is an error: whoever was to give it is gone.
+    /// It is answered by others. An answer that never comes is an error: whoever was to give it is
+    /// gone.
     Waits(oneshot::Receiver<BatchReply>),
 }
 
-/// The right to take the next batch. Where it ends unused, its runtime has ended, and nobody else will come: then those who
-/// wait are told so.
+/// The right to take the next batch. Where it ends unused, its runtime has ended, and nobody else
+/// will come: then those who wait are told so.
 #[must_use = "those who wait fail when this is dropped"]
 pub(crate) struct BatchStart(Option<Arc<BatchQueue>>);
 
@@ -103,7 +108,8 @@ pub(crate) struct InFlightBatch {
 }
 
 impl BatchQueue {
-    /// `start` has a task take the batch; it may drop the right where there is no runtime to run it.
+    /// `start` has a task take the batch; it may drop the right where there is no runtime to run
+    /// it.
     pub(crate) fn new(start: impl Fn(BatchStart) + Send + Sync + 'static) -> Arc<Self> {
         let state = QueueState {
             queue: Queue::default(),

@@ -42,8 +42,8 @@ impl From<RedisError> for StoreError {
     }
 }
 
-/// Whether the user may not do what was asked. Inside of a script each version says it in another way, and Redis 7.0 does
-/// not say which command it was.
+/// Whether the user may not do what was asked. Inside of a script each version says it in another
+/// way, and Redis 7.0 does not say which command it was.
 fn lacks_permission(error: &RedisError) -> bool {
     let said = |detail: &str| {
         let ways = [

@@ -1,5 +1,5 @@
-//! Tells once where a server may drop live limits to make room. Every key of ours has a TTL, so any policy but
-//! `noeviction` takes them, and a limit whose key is gone starts anew.
+//! Tells once where a server may drop live limits to make room. Every key of ours has a TTL, so any
+//! policy but `noeviction` takes them, and a limit whose key is gone starts anew.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

@@ -37,7 +37,8 @@ impl Heartbeat {
         }
     }
 
-    /// Registers this replica for so long, or takes it out for no time at all; says how many there are.
+    /// Registers this replica for so long, or takes it out for no time at all; says how many there
+    /// are.
     pub(crate) async fn beat(&self, life: Duration) -> Result<u32, StoreError> {
         let mut plan = wire::head(self.clock.injected());
         plan.extend_from_slice(&self.id);

@@ -1,4 +1,5 @@
-//! What is said of an outage: its reason as it begins, once for each answer that policies give meanwhile; and its end.
+//! What is said of an outage: its reason as it begins, once for each answer that policies give
+//! meanwhile; and its end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -52,7 +53,8 @@ impl Outage {
         !told.load(Ordering::Relaxed) && !told.swap(true, Ordering::Relaxed)
     }
 
-    /// Redis decided. A store that answers some calls and others not is out until all are answered for a while: one event, not many.
+    /// Redis decided. A store that answers some calls and others not is out until all are answered
+    /// for a while: one event, not many.
     #[inline]
     pub(crate) fn decided(&self, now: impl FnOnce() -> Timestamp) {
         let last = self.last.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Decisions for keys that nobody has, so that permissions that do not suffice, and servers that take no writes, are found out
-//! before a call meets them.
+//! Decisions for keys that nobody has, so that permissions that do not suffice, and servers that
+//! take no writes, are found out before a call meets them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use crate::support::clock::Clock;
 /// So many permits that no ring of them is read whole.
 const PERMITS: u64 = 200;
 
-/// Has every command called that the scripts know, if no other replica tries the same keys meanwhile, and leaves nothing behind.
+/// Has every command called that the scripts know, if no other replica tries the same keys
+/// meanwhile, and leaves nothing behind.
 pub(crate) async fn try_out(route: &Route, namespace: &Namespace, clock: &Clock) -> Result<(), StoreError> {
     let trial = Trial {
         route,
@@ -61,8 +62,8 @@ impl Trial<'_> {
             .map(|_| ())
     }
 
-    /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is ever both a level's and a
-    /// window's.
+    /// Takes two decisions on one limit each, by one call. Other replicas do the same, so no key is
+    /// ever both a level's and a window's.
     async fn decide_apart(&self, policy: &Policy, operation: Operation) -> Result<(), StoreError> {
         let [level, _, other] = self.namespace.trial_keys();
         let mut questions = Vec::new();

@@ -1,4 +1,5 @@
-//! The book of a namespace: what the third script is asked, and what it answers; the layout is told in `lua/book.lua`.
+//! The book of a namespace: what the third script is asked, and what it answers; the layout is told
+//! in `lua/book.lua`.
 
 use std::time::Duration;
 
@@ -48,9 +49,11 @@ pub(crate) enum PublishOutcome {
 }
 
 impl RegistryStore {
-    /// How long a look may take that is made again and again, or that a call waits for which wants a decision.
+    /// How long a look may take that is made again and again, or that a call waits for which wants
+    /// a decision.
     pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
-    /// How long what somebody asks of the book may take: to learn a cluster, on a busy machine, too.
+    /// How long what somebody asks of the book may take: to learn a cluster, on a busy machine,
+    /// too.
     pub(crate) const PATIENTLY: Duration = Duration::from_secs(5);
 
     /// How long it may take to dial and to subscribe.
@@ -105,7 +108,8 @@ impl RegistryStore {
         }
     }
 
-    /// Has a server tell of what is published from now on: any one, since a cluster passes messages on to all of its nodes.
+    /// Has a server tell of what is published from now on: any one, since a cluster passes messages
+    /// on to all of its nodes.
     ///
     /// # Errors
     ///

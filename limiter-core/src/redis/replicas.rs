@@ -18,16 +18,18 @@ use crate::units::{Timestamp, micros_ceil};
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// How long a replica counts after it was last heard: it may miss a few beats. A smaller count is believed only after so
-/// long, too: a server that lost its data, or whose clock was set, knows of fewer than there are.
+/// How long a replica counts after it was last heard: it may miss a few beats. A smaller count is
+/// believed only after so long, too: a server that lost its data, or whose clock was set, knows of
+/// fewer than there are.
 const LIFE: Duration = Duration::from_secs(30);
-/// A task that counts and has not shown itself for so long lives in a runtime that is gone, or that nobody drives.
+/// A task that counts and has not shown itself for so long lives in a runtime that is gone, or that
+/// nobody drives.
 const ABANDONED_AFTER: Duration = Duration::from_secs(15);
 
 /// The number of replicas, as far as it is known.
 ///
-/// The first decision starts a task that counts until the limiter is dropped; one in another runtime takes over when
-/// that is gone.
+/// The first decision starts a task that counts until the limiter is dropped; one in another
+/// runtime takes over when that is gone.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     by_hand: Option<NonZeroU32>,
@@ -137,7 +139,8 @@ async fn count_until_left(shared: Arc<SharedReplicas>, task: u32, mut left: watc
 }
 
 impl SharedReplicas {
-    /// Tells the others that this one is there, and hears how many there are: whether that has changed.
+    /// Tells the others that this one is there, and hears how many there are: whether that has
+    /// changed.
     async fn count(&self) -> Result<bool, StoreError> {
         let heard = within(Heartbeat::PATIENCE, self.heart.beat(LIFE)).await;
         let now = self.clock.now();

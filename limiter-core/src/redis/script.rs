@@ -1,4 +1,5 @@
-//! The script, and how it is called: by its hash, and by its text where the server does not know it.
+//! The script, and how it is called: by its hash, and by its text where the server does not know
+//! it.
 
 pub(crate) mod input;
 pub(crate) mod reply;
@@ -25,8 +26,9 @@ pub(crate) struct Script {
 
 /// Decides.
 ///
-/// A script begins anew with each call, so every function in it costs time even where it is not called. What few decisions
-/// need therefore stands in one function, which sees nothing of what is around it and is called when it is first needed.
+/// A script begins anew with each call, so every function in it costs time even where it is not
+/// called. What few decisions need therefore stands in one function, which sees nothing of what is
+/// around it and is called when it is first needed.
 pub(crate) static DECIDE: Script = Script::new(concat!(
     include_str!("script/lua/prelude.lua"),
     include_str!("script/lua/wire.lua"),

@@ -1,8 +1,10 @@
-//! A URL of a Redis server may contain a user name and a password, and a malformed one may contain them anywhere.
+//! A URL of a Redis server may contain a user name and a password, and a malformed one may contain
+//! them anywhere.
 //!
-//! [`SecretUrl`] is the only type that keeps such a URL. Its `Debug` and `Display` show the parts of a well-formed URL that
-//! cannot be credentials: scheme, host, port, the number of the database, the path of a socket. They show at most the
-//! scheme of any other text. `tests/secrets.rs` checks this for every public type, error and log event.
+//! [`SecretUrl`] is the only type that keeps such a URL. Its `Debug` and `Display` show the parts
+//! of a well-formed URL that cannot be credentials: scheme, host, port, the number of the database,
+//! the path of a socket. They show at most the scheme of any other text. `tests/secrets.rs` checks
+//! this for every public type, error and log event.
 
 use std::fmt;
 
@@ -25,8 +27,8 @@ const SCHEMES: [&str; 7] = [
 #[derive(Clone)]
 pub(crate) struct SecretUrl {
     text: Box<str>,
-    /// The number of this URL in the list that the application passed, counted from 1: the shown part of two URLs may be
-    /// equal.
+    /// The number of this URL in the list that the application passed, counted from 1: the shown
+    /// part of two URLs may be equal.
     number: Option<usize>,
 }
 
@@ -56,12 +58,14 @@ impl SecretUrl {
         ConfigError::invalid("redis URL", self, expected)
     }
 
-    /// The parts that cannot be credentials, or `None` if credentials may have been taken for one of them.
+    /// The parts that cannot be credentials, or `None` if credentials may have been taken for one
+    /// of them.
     fn public_parts(&self) -> Option<String> {
         let url = redis::parse_redis_url(&self.text)?;
         let has_login = !url.username().is_empty() || url.password().is_some();
         let after_authority = [Some(url.path()), url.query(), url.fragment()];
-        // An `@` there means that the password contains `/`, `?` or `#`, so that its start was taken for a host or a port.
+        // An `@` there means that the password contains `/`, `?` or `#`, so that its start was
+        // taken for a host or a port.
         if after_authority
             .into_iter()
             .flatten()

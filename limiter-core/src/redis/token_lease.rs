@@ -86,7 +86,8 @@ impl<L: TokenLender> Leases<L> {
             let mut farewell = None;
             if let Some(entry) = find(&mut shard, limit.identity) {
                 if !entry.is_of(limit) {
-                    // Under another policy than this call's, so what was borrowed under it goes back.
+                    // Under another policy than this call's, so what was borrowed under it goes
+                    // back.
                     farewell = remove(&mut shard, limit.identity);
                 }
             }

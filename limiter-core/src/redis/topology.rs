@@ -1,7 +1,7 @@
 //! Discovery of the server that owns a key: Redis Cluster slots and Redis Sentinel primaries.
 //!
-//! `cluster` maps slots to nodes and refreshes the map after redirections and failures; `sentinel` finds the
-//! current primary. A standalone server needs neither.
+//! `cluster` maps slots to nodes and refreshes the map after redirections and failures; `sentinel`
+//! finds the current primary. A standalone server needs neither.
 
 pub(crate) mod cluster;
 pub(crate) mod seed_nodes;

@@ -15,8 +15,8 @@ use crate::units::Timestamp;
 
 /// Makes [`RateLimiter`]s by name. Cheap to clone; clones are one client.
 ///
-/// With Redis (and the feature `registry`) it follows what others change as long as there is a clone or a limiter of it, in a task of
-/// the runtime that uses it.
+/// With Redis (and the feature `registry`) it follows what others change as long as there is a
+/// clone or a limiter of it, in a task of the runtime that uses it.
 #[derive(Clone)]
 pub struct Client(Arc<ClientInner>);
 
@@ -28,9 +28,9 @@ struct ClientInner {
 }
 
 impl Client {
-    /// How many names a book may have before a rate limiter with a new one is refused. Each name is a policy that all replicas
-    /// read anew with every change, and a label of metrics; limits of users or tenants are keys of one policy
-    /// ([`Limiter::named`]).
+    /// How many names a book may have before a rate limiter with a new one is refused. Each name is
+    /// a policy that all replicas read anew with every change, and a label of metrics; limits of
+    /// users or tenants are keys of one policy ([`Limiter::named`]).
     pub const MAX_NAMES: usize = 1_000;
 
     /// A client by itself, with an [id](Self::id) that no other has. It decides as `limits` does.
@@ -40,8 +40,8 @@ impl Client {
         Self::with_id(limits, format!("{:016x}{:016x}", random(), random()))
     }
 
-    /// A client with this id. Clients with the same id, in whatever process, share what is counted by
-    /// [client](crate::redisson::RateType::PerClient): it outlives a restart.
+    /// A client with this id. Clients with the same id, in whatever process, share what is counted
+    /// by [client](crate::redisson::RateType::PerClient): it outlives a restart.
     #[must_use]
     pub fn with_id(limits: &Limiter, id: impl Into<String>) -> Self {
         let id: String = id.into();
@@ -58,7 +58,8 @@ impl Client {
         &self.0.id
     }
 
-    /// The rate limiter of this name, configured or not: of all clients with the same namespace, or of this process.
+    /// The rate limiter of this name, configured or not: of all clients with the same namespace, or
+    /// of this process.
     #[must_use]
     pub fn rate_limiter(&self, name: impl Into<String>) -> RateLimiter {
         RateLimiter::new(self.clone(), name.into())
@@ -134,8 +135,8 @@ pub(super) fn crowded(name: &str) -> ConfigError {
     ConfigError::invalid("name of a new rate limiter", name, expected)
 }
 
-/// What ended so long ago that nothing of what was used counts any more, and no clock that is ahead takes out what others
-/// still use.
+/// What ended so long ago that nothing of what was used counts any more, and no clock that is ahead
+/// takes out what others still use.
 pub(super) fn remove_expired(book: &PolicyRegistry, now: Timestamp) {
     for name in book.names() {
         let Some(entry) = book.get(&name) else { continue };

@@ -13,7 +13,8 @@ const MOST_EXACT: u64 = 10_000;
 /// The rate above which no window is exact.
 const MOST_EXACT_AT_ALL: u64 = 1 << 20;
 
-/// How a rate limiter is configured. See [`RateLimiter::config`](crate::redisson::RateLimiter::config).
+/// How a rate limiter is configured. See
+/// [`RateLimiter::config`](crate::redisson::RateLimiter::config).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateLimiterConfig {
@@ -61,7 +62,8 @@ impl ConfiguredRate {
         })
     }
 
-    /// An entry of the book with this rate in place of another one, whose settings and end it keeps.
+    /// An entry of the book with this rate in place of another one, whose settings and end it
+    /// keeps.
     fn replacing(&self, name: &str, old: Option<&PolicyEntry>) -> Result<PolicyEntry, ConfigError> {
         self.put(old, self.policy(name, self.rate > MOST_EXACT)?)
     }
@@ -72,7 +74,8 @@ impl ConfiguredRate {
         Ok(in_generation(entry, found.generation().unwrap_or(0)))
     }
 
-    /// The same, for which everybody starts afresh, all other clients included: with another generation of states.
+    /// The same, for which everybody starts afresh, all other clients included: with another
+    /// generation of states.
     pub(super) fn afresh(&self, name: &str, found: Lookup<'_>) -> Result<PolicyEntry, ConfigError> {
         let entry = self.replacing(name, found.configured())?;
         match found.generation() {

@@ -15,18 +15,20 @@ use crate::registry::RateType;
 use crate::registry::{Edit, PolicyEntry};
 use crate::waiting::Acquire;
 
-/// A rate limiter by name. Cheap to clone. Made by [`Client::rate_limiter`]; see [the module](super).
+/// A rate limiter by name. Cheap to clone. Made by [`Client::rate_limiter`]; see [the
+/// module](super).
 ///
 /// # Errors
 ///
-/// What is not configured, or has [expired](Self::expire), is [`Rejection::NotConfigured`]; where Redis gives no answer and
-/// the name is not known, [`Rejection::Unavailable`]. Methods that change what is configured fail with `Unavailable`, too, when Redis
-/// gives no answer (it may be changed all the same), and when its book has mistakes.
+/// What is not configured, or has [expired](Self::expire), is [`Rejection::NotConfigured`]; where
+/// Redis gives no answer and the name is not known, [`Rejection::Unavailable`]. Methods that change
+/// what is configured fail with `Unavailable`, too, when Redis gives no answer (it may be changed
+/// all the same), and when its book has mistakes.
 ///
 /// # Cancel safety
 ///
-/// A change that is dropped while Redis is asked is made or not. The others are as cancel safe as the methods of
-/// [`Limiter`](crate::Limiter) that they name.
+/// A change that is dropped while Redis is asked is made or not. The others are as cancel safe as
+/// the methods of [`Limiter`](crate::Limiter) that they name.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     client: Client,
@@ -47,14 +49,15 @@ impl RateLimiter {
         &self.name
     }
 
-    /// Configures `rate` permits in each `interval` (a [`Duration`], or text such as `"1m"`), if nothing is configured: whether it did. Of
-    /// several that do so at the same time, one.
+    /// Configures `rate` permits in each `interval` (a [`Duration`], or text such as `"1m"`), if
+    /// nothing is configured: whether it did. Of several that do so at the same time, one.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for a rate of 0 or above 4,398,046,511,104, for an interval of nothing or above 142 years (50 days
-    /// for more than 10,000 permits), for a name that is empty or longer than 256 bytes, for one more than
-    /// [`Client::MAX_NAMES`], and for one that is configured for other apps alone; else see [above](Self#errors).
+    /// [`Rejection::Config`] for a rate of 0 or above 4,398,046,511,104, for an interval of nothing
+    /// or above 142 years (50 days for more than 10,000 permits), for a name that is empty or
+    /// longer than 256 bytes, for one more than [`Client::MAX_NAMES`], and for one that is
+    /// configured for other apps alone; else see [above](Self#errors).
     pub async fn try_set_rate<W>(&self, of: RateType, rate: u64, interval: W) -> Result<bool, Rejection>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
@@ -67,8 +70,8 @@ impl RateLimiter {
         .await
     }
 
-    /// Configures this rate, in place of another one, and forgets what was used, by all clients. An end that
-    /// [`expire`](Self::expire) has set stays.
+    /// Configures this rate, in place of another one, and forgets what was used, by all clients. An
+    /// end that [`expire`](Self::expire) has set stays.
     ///
     /// # Errors
     ///
@@ -82,13 +85,16 @@ impl RateLimiter {
             .await
     }
 
-    /// Configures this rate, in place of another one, and keeps what was used. An end that [`expire`](Self::expire) has set stays.
+    /// Configures this rate, in place of another one, and keeps what was used. An end that
+    /// [`expire`](Self::expire) has set stays.
     ///
-    /// Nothing can be kept where an exact window gets more than 1,048,576 permits, or the rate's type becomes another.
+    /// Nothing can be kept where an exact window gets more than 1,048,576 permits, or the rate's
+    /// type becomes another.
     ///
     /// # Errors
     ///
-    /// As [`try_set_rate`](Self::try_set_rate), and [`Rejection::Config`] for a policy that is no sliding or counter window.
+    /// As [`try_set_rate`](Self::try_set_rate), and [`Rejection::Config`] for a policy that is no
+    /// sliding or counter window.
     pub async fn update_rate<W>(&self, of: RateType, rate: u64, interval: W) -> Result<(), Rejection>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,
@@ -98,21 +104,22 @@ impl RateLimiter {
             .await
     }
 
-    /// Takes so many permits if all of them are there now: whether they were. `limits.named(name).check(key)` is the same, and tells what
-    /// is left and when to come back.
+    /// Takes so many permits if all of them are there now: whether they were.
+    /// `limits.named(name).check(key)` is the same, and tells what is left and when to come back.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NeverFits`] for more than the rate; [`Rejection::Config`] for 0; else see [above](Self#errors), and
-    /// [`Limiter::check`](crate::Limiter::check).
+    /// [`Rejection::NeverFits`] for more than the rate; [`Rejection::Config`] for 0; else see
+    /// [above](Self#errors), and [`Limiter::check`](crate::Limiter::check).
     pub async fn try_acquire(&self, permits: u64) -> Result<bool, Rejection> {
         let (policy, key) = self.policy(permits).await?;
         let decision = self.client.limits().check(&policy, &key).cost(permits).await?;
         is_granted(decision.require())
     }
 
-    /// Waits for so many permits, up to `timeout` in all: whether they came. First come, first served in a process. As with Redisson the
-    /// time is waited for to its end, though the permits be due later.
+    /// Waits for so many permits, up to `timeout` in all: whether they came. First come, first
+    /// served in a process. As with Redisson the time is waited for to its end, though the permits
+    /// be due later.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -131,16 +138,19 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`Limiter::acquire`](crate::Limiter::acquire) but for `TimedOut`.
+    /// As [`try_acquire`](Self::try_acquire), and [`Limiter::acquire`](crate::Limiter::acquire) but
+    /// for `TimedOut`.
     pub async fn try_acquire_within(&self, permits: u64, timeout: Duration) -> Result<bool, Rejection> {
         is_granted(self.acquire(permits).timeout(timeout).await)
     }
 
-    /// Waits for so many permits: for a minute ([`Acquire::DEFAULT_TIMEOUT`]), or what [`AcquirePermits::timeout`] says.
+    /// Waits for so many permits: for a minute ([`Acquire::DEFAULT_TIMEOUT`]), or what
+    /// [`AcquirePermits::timeout`] says.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`Rejection::TimedOut`] when the permits do not come in time.
+    /// As [`try_acquire`](Self::try_acquire), and [`Rejection::TimedOut`] when the permits do not
+    /// come in time.
     pub fn acquire(&self, permits: u64) -> AcquirePermits<'_> {
         AcquirePermits {
             limiter: self,
@@ -149,7 +159,8 @@ impl RateLimiter {
         }
     }
 
-    /// Gives so many permits back, and no more than are used. See [`Limiter::refund`](crate::Limiter::refund).
+    /// Gives so many permits back, and no more than are used. See
+    /// [`Limiter::refund`](crate::Limiter::refund).
     ///
     /// # Errors
     ///
@@ -179,8 +190,8 @@ impl RateLimiter {
         Ok(entry.map(|entry| RateLimiterConfig::from_entry(&entry)))
     }
 
-    /// Has the configuration end after so long, by this process's clock, in place of an end that was set before: whether there is
-    /// one. What was used stays, and goes when it counts no more.
+    /// Has the configuration end after so long, by this process's clock, in place of an end that
+    /// was set before: whether there is one. What was used stays, and goes when it counts no more.
     ///
     /// # Errors
     ///
@@ -227,13 +238,14 @@ impl RateLimiter {
         Ok(self.client.current(&self.name).await?.is_some())
     }
 
-    /// Takes the configuration away, and forgets what was used, by all clients: whether there was one. Where a file or the program's own book
-    /// names the policy besides Redis, that counts again.
+    /// Takes the configuration away, and forgets what was used, by all clients: whether there was
+    /// one. Where a file or the program's own book names the policy besides Redis, that counts
+    /// again.
     ///
     /// # Errors
     ///
-    /// As [`expire`](Self::expire), and [`Rejection::Config`] for what a file alone says, or with Redis the program alone. Where Redis gives
-    /// no answer between the two, what was used counts.
+    /// As [`expire`](Self::expire), and [`Rejection::Config`] for what a file alone says, or with
+    /// Redis the program alone. Where Redis gives no answer between the two, what was used counts.
     pub async fn delete(&self) -> Result<bool, Rejection> {
         let now = self.client.limits().calendar();
         let deleted = self

@@ -27,7 +27,8 @@ pub(super) struct Remote {
     book: RedisRegistry,
     /// Follows it while there is a client.
     source: Mutex<Option<RedisSubscription>>,
-    /// When Redis last answered about a name that was not known, or why it did not. One asks at a time.
+    /// When Redis last answered about a name that was not known, or why it did not. One asks at a
+    /// time.
     last: Turns<Option<(Instant, Option<StoreError>)>>,
     /// One of this client's changes at a time: they would only be in each other's way.
     changing: Turns<()>,
@@ -84,12 +85,14 @@ impl Remote {
             Ok(()) => None,
             Err(error) => Some(store_error(error, "read")),
         };
-        // From the answer on: those who waited for it take it, however long it took, and ask not one after the other.
+        // From the answer on: those who waited for it take it, however long it took, and ask not
+        // one after the other.
         *last = Some((Instant::now(), error.clone()));
         error.map_or(Ok(()), Err)
     }
 
-    /// Publishes the book with what becomes of the entry of this name; again and again while others publish.
+    /// Publishes the book with what becomes of the entry of this name; again and again while others
+    /// publish.
     pub(super) async fn change<T>(
         &self,
         limits: &Limiter,

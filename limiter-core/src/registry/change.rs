@@ -7,23 +7,26 @@ use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 impl PolicyRegistry {
-    /// Puts a policy into the book, as [`set`](Self::set) does, and says what becomes of what was used under the one that counted
-    /// under its name before.
+    /// Puts a policy into the book, as [`set`](Self::set) does, and says what becomes of what was
+    /// used under the one that counted under its name before.
     ///
     /// - [`AsIs`](Inheritance::AsIs): as `set`.
-    /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's [generation](crate::Policy::with_generation) is one
-    ///   higher than before.
-    /// - [`Proportional`](Inheritance::Proportional): what was used is the same part of the new quota as it was of the old one,
-    ///   as [`Policy::proportional_to`](crate::Policy::proportional_to) tells in full. The moment of the change is now, by this machine's clock;
-    ///   [`change_at`](Self::change_at) names another. A limiter with a clock of its own, as tests have, is not there yet, and the old
-    ///   numbers count: [`Limiter::change_policy`](crate::Limiter::change_policy) takes its moment.
+    /// - [`Reset`](Inheritance::Reset): everybody starts afresh, since the policy's
+    ///   [generation](crate::Policy::with_generation) is one higher than before.
+    /// - [`Proportional`](Inheritance::Proportional): what was used is the same part of the new
+    ///   quota as it was of the old one, as
+    ///   [`Policy::proportional_to`](crate::Policy::proportional_to) tells in full. The moment of
+    ///   the change is now, by this machine's clock; [`change_at`](Self::change_at) names another.
+    ///   A limiter with a clock of its own, as tests have, is not there yet, and the old numbers
+    ///   count: [`Limiter::change_policy`](crate::Limiter::change_policy) takes its moment.
     ///
-    /// All of it is part of the policy, and of the book's text, so that replicas that follow the book agree about it. In the book in
-    /// Redis it is done by `RedisRegistry::edit`, with what it is given to change. Where there was no policy of this
-    /// name, nothing was used.
+    /// All of it is part of the policy, and of the book's text, so that replicas that follow the
+    /// book agree about it. In the book in Redis it is done by `RedisRegistry::edit`, with what it
+    /// is given to change. Where there was no policy of this name, nothing was used.
     ///
-    /// As long as one replica has heard of a change and another has not, both charge the same limits (but for a reset), and no more is
-    /// admitted than by the larger quota with the faster rate; after a reset each generation admits its own.
+    /// As long as one replica has heard of a change and another has not, both charge the same
+    /// limits (but for a reset), and no more is admitted than by the larger quota with the faster
+    /// rate; after a reset each generation admits its own.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -48,14 +51,16 @@ impl PolicyRegistry {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] as [`Policy::proportional_to`](crate::Policy::proportional_to), for a reset of the last generation that has a number, and for a policy
-    /// of concurrency in place of one of a rate, or the other way round. The book is as before then.
+    /// [`ConfigError::Invalid`] as [`Policy::proportional_to`](crate::Policy::proportional_to), for
+    /// a reset of the last generation that has a number, and for a policy of concurrency in place
+    /// of one of a rate, or the other way round. The book is as before then.
     pub fn change(&self, entry: impl Into<PolicyEntry>, inheritance: Inheritance) -> Result<(), ConfigError> {
         self.change_at(entry, inheritance, Clock::System.now())
     }
 
-    /// The same as of a moment of the store's clock, which only a change in proportion has to know. Replicas that follow
-    /// the book change at the same time if it is so far ahead that all of them have heard of it by then: a second or two.
+    /// The same as of a moment of the store's clock, which only a change in proportion has to know.
+    /// Replicas that follow the book change at the same time if it is so far ahead that all of them
+    /// have heard of it by then: a second or two.
     ///
     /// # Errors
     ///
@@ -117,7 +122,8 @@ pub(crate) fn next(generation: u32) -> Result<u32, ConfigError> {
     })
 }
 
-/// What is set without a word about what was used goes on with the states that there are, not with those before a reset.
+/// What is set without a word about what was used goes on with the states that there are, not with
+/// those before a reset.
 pub(super) fn going_on(entry: PolicyEntry, before: Option<u32>) -> PolicyEntry {
     match before {
         Some(old) if old > entry.policy().generation() => {

@@ -12,18 +12,19 @@ pub(crate) enum Edit {
     Keep,
     /// This one stands in its place.
     Put(Box<PolicyEntry>),
-    /// It is taken out, with the quotas of its keys. Where no other source names it, this one, which has ended, keeps its place, so
-    /// that nothing of what was used comes back with the name.
+    /// It is taken out, with the quotas of its keys. Where no other source names it, this one,
+    /// which has ended, keeps its place, so that nothing of what was used comes back with the name.
     Remove(Box<PolicyEntry>),
 }
 
 impl PolicyRegistry {
-    /// Changes what code says of a name by what counts under it, with nobody else changing the book meanwhile. `change` is told what
-    /// counts, and says what becomes of it.
+    /// Changes what code says of a name by what counts under it, with nobody else changing the book
+    /// meanwhile. `change` is told what counts, and says what becomes of it.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] where it would change nothing, since a file or Redis says what counts; what `change` says.
+    /// [`ConfigError::Invalid`] where it would change nothing, since a file or Redis says what
+    /// counts; what `change` says.
     pub(crate) fn edit_code<T>(
         &self,
         name: &str,

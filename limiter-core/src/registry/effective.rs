@@ -45,7 +45,8 @@ impl EffectivePolicy {
         Self { entry, own }
     }
 
-    /// Of those for one key the one that counts by the system's clock; the one that would if none was over.
+    /// Of those for one key the one that counts by the system's clock; the one that would if none
+    /// was over.
     pub(super) fn overrides(&self) -> impl Iterator<Item = &Arc<KeyOverride>> {
         let now = Clock::System.calendar();
         (self.own.values()).map(move |own| &own.at(now).unwrap_or(own).given)
@@ -64,8 +65,8 @@ impl EffectivePolicy {
         }
     }
 
-    /// What was given to this very key, else to the one that it is when colons of its values count as any other: people write
-    /// `user:2001:db8::7` and mean `key = "user:{ip}"`.
+    /// What was given to this very key, else to the one that it is when colons of its values count
+    /// as any other: people write `user:2001:db8::7` and mean `key = "user:{ip}"`.
     fn own_of(&self, base: &Policy, key: &Key<'_>) -> Option<&EffectiveOverride> {
         self.own
             .get(&identity(base, key))
@@ -81,8 +82,8 @@ impl EffectivePolicy {
         }
     }
 
-    /// Before those that were there, which count when it is over. One for a policy of another algorithm, which stood in another
-    /// source, counts as little as if it were not there.
+    /// Before those that were there, which count when it is over. One for a policy of another
+    /// algorithm, which stood in another source, counts as little as if it were not there.
     pub(super) fn insert(&mut self, given: &Arc<KeyOverride>) {
         let base = self.entry.policy();
         if !given.fits(base) {

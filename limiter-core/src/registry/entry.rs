@@ -7,7 +7,8 @@ use crate::policy::{Policy, check_text};
 use crate::registry::{PolicyMetadata, RateType};
 use crate::units::Timestamp;
 
-/// A policy as it stands in a [`PolicyRegistry`](crate::PolicyRegistry): for all apps, or for those on a list.
+/// A policy as it stands in a [`PolicyRegistry`](crate::PolicyRegistry): for all apps, or for those
+/// on a list.
 ///
 /// ```
 /// use limiter_core::{PolicyEntry, Policy};
@@ -42,13 +43,14 @@ impl PolicyEntry {
         }
     }
 
-    /// The policy for these apps alone. To all others it is not configured. They say who they are by
-    /// [`InProcessBuilder::app`](crate::InProcessBuilder::app) or [`RedisBuilder::app`](crate::RedisBuilder::app).
+    /// The policy for these apps alone. To all others it is not configured. They say who they are
+    /// by [`InProcessBuilder::app`](crate::InProcessBuilder::app) or
+    /// [`RedisBuilder::app`](crate::RedisBuilder::app).
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] when no app is named, since that policy would limit nobody, and for a name that is empty or
-    /// longer than 256 bytes.
+    /// [`ConfigError::Invalid`] when no app is named, since that policy would limit nobody, and for
+    /// a name that is empty or longer than 256 bytes.
     pub fn for_apps<A: Into<String>>(self, apps: impl IntoIterator<Item = A>) -> Result<Self, ConfigError> {
         let mut named: Vec<Box<str>> = Vec::new();
         for app in apps {
@@ -71,9 +73,10 @@ impl PolicyEntry {
         })
     }
 
-    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's. From then on the policy is not
-    /// configured, also where another source names it. What keys have used by then stays as it is. Default: it does not end.
-    /// A [`SystemTime`](std::time::SystemTime) serves as well.
+    /// Ends at this moment of the limiter's clock: a test's where it has one, else the system's.
+    /// From then on the policy is not configured, also where another source names it. What keys
+    /// have used by then stays as it is. Default: it does not end. A
+    /// [`SystemTime`](std::time::SystemTime) serves as well.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -101,8 +104,9 @@ impl PolicyEntry {
         Self { until, ..self }
     }
 
-    /// Whose permits the policy counts when it is used as a [`redisson::RateLimiter`](crate::redisson::RateLimiter). To all other
-    /// calls, which have keys, it means nothing. Default: [`RateType::Overall`].
+    /// Whose permits the policy counts when it is used as a
+    /// [`redisson::RateLimiter`](crate::redisson::RateLimiter). To all other calls, which have
+    /// keys, it means nothing. Default: [`RateType::Overall`].
     #[must_use]
     pub fn with_rate_type(self, rate_type: RateType) -> Self {
         Self { rate_type, ..self }
@@ -145,8 +149,8 @@ impl PolicyEntry {
         self.rate_type
     }
 
-    /// How long after its end what was used under a policy with this window may count still, by whichever clock. A counter
-    /// window counts for two of its lengths.
+    /// How long after its end what was used under a policy with this window may count still, by
+    /// whichever clock. A counter window counts for two of its lengths.
     pub(crate) fn counts_for(window: Duration) -> Duration {
         const AT_LEAST: Duration = Duration::from_secs(3_600);
         window.saturating_mul(2).max(AT_LEAST)

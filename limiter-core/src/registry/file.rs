@@ -17,20 +17,22 @@ use crate::registry::{PolicyRegistry, Source};
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What has changed must be the same again after so long: whoever writes a file in pieces is not finished with the first.
+/// What has changed must be the same again after so long: whoever writes a file in pieces is not
+/// finished with the first.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
-/// A file whose policies are in a [`PolicyRegistry`], and stay what the file says as it changes (feature `registry`). Its text is as
-/// [`PolicyRegistry::from_toml`] reads it.
+/// A file whose policies are in a [`PolicyRegistry`], and stay what the file says as it changes
+/// (feature `registry`). Its text is as [`PolicyRegistry::from_toml`] reads it.
 ///
-/// It is read every second, by its name, so that it may be replaced, as may be what symbolic links on the way lead to: a mounted
-/// config map swaps one. A text that has mistakes changes nothing, and is an event, and so is a file that is gone or names
-/// no policy at all; [`last_error`](Self::last_error) says what is wrong as long as it is. A file that
-/// is written in place may be read while it is half written, unless that takes less than a tenth of a second: better rename a new one
-/// over it.
+/// It is read every second, by its name, so that it may be replaced, as may be what symbolic links
+/// on the way lead to: a mounted config map swaps one. A text that has mistakes changes nothing,
+/// and is an event, and so is a file that is gone or names no policy at all;
+/// [`last_error`](Self::last_error) says what is wrong as long as it is. A file that is written in
+/// place may be read while it is half written, unless that takes less than a tenth of a second:
+/// better rename a new one over it.
 ///
-/// The file is followed until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book are, or the
-/// runtime ends. What it said last stays in the book.
+/// The file is followed until this is dropped ([`detach`](Self::detach) prevents that), all clones
+/// of the book are, or the runtime ends. What it said last stays in the book.
 #[derive(Debug)]
 #[must_use = "dropping it stops the subscription: keep it, or call `detach`"]
 pub struct FileSource {
@@ -64,7 +66,8 @@ impl FileSource {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::File`] when it cannot be read, [`RegistryError::Mistakes`] when it is refused. The book is then as it was.
+    /// [`RegistryError::File`] when it cannot be read, [`RegistryError::Mistakes`] when it is
+    /// refused. The book is then as it was.
     ///
     /// # Panics
     ///
@@ -89,7 +92,8 @@ impl FileSource {
         &self.shared.path
     }
 
-    /// What is wrong with the file now, if anything is. What it said before counts as long as it is.
+    /// What is wrong with the file now, if anything is. What it said before counts as long as it
+    /// is.
     #[must_use]
     pub fn last_error(&self) -> Option<RegistryError> {
         self.shared.trouble.last()

@@ -11,8 +11,9 @@ use crate::registry::sources::SourceStack;
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
-/// A key's own quota under a policy of a [`PolicyRegistry`](crate::PolicyRegistry): the same algorithm with other numbers.
-/// See [`PolicyRegistry::set_override`](crate::PolicyRegistry::set_override).
+/// A key's own quota under a policy of a [`PolicyRegistry`](crate::PolicyRegistry): the same
+/// algorithm with other numbers. See
+/// [`PolicyRegistry::set_override`](crate::PolicyRegistry::set_override).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOverride {
     policy: Policy,
@@ -21,14 +22,18 @@ pub struct KeyOverride {
 }
 
 impl KeyOverride {
-    /// For this key the policy of the same name in the book has the numbers of this one: a capacity and a rate, a limit and a
-    /// window, or a maximum. All else (deadline, group, …) is as in the book. For good, unless it is given an [end](Self::until).
+    /// For this key the policy of the same name in the book has the numbers of this one: a capacity
+    /// and a rate, a limit and a window, or a maximum. All else (deadline, group, …) is as in the
+    /// book. For good, unless it is given an [end](Self::until).
     ///
-    /// A colon of this key is any colon of the key of a call, also one of a value that [`Key::part`] or an annotation has put into it:
-    /// `user:2001:db8::7` is the address under `key = "user:{ip}"`. A quota whose key has the colon as such a value has it counts
-    /// before. Periods of a fixed window begin as those of the book's policy, unless these numbers are [aligned](crate::PolicyBuilder::aligned) themselves.
+    /// A colon of this key is any colon of the key of a call, also one of a value that
+    /// [`Key::part`] or an annotation has put into it: `user:2001:db8::7` is the address under
+    /// `key = "user:{ip}"`. A quota whose key has the colon as such a value has it counts before.
+    /// Periods of a fixed window begin as those of the book's policy, unless these numbers are
+    /// [aligned](crate::PolicyBuilder::aligned) themselves.
     ///
-    /// A key that is in a group by [`Key::in_group`] is another key than the same without one, unless it is the policy's own group.
+    /// A key that is in a group by [`Key::in_group`] is another key than the same without one,
+    /// unless it is the policy's own group.
     #[must_use]
     pub fn new<'a>(numbers: Policy, key: impl Into<Key<'a>>) -> Self {
         Self {
@@ -96,8 +101,9 @@ impl fmt::Display for KeyOverride {
 }
 
 impl PolicyRegistry {
-    /// Gives a key a quota of its own, in place of the one that [code](Self#where-policies-come-from) has given it: a customer's,
-    /// say. What it has used it has used. Under a policy with a group, the key in this group is the key without one.
+    /// Gives a key a quota of its own, in place of the one that
+    /// [code](Self#where-policies-come-from) has given it: a customer's, say. What it has used it
+    /// has used. Under a policy with a group, the key in this group is the key without one.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -122,8 +128,9 @@ impl PolicyRegistry {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] when the book has no policy of this name and algorithm, and when there are
-    /// [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the system's clock make room.
+    /// [`ConfigError::Invalid`] when the book has no policy of this name and algorithm, and when
+    /// there are [`MAX_OVERRIDES`](Self::MAX_OVERRIDES) already. Those that are over by the
+    /// system's clock make room.
     pub fn set_override(&self, own: KeyOverride) -> Result<(), ConfigError> {
         let name = own.policy_name().to_owned();
         let mut pages = self.pages();
@@ -188,8 +195,9 @@ impl PolicyRegistry {
         removed
     }
 
-    /// The keys that have a quota of their own under a policy, in the order of their texts. Those are among them that are over and were
-    /// not taken out. Where several sources give a key one, it is the one that counts by the system's clock.
+    /// The keys that have a quota of their own under a policy, in the order of their texts. Those
+    /// are among them that are over and were not taken out. Where several sources give a key one,
+    /// it is the one that counts by the system's clock.
     ///
     /// ```
     /// use limiter_core::{Override, Policy, PolicyRegistry};

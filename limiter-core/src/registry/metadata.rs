@@ -2,7 +2,8 @@
 
 use crate::units::Timestamp;
 
-/// Notes about a policy of a registry: its author, the last change, and a comment. They change no decision.
+/// Notes about a policy of a registry: its author, the last change, and a comment. They change no
+/// decision.
 ///
 /// ```
 /// use limiter_core::{PolicyEntry, Policy, PolicyRegistry, PolicyMetadata};

@@ -22,11 +22,13 @@ use crate::support::real_time::sleep;
 /// How often an edit is begun anew because somebody else has published meanwhile.
 const MOST_TRIES: usize = 8;
 
-/// The book of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the key `namespace|book` (feature `registry`). Cheap
-/// to clone. Made by [`Limiter::redis_registry`](crate::Limiter::redis_registry).
+/// The book of a namespace in Redis: text as [`PolicyRegistry::from_toml`] reads it, under the key
+/// `namespace|book` (feature `registry`). Cheap to clone. Made by
+/// [`Limiter::redis_registry`](crate::Limiter::redis_registry).
 ///
-/// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::registry) say what Redis says: a change reaches every replica within
-/// a second. While Redis is out, and when it has lost its data, the last book counts.
+/// [`follow`](Self::follow) has the limiter's [book](crate::Limiter::registry) say what Redis says:
+/// a change reaches every replica within a second. While Redis is out, and when it has lost its
+/// data, the last book counts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -59,13 +61,15 @@ const MOST_TRIES: usize = 8;
 ///
 /// # Revisions
 ///
-/// The first line of the text says its revision, `revision = 1763776000000`, a later text having a higher one. A text with
-/// a lower one than this process has seen, or with none, is not believed: it comes from a server that lost what it had, or from a backup. To
-/// go back on purpose, publish: a revision is the server's time in milliseconds, or one more than the last, so what is
-/// published is always believed, also after Redis has lost its data. A text that is written by hand, by SET, needs a first line
-/// with a higher revision, also than one that was refused: the same is looked at again every half a minute only, and not at
-/// all where only single policies were refused. Keep it near the
-/// server's time in milliseconds: above 9007199254740991 it is not believed, and after that one nothing can be published any more.
+/// The first line of the text says its revision, `revision = 1763776000000`, a later text having a
+/// higher one. A text with a lower one than this process has seen, or with none, is not believed:
+/// it comes from a server that lost what it had, or from a backup. To go back on purpose, publish:
+/// a revision is the server's time in milliseconds, or one more than the last, so what is published
+/// is always believed, also after Redis has lost its data. A text that is written by hand, by SET,
+/// needs a first line with a higher revision, also than one that was refused: the same is looked at
+/// again every half a minute only, and not at all where only single policies were refused. Keep it
+/// near the server's time in milliseconds: above 9007199254740991 it is not believed, and after
+/// that one nothing can be published any more.
 #[derive(Clone, Debug)]
 pub struct RedisRegistry(Arc<RedisRegistryState>);
 
@@ -81,15 +85,19 @@ impl RedisRegistry {
         Self(Arc::new(RedisRegistryState { shelf, book }))
     }
 
-    /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a change, and every half a second, since messages get lost.
+    /// Has the limiter's book say what Redis says, in a task: looks now, when a message tells of a
+    /// change, and every half a second, since messages get lost.
     ///
-    /// Until the first look is over, a policy that stands only in Redis is not configured, and what asks for it is
-    /// [allowed](crate::OnUnknownPolicy): await [`RedisSubscription::synced`] before the first call.
+    /// Until the first look is over, a policy that stands only in Redis is not configured, and what
+    /// asks for it is [allowed](crate::OnUnknownPolicy): await [`RedisSubscription::synced`] before
+    /// the first call.
     ///
-    /// A text that is no TOML, or needs a newer version ([`RegistryError::NewerFormat`]), changes nothing. Of another one, a policy that
-    /// cannot be read keeps its previous version, with the quotas of its keys, and the others apply. Both are events, and
-    /// [`RedisSubscription::last_error`] says what is wrong as long as it is. Fields that are unknown are ignored, with a warning: see
-    /// [versions of the text](PolicyRegistry#versions-of-the-text).
+    /// A text that is no TOML, or needs a newer version ([`RegistryError::NewerFormat`]), changes
+    /// nothing. Of another one, a policy that cannot be read keeps its previous version, with the
+    /// quotas of its keys, and the others apply. Both are events, and
+    /// [`RedisSubscription::last_error`] says what is wrong as long as it is. Fields that are
+    /// unknown are ignored, with a warning: see [versions of the
+    /// text](PolicyRegistry#versions-of-the-text).
     ///
     /// # Panics
     ///
@@ -108,11 +116,13 @@ impl RedisRegistry {
         RedisSubscription { shared, task, looked }
     }
 
-    /// What stands in Redis: its revision and its text, without the first line that says the revision. `None` for nothing.
+    /// What stands in Redis: its revision and its text, without the first line that says the
+    /// revision. `None` for nothing.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Store`] when Redis gives no answer; [`RegistryError::Mistakes`] for a text without a revision.
+    /// [`RegistryError::Store`] when Redis gives no answer; [`RegistryError::Mistakes`] for a text
+    /// without a revision.
     ///
     /// # Cancel safety
     ///
@@ -128,15 +138,17 @@ impl RedisRegistry {
         }
     }
 
-    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A first line such as
-    /// `revision = 7` may stand in it, and means nothing; a revision that is written otherwise, or stands elsewhere, is a mistake. The
-    /// limiter's own book has it at once.
+    /// Replaces the text of a revision, 0 for none, by another one; says which revision that has. A
+    /// first line such as `revision = 7` may stand in it, and means nothing; a revision that is
+    /// written otherwise, or stands elsewhere, is a mistake. The limiter's own book has it at once.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Mistakes`] for a text that has some, or in which a name turns from a rate into concurrency, or back: it is not sent. [`RegistryError::Conflict`] when Redis has another revision than
-    /// the one to be replaced; nothing is written then. [`RegistryError::Store`] when Redis gives no answer; it may have been
-    /// published all the same.
+    /// [`RegistryError::Mistakes`] for a text that has some, or in which a name turns from a rate
+    /// into concurrency, or back: it is not sent. [`RegistryError::Conflict`] when Redis has
+    /// another revision than the one to be replaced; nothing is written then.
+    /// [`RegistryError::Store`] when Redis gives no answer; it may have been published all the
+    /// same.
     ///
     /// # Cancel safety
     ///
@@ -182,14 +194,18 @@ impl RedisRegistry {
         RedisWatcher::new(shelf).poll_once(book, patience).await
     }
 
-    /// Publishes what becomes of the book in Redis by `change`, which is begun anew when somebody else has published meanwhile. `change` is given
-    /// what stands in Redis, and nothing of the limiter's other sources. Comments in the text are lost.
+    /// Publishes what becomes of the book in Redis by `change`, which is begun anew when somebody
+    /// else has published meanwhile. `change` is given what stands in Redis, and nothing of the
+    /// limiter's other sources. Comments in the text are lost.
     ///
-    /// Where Redis has lost what it had, or has an older text from a backup, `change` is given what this process has
-    /// [followed](Self::follow) or published last, which is what all replicas go on with: an edit of one policy brings the others back. A
-    /// process that knows of nothing later takes Redis at its word, so follow the book, and [hear](RedisSubscription::synced) it, before you edit.
+    /// Where Redis has lost what it had, or has an older text from a backup, `change` is given what
+    /// this process has [followed](Self::follow) or published last, which is what all replicas go
+    /// on with: an edit of one policy brings the others back. A process that knows of nothing later
+    /// takes Redis at its word, so follow the book, and [hear](RedisSubscription::synced) it,
+    /// before you edit.
     ///
-    /// What is taken out is forgotten together with its [generation](crate::Policy::with_generation), unlike by
+    /// What is taken out is forgotten together with its
+    /// [generation](crate::Policy::with_generation), unlike by
     /// [`PolicyRegistry::remove`]: after a reset, a later edit puts the name there again in a generation that it has not had, else what was used before the
     /// reset counts again.
     ///
@@ -222,8 +238,8 @@ impl RedisRegistry {
 }
 
 impl RedisRegistry {
-    /// What a change begins with, and the revision that it replaces: what stands in Redis, or what it said last, where it has
-    /// lost that. A change of one name must not take the others away.
+    /// What a change begins with, and the revision that it replaces: what stands in Redis, or what
+    /// it said last, where it has lost that. A change of one name must not take the others away.
     pub(crate) async fn draft(&self) -> Result<(u64, PolicyRegistry), RegistryError> {
         let (revision, text) = self.read().await?.unwrap_or_default();
         let book = &self.0.book;
@@ -269,8 +285,9 @@ fn none_later(shelf: &RegistryStore) -> RegistryError {
 }
 
 impl PolicyRegistry {
-    /// The revision of what Redis says, where this process has [followed](RedisRegistry::follow) or published it; `None` before. Replicas that
-    /// have the same revision have the same policies from there.
+    /// The revision of what Redis says, where this process has [followed](RedisRegistry::follow) or
+    /// published it; `None` before. Replicas that have the same revision have the same policies
+    /// from there.
     #[must_use]
     pub fn published(&self) -> Option<u64> {
         Some(self.pages().published).filter(|revision| *revision > 0)
@@ -315,8 +332,8 @@ impl PolicyRegistry {
         true
     }
 
-    /// Adopts a text that another program published, if it is later than what is known. Policies that cannot be read, and those
-    /// that turn into another kind, keep their previous version.
+    /// Adopts a text that another program published, if it is later than what is known. Policies
+    /// that cannot be read, and those that turn into another kind, keep their previous version.
     fn adopt_findings(
         &self,
         key: &str,

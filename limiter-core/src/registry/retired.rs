@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::units::Timestamp;
 
-/// The generations that code gave names, of those that were reset: what was used before must not come back with their names. It is
-/// remembered as long as that may count.
+/// The generations that code gave names, of those that were reset: what was used before must not
+/// come back with their names. It is remembered as long as that may count.
 #[derive(Debug, Default)]
 pub(super) struct RetiredGenerations {
     names: HashMap<Box<str>, LastGeneration>,
@@ -27,7 +27,8 @@ impl RetiredGenerations {
         self.names.get(name).map(|last| last.generation)
     }
 
-    /// This generation is a name's last, and until this moment what was used in the ones before may count.
+    /// This generation is a name's last, and until this moment what was used in the ones before may
+    /// count.
     pub(super) fn note(&mut self, name: &str, generation: u32, counts_until: Timestamp, now: Timestamp) {
         if self.names.len() >= self.tidy_at {
             self.names.retain(|_, last| last.counts_until > now);

@@ -62,8 +62,9 @@ impl SourceSnapshot {
         changes
     }
 
-    /// Takes over the entries that are equal to those of the page before: what this process keeps with a policy
-    /// (warnings that were logged, texts for clients) stays with the policies that did not change.
+    /// Takes over the entries that are equal to those of the page before: what this process keeps
+    /// with a policy (warnings that were logged, texts for clients) stays with the policies that
+    /// did not change.
     #[cfg(feature = "registry")]
     fn reuse_entries_of(&mut self, before: &Self) {
         for (name, entry) in &mut self.entries {
@@ -101,8 +102,8 @@ impl SourceSnapshot {
         self.overrides_of(own.key(), base).next().is_some()
     }
 
-    /// Those for the limit of a key. There are two where the policy has a group and was given it later; that whose key says the
-    /// group stands last, which makes it the one that counts.
+    /// Those for the limit of a key. There are two where the policy has a group and was given it
+    /// later; that whose key says the group stands last, which makes it the one that counts.
     pub(super) fn overrides_of(
         &self,
         key: &Key<'static>,
@@ -209,7 +210,8 @@ pub(super) struct SourceStack {
     /// The revision of what Redis says; 0 where it was not heard.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) published: u64,
-    /// Whether that text has something that this version cannot read, so that it cannot be written again.
+    /// Whether that text has something that this version cannot read, so that it cannot be written
+    /// again.
     #[cfg(all(feature = "registry", feature = "redis"))]
     pub(super) published_partly: bool,
 }
@@ -238,7 +240,8 @@ impl SourceStack {
         page
     }
 
-    /// Takes out what code says of a name: whether there was a policy, and whether there were quotas of its keys.
+    /// Takes out what code says of a name: whether there was a policy, and whether there were
+    /// quotas of its keys.
     pub(super) fn remove_from_code(&mut self, name: &str, now: Timestamp) -> (bool, bool) {
         if let Some(generation) = self.generation_in_code(name) {
             self.retire(name, generation, now);
@@ -327,7 +330,8 @@ impl SourceStack {
     pub(super) fn slot(&self, name: &str) -> Option<EffectivePolicy> {
         let entry = self.latest(|page| page.entries.get(name))?;
         let mut slot = EffectivePolicy::new(Arc::clone(entry));
-        // From the first to the last, so that the last one counts; in a page as `Page::overrides_of` has them.
+        // From the first to the last, so that the last one counts; in a page as
+        // `Page::overrides_of` has them.
         for own in (self.all.iter()).filter_map(|(_, page)| page.overrides.get(name)) {
             for says_group in [false, true] {
                 let own = own

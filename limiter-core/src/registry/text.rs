@@ -1,8 +1,8 @@
 //! Books as text: TOML, one table a policy, and one for each key with a quota of its own.
 //!
-//! A text is rejected with all of its errors, each with its place and what was expected there. The subscription of Redis is
-//! lenient: it ignores unknown fields with a warning, and rejects single policies (`report.rs`). Tests: `tests/book/text.rs`,
-//! `tests/book_redis.rs`.
+//! A text is rejected with all of its errors, each with its place and what was expected there. The
+//! subscription of Redis is lenient: it ignores unknown fields with a warning, and rejects single
+//! policies (`report.rs`). Tests: `tests/book/text.rs`, `tests/book_redis.rs`.
 
 mod fields;
 mod inheritance;
@@ -31,8 +31,8 @@ const MAX_RECOVERED_BYTES: usize = 64 << 10;
 /// The highest revision: beyond it Lua's numbers are not exact.
 pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
 const MOST_REVISION_DIGITS: usize = 16;
-/// The format that this version writes, and the highest that it reads. It rises when a reader that ignores what is new
-/// would decide otherwise than the text says.
+/// The format that this version writes, and the highest that it reads. It rises when a reader that
+/// ignores what is new would decide otherwise than the text says.
 const FORMAT: u32 = 1;
 /// The lowest format that a reader of what this version writes must know.
 const MIN_READER: u32 = 1;
@@ -91,18 +91,22 @@ const MIN_READER: u32 = 1;
 /// until = 2030-01-01T00:00:00Z
 /// ```
 ///
-/// What a name means that is left out, and which values there may be, is as in [`PolicyBuilder`](crate::PolicyBuilder).
+/// What a name means that is left out, and which values there may be, is as in
+/// [`PolicyBuilder`](crate::PolicyBuilder).
 ///
 /// # Versions of the text
 ///
-/// A text may begin with `format`, the version of its format, and `min_reader`, the lowest version that a reader must know to
-/// enforce what the text says. Both are 1 where they are left out, and [`to_toml`](PolicyRegistry::to_toml) writes them. A reader
-/// whose [`FORMAT`](PolicyRegistry::FORMAT) is lower than `min_reader` rejects the text with [`RegistryError::NewerFormat`] and keeps its last policies.
+/// A text may begin with `format`, the version of its format, and `min_reader`, the lowest version
+/// that a reader must know to enforce what the text says. Both are 1 where they are left out, and
+/// [`to_toml`](PolicyRegistry::to_toml) writes them. A reader whose
+/// [`FORMAT`](PolicyRegistry::FORMAT) is lower than `min_reader` rejects the text with
+/// [`RegistryError::NewerFormat`] and keeps its last policies.
 ///
-/// A field that is unknown is an error, since it is mostly a typing mistake: in [`from_toml`](PolicyRegistry::from_toml), in files, and
-/// in what is published. The subscription of the text in Redis, which a newer program may have published, ignores such a field and
-/// logs a warning. A policy that the subscription cannot read keeps its previous version, with the quotas of its keys, and the other
-/// policies of the text apply.
+/// A field that is unknown is an error, since it is mostly a typing mistake: in
+/// [`from_toml`](PolicyRegistry::from_toml), in files, and in what is published. The subscription
+/// of the text in Redis, which a newer program may have published, ignores such a field and logs a
+/// warning. A policy that the subscription cannot read keeps its previous version, with the quotas
+/// of its keys, and the other policies of the text apply.
 impl PolicyRegistry {
     /// The version of the format of texts that this program writes, and the highest that it reads.
     pub const FORMAT: u32 = FORMAT;
@@ -139,8 +143,8 @@ impl PolicyRegistry {
         Ok(book)
     }
 
-    /// All that counts in the book, wherever it comes from, as text. Read again it is the same, but for spans that are no
-    /// whole microseconds, which are rounded up, and ends after the year 9999.
+    /// All that counts in the book, wherever it comes from, as text. Read again it is the same, but
+    /// for spans that are no whole microseconds, which are rounded up, and ends after the year 9999.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::text_of(&self.as_page())
@@ -159,8 +163,8 @@ pub(crate) fn parse(place: &str, text: &str) -> Result<SourceSnapshot, RegistryE
     Ok(page)
 }
 
-/// Reads a text that another program published: unknown fields are warnings, and policies that cannot be read are not in the
-/// page.
+/// Reads a text that another program published: unknown fields are warnings, and policies that
+/// cannot be read are not in the page.
 #[cfg(feature = "redis")]
 pub(crate) fn parse_published(place: &str, text: &str) -> Result<(SourceSnapshot, Findings), RegistryError> {
     let (mut page, findings) = parse_with(ErrorReport::lenient(place, text), place, text)?;
@@ -205,8 +209,8 @@ fn parse_with(
     report.finish().map(|findings| (page, findings))
 }
 
-/// Reads a text as others will when it is published, below a line that says its revision, and tells of mistakes where they
-/// stand in the text as it is given.
+/// Reads a text as others will when it is published, below a line that says its revision, and tells
+/// of mistakes where they stand in the text as it is given.
 #[cfg(feature = "redis")]
 pub(crate) fn parse_numbered(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
     let rest = without_revision(text);
@@ -234,7 +238,8 @@ fn is_revision(line: &str) -> bool {
             .is_ok_and(|revision: u64| revision <= MOST_REVISION)
 }
 
-/// The same, of a text that names a policy at least: one that names none is what is left of a file as it is written.
+/// The same, of a text that names a policy at least: one that names none is what is left of a file
+/// as it is written.
 pub(crate) fn parse_some(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
     let page = parse(place, text)?;
     if page.entries().next().is_none() {

@@ -9,7 +9,8 @@ use crate::units::{Timestamp, micros_ceil};
 
 /// A name is told of once in so long.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// A program asks for as many names as stand in its code. What computes them from its input must not fill the memory.
+/// A program asks for as many names as stand in its code. What computes them from its input must
+/// not fill the memory.
 const MOST_NAMES: usize = 256;
 
 /// Why a call found no policy.
@@ -24,8 +25,8 @@ pub(crate) enum LookupError {
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedNames {
     count: AtomicU64,
-    /// When each name was told of last, in microseconds. A limit that is not for an app is asked for by each of its calls,
-    /// so that nobody is locked out here who only looks.
+    /// When each name was told of last, in microseconds. A limit that is not for an app is asked
+    /// for by each of its calls, so that nobody is locked out here who only looks.
     told: RwLock<HashMap<Box<str>, AtomicU64>>,
     /// Of all names beyond those that are known.
     others: AtomicU64,

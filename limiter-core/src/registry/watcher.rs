@@ -69,7 +69,8 @@ pub(super) fn reason(error: &RegistryError) -> String {
 #[cfg(feature = "redis")]
 pub(crate) const BYTES_A_NAME: usize = 100;
 
-/// Has a text dealt with that may be large: the runtime's threads have other things to do meanwhile.
+/// Has a text dealt with that may be large: the runtime's threads have other things to do
+/// meanwhile.
 #[cfg(feature = "redis")]
 pub(crate) async fn run_blocking_if_large<T: Send + 'static>(
     bytes: usize,

@@ -26,7 +26,8 @@ pub struct LimitRequest<'a> {
     pub(crate) cost: RequestedCost,
 }
 
-/// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask larger.
+/// What an ask costs. Nearly every cost is a number of 64 bits, and what is not makes no ask
+/// larger.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestedCost {
     Thousandths(u64),
@@ -72,8 +73,8 @@ impl<'a> LimitRequest<'a> {
         self.policy
     }
 
-    /// What the store in this process needs to know of a limit that is decided alone: who it is and its cost in the
-    /// algorithm's own unit. The texts stay where they are.
+    /// What the store in this process needs to know of a limit that is decided alone: who it is and
+    /// its cost in the algorithm's own unit. The texts stay where they are.
     #[inline]
     pub(crate) fn charge(&self) -> Result<(Identity, u64), Rejection> {
         let cost = units(self.policy, &self.cost)?;

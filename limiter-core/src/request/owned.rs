@@ -116,8 +116,8 @@ impl OwnedRequest {
         })
     }
 
-    /// For each limit that is charged a request of its own, about so many times the cost: at most the quota, of which more cannot
-    /// have been used.
+    /// For each limit that is charged a request of its own, about so many times the cost: at most
+    /// the quota, of which more cannot have been used.
     pub(crate) fn each(&self, times: usize) -> impl Iterator<Item = DecisionRequest<'_>> {
         let times = u64::try_from(times).unwrap_or(u64::MAX);
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));

@@ -6,8 +6,8 @@ use http::{HeaderValue, StatusCode, header};
 use crate::decision::Rejection;
 
 /// The status of [`http_status`](Rejection::http_status), with `Retry-After` where it is known, and
-/// [`problem_json`](Rejection::problem_json). The rejection itself stands in the response's extensions, for a layer that logs it
-/// or answers in another form.
+/// [`problem_json`](Rejection::problem_json). The rejection itself stands in the response's
+/// extensions, for a layer that logs it or answers in another form.
 ///
 /// A handler whose error is `Rejection` needs nothing else:
 ///

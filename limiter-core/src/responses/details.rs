@@ -1,12 +1,12 @@
-//! What a rejection says to a gRPC client beside code and message: a `google.rpc.Status` with details, in protobuf's wire
-//! format.
+//! What a rejection says to a gRPC client beside code and message: a `google.rpc.Status` with
+//! details, in protobuf's wire format.
 //!
 //! <https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto>,
 //! <https://protobuf.dev/programming-guides/encoding/>,
 //! <https://github.com/grpc/proposal/blob/master/A6-client-retries.md>, "Pushback".
 //!
-//! These are four messages of strings and numbers that are written and never read, for which a library with derive macros
-//! would be more than they are.
+//! These are four messages of strings and numbers that are written and never read, for which a
+//! library with derive macros would be more than they are.
 
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ pub const DEFAULT_DOMAIN: &str = "limiter";
 /// The name of the metadata with [`retry_pushback_ms`].
 pub const RETRY_PUSHBACK_MS: &str = "grpc-retry-pushback-ms";
 
-/// The serialized `google.rpc.Status`: `RetryInfo` where a retry helps and the time is known, `QuotaFailure` where a quota is
-/// used up or too small, and `ErrorInfo`, whose reason a program can match.
+/// The serialized `google.rpc.Status`: `RetryInfo` where a retry helps and the time is known,
+/// `QuotaFailure` where a quota is used up or too small, and `ErrorInfo`, whose reason a program
+/// can match.
 #[must_use]
 pub fn grpc_status_details(rejection: &Rejection, domain: &str) -> Vec<u8> {
     let mut status = Message::default();
@@ -46,8 +47,8 @@ pub fn grpc_status_details(rejection: &Rejection, domain: &str) -> Vec<u8> {
     status.0
 }
 
-/// After how many milliseconds the client library may retry by itself; -1 where that never helps, or not within the 24 days
-/// that it can be told. `None` where nobody knows.
+/// After how many milliseconds the client library may retry by itself; -1 where that never helps,
+/// or not within the 24 days that it can be told. `None` where nobody knows.
 #[must_use]
 pub fn retry_pushback_ms(rejection: &Rejection) -> Option<i32> {
     match rejection {

@@ -1,7 +1,8 @@
 //! What a rejection says in JSON: a problem, as RFC 9457 has it.
 //!
-//! The types are those that draft-ietf-httpapi-ratelimit-headers registers, where one of them fits; a problem that says no more
-//! than its status is of no type (`about:blank`), and its title is the status's.
+//! The types are those that draft-ietf-httpapi-ratelimit-headers registers, where one of them fits;
+//! a problem that says no more than its status is of no type (`about:blank`), and its title is the
+//! status's.
 
 use crate::decision::{Decision, LimitOutcome, Rejection};
 use crate::policy::Policy;
@@ -14,12 +15,14 @@ impl Rejection {
     /// The media type of [`problem_json`](Self::problem_json).
     pub const PROBLEM_JSON: &'static str = "application/problem+json";
 
-    /// What this says to an HTTP client in JSON, for a response of the status [`http_status`](Self::http_status) and the content
-    /// type [`PROBLEM_JSON`](Self::PROBLEM_JSON): a problem (RFC 9457).
+    /// What this says to an HTTP client in JSON, for a response of the status
+    /// [`http_status`](Self::http_status) and the content type
+    /// [`PROBLEM_JSON`](Self::PROBLEM_JSON): a problem (RFC 9457).
     ///
-    /// Its `detail` is the [`client_message`](Self::client_message). Where a limit is reached, `violated-policies` are the names of
-    /// the policies that deny, and the type is `quota-exceeded`, or `abnormal-usage-detected` where a
-    /// [`Penalty`](crate::Penalty) blocks the key.
+    /// Its `detail` is the [`client_message`](Self::client_message). Where a limit is reached,
+    /// `violated-policies` are the names of the policies that deny, and the type is
+    /// `quota-exceeded`, or `abnormal-usage-detected` where a [`Penalty`](crate::Penalty) blocks
+    /// the key.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -106,7 +109,8 @@ fn problem(kind: &str, title: &str, status: u16, detail: &str, violated: Option<
     json
 }
 
-/// A string as RFC 8259 writes it: quotes, backslashes and control characters are escaped, all else stands as it is.
+/// A string as RFC 8259 writes it: quotes, backslashes and control characters are escaped, all else
+/// stands as it is.
 fn push_string(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {

@@ -8,15 +8,16 @@ use tonic::{Code, Status};
 use crate::decision::Rejection;
 use crate::responses::details::{DEFAULT_DOMAIN, RETRY_PUSHBACK_MS, grpc_status_details, retry_pushback_ms};
 
-/// The code of [`grpc_code`](Rejection::grpc_code) with [`client_message`](Rejection::client_message); the rejection
-/// itself is the status's source.
+/// The code of [`grpc_code`](Rejection::grpc_code) with
+/// [`client_message`](Rejection::client_message); the rejection itself is the status's source.
 ///
-/// Its details are those of `google/rpc/error_details.proto`: `RetryInfo`, exact, where a retry helps and the time is known;
-/// `QuotaFailure`, in which each `quota_id` is the name of a policy that denies; and `ErrorInfo` of the domain `limiter`, with the
-/// reason `RATE_LIMIT_EXCEEDED` where a limit is reached, or `COST_EXCEEDS_QUOTA`, `RATE_LIMITER_UNAVAILABLE`, `KEY_DENIED`,
-/// `RATE_LIMIT_NOT_CONFIGURED`, `RATE_LIMITER_MISCONFIGURED`, and, where a client's own layer keeps to what its peer said,
-/// `PEER_ASKED_FOR_PAUSE`. The metadata `grpc-retry-pushback-ms` tells a client that retries by itself when to, or by -1 that it never
-/// helps.
+/// Its details are those of `google/rpc/error_details.proto`: `RetryInfo`, exact, where a retry
+/// helps and the time is known; `QuotaFailure`, in which each `quota_id` is the name of a policy
+/// that denies; and `ErrorInfo` of the domain `limiter`, with the reason `RATE_LIMIT_EXCEEDED`
+/// where a limit is reached, or `COST_EXCEEDS_QUOTA`, `RATE_LIMITER_UNAVAILABLE`, `KEY_DENIED`,
+/// `RATE_LIMIT_NOT_CONFIGURED`, `RATE_LIMITER_MISCONFIGURED`, and, where a client's own layer keeps
+/// to what its peer said, `PEER_ASKED_FOR_PAUSE`. The metadata `grpc-retry-pushback-ms` tells a
+/// client that retries by itself when to, or by -1 that it never helps.
 ///
 /// ```
 /// use limiter_core::{Limiter, Policy, Rejection};

@@ -6,7 +6,8 @@ use tokio::runtime::Handle;
 use crate::decision::Allowed;
 use crate::settlement::Reservation;
 
-/// A grant that is given back when nobody takes it: in process at once, with Redis in the background.
+/// A grant that is given back when nobody takes it: in process at once, with Redis in the
+/// background.
 #[derive(Debug)]
 pub(crate) struct PendingGrant {
     /// `None` once it is taken.

@@ -22,7 +22,8 @@ impl<'a> Refund<'a> {
         Self { limiter, ask }
     }
 
-    /// How much is given back: what the call cost. Default: 1. Nothing for 0, and what was used for more than that.
+    /// How much is given back: what the call cost. Default: 1. Nothing for 0, and what was used for
+    /// more than that.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.ask.set_cost(cost.try_into().map_err(Into::into));
         self

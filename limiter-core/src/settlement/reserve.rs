@@ -26,7 +26,8 @@ use crate::settlement::reserved_limit::{CurrentPolicy, ReservedLimit};
 pub(crate) use crate::units::Amount;
 use crate::waiting::Acquire;
 
-/// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and [`Limiter::reserve_all`].
+/// A reservation, not yet made: await it. Made by [`Limiter::reserve`] and
+/// [`Limiter::reserve_all`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Reserve<'a> {
@@ -39,7 +40,8 @@ impl<'a> Reserve<'a> {
         Self { check, timeout: None }
     }
 
-    /// The estimate, as [`Check::cost`]. Default: 1, or what each [`LimitRequest`](crate::LimitRequest) says. With an estimate of 0 nothing is taken
+    /// The estimate, as [`Check::cost`]. Default: 1, or what each
+    /// [`LimitRequest`](crate::LimitRequest) says. With an estimate of 0 nothing is taken
     /// beforehand, and all of the true cost is charged when it is settled.
     pub fn cost<C>(self, cost: C) -> Self
     where
@@ -83,7 +85,8 @@ impl<'a> IntoFuture for Reserve<'a> {
     }
 }
 
-/// Permits that were taken by an estimate. Owned: it may be kept in a task, a stream or a response until the true cost is known.
+/// Permits that were taken by an estimate. Owned: it may be kept in a task, a stream or a response
+/// until the true cost is known.
 ///
 /// One that is dropped stays charged at its estimate.
 #[must_use = "it stays charged at its estimate unless it is settled or cancelled"]
@@ -115,38 +118,45 @@ impl Reservation {
         &self.allowed
     }
 
-    /// Has `actual` be charged in place of the estimate, under each of its limits: the difference is given back, or charged
-    /// whatever is left. Where less is left, the limit is in debt, and later calls wait until that has come back.
+    /// Has `actual` be charged in place of the estimate, under each of its limits: the difference
+    /// is given back, or charged whatever is left. Where less is left, the limit is in debt, and
+    /// later calls wait until that has come back.
     ///
-    /// A settlement gives back no more than the reservation took, no more than is used, and nothing that had come back by itself:
-    /// of a bucket or a funnel the difference comes back whole as long as less time has passed than the rest of what was used then
-    /// takes to come back, so give calls that take long a capacity of at least the estimate and what comes back meanwhile; of a
-    /// window until the permits have left it. So over any time T no more is admitted, by its true cost, than capacity + rate·T,
-    /// beside debts and what is given back in T of estimates that were taken before it. A debt of a window lasts for one
-    /// window, and beyond the limit nothing of it is remembered; one of a bucket or a funnel is at most 2^52 thousandths.
+    /// A settlement gives back no more than the reservation took, no more than is used, and nothing
+    /// that had come back by itself: of a bucket or a funnel the difference comes back whole as
+    /// long as less time has passed than the rest of what was used then takes to come back, so give
+    /// calls that take long a capacity of at least the estimate and what comes back meanwhile; of a
+    /// window until the permits have left it. So over any time T no more is admitted, by its true
+    /// cost, than capacity + rate·T, beside debts and what is given back in T of estimates that
+    /// were taken before it. A debt of a window lasts for one window, and beyond the limit nothing
+    /// of it is remembered; one of a bucket or a funnel is at most 2^52 thousandths.
     ///
-    /// What this replica's share allowed in place of the store ([`Origin::LocalFallback`]) is settled there and at once, also when
-    /// the store is back. What nobody decided ([`Origin::FailedOpen`]) was not charged, so that nothing of it is given back, and
-    /// what is used beyond the estimate is charged in the store. A limit that denies the call in shadow has charged nothing, and
-    /// nothing of it is settled.
+    /// What this replica's share allowed in place of the store ([`Origin::LocalFallback`]) is
+    /// settled there and at once, also when the store is back. What nobody decided
+    /// ([`Origin::FailedOpen`]) was not charged, so that nothing of it is given back, and what is
+    /// used beyond the estimate is charged in the store. A limit that denies the call in shadow has
+    /// charged nothing, and nothing of it is settled.
     ///
-    /// Where the limiter's [book](Limiter::registry) has changed the policy [in proportion](crate::Policy::proportional_to) since, the
-    /// difference is the same part of the new quota. Of a window whose length is another one now, and across several such
-    /// changes, nothing is given back.
+    /// Where the limiter's [book](Limiter::registry) has changed the policy [in
+    /// proportion](crate::Policy::proportional_to) since, the difference is the same part of the
+    /// new quota. Of a window whose length is another one now, and across several such changes,
+    /// nothing is given back.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Config`] for an amount that is none, or that the limit cannot count; [`Rejection::Unavailable`] when the store
-    /// gives no answer. It may be settled all the same, and is not settled again.
+    /// [`Rejection::Config`] for an amount that is none, or that the limit cannot count;
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may be settled all the same,
+    /// and is not settled again.
     ///
     /// # Cancel safety
     ///
-    /// In process it is settled at the first poll. With Redis it goes on in a task of its own when the future is dropped after that.
-    /// It is never settled twice.
+    /// In process it is settled at the first poll. With Redis it goes on in a task of its own when
+    /// the future is dropped after that. It is never settled twice.
     ///
-    /// A call of this limiter that Redis denies while the settlement is on its way waits for it and asks once more, within its
-    /// deadline. Limiters in other processes do not know of the settlement until Redis has applied it: until then they deny by the
-    /// estimate, with a [`retry_after`](crate::Decision::retry_after) that is an upper bound.
+    /// A call of this limiter that Redis denies while the settlement is on its way waits for it and
+    /// asks once more, within its deadline. Limiters in other processes do not know of the
+    /// settlement until Redis has applied it: until then they deny by the estimate, with a
+    /// [`retry_after`](crate::Decision::retry_after) that is an upper bound.
     pub async fn settle<C>(self, actual: C) -> Result<(), Rejection>
     where
         C: TryInto<Amount, Error: Into<ConfigError>>,
@@ -188,7 +198,8 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// As [`settle`](Self::settle), and [`Rejection::Config`] if there is not one amount for each limit.
+    /// As [`settle`](Self::settle), and [`Rejection::Config`] if there is not one amount for each
+    /// limit.
     ///
     /// # Cancel safety
     ///
@@ -212,7 +223,8 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when the store gives no answer. It may have been given back all the same.
+    /// [`Rejection::Unavailable`] when the store gives no answer. It may have been given back all
+    /// the same.
     ///
     /// # Cancel safety
     ///
@@ -263,9 +275,10 @@ impl Reservation {
         self.allowed
     }
 
-    /// Settles with an amount for each limit in the background: at once in process and for this replica's share, else in a task of
-    /// `runtime`, which a shutdown of the limiter waits for. Without a runtime the estimate stays charged. An error is passed to
-    /// `failed`, with the decision that charged the estimate. In process, returns the limits as they stand then.
+    /// Settles with an amount for each limit in the background: at once in process and for this
+    /// replica's share, else in a task of `runtime`, which a shutdown of the limiter waits for.
+    /// Without a runtime the estimate stays charged. An error is passed to `failed`, with the
+    /// decision that charged the estimate. In process, returns the limits as they stand then.
     pub(crate) fn settle_in(
         self,
         runtime: Option<&Handle>,

@@ -19,8 +19,8 @@ pub(crate) struct ReservedLimit {
     key: Key<'static>,
     /// In the algorithm's own unit, as amounts are here.
     estimate: u64,
-    /// When all that was used by then has come back by itself, in the time in which the limit's state is kept. `None` where nothing
-    /// was charged, since nobody decided.
+    /// When all that was used by then has come back by itself, in the time in which the limit's
+    /// state is kept. `None` where nothing was charged, since nobody decided.
     whole_at: Option<Timestamp>,
     decided_at: Timestamp,
 }
@@ -36,8 +36,9 @@ pub(crate) enum CurrentPolicy {
 }
 
 impl ReservedLimit {
-    /// What there is to be settled of each limit of an allowed call, by the decision. `None` of those that were not charged: what
-    /// is off, what a list allows, and what goes on in spite of a denial.
+    /// What there is to be settled of each limit of an allowed call, by the decision. `None` of
+    /// those that were not charged: what is off, what a list allows, and what goes on in spite of a
+    /// denial.
     pub(crate) fn each<'a>(
         limits: impl IntoIterator<Item = Option<RequestedLimit<'a>>>,
         decision: &Decision,
@@ -101,7 +102,8 @@ impl ReservedLimit {
         }
     }
 
-    /// The difference to what was used in the end, and what becomes of it; `None` where there is nothing to do.
+    /// The difference to what was used in the end, and what becomes of it; `None` where there is
+    /// nothing to do.
     pub(crate) fn settlement_change(&self, actual: u64) -> Option<(RequestedLimit<'_>, Change)> {
         let limit = self.limit(self.estimate.abs_diff(actual));
         let change = match (actual > self.estimate, self.whole_at) {
@@ -141,8 +143,9 @@ fn decided_by(policy: &Policy, decided_at: Timestamp) -> &Policy {
     }
 }
 
-/// How long it takes from a decision until what was used by then has come back by itself. What is lent of a limit is not used, though
-/// the limit is not whole before that has come back, too; no limit but a bucket or a funnel lends.
+/// How long it takes from a decision until what was used by then has come back by itself. What is
+/// lent of a limit is not used, though the limit is not whole before that has come back, too; no
+/// limit but a bucket or a funnel lends.
 fn whole_after(policy: &Policy, told: &LimitOutcome) -> Duration {
     let algorithm = policy.algorithm();
     let used_back_after = match algorithm {

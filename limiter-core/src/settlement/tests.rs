@@ -1,4 +1,5 @@
-//! Settlements of periods of the calendar, which goes by another clock than what has passed in this process.
+//! Settlements of periods of the calendar, which goes by another clock than what has passed in this
+//! process.
 
 use std::time::Duration;
 

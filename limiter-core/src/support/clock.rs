@@ -15,12 +15,12 @@ use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
 /// The last moment after which the longest span still ends within the exact arithmetic: in the year 2112.
 const LAST: Timestamp = Timestamp::from_micros(MAX_EXACT);
 
-/// A clock that moves only when it is told to, between the first microsecond of 1970 and the year 2112. Share it with a
-/// limiter by [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
+/// A clock that moves only when it is told to, between the first microsecond of 1970 and the year 2112.
+/// Share it with a limiter by [`InProcessBuilder::clock`](crate::InProcessBuilder::clock).
 ///
-/// Waits are measured by this clock too: somebody has to [`advance`](Self::advance) it while a call waits. Tokio's own
-/// paused time does not move a limiter: without a `ManualClock` its waits and the deadlines of Redis take real time, also in a test with
-/// `start_paused = true`.
+/// Waits are measured by this clock too: somebody has to [`advance`](Self::advance) it while a call
+/// waits. Tokio's own paused time does not move a limiter: without a `ManualClock` its waits and
+/// the deadlines of Redis take real time, also in a test with `start_paused = true`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -64,7 +64,8 @@ impl ManualClock {
         }
     }
 
-    /// Sets the calendar ahead of what has passed, or back: as after a suspend, or a step of the system's clock.
+    /// Sets the calendar ahead of what has passed, or back: as after a suspend, or a step of the
+    /// system's clock.
     #[cfg(test)]
     pub(crate) fn set_calendar_ahead(&self, micros: i64) {
         self.ahead.store(micros, std::sync::atomic::Ordering::SeqCst);
@@ -82,7 +83,8 @@ impl ManualClock {
         *self.now.borrow()
     }
 
-    /// Moves the clock on (rounded up to a microsecond), and wakes those who wait for a moment that has come.
+    /// Moves the clock on (rounded up to a microsecond), and wakes those who wait for a moment that
+    /// has come.
     pub fn advance(&self, span: Duration) {
         self.now.send_modify(|now| *now = within_reach(now.after(span)));
     }
@@ -150,8 +152,8 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// The clock's moment. The system's never runs back within a process: it is read once, and then moves with the
-    /// monotonic clock.
+    /// The clock's moment. The system's never runs back within a process: it is read once, and then
+    /// moves with the monotonic clock.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         match self {
@@ -160,8 +162,9 @@ impl Clock {
         }
     }
 
-    /// The moment by the calendar, for what ends at a date that a person gave and for periods of the calendar: the system's as it is
-    /// set now, which may have been stepped, or have gone on while the machine was suspended, since the process first read it.
+    /// The moment by the calendar, for what ends at a date that a person gave and for periods of
+    /// the calendar: the system's as it is set now, which may have been stepped, or have gone on
+    /// while the machine was suspended, since the process first read it.
     pub(crate) fn calendar(&self) -> Timestamp {
         match self {
             Self::System => Timestamp::from(SystemTime::now()),
@@ -172,8 +175,9 @@ impl Clock {
         }
     }
 
-    /// The moment at a third of the price, where the processor has a counter that serves: to two microseconds, by which
-    /// different threads may also disagree. Whoever needs their readings in order uses [`in_order`](Self::in_order).
+    /// The moment at a third of the price, where the processor has a counter that serves: to two
+    /// microseconds, by which different threads may also disagree. Whoever needs their readings in
+    /// order uses [`in_order`](Self::in_order).
     #[inline]
     pub(crate) fn reading(&self) -> Timestamp {
         match self {
@@ -183,8 +187,9 @@ impl Clock {
         }
     }
 
-    /// The moment of a decision that comes after one of `last`, from a reading made `before` it was known what came last. The
-    /// system's clock never runs back, so the later of the two is as good as another reading; a test's may have been set back.
+    /// The moment of a decision that comes after one of `last`, from a reading made `before` it was
+    /// known what came last. The system's clock never runs back, so the later of the two is as good
+    /// as another reading; a test's may have been set back.
     #[inline]
     pub(crate) fn in_order(&self, before: Timestamp, last: Timestamp) -> Timestamp {
         match self {
@@ -210,7 +215,8 @@ impl Clock {
         }
     }
 
-    /// The moment of this clock at which `span` has passed since a store decided something, which it has just told.
+    /// The moment of this clock at which `span` has passed since a store decided something, which
+    /// it has just told.
     pub(crate) fn due(&self, decided_at: Timestamp, span: Duration) -> Timestamp {
         match self {
             // The store's moment may be another machine's.
@@ -243,9 +249,11 @@ impl Clock {
     /// Cancel safe.
     pub(crate) async fn sleep(&self, moment: Timestamp, span: Duration) {
         match self {
-            // The moment may be another machine's. The timer fires late by up to a millisecond, never early.
+            // The moment may be another machine's. The timer fires late by up to a millisecond,
+            // never early.
             Self::System => real_time::sleep(span).await,
-            // Counted from the moment and not from now: the test may have moved the clock in between.
+            // Counted from the moment and not from now: the test may have moved the clock in
+            // between.
             Self::Manual(clock) => {
                 let until = moment.after(span);
                 // The sender is held by `clock`, so the channel cannot close.

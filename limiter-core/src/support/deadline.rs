@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::support::real_time;
 
-/// So often the other tasks may run after the deadline: the runtime looks at its sockets, the connection's task reads the
-/// reply, the batch's task hands it out, and the caller takes it.
+/// So often the other tasks may run after the deadline: the runtime looks at its sockets, the
+/// connection's task reads the reply, the batch's task hands it out, and the caller takes it.
 const LAST_LOOKS: usize = 4;
 
 /// Waits for the store's answer, at most until the deadline.
 ///
-/// Where the whole process stood still (a busy machine, a thread that was blocked), the reply may lie in the socket when the
-/// deadline's timer fires. A permit that was charged is not thrown away for that: the reply is looked at once more.
+/// Where the whole process stood still (a busy machine, a thread that was blocked), the reply may
+/// lie in the socket when the deadline's timer fires. A permit that was charged is not thrown away
+/// for that: the reply is looked at once more.
 pub(crate) async fn within<T>(
     deadline: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,
@@ -23,9 +24,9 @@ pub(crate) async fn within<T>(
     within_pinned(Instant::now(), deadline, pin!(answer)).await
 }
 
-/// The same for an answer that has been waited for since `started`, and lies somewhere already. What an `async fn` is given
-/// by value takes its room twice, once where it is given and once where it is awaited, and each layer doubles it again; a
-/// call's future shall be small.
+/// The same for an answer that has been waited for since `started`, and lies somewhere already.
+/// What an `async fn` is given by value takes its room twice, once where it is given and once where
+/// it is awaited, and each layer doubles it again; a call's future shall be small.
 pub(crate) async fn within_pinned<T>(
     started: Instant,
     deadline: Duration,

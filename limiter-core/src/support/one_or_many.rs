@@ -1,5 +1,5 @@
-//! One of something where it lies, or several on the heap: nearly every decision has one limit, which then is neither moved
-//! about with a length nor dropped in a loop.
+//! One of something where it lies, or several on the heap: nearly every decision has one limit,
+//! which then is neither moved about with a length nor dropped in a loop.
 
 use std::iter::Chain;
 use std::ops::{Deref, DerefMut};

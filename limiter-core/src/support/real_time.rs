@@ -1,13 +1,16 @@
 //! Timers that measure real time, also where a test has paused the time of the runtime.
 //!
-//! Under `tokio::time::pause`, Tokio's timers do not measure real time: as soon as all tasks are idle, the time jumps to the next
-//! timer. A task that waits for a socket is idle, so the deadline of a call to Redis would end before the reply can arrive; and
-//! a wait for a permit, which is due in real time, would poll its timer in a loop. So every timer here compares its end
-//! with the clock of the operating system, and a thread wakes it where the runtime's time is another one.
+//! Under `tokio::time::pause`, Tokio's timers do not measure real time: as soon as all tasks are
+//! idle, the time jumps to the next timer. A task that waits for a socket is idle, so the deadline
+//! of a call to Redis would end before the reply can arrive; and a wait for a permit, which is due
+//! in real time, would poll its timer in a loop. So every timer here compares its end with the
+//! clock of the operating system, and a thread wakes it where the runtime's time is another one.
 //!
-//! A *timeout* keeps the paused time from advancing while it lasts (Tokio does not advance it during `spawn_blocking`), so that no
-//! other timer fires for the time that a reply takes. A *sleep* lets it advance, since what ends the sleep early may itself
-//! depend on a timer of the test. Where the time is not paused, each timer costs two readings of the clock more than Tokio's.
+//! A *timeout* keeps the paused time from advancing while it lasts (Tokio does not advance it
+//! during `spawn_blocking`), so that no other timer fires for the time that a reply takes. A
+//! *sleep* lets it advance, since what ends the sleep early may itself depend on a timer of the
+//! test. Where the time is not paused, each timer costs two readings of the clock more than
+//! Tokio's.
 //!
 //! Tests: below, and `tests/paused_time.rs`.
 
@@ -66,7 +69,8 @@ pub(crate) async fn timeout_at<F: Future>(until: Instant, future: F) -> Result<F
     timeout_at_pinned(until, pin!(future)).await
 }
 
-/// As [`timeout_at`], for a future that is pinned already: one that is passed by value takes its room twice.
+/// As [`timeout_at`], for a future that is pinned already: one that is passed by value takes its
+/// room twice.
 ///
 /// # Cancel safety
 ///
@@ -113,7 +117,8 @@ struct Timer {
 impl Timer {
     fn new(until: Instant) -> Self {
         let (timer, thread) = Self::with_thread(until);
-        // Without a thread the timer fires at once: the caller looks again, as it does after any wake-up.
+        // Without a thread the timer fires at once: the caller looks again, as it does after any
+        // wake-up.
         let _ = thread::Builder::new().name("limiter-timer".into()).spawn(thread);
         timer
     }

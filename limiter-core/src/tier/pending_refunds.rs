@@ -1,11 +1,13 @@
 //! Refunds that this process has started and Redis has not yet confirmed, by limit.
 //!
-//! A settlement with Redis runs in a background task, so the next call of a sequential client can reach Redis before the refund
-//! of its previous call. Redis then denies a call that fits. The table lets a denied call find the refunds that were pending
-//! when it was submitted, wait for them, and ask a second time.
+//! A settlement with Redis runs in a background task, so the next call of a sequential client can
+//! reach Redis before the refund of its previous call. Redis then denies a call that fits. The
+//! table lets a denied call find the refunds that were pending when it was submitted, wait for
+//! them, and ask a second time.
 //!
-//! Invariants: a call waits for refunds that were pending at its submission only, so that a steady stream of refunds does not
-//! hold it up; and an entry is removed when its last refund ends, however that ends.
+//! Invariants: a call waits for refunds that were pending at its submission only, so that a steady
+//! stream of refunds does not hold it up; and an entry is removed when its last refund ends,
+//! however that ends.
 //!
 //! Tests: below, and `tests/reservations.rs`.
 
@@ -48,7 +50,8 @@ pub(crate) struct PendingAtSubmission {
 }
 
 impl PendingRefunds {
-    /// Adds a refund of these limits. Returns the ticket with which [`finish`](Self::finish) removes it.
+    /// Adds a refund of these limits. Returns the ticket with which [`finish`](Self::finish)
+    /// removes it.
     pub(crate) fn start(&self, limits: &[Identity]) -> u64 {
         let mut table = self.lock();
         table.last_ticket += 1;

@@ -1,4 +1,5 @@
-//! Waiting for a permit: first come, first served, and only who is first in a line has the store asked.
+//! Waiting for a permit: first come, first served, and only who is first in a line has the store
+//! asked.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ use crate::waiting::pacing::PacingBudget;
 use crate::waiting::queue::{Ticket, TicketState};
 pub(crate) use crate::waiting::wait_limit::{WaitLimit, WaitSlot};
 
-/// A wait for a permit, not yet begun: await it. Made by [`Limiter::acquire`] and [`Limiter::acquire_all`].
+/// A wait for a permit, not yet begun: await it. Made by [`Limiter::acquire`] and
+/// [`Limiter::acquire_all`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct Acquire<'a> {
@@ -52,7 +54,8 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// Rejects the call at once if its permit is known to be due after its time, even though permits might be refunded before.
+    /// Rejects the call at once if its permit is known to be due after its time, even though
+    /// permits might be refunded before.
     pub(crate) fn rejecting_early(self, rejects_early: bool) -> Self {
         Self {
             rejects_early,
@@ -66,7 +69,8 @@ impl<'a> Acquire<'a> {
         Self { room, ..self }
     }
 
-    /// Waits no longer than this for permits, and for its turn, though for an answer of the store as long as its policies say.
+    /// Waits no longer than this for permits, and for its turn, though for an answer of the store
+    /// as long as its policies say.
     pub(crate) fn bounded_by(self, bound: Option<Duration>) -> Self {
         Self { bound, ..self }
     }
@@ -93,9 +97,10 @@ impl<'a> Acquire<'a> {
     /// How long to wait in total, the queue and every question to the store included. Default:
     /// [`DEFAULT_TIMEOUT`](Self::DEFAULT_TIMEOUT).
     ///
-    /// A timeout of zero is a check, which the policy's deadline bounds: a denial is [`Rejection::Limited`], since the call has not
-    /// waited. A call that has waited is [`Rejection::TimedOut`]. The same holds for [`Reserve::timeout`](crate::Reserve::timeout) and
-    /// [`AcquireConcurrency::timeout`](crate::AcquireConcurrency::timeout).
+    /// A timeout of zero is a check, which the policy's deadline bounds: a denial is
+    /// [`Rejection::Limited`], since the call has not waited. A call that has waited is
+    /// [`Rejection::TimedOut`]. The same holds for [`Reserve::timeout`](crate::Reserve::timeout)
+    /// and [`AcquireConcurrency::timeout`](crate::AcquireConcurrency::timeout).
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
@@ -244,7 +249,8 @@ impl Limiter {
                     }
                 }
                 TicketState::Denied(decision, ask_again) => {
-                    // Permits that were due too late may come back all the same, and a block does not end before its time.
+                    // Permits that were due too late may come back all the same, and a block does
+                    // not end before its time.
                     if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
                     }
@@ -283,7 +289,8 @@ impl Limiter {
                                 place.place.denied(queues, decision, ask_again, returns);
                                 continue;
                             }
-                            // Allowed, or denied because the store is out: nobody knows when that ends.
+                            // Allowed, or denied because the store is out: nobody knows when that
+                            // ends.
                             answer => return answer,
                         }
                     }
@@ -291,8 +298,8 @@ impl Limiter {
                     continue;
                 }
                 TicketState::Asked(until) => {
-                    // The caller's time may end before the question's does, which is asked for others, too: then it goes on
-                    // without him, and what it grants is theirs.
+                    // The caller's time may end before the question's does, which is asked for
+                    // others, too: then it goes on without him, and what it grants is theirs.
                     let patience = self.patience(asks_until, timeout);
                     let now = Instant::now();
                     let left = until.saturating_duration_since(now);
@@ -303,8 +310,8 @@ impl Limiter {
                     if let TicketState::Over(answer) = place.place.poll_state(queues, clock.now()) {
                         return answer;
                     }
-                    // That is the caller's timeout and no failure of the store, and only the insurance decides then, which errs
-                    // on nobody's side.
+                    // That is the caller's timeout and no failure of the store, and only the
+                    // insurance decides then, which errs on nobody's side.
                     let alone = match request.on_store_failure() {
                         OnStoreFailure::Local => self.decide_alone(request, patience, now),
                         _ => None,
@@ -319,8 +326,8 @@ impl Limiter {
         }
     }
 
-    /// Decides a call that does not wait, though others wait for the same: it is denied unless there are permits for them and for
-    /// it.
+    /// Decides a call that does not wait, though others wait for the same: it is denied unless
+    /// there are permits for them and for it.
     async fn check_behind(
         &self,
         request: &DecisionRequest<'_>,
@@ -335,8 +342,9 @@ impl Limiter {
         decision.require()
     }
 
-    /// What a call is told that has waited behind others to the end of its time, if a moment is enough to find out: each of those who
-    /// give up at once is told of those before it, so that they do not all come back at once.
+    /// What a call is told that has waited behind others to the end of its time, if a moment is
+    /// enough to find out: each of those who give up at once is told of those before it, so that
+    /// they do not all come back at once.
     async fn denial_after_wait(
         &self,
         request: &DecisionRequest<'_>,
@@ -349,8 +357,8 @@ impl Limiter {
         told?.ok().flatten()
     }
 
-    /// How long a question may take, in real time. A wait of zero is a check; a timer that fired late leaves a moment for the
-    /// question that it was set for.
+    /// How long a question may take, in real time. A wait of zero is a check; a timer that fired
+    /// late leaves a moment for the question that it was set for.
     pub(crate) fn patience(&self, ends: Timestamp, timeout: Duration) -> Duration {
         let clock = &self.inner.clock;
         if timeout.is_zero() {
@@ -361,7 +369,8 @@ impl Limiter {
     }
 }
 
-/// The rejection of a call that got no permit within its timeout. A call with a timeout of zero has not waited, so it is denied.
+/// The rejection of a call that got no permit within its timeout. A call with a timeout of zero has
+/// not waited, so it is denied.
 pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>) -> Rejection {
     match denied {
         Some(denied) if timeout.is_zero() => Rejection::Limited(denied),
@@ -372,7 +381,8 @@ pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>)
     }
 }
 
-/// What a call is told that finds no seat. Nothing where there is a permit for it, after those for the others.
+/// What a call is told that finds no seat. Nothing where there is a permit for it, after those for
+/// the others.
 fn turned_away(told: BacklogEstimate, in_vain: Rejection) -> Result<(), Rejection> {
     match told {
         Some(Ok(None)) => Ok(()),
@@ -431,7 +441,8 @@ mod tests {
         assert!(limits.acquire(&policy, "c").await.is_ok());
     }
 
-    /// What is given back is the limit's; that a penalty may block its key beside is nothing to whoever gives it back.
+    /// What is given back is the limit's; that a penalty may block its key beside is nothing to
+    /// whoever gives it back.
     #[tokio::test]
     async fn who_waits_under_a_penalty_hears_what_comes_back() {
         let policy = crate::Policy::token_bucket("p").capacity(2).rate("1/h");

@@ -1,5 +1,5 @@
-//! What a call is told that has to wait and does not, or has waited in vain: when there would be a permit for it after those for all
-//! who are before it.
+//! What a call is told that has to wait and does not, or has waited in vain: when there would be a
+//! permit for it after those for all who are before it.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(crate) enum BacklogScope {
     All,
 }
 
-/// When there would be a permit after those for others: a denial, or nothing where there is one now. `None` where the store did not
-/// answer in time.
+/// When there would be a permit after those for others: a denial, or nothing where there is one
+/// now. `None` where the store did not answer in time.
 pub(crate) type BacklogEstimate = Option<Result<Option<Box<Decision>>, Rejection>>;
 
 /// What others in a line are to be charged under one limit, in the algorithm's own unit.
@@ -30,8 +30,8 @@ pub(crate) struct Backlog {
     count: u64,
     sum: u64,
     most: u64,
-    /// How often a quota is too little for those who come next, of whom as many take it together as it is enough for; what the
-    /// first of these take; and the last.
+    /// How often a quota is too little for those who come next, of whom as many take it together as
+    /// it is enough for; what the first of these take; and the last.
     batches: u64,
     first: u64,
     last: u64,
@@ -53,8 +53,9 @@ impl Backlog {
         }
     }
 
-    /// What a store is to be asked for in place of this cost, to learn when there will be as much after what the others take; and how
-    /// many microseconds later that is, since no store is asked for more than there can be at once.
+    /// What a store is to be asked for in place of this cost, to learn when there will be as much
+    /// after what the others take; and how many microseconds later that is, since no store is asked
+    /// for more than there can be at once.
     fn with(mut self, cost: u64, policy: &Policy) -> (u64, u64) {
         if cost == 0 || self.count == 0 {
             return (cost, 0);
@@ -71,8 +72,9 @@ impl Backlog {
                 let (asked, windows) = self.in_windows(cost, quota, quota / cost);
                 (asked, windows.saturating_mul(*window))
             }
-            // What is taken counts less and less in the next window, too: the last of a full one would go on when that begins. So one
-            // less goes on in each; and nobody, where that is the only one.
+            // What is taken counts less and less in the next window, too: the last of a full one
+            // would go on when that begins. So one less goes on in each; and nobody, where that is
+            // the only one.
             Algorithm::CounterWindow(CounterWindow { window, .. }) => {
                 let (asked, windows) = match (quota / cost).saturating_sub(1) {
                     each_window @ 1.. if self.are_alike(cost) => self.in_windows(cost, quota, each_window),
@@ -88,9 +90,10 @@ impl Backlog {
         }
     }
 
-    /// What is asked of a window, and how many windows later it is there. What is taken of a window leaves it one window later, and
-    /// then goes to the next: of those who are alike to who comes that many places later, of others to all of the next batch when all
-    /// of the one before has left.
+    /// What is asked of a window, and how many windows later it is there. What is taken of a window
+    /// leaves it one window later, and then goes to the next: of those who are alike to who comes
+    /// that many places later, of others to all of the next batch when all of the one before has
+    /// left.
     fn in_windows(self, cost: u64, quota: u64, each_window: u64) -> (u64, u64) {
         if self.are_alike(cost) {
             let before = self.count.saturating_sub(1);
@@ -101,7 +104,8 @@ impl Backlog {
                 before / each_window,
             )
         } else {
-            // By its own policy one of them may want more than there ever is by that of who came last.
+            // By its own policy one of them may want more than there ever is by that of who came
+            // last.
             (self.first.min(quota), self.batches)
         }
     }
@@ -113,7 +117,8 @@ impl Backlog {
 }
 
 impl Limiter {
-    /// When there would be a permit for a call after those for the others, if the store says so in this time.
+    /// When there would be a permit for a call after those for the others, if the store says so in
+    /// this time.
     pub(crate) async fn after_others(
         &self,
         request: &DecisionRequest<'_>,
@@ -132,7 +137,8 @@ impl Limiter {
         }
         let answer = match self.decide_now(&request) {
             Some(answer) => answer,
-            // That the time is over says nothing of the store, whose policy has one of its own for it.
+            // That the time is over says nothing of the store, whose policy has one of its own for
+            // it.
             None => {
                 let asked = self.decide(&request, request.deadline());
                 real_time::timeout(patience, asked).await.ok()?
@@ -154,7 +160,8 @@ fn charged<'r, 'a>(request: &'r mut DecisionRequest<'a>) -> impl Iterator<Item =
 
 /// The same decision so many microseconds later for each of its limits, with nobody else asking.
 fn postponed(mut decision: Decision, later: &[u64]) -> Decision {
-    // What this replica's share has for whom nobody knows, and what nobody decides has no time at all.
+    // What this replica's share has for whom nobody knows, and what nobody decides has no time at
+    // all.
     if !matches!(decision.origin, Origin::Memory | Origin::Redis | Origin::Lease) {
         return decision;
     }

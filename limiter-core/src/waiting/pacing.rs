@@ -1,4 +1,5 @@
-//! What is granted now and used later: a paced funnel tells each call how long it waits, so that calls leave evenly.
+//! What is granted now and used later: a paced funnel tells each call how long it waits, so that
+//! calls leave evenly.
 
 use std::time::Duration;
 
@@ -30,13 +31,15 @@ impl PacingBudget {
 }
 
 impl Limiter {
-    /// Waits until a grant of what was wanted may be used, its delay after it was decided. One that may be used too late is given
-    /// back, so that others leave earlier.
+    /// Waits until a grant of what was wanted may be used, its delay after it was decided. One that
+    /// may be used too late is given back, so that others leave earlier.
     ///
     /// # Errors
     ///
-    /// At once [`Rejection::TimedOut`], or [`Rejection::Limited`] for a timeout of zero, where that is too late; and [`Rejection::Limited`], where there is no seat to wait in;
-    /// [`Rejection::Unavailable`] when the limiter is shut down meanwhile. Either way it is given back.
+    /// At once [`Rejection::TimedOut`], or [`Rejection::Limited`] for a timeout of zero, where that
+    /// is too late; and [`Rejection::Limited`], where there is no seat to wait in;
+    /// [`Rejection::Unavailable`] when the limiter is shut down meanwhile. Either way it is given
+    /// back.
     ///
     /// # Cancel safety
     ///
@@ -47,7 +50,8 @@ impl Limiter {
         patience: Option<PacingBudget>,
         mut seat: WaitSlot<'_>,
     ) -> Result<Allowed, Rejection> {
-        // Left after what gives the grant back has begun, so that whoever shuts the limiter down waits for that.
+        // Left after what gives the grant back has begun, so that whoever shuts the limiter down
+        // waits for that.
         let mut closing = self.inner.closing.subscribe();
         let clock = &self.inner.clock;
         let delay = grant.decision().delay();
@@ -81,8 +85,8 @@ impl Check<'_> {
         self.asks().iter().any(|ask| ask.policy().is_paced())
     }
 
-    /// The answer when the call may go on: after what its policies say of a denial, and when its turn has come. Nothing is boxed
-    /// where none of its limits is paced.
+    /// The answer when the call may go on: after what its policies say of a denial, and when its
+    /// turn has come. Nothing is boxed where none of its limits is paced.
     ///
     /// # Cancel safety
     ///

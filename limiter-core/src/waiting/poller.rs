@@ -1,7 +1,9 @@
-//! A question that is asked on behalf of those who wait, and what becomes of grants that nobody takes.
+//! A question that is asked on behalf of those who wait, and what becomes of grants that nobody
+//! takes.
 //!
-//! It goes on in a task of the runtime of whoever had it asked, so that one who gives up meanwhile loses nothing that was
-//! charged: what comes goes to the next, or back. Where that runtime ends first, or stands still, the answer is not known, and counts as spent.
+//! It goes on in a task of the runtime of whoever had it asked, so that one who gives up meanwhile
+//! loses nothing that was charged: what comes goes to the next, or back. Where that runtime ends
+//! first, or stands still, the answer is not known, and counts as spent.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,8 @@ pub(crate) use crate::waiting::queue::{PendingQuery, QueueId, StallWatch, Ticket
 /// After its deadlines a question that is not heard of is lost, and the line goes on without it.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// For so long who is first believes a denial, and up to a quarter longer: no less than the denial is remembered for all others.
+/// For so long who is first believes a denial, and up to a quarter longer: no less than the denial
+/// is remembered for all others.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 const FOR_EVER: Duration = Duration::from_secs(86_400);
@@ -37,15 +40,16 @@ fn lost_at(request: &DecisionRequest<'_>) -> Instant {
 }
 
 impl Limiter {
-    /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it: by the policies' deadline,
-    /// since it is not for that one alone.
+    /// Has the store asked on behalf of a waiter that is first in its line, and of those behind it:
+    /// by the policies' deadline, since it is not for that one alone.
     pub(crate) fn poll_on_behalf_of(&self, place: &Ticket, request: &DecisionRequest<'_>) {
         let asking = place.begin_query(&self.inner.queues, lost_at(request));
         self.go_and_ask(asking, request.deadline());
     }
 
-    /// When who is first asks again after a denial: when permits are due, and every now and then before, since they may come back
-    /// in another process, or be forgotten by the store. `None` where nobody knows when they are due.
+    /// When who is first asks again after a denial: when permits are due, and every now and then
+    /// before, since they may come back in another process, or be forgotten by the store. `None`
+    /// where nobody knows when they are due.
     pub(crate) fn asks_again_at(&self, denied: &Decision) -> Option<Timestamp> {
         let clock = &self.inner.clock;
         let due = clock.due(denied.decided_at(), denied.retry_after()?);
@@ -81,8 +85,8 @@ impl Limiter {
         tokio::spawn(round.in_current_span());
     }
 
-    /// The answer to one whose time was over `patience` after `started`, before that of the question that is asked for its
-    /// whole line: its share decides, where there is one.
+    /// The answer to one whose time was over `patience` after `started`, before that of the
+    /// question that is asked for its whole line: its share decides, where there is one.
     #[cfg_attr(
         not(feature = "redis"),
         expect(unused_variables, reason = "a store in this process answers at once")
@@ -109,7 +113,8 @@ impl Limiter {
         self.return_untaken(&asking.wanted, asking.name(), &untaken).await;
     }
 
-    /// The answers to a request that is asked so many times in a row: all of them, or the first ones.
+    /// The answers to a request that is asked so many times in a row: all of them, or the first
+    /// ones.
     async fn decide_run(&self, request: &DecisionRequest<'_>, times: usize, deadline: Duration) -> Decisions {
         #[cfg(feature = "redis")]
         if times > 1 {
@@ -144,7 +149,8 @@ impl Limiter {
             return;
         }
         let _coming_back = self.inner.queues.coming_back(name);
-        // What was allowed in place of the store was not charged there, but to this replica's share.
+        // What was allowed in place of the store was not charged there, but to this replica's
+        // share.
         #[cfg(feature = "redis")]
         if let Backend::Redis(guard) = &self.inner.backend {
             let insured = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;

@@ -1,10 +1,12 @@
 //! Who waits for what, in order of arrival.
 //!
-//! A line is what waits for the same limits of the same keys. Whoever is first in it, and nobody else, has the store asked: for
-//! itself, and for those behind it who want the same. The question belongs to the line and not to whoever had it asked: its
-//! grants go to those who are first when they come, so that one who leaves meanwhile loses them to the next.
+//! A line is what waits for the same limits of the same keys. Whoever is first in it, and nobody
+//! else, has the store asked: for itself, and for those behind it who want the same. The question
+//! belongs to the line and not to whoever had it asked: its grants go to those who are first when
+//! they come, so that one who leaves meanwhile loses them to the next.
 //!
-//! A waiter is in its line, or has its answer, and never both. All that changes that is done under one lock.
+//! A waiter is in its line, or has its answer, and never both. All that changes that is done under
+//! one lock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +33,8 @@ pub(crate) type QueueId = SmallVec<[Identity; 2]>;
 /// What a waiter is told in the end.
 pub(crate) type WaiterResult = Result<Allowed, Rejection>;
 
-/// The lines of those who wait, by what they wait for. An empty line does not exist, but while a question is on its way.
+/// The lines of those who wait, by what they wait for. An empty line does not exist, but while a
+/// question is on its way.
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
     waiting: Mutex<QueueTable>,
@@ -50,8 +53,8 @@ pub(crate) struct QueueTable {
 
 #[derive(Debug, Default)]
 struct WaitQueue {
-    /// By their tickets, which are in order of arrival. Who is first wants what it wants by the policies of `last`; those behind
-    /// do so when it matters.
+    /// By their tickets, which are in order of arrival. Who is first wants what it wants by the
+    /// policies of `last`; those behind do so when it matters.
     waiters: BTreeMap<u64, QueuedWaiter>,
     /// What was wanted by who came last.
     last: Option<Arc<OwnedRequest>>,
@@ -62,8 +65,9 @@ struct WaitQueue {
     returns: u64,
 }
 
-/// A question that is on its way: its number, and until when it is waited for. It was lost with the runtime in which it was
-/// asked if that is over; should it be heard of all the same, what it grants is handed out or given back.
+/// A question that is on its way: its number, and until when it is waited for. It was lost with the
+/// runtime in which it was asked if that is over; should it be heard of all the same, what it
+/// grants is handed out or given back.
 #[derive(Clone, Copy, Debug)]
 struct QueryId {
     number: u64,
@@ -120,8 +124,9 @@ impl WaitQueues {
         self.lock().lines.contains_key(name)
     }
 
-    /// Takes the last place of a line. Policies may have changed while calls wait: then the line is asked for under those of who
-    /// came last, lest what is due under the old ones holds up everybody.
+    /// Takes the last place of a line. Policies may have changed while calls wait: then the line is
+    /// asked for under those of who came last, lest what is due under the old ones holds up
+    /// everybody.
     pub(crate) fn join(&self, name: QueueId, wanted: OwnedRequest) -> Result<Ticket, StoreError> {
         let (wanted, called) = (Arc::new(wanted), Arc::new(Notify::new()));
         let (sender, answer) = oneshot::channel();
@@ -154,7 +159,8 @@ impl WaitQueues {
         Ok(WaitSlotGuard(self))
     }
 
-    /// Permits of each of these limits came back: whoever is first in a line for one of them, alone or beside others, asks anew.
+    /// Permits of each of these limits came back: whoever is first in a line for one of them, alone
+    /// or beside others, asks anew.
     pub(crate) fn came_back(&self, name: &QueueId) {
         let mut waiting = self.lock();
         let QueueTable { lines, together, .. } = &mut *waiting;
@@ -170,8 +176,8 @@ impl WaitQueues {
         }
     }
 
-    /// The same as soon as what is returned is dropped: however a refund ends, and if it is not waited for to its end, the store
-    /// may have made it.
+    /// The same as soon as what is returned is dropped: however a refund ends, and if it is not
+    /// waited for to its end, the store may have made it.
     #[must_use = "they come back when this is dropped"]
     pub(crate) fn coming_back<'a>(&'a self, name: &'a QueueId) -> RefundNotifier<'a> {
         RefundNotifier { queues: self, name }
@@ -226,7 +232,8 @@ impl WaitQueue {
         self.call_first();
     }
 
-    /// Two places in a program may not agree on a policy, and take turns: so an arrival converts who is first and nobody else.
+    /// Two places in a program may not agree on a policy, and take turns: so an arrival converts
+    /// who is first and nobody else.
     fn go_on_under(&mut self, later: &Arc<OwnedRequest>) {
         let before = self.last.replace(Arc::clone(later));
         if before.is_some_and(|before| !before.has_policies_of(later)) {
@@ -235,7 +242,8 @@ impl WaitQueue {
         }
     }
 
-    /// Calls who is first, by the policies of who came last; who can never be served by these is told so, and the next is first.
+    /// Calls who is first, by the policies of who came last; who can never be served by these is
+    /// told so, and the next is first.
     fn call_first(&mut self) {
         let Some(last) = &self.last else { return };
         while let Some(mut first) = self.waiters.first_entry() {
@@ -246,7 +254,8 @@ impl WaitQueue {
         }
     }
 
-    /// What is wanted by who is first, and by how many who come after it in a row, at most so many in all.
+    /// What is wanted by who is first, and by how many who come after it in a row, at most so many
+    /// in all.
     fn leading_run(&mut self, longest: usize) -> Option<(Arc<OwnedRequest>, usize)> {
         let last = self.last.as_ref()?;
         let mut waiters = self.waiters.values_mut();
@@ -268,7 +277,8 @@ impl WaitQueue {
         };
         let first_wants = &first.get().wanted;
         let is_its = match answer {
-            // Policies that change more often than a question is answered must not keep its grants from everybody.
+            // Policies that change more often than a question is answered must not keep its grants
+            // from everybody.
             Ok(_) => first_wants.has_costs_of(wanted),
             // What a failure means is up to the policy.
             Err(_) => **first_wants == *wanted,

@@ -6,12 +6,14 @@ use crate::observe;
 use crate::units::Timestamp;
 
 impl Limiter {
-    /// Waits for a moment of the limiter's clock. Who does is one of its waiters: it is counted with those who wait for permits,
-    /// of whom only so many may, and leaves when the limiter is shut down.
+    /// Waits for a moment of the limiter's clock. Who does is one of its waiters: it is counted
+    /// with those who wait for permits, of whom only so many may, and leaves when the limiter is
+    /// shut down.
     ///
     /// # Errors
     ///
-    /// [`Rejection::Unavailable`] when too many calls wait already, and when the limiter is shut down.
+    /// [`Rejection::Unavailable`] when too many calls wait already, and when the limiter is shut
+    /// down.
     ///
     /// # Cancel safety
     ///

@@ -8,11 +8,13 @@ use crate::waiting::wait_limit::WaitLimit;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitBudget<'a> {
     pub(crate) timeout: Duration,
-    /// For how long it waits for an answer of the store: longer, where somebody cuts its wait short who knows nothing of the store.
-    /// Else an answer that takes the time that the policies give it would count as none.
+    /// For how long it waits for an answer of the store: longer, where somebody cuts its wait short
+    /// who knows nothing of the store. Else an answer that takes the time that the policies give it
+    /// would count as none.
     pub(crate) asks_up_to: Duration,
     pub(crate) room: Option<&'a WaitLimit>,
-    /// A call whose permit is due after its time is rejected at once. Else it waits, since permits may be refunded before.
+    /// A call whose permit is due after its time is rejected at once. Else it waits, since permits
+    /// may be refunded before.
     pub(crate) rejects_early: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Bounds how many calls wait at once, fairly among the queues in which they wait.
 //!
-//! While slots are free, any call takes one. When none is free, a call whose queue holds fewer slots than another takes over the slot
-//! of the last waiter in the queue that holds the most; so a key with many waiters does not keep other keys from waiting
-//! (longest queue drop). A call that waits for the turn that it was granted keeps its slot. Tests: below and
+//! While slots are free, any call takes one. When none is free, a call whose queue holds fewer
+//! slots than another takes over the slot of the last waiter in the queue that holds the most; so a
+//! key with many waiters does not keep other keys from waiting (longest queue drop). A call that
+//! waits for the turn that it was granted keeps its slot. Tests: below and
 //! `limiter-tower/tests/decisions/fair.rs`.
 
 use std::collections::HashMap;
@@ -15,8 +16,8 @@ use tokio::sync::Notify;
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::waiting::queue::QueueId;
 
-/// A bounded number of slots for waiting calls. A call that queries the store needs none; a call that was denied, or that is behind
-/// others in its queue, needs one.
+/// A bounded number of slots for waiting calls. A call that queries the store needs none; a call
+/// that was denied, or that is behind others in its queue, needs one.
 #[derive(Debug)]
 pub struct WaitLimit {
     slots: usize,
@@ -95,7 +96,8 @@ impl WaitLimit {
 }
 
 impl Taken {
-    /// Evicts the last waiter of the queue with the most slots, if the other queue has fewer even with one more.
+    /// Evicts the last waiter of the queue with the most slots, if the other queue has fewer even
+    /// with one more.
     fn evict_for(&mut self, queue: &QueueId) -> Option<()> {
         let own = self.queues.get(queue).map_or(0, Vec::len);
         let largest = self.queues.values_mut().max_by_key(|slots| slots.len())?;
@@ -133,7 +135,8 @@ impl<'a> WaitSlot<'a> {
         room.map_or(Self::Unneeded, |room| Self::Wanted(room, queue()))
     }
 
-    /// Takes a slot, if one is needed and not taken yet. `false` if none is left, or if the slot was taken over.
+    /// Takes a slot, if one is needed and not taken yet. `false` if none is left, or if the slot
+    /// was taken over.
     pub(crate) fn try_take(&mut self) -> bool {
         match self {
             Self::Unneeded => true,

@@ -1,4 +1,5 @@
-//! Two processes on one server, each with many tasks that enter and leave; a counter that Redis keeps tells how many are inside.
+//! Two processes on one server, each with many tasks that enter and leave; a counter that Redis
+//! keeps tells how many are inside.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -38,7 +38,8 @@ pub(crate) async fn a_permit_of_a_window_lasts_exactly_a_window(subject: Subject
     assert_eq!(subject.calls(&policy, 4).await, "PPPD");
 }
 
-/// What the command `CL.THROTTLE k 15 30 60` of redis-cell answers: a limit of 16, one every two seconds.
+/// What the command `CL.THROTTLE k 15 30 60` of redis-cell answers: a limit of 16, one every two
+/// seconds.
 pub(crate) async fn cell_rate_vectors_come_out(subject: Subject) {
     for policy in [bucket("p", 16, "30/60s"), funnel("p", 16, "30/60s")] {
         let first = subject.call(&policy).await;

@@ -1,4 +1,5 @@
-//! Annotated functions: results that do not count, and budgets that are found by name and key parts.
+//! Annotated functions: results that do not count, and budgets that are found by name and key
+//! parts.
 
 use limiter_core::{Limiter, OnDenial, Policy, Rejection, token_limiter, window_limiter};
 
@@ -65,7 +66,8 @@ async fn computed(limits: &Limiter, user: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Whatever stands in the parts: the budget that is looked at, reset and named is the one that the call has charged.
+/// Whatever stands in the parts: the budget that is looked at, reset and named is the one that the
+/// call has charged.
 pub(crate) async fn a_budget_is_found_by_name_and_key_parts(subject: Subject) {
     let limits = &subject.limits;
     let site = limits.annotation("placed").unwrap();
@@ -119,8 +121,8 @@ async fn search_or_not(limits: &Limiter) -> Result<&'static str, Rejection> {
     Ok("fresh")
 }
 
-/// A policy that degrades is a limit of annotated functions all the same: the fallback serves what is cheaper, and a function that has
-/// none is not called.
+/// A policy that degrades is a limit of annotated functions all the same: the fallback serves what
+/// is cheaper, and a function that has none is not called.
 pub(crate) async fn a_degraded_call_is_answered_by_the_fallback(subject: Subject) {
     let (limits, book) = (&subject.limits, subject.limits.registry());
     let built = [Policy::token_bucket("searches"), Policy::funnel("searches")];

@@ -42,7 +42,8 @@ async fn comes_to_remain(subject: &Subject, policy: &Policy, expected: u64) {
         .expect("it is never given back");
 }
 
-/// A waiter in a task of its own; it tells its number, and holds what it has until the channel is closed.
+/// A waiter in a task of its own; it tells its number, and holds what it has until the channel is
+/// closed.
 fn waiter(
     subject: &Subject,
     policy: &Policy,
@@ -350,7 +351,8 @@ pub(crate) async fn a_changed_maximum_counts_from_the_next_call(subject: Subject
     comes_to_remain(&subject, &small, 1).await;
 }
 
-/// Who waits under an old maximum holds up nobody under a new one, and is told if that never admits as much.
+/// Who waits under an old maximum holds up nobody under a new one, and is told if that never admits
+/// as much.
 pub(crate) async fn a_changed_maximum_counts_for_those_who_wait_too(subject: Subject) {
     let (order, mut served) = mpsc::unbounded_channel();
     let [small, large] = [concurrency(1), concurrency(4)];
@@ -499,7 +501,8 @@ pub(crate) async fn ten_thousand_cycles_never_exceed_and_end_at_none(subject: Su
     ticking.abort();
 }
 
-/// What is off or listed holds nothing; what is in shadow is counted as far as there is room, and denied to nobody.
+/// What is off or listed holds nothing; what is in shadow is counted as far as there is room, and
+/// denied to nobody.
 pub(crate) async fn modes_and_lists_of_keys_hold_for_what_is_in_flight(subject: Subject) {
     let policy = |name: &str| {
         let policy = Policy::concurrency(name).max(1).deadline(PATIENT);

@@ -144,7 +144,8 @@ pub(crate) async fn a_changed_limit_keeps_what_was_used(subject: Subject) {
     }
 }
 
-/// What was used is kept for no longer than a window of the new length, and nothing of it is forgotten at once.
+/// What was used is kept for no longer than a window of the new length, and nothing of it is
+/// forgotten at once.
 pub(crate) async fn a_changed_window_takes_effect_within_itself(subject: Subject) {
     let lasting = |window| fixed("f", 2, window);
     assert_eq!(subject.calls(&lasting("1h"), 3).await, "PPD");

@@ -111,7 +111,8 @@ pub(crate) async fn shadow_beside_enforced_limits_changes_nothing_for_them(subje
             .collect();
         assert_eq!(told, [("shadow", 0), ("first", 3 - call), ("second", 3 - call)]);
     }
-    // Denied by those that are enforced, which is all there is to say; nothing is taken from the one in shadow.
+    // Denied by those that are enforced, which is all there is to say; nothing is taken from the
+    // one in shadow.
     let fresh = policy("fresh", 1, Enforcement::Shadow);
     let asks = [LimitRequest::new(&fresh, KEY), LimitRequest::new(&first, KEY)];
     let denied = subject.limits.check_all(asks).await.unwrap();

@@ -7,7 +7,8 @@ use limiter_core::{Allowed, Policy, Rejection, StoreErrorKind};
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, millis, one_of_each, secs, window};
 use crate::waiting::{answer, served, settle, waiter};
 
-/// What is due too late may come back sooner, so a wait lasts as long as was said, and tells then what it was waiting for.
+/// What is due too late may come back sooner, so a wait lasts as long as was said, and tells then
+/// what it was waiting for.
 pub(crate) async fn a_wait_that_is_too_short_lasts_as_long_as_was_said(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;
@@ -40,7 +41,8 @@ pub(crate) async fn a_wait_that_is_too_short_lasts_as_long_as_was_said(subject: 
     }
 }
 
-/// What is due too late comes back in time: from a call that came to nothing, by a reset, by another policy.
+/// What is due too late comes back in time: from a call that came to nothing, by a reset, by
+/// another policy.
 pub(crate) async fn who_waits_for_what_is_due_too_late_is_served_if_it_comes_back(subject: Subject) {
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
         let reserved = subject.limits.reserve(&policy, KEY).cost(5).await.unwrap();
@@ -53,7 +55,8 @@ pub(crate) async fn who_waits_for_what_is_due_too_late_is_served_if_it_comes_bac
     }
 }
 
-/// A call that does not wait is denied, as by a check, whichever method asks and whether or not others wait.
+/// A call that does not wait is denied, as by a check, whichever method asks and whether or not
+/// others wait.
 pub(crate) async fn zero_timeout_is_a_check(subject: Subject) {
     let limits = &subject.limits;
     let expect_denial = |rejection: Rejection, retry_after| {

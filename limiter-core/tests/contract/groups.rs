@@ -47,7 +47,8 @@ pub(crate) async fn different_groups_are_refused(subject: Subject) {
     assert!(!told.contains("ann"), "and no key: {told}");
 }
 
-/// A user's and a tenant's limit, in the tenant's group: wherever a cluster keeps it, it keeps both.
+/// A user's and a tenant's limit, in the tenant's group: wherever a cluster keeps it, it keeps
+/// both.
 pub(crate) async fn a_common_group_of_the_keys_allows_different_keys(subject: Subject) {
     let per_user = bucket("user", 2, 1);
     let per_tenant = window("tenant", 3, "1m");

@@ -167,7 +167,8 @@ pub(crate) async fn no_colon_in_a_name_leads_out_of_a_list(subject: Subject) {
     assert!(matches!(entered, Err(Rejection::Forbidden { .. })), "{entered:?}");
 }
 
-/// The extractors of limiter-tower form such keys: a client of IPv6 can choose the last 64 bits of its address.
+/// The extractors of limiter-tower form such keys: a client of IPv6 can choose the last 64 bits of
+/// its address.
 pub(crate) async fn network_key_matches_every_entry_that_contains_it(subject: Subject) {
     let policy = Policy::token_bucket("networks")
         .capacity(1)

@@ -92,7 +92,8 @@ pub(crate) async fn hostile_keys_have_budgets_of_their_own(subject: Subject) {
     }
 }
 
-/// The same for groups, which a cluster reads: each has its budgets, and those of one group are decided together.
+/// The same for groups, which a cluster reads: each has its budgets, and those of one group are
+/// decided together.
 pub(crate) async fn hostile_groups_have_budgets_of_their_own(subject: Subject) {
     let (first, second) = (bucket("first", 1, "1/h"), funnel("second", 1, "1/h"));
     let groups = hostile();

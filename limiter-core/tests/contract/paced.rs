@@ -32,7 +32,8 @@ pub(crate) async fn calls_of_one_moment_leave_one_by_one(subject: Subject) {
     );
 }
 
-/// Whenever calls come, and whatever they cost: each leaves when all before it have drained, and no earlier.
+/// Whenever calls come, and whatever they cost: each leaves when all before it have drained, and no
+/// earlier.
 pub(crate) async fn calls_leave_evenly_whenever_they_come(subject: Subject) {
     let policy = paced("p", 10, "7/3s");
     let mut random = fastrand::Rng::with_seed(7);

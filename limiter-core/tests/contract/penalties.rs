@@ -180,7 +180,8 @@ pub(crate) async fn who_is_blocked_is_not_degraded(subject: Subject) {
     );
 }
 
-/// A clock that steps back while a key is blocked blocks it for what was left, and no longer than a whole block.
+/// A clock that steps back while a key is blocked blocks it for what was left, and no longer than a
+/// whole block.
 pub(crate) async fn a_step_back_prolongs_no_block_beyond_its_length(subject: Subject) {
     let policy = policy("p");
     assert!(until_blocked(&subject, &policy).await.is_blocked());

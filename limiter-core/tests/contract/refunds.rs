@@ -51,7 +51,8 @@ pub(crate) async fn a_refund_of_all_leaves_nothing(subject: Subject) {
     }
 }
 
-/// A window gives back the permits that would leave it next, so that those who waited for them wait for the others now.
+/// A window gives back the permits that would leave it next, so that those who waited for them wait
+/// for the others now.
 pub(crate) async fn a_window_gives_back_its_oldest_permits(subject: Subject) {
     let policy = window("w", 3, "10s");
     for _ in 0..3 {

@@ -159,7 +159,8 @@ pub(crate) async fn reset_after_is_exact(subject: Subject) {
     }
 }
 
-/// At `next_after` a permit more remains, and one microsecond earlier none does, after charges at several moments too.
+/// At `next_after` a permit more remains, and one microsecond earlier none does, after charges at
+/// several moments too.
 pub(crate) async fn next_after_is_exact(subject: Subject) {
     for policy in uneven().into_iter().chain(one_of_each()) {
         for costs in [&[1][..], &[3, 2], &[1, 4, 5]] {

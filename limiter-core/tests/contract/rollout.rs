@@ -5,7 +5,8 @@ use limiter_core::Policy;
 use crate::promise::{self, Grant};
 use crate::support::{KEY, Subject, bucket, funnel, micros, millis, secs, window};
 
-/// Whole permits that each policy, asked in turn every 70 ms, was given; and what the smaller one alone would have had.
+/// Whole permits that each policy, asked in turn every 70 ms, was given; and what the smaller one
+/// alone would have had.
 async fn alternate(subject: &Subject, old: &Policy, new: &Policy, calls: u64) -> (Vec<Grant>, u64) {
     let (mut grants, mut alone) = (Vec::new(), 0);
     for call in 0..calls {
@@ -124,9 +125,11 @@ pub(crate) async fn a_short_windows_permits_count_in_the_long_one(subject: Subje
     promise::window_of_each(&grants, [(5, 1_000_000), (100, 10_000_000)]).unwrap();
 }
 
-/// Rates whose remainders never come out even, polled at odd moments: after a long time the count is the formula's.
+/// Rates whose remainders never come out even, polled at odd moments: after a long time the count
+/// is the formula's.
 pub(crate) async fn a_rate_polled_often_loses_nothing(subject: Subject) {
-    // Permits per microseconds; the longest gap between two polls; a capacity of which half is never filled or emptied.
+    // Permits per microseconds; the longest gap between two polls; a capacity of which half is
+    // never filled or emptied.
     for (rate, permits, period, gap, capacity) in [
         ("7/3s", 7, 3_000_000, 5_000, 1_000_u64),
         ("0.001/s", 1, 1_000_000_000, 2_000_000, 1_000),

@@ -1,5 +1,5 @@
-//! What is given back afterwards, where a call's limits do not all stand alike: some in shadow, off or listed, some of a policy
-//! that was changed meanwhile.
+//! What is given back afterwards, where a call's limits do not all stand alike: some in shadow, off
+//! or listed, some of a policy that was changed meanwhile.
 
 use limiter_core::{
     Amount, Enforcement, Inheritance, LimitRequest, Limiter, Policy, Rejection, token_limiter, window_limiter,
@@ -21,8 +21,8 @@ fn in_shadow(name: &str, capacity: u32) -> Policy {
     policy.build().unwrap()
 }
 
-/// A limit in shadow makes no difference to what comes back of those beside it: where it denies the call, where it allows it, and
-/// where the cost never fits it.
+/// A limit in shadow makes no difference to what comes back of those beside it: where it denies the
+/// call, where it allows it, and where the cost never fits it.
 pub(crate) async fn what_is_in_shadow_keeps_nothing_of_a_refund(subject: Subject) {
     let full = would_deny(&subject, "full").await;
     let roomy = Policy::funnel("roomy")
@@ -238,7 +238,8 @@ pub(crate) async fn a_debt_across_a_change_in_proportion_is_converted(subject: S
     }
 }
 
-/// What the new rate has brought back by then is not given back once more, whoever has used it since.
+/// What the new rate has brought back by then is not given back once more, whoever has used it
+/// since.
 pub(crate) async fn what_came_back_by_the_new_rate_is_not_given_back(subject: Subject) {
     let (limits, clock, book) = (&subject.limits, &subject.clock, subject.limits.registry());
     for (before, after) in [
@@ -265,7 +266,8 @@ fn fixed(window: &str, limit: u64) -> Policy {
     policy.deadline(PATIENT).build().unwrap()
 }
 
-/// What is reserved before a change that its policy knows of already is settled by the numbers that decided.
+/// What is reserved before a change that its policy knows of already is settled by the numbers that
+/// decided.
 pub(crate) async fn a_reservation_before_a_change_to_come_is_converted(subject: Subject) {
     let (limits, clock) = (&subject.limits, &subject.clock);
     for (small, large) in pairs() {

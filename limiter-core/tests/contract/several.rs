@@ -37,7 +37,8 @@ pub(crate) async fn all_are_charged_or_none(subject: Subject) {
     }
 }
 
-/// Also where nothing is stored yet: the denied first call leaves no trace of the limits that had room.
+/// Also where nothing is stored yet: the denied first call leaves no trace of the limits that had
+/// room.
 pub(crate) async fn a_denial_leaves_fresh_limits_fresh(subject: Subject) {
     for full in one_of_each() {
         subject.use_up(&full).await;

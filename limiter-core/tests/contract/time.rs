@@ -25,7 +25,8 @@ pub(crate) async fn a_step_back_refills_nothing(subject: Subject) {
     }
 }
 
-/// The denial re-anchors the state: from then on the clock counts as it stands, however far it stepped back.
+/// The denial re-anchors the state: from then on the clock counts as it stands, however far it
+/// stepped back.
 pub(crate) async fn a_step_back_locks_nobody_out(subject: Subject) {
     for policy in one_of_each() {
         for step in STEPS_BACK {
@@ -127,7 +128,8 @@ pub(crate) async fn a_trembling_clock_admits_no_more(subject: Subject) {
     }
 }
 
-/// As far as the clock leaps, a budget is full and no fuller, and leaping home again locks nobody out.
+/// As far as the clock leaps, a budget is full and no fuller, and leaping home again locks nobody
+/// out.
 pub(crate) async fn a_leap_ahead_fills_a_budget_once(subject: Subject) {
     for policy in one_of_each() {
         subject.use_up(&policy).await;

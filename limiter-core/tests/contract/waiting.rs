@@ -10,7 +10,8 @@ use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, one_of_each, s
 
 pub(crate) type Answer = Result<limiter_core::Decision, Rejection>;
 
-/// A waiter in a task of its own. Tasks of a test take their places in the order in which they are spawned.
+/// A waiter in a task of its own. Tasks of a test take their places in the order in which they are
+/// spawned.
 pub(crate) fn waiter(subject: &Subject, policy: &Policy, cost: u32, timeout: Duration) -> JoinHandle<Answer> {
     let (limits, policy) = (subject.limits.clone(), policy.clone());
     tokio::spawn(async move {
@@ -208,7 +209,8 @@ pub(crate) async fn a_refund_wakes_who_waits(subject: Subject) {
     }
 }
 
-/// Those who wait for several limits as one hear what comes back to one of them, and the other way round.
+/// Those who wait for several limits as one hear what comes back to one of them, and the other way
+/// round.
 pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_others(subject: Subject) {
     let (hour, day) = (window("hour", 1, "1h"), window("day", 9, "1d"));
     let limits = &subject.limits;
@@ -251,7 +253,8 @@ pub(crate) async fn what_comes_back_to_one_limit_wakes_who_waits_for_it_beside_o
     served(alone).await;
 }
 
-/// Who waits under an old policy holds up nobody who comes under a new one, and is served by that, too.
+/// Who waits under an old policy holds up nobody who comes under a new one, and is served by that,
+/// too.
 pub(crate) async fn who_comes_under_another_policy_is_not_held_up_by_those_before(subject: Subject) {
     let policies = [
         [bucket("b", 5, "1/h"), bucket("b", 5, "100/s")],

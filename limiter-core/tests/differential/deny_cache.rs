@@ -1,4 +1,5 @@
-//! The deny cache answers what Redis would: its answers are compared with those of the store in this process, number by number.
+//! The deny cache answers what Redis would: its answers are compared with those of the store in
+//! this process, number by number.
 
 use fastrand::Rng;
 use limiter_core::ManualClock;

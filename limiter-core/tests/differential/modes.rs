@@ -1,4 +1,5 @@
-//! What is enforced, in shadow and off in one decision, changed at any call: stores agree on what is charged and told.
+//! What is enforced, in shadow and off in one decision, changed at any call: stores agree on what
+//! is charged and told.
 
 use std::time::Duration;
 

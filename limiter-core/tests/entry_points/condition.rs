@@ -123,7 +123,8 @@ impl Condition {
         builder.build().unwrap()
     }
 
-    /// The policy of this name before the condition holds. A penalty is there from the beginning, so that denials count.
+    /// The policy of this name before the condition holds. A penalty is there from the beginning,
+    /// so that denials count.
     pub(crate) fn before(&self, name: &str) -> Policy {
         self.penalized(name).build().unwrap()
     }

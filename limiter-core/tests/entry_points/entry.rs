@@ -107,7 +107,8 @@ async fn two_attributes(limits: &Limiter, key: Key<'static>, cost: u64) -> Resul
 }
 
 impl Entry {
-    /// Whether the entry point can be used under the condition, and the condition means for it what the table says.
+    /// Whether the entry point can be used under the condition, and the condition means for it what
+    /// the table says.
     pub(crate) fn applies_to(&self, condition: &Condition) -> bool {
         match (self, condition.on_unknown_policy) {
             // The policy stands in the attribute, where it has neither a mode nor a list.
@@ -124,7 +125,8 @@ impl Entry {
                     && condition.on_unknown_policy.is_none()
             }
             (_, None) => true,
-            // `Limiter::policy` has no policy to return, and Redisson's methods fail for an unknown name.
+            // `Limiter::policy` has no policy to return, and Redisson's methods fail for an unknown
+            // name.
             (Self::ResolvedPolicy | Self::Redisson, Some(answer)) => answer == OnUnknownPolicy::Deny,
             (entry, Some(_)) => entry.is_by_name(),
         }

@@ -1,4 +1,5 @@
-//! Limits in shadow and penalties beside what is enforced: they take none of its time, and keep nothing of its permits.
+//! Limits in shadow and penalties beside what is enforced: they take none of its time, and keep
+//! nothing of its permits.
 
 use std::time::{Duration, Instant};
 

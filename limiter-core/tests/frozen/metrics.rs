@@ -1,4 +1,5 @@
-//! Names of metrics, of their labels and the values of labels, collected from the string literals of the module that records them.
+//! Names of metrics, of their labels and the values of labels, collected from the string literals
+//! of the module that records them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,7 +24,8 @@ fn is_word(literal: &str) -> bool {
     !literal.is_empty() && literal.bytes().all(is_letter)
 }
 
-/// Whether the text before a literal calls a constructor of a label, whose first argument is its name.
+/// Whether the text before a literal calls a constructor of a label, whose first argument is its
+/// name.
 fn names_a_label(before: &str) -> bool {
     let before = before.trim_end();
     before.ends_with("Label::new(") || before.ends_with("Label::from_static_parts(")

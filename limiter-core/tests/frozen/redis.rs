@@ -84,7 +84,8 @@ impl Scenario {
     }
 }
 
-/// The pages of several runs as one, with `..` for each byte in which they differ: process ids are random.
+/// The pages of several runs as one, with `..` for each byte in which they differ: process ids are
+/// random.
 fn masked(pages: &[String]) -> String {
     let mut lines: Vec<String> = Vec::new();
     let all: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
@@ -260,7 +261,8 @@ async fn registry_layout_is_frozen() {
     assert_frozen("redis_registry.txt", &scenario.page);
 }
 
-/// Random ids differ in one byte of 256 runs by chance; in so many runs every one of their bytes differs at least once.
+/// Random ids differ in one byte of 256 runs by chance; in so many runs every one of their bytes
+/// differs at least once.
 const RUNS: usize = 6;
 
 #[tokio::test]

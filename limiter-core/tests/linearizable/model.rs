@@ -89,8 +89,8 @@ impl Shape {
     }
 }
 
-/// What was used of one key. Times are those of the store's clock; a call that was cancelled may arrive with an earlier
-/// one, which moves what is stored ahead of it back as a whole.
+/// What was used of one key. Times are those of the store's clock; a call that was cancelled may
+/// arrive with an earlier one, which moves what is stored ahead of it back as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     /// A window's: when each permit was granted, oldest first.
@@ -102,7 +102,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What this key says to a call of this cost, and its state once that is charged, refused, or only looked at.
+    /// What this key says to a call of this cost, and its state once that is charged, refused, or
+    /// only looked at.
     fn answer(&self, shape: Shape, cost: u64, moment: u64) -> Looked {
         let mut now = self.clone();
         if now.at > moment {

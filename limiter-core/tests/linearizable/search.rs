@@ -1,5 +1,6 @@
-//! Looks for an order that explains a history, as Wing and Gong did ("Testing and verifying concurrent objects", 1993), and
-//! remembers where it has been in vain, as Lowe proposed ("Testing for linearizability", 2017).
+//! Looks for an order that explains a history, as Wing and Gong did ("Testing and verifying
+//! concurrent objects", 1993), and remembers where it has been in vain, as Lowe proposed ("Testing
+//! for linearizability", 2017).
 
 use std::collections::HashSet;
 
@@ -17,8 +18,9 @@ pub(crate) struct Call {
     pub(crate) ended: Option<(u64, Answer)>,
 }
 
-/// Whether there is an order of these calls in which each that ended before another began comes before it, and in which
-/// the model gives every answer that was given. A call of unknown outcome may have any place from its beginning, or none.
+/// Whether there is an order of these calls in which each that ended before another began comes
+/// before it, and in which the model gives every answer that was given. A call of unknown outcome
+/// may have any place from its beginning, or none.
 pub(crate) fn explain(shape: Shape, keys: usize, history: &[Call]) -> bool {
     assert!(history.len() <= 64, "one bit for each call");
     let mut search = Search {
@@ -72,8 +74,8 @@ pub(crate) fn overlapping(history: &[Call]) -> usize {
         .count()
 }
 
-/// The same history, but for one answer that nobody can have been given: a permit more, and yet more time until all are
-/// back.
+/// The same history, but for one answer that nobody can have been given: a permit more, and yet
+/// more time until all are back.
 pub(crate) fn with_a_wrong_answer(history: &[Call], rng: &mut Rng) -> Option<Vec<Call>> {
     let mut history = history.to_vec();
     let decided: Vec<_> = history

@@ -6,7 +6,8 @@ use limiter_testing::RedisServer;
 use crate::support::{KEY, bucket, funnel, millis, namespace, one_of_each, only, window};
 use crate::{changes, expiry, get, limiter, name, names, time};
 
-/// Never before the hint that was given, and at the end of that second: the server counts whole milliseconds.
+/// Never before the hint that was given, and at the end of that second: the server counts whole
+/// milliseconds.
 #[tokio::test]
 async fn every_key_goes_when_its_state_equals_absence() {
     let server = RedisServer::shared();
@@ -79,7 +80,8 @@ async fn an_idle_key_leaves_by_itself() {
     }
 }
 
-/// A counter whose life time is set by a second command can lose it; here every moment is as good as any other.
+/// A counter whose life time is set by a second command can lose it; here every moment is as good
+/// as any other.
 #[tokio::test]
 async fn a_key_that_expires_at_any_moment_never_stays_for_good() {
     let server = RedisServer::shared();
@@ -182,7 +184,8 @@ async fn state_is_small() {
         let name = name(server, &namespace);
         assert_eq!(get(server, &name).len(), 53 + 8 * 1_000);
         let bytes = server.command(&["MEMORY", "USAGE", &name]).integer();
-        // A string that grows is given up to twice the room it needs; the name and the header cost the rest.
+        // A string that grows is given up to twice the room it needs; the name and the header cost
+        // the rest.
         assert!(bytes <= 16 * 1_000 + 256, "{} calls: {bytes} bytes", costs.len());
     }
 }

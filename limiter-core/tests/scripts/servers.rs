@@ -135,8 +135,8 @@ async fn a_server_that_forgot_the_script_charges_once() {
     }
 }
 
-/// The caller's time is up while the server is being asked: that is a wait that was too short, and no reason to let
-/// anybody in.
+/// The caller's time is up while the server is being asked: that is a wait that was too short, and
+/// no reason to let anybody in.
 #[tokio::test]
 async fn a_wait_that_ends_while_the_server_is_asked_has_timed_out() {
     let server = RedisServer::start();

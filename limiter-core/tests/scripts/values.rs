@@ -68,7 +68,8 @@ async fn a_value_of_another_type_fails_its_own_decision_only() {
     }
 }
 
-/// A newer layout, foreign data, or a value cut short: an error, no fresh start, and the value stays as it is.
+/// A newer layout, foreign data, or a value cut short: an error, no fresh start, and the value
+/// stays as it is.
 #[tokio::test]
 async fn a_value_of_an_unknown_layout_is_never_a_fresh_start() {
     let server = RedisServer::shared();
@@ -203,7 +204,8 @@ async fn loans_that_cannot_be_are_an_unknown_layout() {
     }
 }
 
-/// Whatever a value has become, a decision or a typed error comes of it: the script itself never fails.
+/// Whatever a value has become, a decision or a typed error comes of it: the script itself never
+/// fails.
 #[tokio::test]
 async fn a_damaged_value_breaks_no_script() {
     let server = RedisServer::shared();

@@ -191,7 +191,8 @@ pub(crate) async fn answers_again(limits: &Limiter, within: Duration) {
     tokio::time::timeout(within + SLACK, answered).await.unwrap();
 }
 
-/// Far above what a decision takes on a busy machine: a test about permits must not fail for want of time.
+/// Far above what a decision takes on a busy machine: a test about permits must not fail for want
+/// of time.
 pub(crate) const PATIENT: Duration = Duration::from_secs(30);
 
 pub(crate) fn bucket<C, R>(name: &str, capacity: C, rate: R) -> Policy

@@ -25,11 +25,13 @@ impl Grant {
     }
 }
 
-/// A bucket's and a funnel's promise: from any grant to any later one, no more than capacity + rate · time. Capacity in
-/// thousandths, rate in thousandths per so many microseconds; grants in the order of their moments.
+/// A bucket's and a funnel's promise: from any grant to any later one, no more than capacity + rate
+/// · time. Capacity in thousandths, rate in thousandths per so many microseconds; grants in the
+/// order of their moments.
 ///
-/// For every pair i ≤ j: cost(i) + … + cost(j) ≤ capacity + rate · (at(j) − at(i)). With S(k) the sum before k and
-/// f(k) = S(k) − rate · at(k) it says f(j) + cost(j) ≤ capacity + f(i) for every i ≤ j, which the least f(i) decides.
+/// For every pair i ≤ j: cost(i) + … + cost(j) ≤ capacity + rate · (at(j) − at(i)). With S(k) the
+/// sum before k and f(k) = S(k) − rate · at(k) it says f(j) + cost(j) ≤ capacity + f(i) for every i
+/// ≤ j, which the least f(i) decides.
 pub(crate) fn level(grants: &[Grant], capacity: u64, (amount, period): (u64, u64)) -> Result<(), String> {
     let (capacity, amount, period) = (i128::from(capacity), i128::from(amount), i128::from(period));
     let mut sum = 0;
@@ -54,14 +56,14 @@ pub(crate) fn level(grants: &[Grant], capacity: u64, (amount, period): (u64, u64
     Ok(())
 }
 
-/// A window's promise: at each grant, no more than `limit` permits later than a window ago. Every window that contains
-/// a grant too many also ends, cut short, at a grant too many.
+/// A window's promise: at each grant, no more than `limit` permits later than a window ago. Every
+/// window that contains a grant too many also ends, cut short, at a grant too many.
 pub(crate) fn window(grants: &[Grant], limit: u64, length: u64) -> Result<(), String> {
     window_of_each(grants, [(limit, length); 2])
 }
 
-/// The same where two policies take turns: each grant keeps the promise of the policy that gave it, and counts what both
-/// have given.
+/// The same where two policies take turns: each grant keeps the promise of the policy that gave it,
+/// and counts what both have given.
 pub(crate) fn window_of_each(grants: &[Grant], limits: [(u64, u64); 2]) -> Result<(), String> {
     let mut edges = [0_usize; 2];
     let mut sums = [0_u64; 2];

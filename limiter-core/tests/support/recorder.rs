@@ -29,8 +29,8 @@ impl HistogramFn for Records {
 }
 
 impl Ledger {
-    /// By name and labels, such as `seconds{origin=redis}`: what a counter or a gauge stands at, or how often a histogram was
-    /// told something.
+    /// By name and labels, such as `seconds{origin=redis}`: what a counter or a gauge stands at, or
+    /// how often a histogram was told something.
     #[expect(clippy::cast_precision_loss, reason = "a test counts little")]
     pub(crate) fn all(&self) -> Vec<(String, f64)> {
         let load = |number: &AtomicU64| number.load(Ordering::SeqCst);

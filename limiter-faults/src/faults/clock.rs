@@ -22,15 +22,15 @@ const QUOTA: Quota = Quota {
     per_second: 10,
 };
 const FULL_REFILL: Duration = Duration::from_secs(1);
-/// What was denied before the step is denied in process until then, and the server hears of the key, and of its own step, only
-/// afterwards.
+/// What was denied before the step is denied in process until then, and the server hears of the
+/// key, and of its own step, only afterwards.
 const DENIAL_KEPT: Duration = Duration::from_secs(1);
 const BEFORE: Duration = Duration::from_millis(1_500);
 /// Long enough to see somebody locked out.
 const AFTER: Duration = Duration::from_millis(2_500);
 
-/// Steps of the server's clock under load, each of a bucket, a funnel and a window: with nothing remembered, and backwards
-/// with denials that are.
+/// Steps of the server's clock under load, each of a bucket, a funnel and a window: with nothing
+/// remembered, and backwards with denials that are.
 pub(crate) fn moved(trial: &Trial) {
     let server = RedisServer::builder().movable_clock().start();
     let steps: &[(i64, i64)] = trial.pick(
@@ -90,7 +90,8 @@ fn judge(trial: &Trial, what: &str, run: &Run, stepped: Instant, kept: Duration)
     trial.judge_hung(run);
 }
 
-/// The longest time after the step for which every call under a key was denied, without the machine's own delays.
+/// The longest time after the step for which every call under a key was denied, without the
+/// machine's own delays.
 fn longest_lockout(run: &Run, stepped: Instant) -> Duration {
     let later = run.events.iter().filter(|event| event.asked >= stepped);
     let mut events: Vec<&Event> = later.collect();

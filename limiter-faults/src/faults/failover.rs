@@ -16,8 +16,8 @@ const READONLY_FOR: Duration = Duration::from_millis(500);
 /// How far the replica is behind when the primary crashes.
 const LAG: Duration = Duration::from_millis(200);
 
-/// Behind one address: first primary and replica change places, then the new primary crashes before its replica has
-/// heard of the last calls.
+/// Behind one address: first primary and replica change places, then the new primary crashes before
+/// its replica has heard of the last calls.
 pub(crate) fn behind_one_address(trial: &Trial) {
     let first = RedisServer::start();
     let second = RedisServer::builder().replica_of(&first).start();

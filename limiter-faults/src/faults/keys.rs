@@ -16,8 +16,8 @@ const TASKS: u64 = 64;
 const CAPACITY: u64 = 5;
 const PATIENT: Duration = Duration::from_secs(30);
 
-/// In Redis: keys that stay, to count them; then keys that soon go, to see that memory does not grow. In process: no more
-/// keys than allowed.
+/// In Redis: keys that stay, to count them; then keys that soon go, to see that memory does not
+/// grow. In process: no more keys than allowed.
 pub(crate) fn hostile(trial: &Trial) {
     let count = trial.pick(100_000, 1_000_000);
     let server = RedisServer::start();
@@ -42,7 +42,8 @@ pub(crate) fn hostile(trial: &Trial) {
 
     let server = RedisServer::start();
     let limits = limiter(trial, &server);
-    // Whole again after a fifth of a second, and gone a second later: each third lasts longer than that.
+    // Whole again after a fifth of a second, and gone a second later: each third lasts longer than
+    // that.
     let (middle, last) = peaks(trial, &server, &limits, count.max(500_000));
     let figure = format!(
         "memory peaks at {} KiB, then at {} KiB",
@@ -131,7 +132,8 @@ async fn ask(limits: Limiter, policy: Policy, next: Arc<AtomicU64>, count: u64) 
     }
 }
 
-/// The memory that the server uses at most in the middle third of many short-lived keys, and in the last third.
+/// The memory that the server uses at most in the middle third of many short-lived keys, and in the
+/// last third.
 fn peaks(trial: &Trial, server: &RedisServer, limits: &Limiter, count: u64) -> (i64, i64) {
     let policy = policy("go", "5/s");
     let next = Arc::new(AtomicU64::new(0));
@@ -166,8 +168,8 @@ fn policy(name: &str, rate: &str) -> Policy {
         .expect("a valid policy")
 }
 
-/// A key for each number: its digits are what separates and ends things elsewhere, so that many are prefixes of others,
-/// differ in a control character only, are no text, or are long.
+/// A key for each number: its digits are what separates and ends things elsewhere, so that many are
+/// prefixes of others, differ in a control character only, are no text, or are long.
 fn hostile_key(number: u64) -> Vec<u8> {
     const DIGITS: &[u8; 12] = b"{}|:\r\n\0%~ \xff*";
     let mut key = b"user".to_vec();

@@ -101,8 +101,8 @@ fn start(trial: &Trial, server: &RedisServer, url: &str) -> Load {
     load
 }
 
-/// Lets the load run on for a while, and judges its calls. The bound of an excess holds over any number of outages, so
-/// earlier calls count in it.
+/// Lets the load run on for a while, and judges its calls. The bound of an excess holds over any
+/// number of outages, so earlier calls count in it.
 fn finish(trial: &Trial, load: Load, earlier: Vec<Event>, (began, back): (Instant, Instant), losses: u64) {
     sleep(2 * CALM);
     let mut run = load.stop();

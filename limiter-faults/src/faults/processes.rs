@@ -1,4 +1,5 @@
-//! Several processes whose store is gone: together they admit what one limit allows, and a rounding each.
+//! Several processes whose store is gone: together they admit what one limit allows, and a rounding
+//! each.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -17,10 +18,12 @@ const PROCESSES: u32 = 4;
 const LIMITS: [u64; 3] = [10, 1, 1_001];
 /// As long as a worker asks once it is let go: each far more often than the largest limit.
 const ASKS: u64 = 4_000;
-/// After that the processes have heard of each other, the pauses of their heartbeats being 250 ms, 500 ms and 1 s at first.
+/// After that the processes have heard of each other, the pauses of their heartbeats being 250 ms,
+/// 500 ms and 1 s at first.
 const ACQUAINTED: Duration = Duration::from_millis(2_500);
 
-/// Redis down from the start, and the number of processes given; then Redis going down, and the processes counted.
+/// Redis down from the start, and the number of processes given; then Redis going down, and the
+/// processes counted.
 pub(crate) fn without_redis(trial: &Trial) {
     let server = RedisServer::start();
     server.kill();

@@ -13,8 +13,8 @@ const CUTS: usize = 100;
 const EVERY: Duration = Duration::from_millis(20);
 const GIVE_UP: Duration = Duration::from_secs(40);
 
-/// A hundred replies are cut, every second one in its middle. Each call has a key of its own, so that the store tells how
-/// often it was charged.
+/// A hundred replies are cut, every second one in its middle. Each call has a key of its own, so
+/// that the store tells how often it was charged.
 pub(crate) fn cut(trial: &Trial) {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());

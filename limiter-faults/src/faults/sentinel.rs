@@ -68,7 +68,8 @@ fn heir(sentinel: &RedisSentinel) -> &RedisServer {
     heir.expect("a replica")
 }
 
-/// The moment from which on most sentinels name this server, and it accepts writes: no client can know earlier.
+/// The moment from which on most sentinels name this server, and it accepts writes: no client can
+/// know earlier.
 fn agreed_on(sentinel: &RedisSentinel, heir: &RedisServer) -> Instant {
     let (began, port) = (Instant::now(), heir.port().to_string());
     let names = |other: &&RedisServer| {

@@ -14,10 +14,12 @@ use crate::run::Run;
 use crate::trial::{HEALTHY_WITHIN, QUOTA, Shown, Trial, usual_policy};
 use blow::{BLOWS, Blow};
 
-/// Long enough for a store that is back to be used again, and for what a fault has left behind to be gone.
+/// Long enough for a store that is back to be used again, and for what a fault has left behind to
+/// be gone.
 const CALM: Duration = Duration::from_millis(2_500);
 const LIMITERS: usize = 2;
-/// Rounds until memory, tasks and sockets are taken for what they usually are: each kind of blow once.
+/// Rounds until memory, tasks and sockets are taken for what they usually are: each kind of blow
+/// once.
 const WARM_UP: usize = BLOWS.len();
 
 pub(crate) fn soak(trial: &Trial) {

@@ -19,8 +19,8 @@ pub(super) fn by_reference(pattern: &Pat, ident: &Ident) -> TokenStream {
     }
 }
 
-/// Whether a pattern speaks of references itself: it is then matched as it is, each name with a `ref`. Any other is
-/// matched against a reference, as `match` does by default.
+/// Whether a pattern speaks of references itself: it is then matched as it is, each name with a
+/// `ref`. Any other is matched against a reference, as `match` does by default.
 #[derive(Default)]
 struct Explicit(bool);
 

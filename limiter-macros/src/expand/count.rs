@@ -1,4 +1,5 @@
-//! `count_if`: the body runs in a block of its own, so that its result can be looked at wherever it returns from.
+//! `count_if`: the body runs in a block of its own, so that its result can be looked at wherever it
+//! returns from.
 
 use proc_macro2::{Group, Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -20,8 +21,8 @@ impl LimitedFn {
         self.limits.iter().any(|limit| limit.count_if.is_some())
     }
 
-    /// The body; where results are looked at, its result on the way out. The arguments are the body's, as they are
-    /// without an attribute, and gone when the permits go back.
+    /// The body; where results are looked at, its result on the way out. The arguments are the
+    /// body's, as they are without an attribute, and gone when the permits go back.
     pub(super) fn counted(&self, body: Group) -> TokenStream {
         if !self.is_counted() {
             return body.into_token_stream();
@@ -35,7 +36,8 @@ impl LimitedFn {
             None => quote!(true),
         });
         quote! {
-            // Never taken: it says what the body returns, as the signature does without an attribute.
+            // Never taken: it says what the body returns, as the signature does without an
+            // attribute.
             let #output: #ty = async move {
                 if let ::core::option::Option::Some(#returned) = ::core::option::Option::None::<#ty> {
                     return #returned;

@@ -42,7 +42,8 @@ impl LimitedFn {
         } else {
             (TokenStream::new(), quote!(#private::AnnotationPolicy::Computed))
         };
-        // `line!` tells where its own tokens stand, or the outermost macro that wrote them: as `file!` does.
+        // `line!` tells where its own tokens stand, or the outermost macro that wrote them: as
+        // `file!` does.
         let line = quote_spanned!(limit.place=> ::core::line!());
         let function_line = quote_spanned!(self.func.sig.ident.span()=> ::core::line!());
         quote! {

@@ -122,8 +122,9 @@ impl Scope<'_> {
         })
     }
 
-    /// Whether a path means the same inside an item of the function's body. The parameters of the generics around a
-    /// method cannot be seen, so there a path counts only if it goes through a module.
+    /// Whether a path means the same inside an item of the function's body. The parameters of the
+    /// generics around a method cannot be seen, so there a path counts only if it goes through a
+    /// module.
     fn is_item(&self, path: &Path) -> bool {
         let is_generic =
             |segment: &PathSegment| !segment.arguments.is_empty() || self.func.is_generic(&segment.ident);

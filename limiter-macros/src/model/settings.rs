@@ -1,4 +1,5 @@
-//! What an attribute says of its limit beside the numbers: until when the store answers, what counts where it does not, leases.
+//! What an attribute says of its limit beside the numbers: until when the store answers, what
+//! counts where it does not, leases.
 
 use std::ops::RangeInclusive;
 

@@ -192,7 +192,8 @@ async fn methods_count_by_their_result() {
     .await;
 }
 
-/// What the signature says of the result holds inside as well: coercions, `impl Trait`, no result at all.
+/// What the signature says of the result holds inside as well: coercions, `impl Trait`, no result
+/// at all.
 #[window_limiter(limit = 1, window = "1h", count_if = |shown| shown.to_string().is_empty(), fallback = nothing_to_show)]
 async fn coerced(text: &'static str) -> Box<dyn std::fmt::Display + Send> {
     if text == "early" {

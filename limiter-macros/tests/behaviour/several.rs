@@ -133,7 +133,8 @@ async fn an_attribute_under_a_condition() {
     .await;
 }
 
-/// What is off or in shadow runs no fallback; what is enforced again runs that of the limit which denies.
+/// What is off or in shadow runs no fallback; what is enforced again runs that of the limit which
+/// denies.
 #[tokio::test]
 async fn a_limiter_in_shadow_lets_every_call_through() {
     let (limiter, _clock) = fresh();

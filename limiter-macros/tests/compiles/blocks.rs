@@ -1,4 +1,5 @@
-//! An annotated block, and a result that is looked at, bring no warning and no unsafe code into a crate that allows neither.
+//! An annotated block, and a result that is looked at, bring no warning and no unsafe code into a
+//! crate that allows neither.
 
 #![deny(
     warnings,

@@ -40,8 +40,8 @@ impl RedisClusterBuilder {
         self
     }
 
-    /// Starts the nodes, gives each primary its share of the slots, and waits until all agree and all
-    /// replicas are in step.
+    /// Starts the nodes, gives each primary its share of the slots, and waits until all agree and
+    /// all replicas are in step.
     ///
     /// # Panics
     /// As [`RedisCluster::start`].
@@ -66,7 +66,8 @@ impl RedisClusterBuilder {
             assign(node, share.clone());
         }
         for (place, node) in cluster.servers().enumerate() {
-            // Nodes that all begin at epoch 0 have to settle who gives way first, which takes a while.
+            // Nodes that all begin at epoch 0 have to settle who gives way first, which takes a
+            // while.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]);
         }
         for (place, node) in cluster.servers().enumerate() {
@@ -96,7 +97,8 @@ impl RedisClusterBuilder {
     }
 }
 
-/// Has the replicas follow their primaries, and waits until they hold the same and every node knows it.
+/// Has the replicas follow their primaries, and waits until they hold the same and every node knows
+/// it.
 fn follow(cluster: &RedisCluster) {
     let mut pairs = Vec::new();
     for (place, node) in cluster.nodes().iter().enumerate() {

@@ -28,11 +28,12 @@ impl RedisCluster {
             .unwrap_or_else(|| panic!("node {place} and its replicas have no primary among them"))
     }
 
-    /// Has a replica take the place of its primary, which follows it from then on; no acknowledged write is
-    /// lost. Returns the new primary once every server that answers knows it, and its replicas are in touch.
+    /// Has a replica take the place of its primary, which follows it from then on; no acknowledged
+    /// write is lost. Returns the new primary once every server that answers knows it, and its
+    /// replicas are in touch.
     ///
-    /// The nodes elect no successor to the same server twice within two `cluster-node-timeout`s; a second
-    /// call that soon takes accordingly longer.
+    /// The nodes elect no successor to the same server twice within two `cluster-node-timeout`s; a
+    /// second call that soon takes accordingly longer.
     ///
     /// # Panics
     /// If there is no replica, or if that is not so after thirty seconds.
@@ -57,8 +58,8 @@ impl RedisCluster {
 
     /// Kills the server that is the primary at this place now, and returns it.
     ///
-    /// A replica takes over by itself after the `cluster-node-timeout` of the nodes and about one second,
-    /// if most of the primaries are there; see [`await_fail_over`](Self::await_fail_over).
+    /// A replica takes over by itself after the `cluster-node-timeout` of the nodes and about one
+    /// second, if most of the primaries are there; see [`await_fail_over`](Self::await_fail_over).
     ///
     /// # Panics
     /// If there is no primary.
@@ -69,8 +70,8 @@ impl RedisCluster {
         primary
     }
 
-    /// Waits until another server than this one is the primary at a place, every server that answers knows
-    /// it, and its replicas are in touch; returns the new primary.
+    /// Waits until another server than this one is the primary at a place, every server that
+    /// answers knows it, and its replicas are in touch; returns the new primary.
     ///
     /// # Panics
     /// If that is not so after thirty seconds.

@@ -29,7 +29,8 @@ impl<'a> SlotMigration<'a> {
             source: cluster.primary_of(from),
             target: cluster.primary_of(to),
         };
-        // In this order: a source that already answers ASK needs a target that is ready for the question.
+        // In this order: a source that already answers ASK needs a target that is ready for the
+        // question.
         migration.set_slot(migration.target(), &["IMPORTING", &id(migration.source())]);
         migration.set_slot(migration.source(), &["MIGRATING", &id(migration.target())]);
         migration
@@ -66,8 +67,8 @@ impl<'a> SlotMigration<'a> {
         }
     }
 
-    /// Moves one key, and leaves the others: commands that name keys of both kinds get `TRYAGAIN` (before
-    /// Redis 7.0, `ASK` first).
+    /// Moves one key, and leaves the others: commands that name keys of both kinds get `TRYAGAIN`
+    /// (before Redis 7.0, `ASK` first).
     ///
     /// # Panics
     /// As [`move_keys`](Self::move_keys).
@@ -76,7 +77,8 @@ impl<'a> SlotMigration<'a> {
         self.migrate(&[key.as_ref()]);
     }
 
-    /// Gives the slot to the target, after moving the keys that are left, and waits until every node knows.
+    /// Gives the slot to the target, after moving the keys that are left, and waits until every
+    /// node knows.
     ///
     /// # Panics
     /// As [`move_keys`](Self::move_keys), or if the nodes do not agree within thirty seconds.
@@ -102,8 +104,8 @@ impl<'a> SlotMigration<'a> {
     /// As [`move_keys`](Self::move_keys).
     #[track_caller]
     pub fn cancel(self) {
-        // A source that still migrates would refuse a key it lacks; a target that no longer imports would
-        // refuse to send one.
+        // A source that still migrates would refuse a key it lacks; a target that no longer imports
+        // would refuse to send one.
         self.set_slot(self.source(), &["STABLE"]);
         let back = Self {
             cluster: self.cluster,

@@ -53,8 +53,8 @@ impl Link {
             }
             return self.close();
         };
-        // Two threads for each direction: the one that delays what has come must not keep the other from
-        // noting when the next piece comes.
+        // Two threads for each direction: the one that delays what has come must not keep the other
+        // from noting when the next piece comes.
         thread::scope(|scope| {
             scope.spawn(|| self.read(server, &self.replies, Direction::Reply, network));
             scope.spawn(|| self.write(&self.client, &self.replies, Direction::Reply, network));

@@ -36,7 +36,8 @@ impl RedisSentinelBuilder {
         self
     }
 
-    /// How long the primary may be silent before a sentinel takes it for down; one second by default.
+    /// How long the primary may be silent before a sentinel takes it for down; one second by
+    /// default.
     #[must_use]
     pub fn down_after(mut self, silence: Duration) -> Self {
         self.down_after = silence;
@@ -99,7 +100,8 @@ impl RedisSentinelBuilder {
             format!("sentinel failover-timeout {NAME} {FAILOVER_TIMEOUT_MS}"),
             acl::of_sentinels(),
         ];
-        // Named without its directory, in which the program is started; it is rewritten as things change.
+        // Named without its directory, in which the program is started; it is rewritten as things
+        // change.
         RedisServer::spawn(&program, &[CONFIG, "--sentinel"], |dir| {
             let path = dir.join(CONFIG);
             if let Err(error) = fs::write(&path, lines.join("\n") + "\n") {

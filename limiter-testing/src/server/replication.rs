@@ -10,10 +10,11 @@ use crate::wait;
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
 impl RedisServerBuilder {
-    /// Has the server follow another one; [`start`](Self::start) then returns once it holds all that the
-    /// other holds. It follows none by default.
+    /// Has the server follow another one; [`start`](Self::start) then returns once it holds all
+    /// that the other holds. It follows none by default.
     ///
-    /// After a [`restart`](RedisServer::restart) it follows that server again, whatever it did in between.
+    /// After a [`restart`](RedisServer::restart) it follows that server again, whatever it did in
+    /// between.
     #[must_use]
     pub fn replica_of(mut self, primary: &RedisServer) -> Self {
         let port = primary.port().to_string();
@@ -36,8 +37,8 @@ impl RedisServer {
         self.command(&["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Makes a replica of this server: what it holds is replaced by what that primary holds; waits until
-    /// that has happened.
+    /// Makes a replica of this server: what it holds is replaced by what that primary holds; waits
+    /// until that has happened.
     ///
     /// # Panics
     /// If one of the two does not answer, or if the replica is not in step within thirty seconds.
@@ -67,7 +68,8 @@ impl RedisServer {
                 written = primary.number("master_repl_offset");
             }
             let caught_up = here.number("slave_repl_offset") >= written && written.is_some();
-            // Asked for as well, because the offset that a replica starts from may be that of another history.
+            // Asked for as well, because the offset that a replica starts from may be that of
+            // another history.
             (caught_up && here.is("master_link_status", "up")).then_some(())
         });
         assert!(

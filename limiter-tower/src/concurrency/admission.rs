@@ -43,7 +43,8 @@ impl Admitted {
 }
 
 impl AdmissionConfig {
-    /// The answer, if it takes no waiting. A misconfiguration is logged, since the client is not told.
+    /// The answer, if it takes no waiting. A misconfiguration is logged, since the client is not
+    /// told.
     pub(super) fn try_admit(&self, question: &RequestScope<'_>) -> Poll<Result<Admitted, Rejection>> {
         if !self.timeout.is_zero() {
             return Poll::Pending;
@@ -60,7 +61,8 @@ impl AdmissionConfig {
         Poll::Ready(answer.map_err(|rejection| self.limits.log_rejection(Err(rejection))))
     }
 
-    /// The answer, for which nothing is asked before the first poll. The request waits at most for the time that it says itself.
+    /// The answer, for which nothing is asked before the first poll. The request waits at most for
+    /// the time that it says itself.
     pub(super) fn later(
         self: &Arc<Self>,
         question: RequestScope<'static>,
@@ -111,7 +113,8 @@ impl AdmissionConfig {
         (afterwards, held)
     }
 
-    /// How long a request waits under this policy: as the policy says, or the layer; where both do, for the shorter of both times.
+    /// How long a request waits under this policy: as the policy says, or the layer; where both do,
+    /// for the shorter of both times.
     fn patience(&self, policy: &Policy) -> Duration {
         match policy.on_denial() {
             OnDenial::Wait(own) if self.timeout.is_zero() => own,

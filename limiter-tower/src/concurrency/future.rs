@@ -1,4 +1,5 @@
-//! The future of a request that is to be in flight: is admitted, then calls, and leaves its permit to the body.
+//! The future of a request that is to be in flight: is admitted, then calls, and leaves its permit
+//! to the body.
 
 use std::fmt;
 use std::mem;
@@ -29,8 +30,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any time, it releases its permit, or leaves the queue in which it waits for one. A permit that Redis may have
-    /// granted meanwhile is released in the background.
+    /// Dropped at any time, it releases its permit, or leaves the queue in which it waits for one.
+    /// A permit that Redis may have granted meanwhile is released in the background.
     #[must_use = "futures do nothing unless polled"]
     pub struct ConcurrencyLimitFuture<S: Service<Request<B>>, B> {
         #[pin]

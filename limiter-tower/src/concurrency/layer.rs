@@ -15,13 +15,14 @@ use crate::rate::policies::Policies;
 use crate::rate::typestate::{FixedPolicies, HasKey, MissingKey, RequestOptions, Skipping, WithKey};
 use crate::responses::ResponseConfig;
 
-/// Bounds how many requests of a key are in flight at once, in this process or, with Redis, in all of them: by a policy of
-/// [`concurrency`](limiter_core::Policy::concurrency).
+/// Bounds how many requests of a key are in flight at once, in this process or, with Redis, in all
+/// of them: by a policy of [`concurrency`](limiter_core::Policy::concurrency).
 ///
-/// A request holds its permit from when it is admitted until its response's body has ended (by its last frame, its trailers or an
-/// error) or is dropped; or until the inner service fails, or the client goes away. (Over HTTP/1 hyper sees that it has gone when it reads
-/// or writes: not while a part of the request's body is unread, and nothing is sent.) So a response that is streamed, or a gRPC call
-/// with a stream of messages, is in flight for as long as the stream.
+/// A request holds its permit from when it is admitted until its response's body has ended (by its
+/// last frame, its trailers or an error) or is dropped; or until the inner service fails, or the
+/// client goes away. (Over HTTP/1 hyper sees that it has gone when it reads or writes: not while a
+/// part of the request's body is unread, and nothing is sent.) So a response that is streamed, or a
+/// gRPC call with a stream of messages, is in flight for as long as the stream.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -65,26 +66,32 @@ use crate::responses::ResponseConfig;
 /// | a policy of a rate, several policies, a cost that cannot be used | 500 | INTERNAL | none |
 /// | no key | as the extractor says | the code that is paired with it | none |
 ///
-/// The answers are those of [`RateLimitLayer`](crate::RateLimitLayer), and so are the headers (in the dialects that can tell of a
-/// number of requests at once), extensions and events; [`answers`](Self::responses) changes them.
+/// The answers are those of [`RateLimitLayer`](crate::RateLimitLayer), and so are the headers (in
+/// the dialects that can tell of a number of requests at once), extensions and events;
+/// [`answers`](Self::responses) changes them.
 ///
 /// # With Redis
 ///
-/// A permit is a lease, renewed while the request is in flight. A process that is cut off from Redis for longer than the policy's
-/// lease may therefore find others in its place: a handler sees that from the permit ([`with_permit_extension`](Self::with_permit_extension)), and
-/// who has the response from its [body](crate::PermitBody::held). A process that dies frees its permits when their leases end.
+/// A permit is a lease, renewed while the request is in flight. A process that is cut off from
+/// Redis for longer than the policy's lease may therefore find others in its place: a handler sees
+/// that from the permit ([`with_permit_extension`](Self::with_permit_extension)), and who has the
+/// response from its [body](crate::PermitBody::held). A process that dies frees its permits when
+/// their leases end.
 ///
 /// # Upgrades
 ///
-/// The body of a response that switches protocols (101, as for a websocket; 200 to CONNECT) is empty, so the permit goes back with
-/// the response's head, and what is spoken afterwards is not counted. Where it is to be, the handler keeps a share of the permit
-/// for as long: see [`with_permit_extension`](Self::with_permit_extension). Of nested layers it has the innermost's alone.
+/// The body of a response that switches protocols (101, as for a websocket; 200 to CONNECT) is
+/// empty, so the permit goes back with the response's head, and what is spoken afterwards is not
+/// counted. Where it is to be, the handler keeps a share of the permit for as long: see
+/// [`with_permit_extension`](Self::with_permit_extension). Of nested layers it has the innermost's
+/// alone.
 ///
 /// # Contract
 ///
-/// Readiness is the inner service's, as with [`RateLimitLayer`](crate::RateLimitLayer). In process the limiter is asked when the
-/// service is called, and an admitted request costs no allocation but for what the client is told; a request that waits, and one
-/// about which Redis is asked, is asked about when the response's future is polled first.
+/// Readiness is the inner service's, as with [`RateLimitLayer`](crate::RateLimitLayer). In process
+/// the limiter is asked when the service is called, and an admitted request costs no allocation but
+/// for what the client is told; a request that waits, and one about which Redis is asked, is asked
+/// about when the response's future is polled first.
 #[derive(Clone)]
 #[must_use = "a layer limits nothing until a service is wrapped in it"]
 pub struct ConcurrencyLimitLayer<K = MissingKey, P = FixedPolicies> {
@@ -94,12 +101,13 @@ pub struct ConcurrencyLimitLayer<K = MissingKey, P = FixedPolicies> {
 }
 
 impl ConcurrencyLimitLayer {
-    /// Bounds what is in flight by a policy of [`concurrency`](limiter_core::Policy::concurrency), as `limiter` counts it: a
-    /// [`Policy`](limiter_core::Policy); the name of one in the limiter's book; or a closure that answers one of these for each
-    /// request, once its key is found. Clones of the layer, and the services that it wraps, share the limiter.
+    /// Bounds what is in flight by a policy of [`concurrency`](limiter_core::Policy::concurrency),
+    /// as `limiter` counts it: a [`Policy`](limiter_core::Policy); the name of one in the limiter's
+    /// book; or a closure that answers one of these for each request, once its key is found. Clones
+    /// of the layer, and the services that it wraps, share the limiter.
     ///
-    /// One request holds permits of one policy. Where several are to bound it (a client, and all of them together), nest a layer
-    /// for each, the one that denies most outermost.
+    /// One request holds permits of one policy. Where several are to bound it (a client, and all of
+    /// them together), nest a layer for each, the one that denies most outermost.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -132,7 +140,8 @@ impl ConcurrencyLimitLayer {
 }
 
 impl<P> ConcurrencyLimitLayer<MissingKey, P> {
-    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request. Required.
+    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure
+    /// over the request. Required.
     pub fn key<E: 'static>(mut self, extractor: E) -> ConcurrencyLimitLayer<WithKey<E>, P> {
         Arc::make_mut(&mut self.admission)
             .limits
@@ -150,22 +159,24 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
         Arc::make_mut(&mut self.admission)
     }
 
-    /// How many permits a request holds: a whole number, at most 1,024. Default: 1. A cost of 0 holds nothing, and is always
-    /// admitted.
+    /// How many permits a request holds: a whole number, at most 1,024. Default: 1. A cost of 0
+    /// holds nothing, and is always admitted.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         let cost = cost.try_into().map_err(Into::into);
         self.admission_mut().limits.set_cost(cost);
         self
     }
 
-    /// Has a request for which there is no room wait, at most for so long, as [`AcquireConcurrency::timeout`](limiter_core::AcquireConcurrency::timeout): in a
-    /// process first come, first served. One that says in gRPC's way for how long its client waits (`grpc-timeout`) waits no
-    /// longer than that. Default: as the policy says ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which by itself has nobody
-    /// wait; where both say so, it waits for the shorter of both times.
+    /// Has a request for which there is no room wait, at most for so long, as
+    /// [`AcquireConcurrency::timeout`](limiter_core::AcquireConcurrency::timeout): in a process
+    /// first come, first served. One that says in gRPC's way for how long its client waits
+    /// (`grpc-timeout`) waits no longer than that. Default: as the policy says
+    /// ([`on_denial`](limiter_core::PolicyBuilder::on_denial)), which by itself has nobody wait;
+    /// where both say so, it waits for the shorter of both times.
     ///
     /// A request whose client goes away leaves the line. As many wait as the limiter lets wait
-    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)); each keeps its connection and what it has
-    /// read of its body. It needs a Tokio runtime with time.
+    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)); each keeps
+    /// its connection and what it has read of its body. It needs a Tokio runtime with time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -199,15 +210,20 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
         self
     }
 
-    /// Puts an `Arc` of the request's [`ConcurrencyPermit`](limiter_core::ConcurrencyPermit) into its extensions, by which a handler learns that it is
-    /// [lost](limiter_core::ConcurrencyPermit::lost), and can keep it for longer than its response: it goes back when the body has ended and
-    /// the last share is dropped. Default: the permit is the layer's alone.
+    /// Puts an `Arc` of the request's [`ConcurrencyPermit`](limiter_core::ConcurrencyPermit) into
+    /// its extensions, by which a handler learns that it is
+    /// [lost](limiter_core::ConcurrencyPermit::lost), and can keep it for longer than its response:
+    /// it goes back when the body has ended and the last share is dropped. Default: the permit is
+    /// the layer's alone.
     ///
-    /// Of nested layers the handler finds the innermost's permit alone, whichever of them shares theirs: an extension is one of its
-    /// type. The permits of the others go back when the body has ended. So where a socket's permits of several limits are to be kept,
-    /// the handler takes all but one by [`Limiter::acquire_concurrency`](limiter_core::Limiter::acquire_concurrency) itself.
+    /// Of nested layers the handler finds the innermost's permit alone, whichever of them shares
+    /// theirs: an extension is one of its type. The permits of the others go back when the body has
+    /// ended. So where a socket's permits of several limits are to be kept, the handler takes all
+    /// but one by [`Limiter::acquire_concurrency`](limiter_core::Limiter::acquire_concurrency)
+    /// itself.
     ///
-    /// Nothing is there of a request that was admitted without one. A request that is kept or passed on keeps the permit with it.
+    /// Nothing is there of a request that was admitted without one. A request that is kept or
+    /// passed on keeps the permit with it.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -242,8 +258,10 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
         self
     }
 
-    /// Puts the [`Decision`](limiter_core::Decision) that admits a request into its extensions and into those of the response, as
-    /// [`RateLimitLayer::with_decision_extension`](crate::RateLimitLayer::with_decision_extension). Default: only what is unusual, in the response.
+    /// Puts the [`Decision`](limiter_core::Decision) that admits a request into its extensions and
+    /// into those of the response, as
+    /// [`RateLimitLayer::with_decision_extension`](crate::RateLimitLayer::with_decision_extension).
+    /// Default: only what is unusual, in the response.
     pub fn with_decision_extension(mut self) -> Self {
         self.admission_mut().limits.show_decisions();
         self
@@ -258,7 +276,8 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
 }
 
 impl<K, P> ConcurrencyLimitLayer<K, P> {
-    /// Lets requests pass that are not to be counted, as [`RateLimitLayer::skip`](crate::RateLimitLayer::skip).
+    /// Lets requests pass that are not to be counted, as
+    /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip).
     pub fn skip<S>(self, skip: S) -> ConcurrencyLimitLayer<K, Skipping<S, P>> {
         ConcurrencyLimitLayer {
             admission: self.admission,
@@ -269,13 +288,14 @@ impl<K, P> ConcurrencyLimitLayer<K, P> {
 }
 
 impl<K, P> ConcurrencyLimitLayer<K, P> {
-    /// Fails if requests could not be decided as configured: the cost is invalid; the layer has no policy or several; a policy limits
-    /// a rate and not concurrency;
-    /// another layer of the limiter uses the name of a policy for other limits (both would share one budget; one policy in several
-    /// layers is allowed); or the limiter's registry lacks a named policy. A registry in Redis must have been read before.
+    /// Fails if requests could not be decided as configured: the cost is invalid; the layer has no
+    /// policy or several; a policy limits a rate and not concurrency; another layer of the limiter
+    /// uses the name of a policy for other limits (both would share one budget; one policy in
+    /// several layers is allowed); or the limiter's registry lacks a named policy. A registry in
+    /// Redis must have been read before.
     ///
-    /// A layer that is not verified logs the first four mistakes as an error when it wraps a service. Policies that a closure
-    /// chooses for each request are not verified.
+    /// A layer that is not verified logs the first four mistakes as an error when it wraps a
+    /// service. Policies that a closure chooses for each request are not verified.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -316,7 +336,8 @@ impl<K: HasKey, P: RequestOptions<K::Extractor>> ConcurrencyLimitLayer<K, P> {
     }
 }
 
-/// An [`ConcurrencyLimitLayer`] whose key extractor has no type of its own. Made by [`ConcurrencyLimitLayer::boxed`].
+/// An [`ConcurrencyLimitLayer`] whose key extractor has no type of its own. Made by
+/// [`ConcurrencyLimitLayer::boxed`].
 pub type BoxConcurrencyLimitLayer<B> = ConcurrencyLimitLayer<WithKey<BoxKeyExtractor<B>>>;
 
 impl<S, K: HasKey, P: RequestOptions<K::Extractor>> Layer<S> for ConcurrencyLimitLayer<K, P> {

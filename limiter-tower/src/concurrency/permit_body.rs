@@ -1,9 +1,11 @@
 //! The response body that holds a request's permit.
 //!
-//! The permit must be free when the client can send its next request, or a sequential client would be denied by its own previous
-//! request. A permit in this process is released before the last frame is handed on. A permit in Redis is released there
-//! first: the body keeps its last frame, or the end, until Redis has confirmed the release, since the next request may reach
-//! another replica. The wait is bounded by the policy's deadline. Tests: `tests/load/sequential.rs`, `tests/load/bodies.rs`.
+//! The permit must be free when the client can send its next request, or a sequential client would
+//! be denied by its own previous request. A permit in this process is released before the last
+//! frame is handed on. A permit in Redis is released there first: the body keeps its last frame, or
+//! the end, until Redis has confirmed the release, since the next request may reach another
+//! replica. The wait is bounded by the policy's deadline. Tests: `tests/load/sequential.rs`,
+//! `tests/load/bodies.rs`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,9 +18,10 @@ use super::permit_handle::{PermitHandle, Release};
 use crate::responses::body::ResponseBody;
 
 pin_project! {
-    /// The body of a response whose request is in flight until the body has ended. It releases the permit with the last frame, with
-    /// the trailers, with an error, or when it is dropped, whichever comes first. With Redis, the last frame and the end
-    /// wait until the release is confirmed, at most for the policy's deadline.
+    /// The body of a response whose request is in flight until the body has ended. It releases the
+    /// permit with the last frame, with the trailers, with an error, or when it is dropped,
+    /// whichever comes first. With Redis, the last frame and the end wait until the release is
+    /// confirmed, at most for the policy's deadline.
     ///
     /// A body that has ended from the start, such as an empty one, holds nothing.
     #[derive(Debug)]
@@ -97,9 +100,11 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
                 return Poll::Ready(frame.map(Ok));
             }
             let frame = match ready!(this.body.as_mut().poll_frame(context)) {
-                // A server that knows the end from a frame may poll no further, and keep the body for a while.
+                // A server that knows the end from a frame may poll no further, and keep the body
+                // for a while.
                 Some(Ok(frame)) if frame.is_trailers() || this.body.is_end_stream() => Some(frame),
-                // The connection ends with an error, so no request follows on it: it waits for nothing.
+                // The connection ends with an error, so no request follows on it: it waits for
+                // nothing.
                 Some(Err(error)) => {
                     *this.permit = State::Free;
                     return Poll::Ready(Some(Err(error)));

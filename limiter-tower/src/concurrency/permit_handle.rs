@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use limiter_core::{ConcurrencyPermit, Origin};
 
-/// The permit by which a request is in flight. Dropping it gives the permit back, unless a handler has
-/// [a share in it](crate::ConcurrencyLimitLayer::with_permit_extension).
+/// The permit by which a request is in flight. Dropping it gives the permit back, unless a handler
+/// has [a share in it](crate::ConcurrencyLimitLayer::with_permit_extension).
 #[derive(Debug)]
 pub struct PermitHandle(Kind);
 
@@ -32,7 +32,8 @@ impl PermitHandle {
         Self(Kind::Shared(Arc::clone(permit)))
     }
 
-    /// The permit, which tells whether it is [still held](ConcurrencyPermit::is_valid) and [when it is not](ConcurrencyPermit::lost).
+    /// The permit, which tells whether it is [still held](ConcurrencyPermit::is_valid) and [when it
+    /// is not](ConcurrencyPermit::lost).
     pub fn permit(&self) -> &ConcurrencyPermit {
         match &self.0 {
             Kind::Own(permit) => permit,
@@ -40,7 +41,8 @@ impl PermitHandle {
         }
     }
 
-    /// Releases the permit, if no handler has a share in it. A release that Redis has to confirm is returned.
+    /// Releases the permit, if no handler has a share in it. A release that Redis has to confirm is
+    /// returned.
     pub(super) fn release(self) -> Option<Release> {
         if !self.permit().is_valid() {
             tracing::debug!("request outlived its concurrency permit; the lease was not renewed");
@@ -57,8 +59,8 @@ impl PermitHandle {
     }
 }
 
-/// The release of a permit in Redis. It ends when Redis has confirmed it, or when the policy's deadline has passed; then, and when
-/// it is dropped, the release goes on in the background.
+/// The release of a permit in Redis. It ends when Redis has confirmed it, or when the policy's
+/// deadline has passed; then, and when it is dropped, the release goes on in the background.
 pub(super) struct Release(
     // A future of the limiter is not `Sync`, and a body should be: it is only used by `&mut`.
     Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,

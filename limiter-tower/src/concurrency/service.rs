@@ -18,8 +18,9 @@ use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
 use crate::responses::Protocol;
 
-/// A service of whose requests so many are in flight at once. Made by [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer). `S` is the inner
-/// service, `E` finds the key.
+/// A service of whose requests so many are in flight at once. Made by
+/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer). `S` is the inner service, `E` finds the
+/// key.
 pub struct ConcurrencyLimit<S, E> {
     gate: Gate<S, AdmissionConfig, E>,
 }

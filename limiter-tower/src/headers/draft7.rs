@@ -9,7 +9,8 @@ use limiter_core::{Decision, LimitOutcome};
 use super::header_buffer::HeaderBuffer;
 use super::{Costs, MergedFields, Unsettled, fields_for, full_for, known_of, remaining, window};
 
-/// The limit of which the least remains; of several of these the one that the client has to wait for longest.
+/// The limit of which the least remains; of several of these the one that the client has to wait
+/// for longest.
 fn expiring<'a>(
     decision: &'a Decision,
     open: &'a Unsettled,
@@ -82,7 +83,8 @@ fn policies(decision: &Decision) -> impl Iterator<Item = (usize, &limiter_core::
         .enumerate()
 }
 
-/// What remains and for how long, by the headers that say so: `RateLimit` in draft 7 says both. What is reached first is the least.
+/// What remains and for how long, by the headers that say so: `RateLimit` in draft 7 says both.
+/// What is reached first is the least.
 pub(super) fn standing(
     remaining: &HeaderValue,
     reset: Option<&HeaderValue>,

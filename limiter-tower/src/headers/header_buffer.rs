@@ -11,7 +11,8 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 /// What most values fit in.
 const ROOM: usize = 128;
 
-/// Header values, one after the other. They are copied once, when their length is known, so that they take one allocation.
+/// Header values, one after the other. They are copied once, when their length is known, so that
+/// they take one allocation.
 #[derive(Debug)]
 pub(super) struct HeaderBuffer {
     short: [u8; ROOM],
@@ -61,8 +62,8 @@ impl HeaderBuffer {
         self.integer(whole_seconds(span));
     }
 
-    /// A string. What it cannot carry (controls, and all beyond ASCII) is percent-encoded, and so is the percent sign, lest two
-    /// names become one.
+    /// A string. What it cannot carry (controls, and all beyond ASCII) is percent-encoded, and so
+    /// is the percent sign, lest two names become one.
     pub(super) fn string(&mut self, text: &str) {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         let hex = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or(b'0');

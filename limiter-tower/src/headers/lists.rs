@@ -11,7 +11,8 @@ use super::{
     Costs, MergedFields, RateLimitHeaders, Unsettled, fields_for, full_for, known_of, remaining, window,
 };
 
-/// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if there is anything to tell.
+/// Writes the value of `RateLimit-Policy`, and then that of `RateLimit`. Returns where they end, if
+/// there is anything to tell.
 pub(super) fn write(
     decision: &Decision,
     open: &Unsettled,

@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 
-/// Those of a decision's limits that are settled after the response's head has gone out, by their places in it: whatever the head
-/// said of what remains would be true no longer when its client reads it.
+/// Those of a decision's limits that are settled after the response's head has gone out, by their
+/// places in it: whatever the head said of what remains would be true no longer when its client
+/// reads it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unsettled(SmallVec<[usize; 4]>);
 

@@ -44,7 +44,8 @@ impl Prefixes {
         Self { v6: bits, ..self }
     }
 
-    /// The prefixes of the keys that an extractor forms, if it is one of addresses. A composed key is not an address.
+    /// The prefixes of the keys that an extractor forms, if it is one of addresses. A composed key
+    /// is not an address.
     pub(crate) fn of_extractor(extractor: &dyn Any) -> Option<Self> {
         let peer = extractor.downcast_ref::<PeerIp>().map(PeerIp::prefixes);
         peer.or_else(|| extractor.downcast_ref::<ClientIp>().map(ClientIp::prefixes))
@@ -58,7 +59,8 @@ impl Prefixes {
         }
     }
 
-    /// `192.0.2.1`, `192.0.2.0/24`, `2001:db8::/64`: one text for each network, whichever of its addresses was seen.
+    /// `192.0.2.1`, `192.0.2.0/24`, `2001:db8::/64`: one text for each network, whichever of its
+    /// addresses was seen.
     pub(super) fn key(self, address: IpAddr) -> Key<'static> {
         let (network, bits, all) = match address.to_canonical() {
             IpAddr::V4(address) => (IpAddr::V4(within_v4(address, self.v4)), self.v4, 32),

@@ -8,8 +8,8 @@ use http::Request;
 use super::extraction::Extraction;
 use super::extractor::KeyExtractor;
 
-/// A key extractor for requests with a body of type `B`, whose own type is erased. A layer with it can be named as a field's
-/// type: see [`RateLimitLayer::boxed`](crate::RateLimitLayer::boxed).
+/// A key extractor for requests with a body of type `B`, whose own type is erased. A layer with it
+/// can be named as a field's type: see [`RateLimitLayer::boxed`](crate::RateLimitLayer::boxed).
 pub struct BoxKeyExtractor<B> {
     extractor: Arc<dyn KeyExtractor<B> + Send + Sync>,
 }

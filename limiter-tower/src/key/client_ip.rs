@@ -15,11 +15,13 @@ use super::peer::X_FORWARDED_FOR;
 use super::peer_addr::{Connection, unknown_peer};
 use super::trusted_proxies::{TrustedProxies, UnknownClient};
 
-/// Limits by the address of the client, as trusted proxies name it in a header: `X-Forwarded-For`, unless
-/// [`forwarded`](ClientIp::forwarded) or [`from_header`](ClientIp::from_header) chooses another.
+/// Limits by the address of the client, as trusted proxies name it in a header: `X-Forwarded-For`,
+/// unless [`forwarded`](ClientIp::forwarded) or [`from_header`](ClientIp::from_header) chooses
+/// another.
 ///
-/// Each proxy writes whom it got the request from at the end of the list, so a list is read from its end, and no further than
-/// `trust` reaches: [`hops`](super::TrustedProxies::hops) counts proxies, [`trusted`](super::TrustedProxies::networks) knows their networks. Nothing that the
+/// Each proxy writes whom it got the request from at the end of the list, so a list is read from
+/// its end, and no further than `trust` reaches: [`hops`](super::TrustedProxies::hops) counts
+/// proxies, [`trusted`](super::TrustedProxies::networks) knows their networks. Nothing that the
 /// client writes is read, and so no client chooses its key, or another's.
 ///
 /// | what arrives | what becomes of it |
@@ -39,15 +41,16 @@ use super::trusted_proxies::{TrustedProxies, UnknownClient};
 ///
 /// # UnknownClient clients
 ///
-/// A legal proxy may hide the client (`for=unknown`, `for=_hidden`, an empty element), so a request of an unknown client is
-/// limited by the address of the peer that sent the header. All unknown clients behind one proxy then share one budget.
-/// [`or_reject`](ClientIp::or_reject) rejects these requests, [`or_skip`](ClientIp::or_skip) does not limit them, and
-/// [`or_peer_ip`](ClientIp::or_peer_ip) states the default. By default the layer also logs a warning, at most once in ten seconds for
-/// each reason, header and trust; and it rejects the request with 400 (INVALID_ARGUMENT) if the server does not provide
-/// the peer's address.
+/// A legal proxy may hide the client (`for=unknown`, `for=_hidden`, an empty element), so a request
+/// of an unknown client is limited by the address of the peer that sent the header. All unknown
+/// clients behind one proxy then share one budget. [`or_reject`](ClientIp::or_reject) rejects these
+/// requests, [`or_skip`](ClientIp::or_skip) does not limit them, and
+/// [`or_peer_ip`](ClientIp::or_peer_ip) states the default. By default the layer also logs a
+/// warning, at most once in ten seconds for each reason, header and trust; and it rejects the
+/// request with 400 (INVALID_ARGUMENT) if the server does not provide the peer's address.
 ///
-/// Of an IPv6 address the first 64 bits count, since a client may choose the others. The key is the address, or its network:
-/// `192.0.2.1`, `2001:db8::/64`.
+/// Of an IPv6 address the first 64 bits count, since a client may choose the others. The key is the
+/// address, or its network: `192.0.2.1`, `2001:db8::/64`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -118,7 +121,8 @@ impl ClientIp {
         self.prefixes
     }
 
-    /// Reads `Forwarded` of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239). Default: `X-Forwarded-For`.
+    /// Reads `Forwarded` of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239). Default:
+    /// `X-Forwarded-For`.
     ///
     /// ```
     /// # use http::Request;
@@ -138,8 +142,8 @@ impl ClientIp {
     }
 
     /// Reads another header that lists addresses as `X-Forwarded-For` does, or has only one: with
-    /// [`hops(1)`](super::TrustedProxies::hops), one that the nearest proxy always sets anew, such as `X-Real-IP` or `CF-Connecting-IP`.
-    /// Default: `X-Forwarded-For`.
+    /// [`hops(1)`](super::TrustedProxies::hops), one that the nearest proxy always sets anew, such
+    /// as `X-Real-IP` or `CF-Connecting-IP`. Default: `X-Forwarded-For`.
     ///
     /// # Panics
     ///
@@ -187,8 +191,8 @@ impl ClientIp {
         }
     }
 
-    /// Rejects a request of an unknown client with this status or response. Default: [`or_peer_ip`](Self::or_peer_ip), with a
-    /// warning in the log.
+    /// Rejects a request of an unknown client with this status or response. Default:
+    /// [`or_peer_ip`](Self::or_peer_ip), with a warning in the log.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             unknown: Fallback::Refuse(refusal.into()),
@@ -196,8 +200,8 @@ impl ClientIp {
         }
     }
 
-    /// Lets a request of an unknown client pass, unlimited and uncounted. Default: [`or_peer_ip`](Self::or_peer_ip), with a warning in
-    /// the log.
+    /// Lets a request of an unknown client pass, unlimited and uncounted. Default:
+    /// [`or_peer_ip`](Self::or_peer_ip), with a warning in the log.
     pub fn or_skip(self) -> Self {
         Self {
             unknown: Fallback::Skip,
@@ -205,8 +209,9 @@ impl ClientIp {
         }
     }
 
-    /// Limits a request of an unknown client by the address of the peer that sent the header: all unknown clients behind one
-    /// proxy share one budget. No element of the header is used. This is the default, here without the warning in the log.
+    /// Limits a request of an unknown client by the address of the peer that sent the header: all
+    /// unknown clients behind one proxy share one budget. No element of the header is used. This is
+    /// the default, here without the warning in the log.
     pub fn or_peer_ip(self) -> Self {
         Self {
             unknown: Fallback::Peer,

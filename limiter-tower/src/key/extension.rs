@@ -11,12 +11,13 @@ use limiter_core::Key;
 use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 
-/// Limits by a part of the request extension `T`, which a layer further out has set: the verified claims of a token, a
-/// session, a tenant.
+/// Limits by a part of the request extension `T`, which a layer further out has set: the verified
+/// claims of a token, a session, a tenant.
 ///
-/// A request without the extension is refused with 500 (INTERNAL) and logged as an error, since then that layer is
-/// missing or stands further in; where it sets the extension for some requests only, say what becomes of the others with
-/// [`or_reject`](Extension::or_reject) or [`or_skip`](Extension::or_skip).
+/// A request without the extension is refused with 500 (INTERNAL) and logged as an error, since
+/// then that layer is missing or stands further in; where it sets the extension for some requests
+/// only, say what becomes of the others with [`or_reject`](Extension::or_reject) or
+/// [`or_skip`](Extension::or_skip).
 ///
 /// ```
 /// use http::StatusCode;
@@ -32,8 +33,8 @@ use super::extractor::KeyExtractor;
 /// let by_tenant = key::extension(|claims: &Claims| &claims.tenant).or_skip();
 /// ```
 ///
-/// The part is borrowed: text, a number, an address, or a [`Key`] that the extension keeps. To compose a key of several, give the layer
-/// a closure over the request:
+/// The part is borrowed: text, a number, an address, or a [`Key`] that the extension keeps. To
+/// compose a key of several, give the layer a closure over the request:
 ///
 /// ```
 /// # #[derive(Clone)]
@@ -69,8 +70,8 @@ pub struct Extension<T, F> {
 }
 
 impl<T, F> Extension<T, F> {
-    /// ResponseConfig a request without the extension with this status or [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`.
-    /// Default: 500.
+    /// ResponseConfig a request without the extension with this status or
+    /// [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`. Default: 500.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),

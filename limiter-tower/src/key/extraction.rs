@@ -41,15 +41,16 @@ impl PartialEq<Extraction<'_>> for Extraction<'_> {
     }
 }
 
-/// The response to a request that has no key: a status, and a sentence for the client; or a whole response, which HTTP
-/// clients get as it is.
+/// The response to a request that has no key: a status, and a sentence for the client; or a whole
+/// response, which HTTP clients get as it is.
 ///
-/// A gRPC client gets the code that is paired with the status: 400 INVALID_ARGUMENT, 401 UNAUTHENTICATED,
-/// 403 PERMISSION_DENIED, 500 INTERNAL, …
+/// A gRPC client gets the code that is paired with the status: 400 INVALID_ARGUMENT, 401
+/// UNAUTHENTICATED, 403 PERMISSION_DENIED, 500 INTERNAL, …
 ///
 /// # A whole response
 ///
-/// A status alone has no headers, and a 401 is to say how to authenticate (`WWW-Authenticate`, RFC 9110). A whole response does:
+/// A status alone has no headers, and a 401 is to say how to authenticate (`WWW-Authenticate`, RFC
+/// 9110). A whole response does:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -124,8 +125,8 @@ impl KeyRejection {
     }
 }
 
-/// A whole response: HTTP clients get its status, headers and body. A gRPC client gets the code that is paired with the
-/// status, and the body if that is plain text.
+/// A whole response: HTTP clients get its status, headers and body. A gRPC client gets the code
+/// that is paired with the status, and the body if that is plain text.
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -177,11 +178,14 @@ impl From<u16> for KeyRejection {
     }
 }
 
-/// An [`Extraction`] that is still to come: what an extractor answers that has to wait, for a session to be loaded, say.
+/// An [`Extraction`] that is still to come: what an extractor answers that has to wait, for a
+/// session to be loaded, say.
 ///
-/// Meanwhile the request waits with the inner service that was found ready. Dropped, it asks nothing more.
+/// Meanwhile the request waits with the inner service that was found ready. Dropped, it asks
+/// nothing more.
 ///
-/// [`from_async`](crate::key::from_async) makes one for every request. An extractor of your own can do without where it knows the answer:
+/// [`from_async`](crate::key::from_async) makes one for every request. An extractor of your own can
+/// do without where it knows the answer:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -240,7 +244,8 @@ impl From<u16> for KeyRejection {
 pub struct PendingKey(Pin<Box<dyn Future<Output = Extraction<'static>> + Send>>);
 
 impl PendingKey {
-    /// ResponseConfig what `answer` ends with. It is polled as a part of the response's future, and not before that.
+    /// ResponseConfig what `answer` ends with. It is polled as a part of the response's future, and
+    /// not before that.
     pub fn new(answer: impl Future<Output = Extraction<'static>> + Send + 'static) -> Self {
         Self(Box::pin(answer))
     }
@@ -276,8 +281,8 @@ impl fmt::Debug for PendingKey {
 
 /// What a closure may return for a request.
 ///
-/// A key is a [`Key`], text, a number or an address. `None` refuses the request with 400, `Err` with what it holds:
-/// a [`StatusCode`] or a [`KeyRejection`].
+/// A key is a [`Key`], text, a number or an address. `None` refuses the request with 400, `Err`
+/// with what it holds: a [`StatusCode`] or a [`KeyRejection`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no key",
     note = "return something owned: a `Key<'static>`, a `String`, a number, an `IpAddr`, an `Option` of one of these, \

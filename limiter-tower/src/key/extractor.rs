@@ -6,7 +6,8 @@ use super::extraction::{Extraction, IntoExtraction};
 
 /// Finds the key of a request with a body of type `B`.
 ///
-/// Closures implement it. They name the request's type, and return something owned ([`IntoExtraction`]):
+/// Closures implement it. They name the request's type, and return something owned
+/// ([`IntoExtraction`]):
 ///
 /// ```
 /// use axum::{body::Body, extract::Request};

@@ -1,9 +1,10 @@
-//! For whom proxies say that they forward a request: `X-Forwarded-For`, and `Forwarded` of RFC 7239. Pure.
+//! For whom proxies say that they forward a request: `X-Forwarded-For`, and `Forwarded` of RFC 7239.
+//! Pure.
 //!
-//! Each proxy adds whom it got the request from at the end, and what a client has made up stands before that. So a list is
-//! read from its end, and no further than who is trusted reaches: nothing that stands further left, be it a quote that is
-//! never closed, changes how the rest is read. An element without a usable address is still an element, since it was
-//! somebody's turn to name one.
+//! Each proxy adds whom it got the request from at the end, and what a client has made up stands
+//! before that. So a list is read from its end, and no further than who is trusted reaches: nothing
+//! that stands further left, be it a quote that is never closed, changes how the rest is read. An
+//! element without a usable address is still an element, since it was somebody's turn to name one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,8 +17,9 @@ pub(crate) enum Syntax {
     Forwarded,
 }
 
-/// The addresses that the lines of a header name, the last first, which is the nearest; `None` for an element that names
-/// none that can be used. Lines are read as if they were one, joined by commas (RFC 9110, 5.3).
+/// The addresses that the lines of a header name, the last first, which is the nearest; `None` for
+/// an element that names none that can be used. Lines are read as if they were one, joined by
+/// commas (RFC 9110, 5.3).
 pub(crate) fn nearest_first<'a>(
     syntax: Syntax,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -58,8 +60,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The last comma that stands in no quoted string. Where the end of a list is well formed, this finds where it begins,
-/// whatever stands before it.
+/// The last comma that stands in no quoted string. Where the end of a list is well formed, this
+/// finds where it begins, whatever stands before it.
 fn last_comma(list: &[u8]) -> Option<usize> {
     let mut quoted = false;
     for (at, byte) in list.iter().enumerate().rev() {
@@ -80,8 +82,8 @@ fn ends_in_escape(text: &[u8]) -> bool {
 
 /// The address of an element's `for`, if it has exactly one, and is well formed as a whole.
 ///
-/// Blanks around `;` are let pass, and so are addresses with colons and brackets that are not quoted, as many proxies write
-/// them.
+/// Blanks around `;` are let pass, and so are addresses with colons and brackets that are not
+/// quoted, as many proxies write them.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = trimmed(element);
@@ -140,8 +142,9 @@ fn end_of_quoted(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// An address as proxies write it: with or without a port, IPv6 with or without brackets and zone. An IPv4 address that is
-/// mapped into IPv6 is the IPv4 address. `None` for anything else: `unknown`, `_hidden`, a name, nothing.
+/// An address as proxies write it: with or without a port, IPv6 with or without brackets and zone.
+/// An IPv4 address that is mapped into IPv6 is the IPv4 address. `None` for anything else:
+/// `unknown`, `_hidden`, a name, nothing.
 fn address(node: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(node).ok()?;
     if let Some(bracketed) = text.strip_prefix('[') {

@@ -13,12 +13,13 @@ use super::extraction::{Extraction, IntoExtraction, KeyRejection};
 use super::extractor::KeyExtractor;
 use super::pending::head_of;
 
-/// Limits by what an axum extractor finds, or a tuple of them: anything that is `FromRequestParts` with this state, such as
-/// verified claims, a session, path parameters. The closure makes a key of it ([`IntoExtraction`]).
+/// Limits by what an axum extractor finds, or a tuple of them: anything that is `FromRequestParts`
+/// with this state, such as verified claims, a session, path parameters. The closure makes a key of
+/// it ([`IntoExtraction`]).
 ///
-/// A request that the extractor rejects is answered with the extractor's own response, status, headers and body; a gRPC
-/// client gets the code that is paired with the status. The extractor works on a copy of the request's head, so a handler
-/// that wants the same extracts again.
+/// A request that the extractor rejects is answered with the extractor's own response, status,
+/// headers and body; a gRPC client gets the code that is paired with the status. The extractor
+/// works on a copy of the request's head, so a handler that wants the same extracts again.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

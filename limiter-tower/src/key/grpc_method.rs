@@ -6,11 +6,13 @@ use limiter_core::Key;
 use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 
-/// Limits each gRPC method by itself, for all callers together: the key is `package.Service/Method`.
+/// Limits each gRPC method by itself, for all callers together: the key is
+/// `package.Service/Method`.
 ///
-/// A request whose path names no method is refused with 501 (UNIMPLEMENTED), as servers answer it, unless
-/// [`or_reject`](GrpcMethod::or_reject) or [`or_skip`](GrpcMethod::or_skip) says otherwise. Whether the server has the method
-/// is not known here: one that it does not have gets a budget of its own.
+/// A request whose path names no method is refused with 501 (UNIMPLEMENTED), as servers answer it,
+/// unless [`or_reject`](GrpcMethod::or_reject) or [`or_skip`](GrpcMethod::or_skip) says otherwise.
+/// Whether the server has the method is not known here: one that it does not have gets a budget of
+/// its own.
 ///
 /// ```
 /// # use http::Request;

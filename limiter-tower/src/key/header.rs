@@ -11,14 +11,17 @@ use super::forwarded::trimmed;
 
 /// Limits by the value of a header; in gRPC, by a metadata entry.
 ///
-/// A request without the header, or with an empty one, is refused with 400 (INVALID_ARGUMENT), unless
-/// [`or_reject`](Header::or_reject) or [`or_skip`](Header::or_skip) says otherwise. One that repeats it is always refused
-/// with 400: who checks the first and who counts the last would speak of different clients.
+/// A request without the header, or with an empty one, is refused with 400 (INVALID_ARGUMENT),
+/// unless [`or_reject`](Header::or_reject) or [`or_skip`](Header::or_skip) says otherwise. One that
+/// repeats it is always refused with 400: who checks the first and who counts the last would speak
+/// of different clients.
 ///
-/// The header must be one that the client cannot choose freely, such as an API key that is verified further out;
-/// else every request brings a fresh budget. Its value becomes part of the key, and so stands in the store in plain. It counts as it was
-/// written, but for blanks around it: one that says the same in several ways, as `Authorization` does, whose scheme may be in letters of
-/// either case, gives a client as many budgets. There whoever verifies it sets an [`extension`](super::extension).
+/// The header must be one that the client cannot choose freely, such as an API key that is verified
+/// further out; else every request brings a fresh budget. Its value becomes part of the key, and so
+/// stands in the store in plain. It counts as it was written, but for blanks around it: one that
+/// says the same in several ways, as `Authorization` does, whose scheme may be in letters of either
+/// case, gives a client as many budgets. There whoever verifies it sets an
+/// [`extension`](super::extension).
 ///
 /// ```
 /// use http::StatusCode;
@@ -29,7 +32,8 @@ use super::forwarded::trimmed;
 ///
 /// # Panics
 ///
-/// When `name` cannot be the name of a header: it is written in the program, so the first start shows it.
+/// When `name` cannot be the name of a header: it is written in the program, so the first start
+/// shows it.
 #[track_caller]
 pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
     Header {
@@ -49,8 +53,8 @@ pub fn header(name: impl TryInto<HeaderName, Error: Display>) -> Header {
 ///
 /// # Panics
 ///
-/// When `name` cannot be the name of an entry, or ends with `-bin`: a binary value can be written in several ways, each of
-/// which would be another key.
+/// When `name` cannot be the name of an entry, or ends with `-bin`: a binary value can be written
+/// in several ways, each of which would be another key.
 #[track_caller]
 pub fn metadata(name: impl TryInto<HeaderName, Error: Display>) -> Header {
     let header = header(name);
@@ -87,8 +91,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// ResponseConfig a request without the header with this status or [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`.
-    /// Default: 400.
+    /// ResponseConfig a request without the header with this status or
+    /// [refusal](KeyRejection#a-whole-response), as 401 with `WWW-Authenticate`. Default: 400.
     pub fn or_reject(self, refusal: impl Into<KeyRejection>) -> Self {
         Self {
             missing: Missing::Refuse(refusal.into()),
@@ -131,10 +135,11 @@ impl<B> KeyExtractor<B> for Header {
     }
 }
 
-/// The key that a value names, if it says anything. What is visible ASCII, as nearly all are, need not be looked through for UTF-8.
+/// The key that a value names, if it says anything. What is visible ASCII, as nearly all are, need
+/// not be looked through for UTF-8.
 ///
-/// Blanks around a value are no part of it (RFC 9110, 5.5). Whoever reads HTTP/1 leaves them out; in HTTP/2 they arrive, and each
-/// number of them would be another key.
+/// Blanks around a value are no part of it (RFC 9110, 5.5). Whoever reads HTTP/1 leaves them out;
+/// in HTTP/2 they arrive, and each number of them would be another key.
 #[inline]
 fn key(value: &HeaderValue) -> Option<Key<'_>> {
     let bytes = trimmed(value.as_bytes());

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use ipnet::Ipv4Net;
 use limiter_core::ConfigError;
 
-/// An IP address, or a network of them: `127.0.0.1`, `10.0.7.0/24`, `2001:db8:7::/48`. Made of text, of an [`IpAddr`], or of the
-/// `IpNet` of the crate `ipnet`.
+/// An IP address, or a network of them: `127.0.0.1`, `10.0.7.0/24`, `2001:db8:7::/48`. Made of
+/// text, of an [`IpAddr`], or of the `IpNet` of the crate `ipnet`.
 ///
 /// ```
 /// use limiter_tower::key::IpNet;
@@ -26,11 +26,13 @@ use limiter_core::ConfigError;
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 ///
-/// An IPv4 address that is mapped into IPv6 is the IPv4 address, and a network of such is one of IPv4.
+/// An IPv4 address that is mapped into IPv6 is the IPv4 address, and a network of such is one of
+/// IPv4.
 ///
-/// Text with bits beyond the prefix, such as `10.0.7.9/8`, is an error, as in a [`KeyList`](limiter_core::KeyList): a trusted network
-/// that is larger than intended is a hole, and the text does not say whether the address or the prefix is wrong. An `ipnet::IpNet`
-/// may have such bits, since it also stands for the address of an interface; they are dropped.
+/// Text with bits beyond the prefix, such as `10.0.7.9/8`, is an error, as in a
+/// [`KeyList`](limiter_core::KeyList): a trusted network that is larger than intended is a hole,
+/// and the text does not say whether the address or the prefix is wrong. An `ipnet::IpNet` may have
+/// such bits, since it also stands for the address of an interface; they are dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IpNet(ipnet::IpNet);
 
@@ -42,7 +44,8 @@ impl IpNet {
 }
 
 impl From<ipnet::IpNet> for IpNet {
-    /// The network of this address and prefix. Networks of mapped addresses become IPv4 networks, since addresses are compared so.
+    /// The network of this address and prefix. Networks of mapped addresses become IPv4 networks,
+    /// since addresses are compared so.
     fn from(network: ipnet::IpNet) -> Self {
         const MAPPED_BITS: u8 = 96;
         let network = network.trunc();

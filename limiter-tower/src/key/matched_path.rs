@@ -8,11 +8,13 @@ use limiter_core::Key;
 use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 
-/// Limits each route of an axum router by itself: `/users/1` and `/users/2` share the budget of `/users/{id}`.
+/// Limits each route of an axum router by itself: `/users/1` and `/users/2` share the budget of
+/// `/users/{id}`.
 ///
-/// A request that no route matches is refused with 404 (NOT_FOUND), unless [`or_reject`](MatchedPathKey::or_reject) or
-/// [`or_skip`](MatchedPathKey::or_skip) says otherwise: a router with a fallback wants the latter. So is every request where the
-/// layer stands around the router instead of in it, and a warning in the log says so, at most once in ten seconds.
+/// A request that no route matches is refused with 404 (NOT_FOUND), unless
+/// [`or_reject`](MatchedPathKey::or_reject) or [`or_skip`](MatchedPathKey::or_skip) says otherwise:
+/// a router with a fallback wants the latter. So is every request where the layer stands around the
+/// router instead of in it, and a warning in the log says so, at most once in ten seconds.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

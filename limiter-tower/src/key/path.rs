@@ -6,13 +6,16 @@ use limiter_core::Key;
 use super::extraction::Extraction;
 use super::extractor::KeyExtractor;
 
-/// Limits each path by itself: `/search` and `/users/1` have budgets of their own, for all callers together.
+/// Limits each path by itself: `/search` and `/users/1` have budgets of their own, for all callers
+/// together.
 ///
-/// The path is taken as it was sent, without the query: `/search`, `/search/` and `/%73earch` are three. Where one handler
-/// answers many of them, a client gets a fresh budget with each; then the route's template is the key (`matched_path`, with
-/// the feature `axum`). Below axum's `nest` the path lacks its prefix.
+/// The path is taken as it was sent, without the query: `/search`, `/search/` and `/%73earch` are
+/// three. Where one handler answers many of them, a client gets a fresh budget with each; then the
+/// route's template is the key (`matched_path`, with the feature `axum`). Below axum's `nest` the
+/// path lacks its prefix.
 ///
-/// Seldom is it the only limit: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives each client a budget for each path.
+/// Seldom is it the only limit: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives
+/// each client a budget for each path.
 ///
 /// ```
 /// # use http::Request;

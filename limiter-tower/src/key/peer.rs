@@ -10,21 +10,24 @@ use super::extraction::{Extraction, KeyRejection, Missing};
 use super::extractor::KeyExtractor;
 use super::peer_addr::{Connection, unknown_peer};
 
-/// Limits by the address at the other end of the connection. For servers that clients reach directly; behind a proxy, all
-/// have the proxy's address, and [`client_ip`](super::client_ip()) tells them apart.
+/// Limits by the address at the other end of the connection. For servers that clients reach
+/// directly; behind a proxy, all have the proxy's address, and [`client_ip`](super::client_ip())
+/// tells them apart.
 ///
-/// The address is taken from axum's `ConnectInfo<SocketAddr>` (feature `axum`; the router is to be served with
-/// `into_make_service_with_connect_info::<SocketAddr>()`), from tonic's `TcpConnectInfo` (feature `tonic`; its server sets it
-/// by itself, with TLS too), or from a `SocketAddr` in the request's extensions; or from where
-/// [`peer_from`](PeerIp::peer_from) says. A request without one is refused with 500 (INTERNAL), and an error in the log says how
-/// to mend that, unless [`or_reject`](PeerIp::or_reject) or [`or_skip`](PeerIp::or_skip) says otherwise.
+/// The address is taken from axum's `ConnectInfo<SocketAddr>` (feature `axum`; the router is to be
+/// served with `into_make_service_with_connect_info::<SocketAddr>()`), from tonic's
+/// `TcpConnectInfo` (feature `tonic`; its server sets it by itself, with TLS too), or from a
+/// `SocketAddr` in the request's extensions; or from where [`peer_from`](PeerIp::peer_from) says. A
+/// request without one is refused with 500 (INTERNAL), and an error in the log says how to mend
+/// that, unless [`or_reject`](PeerIp::or_reject) or [`or_skip`](PeerIp::or_skip) says otherwise.
 ///
-/// Of an IPv6 address the first 64 bits count, since a client may choose the others; an IPv4 address that is mapped into IPv6
-/// is the IPv4 address. The key is the address, or its network: `192.0.2.1`, `2001:db8::/64`.
+/// Of an IPv6 address the first 64 bits count, since a client may choose the others; an IPv4
+/// address that is mapped into IPv6 is the IPv4 address. The key is the address, or its network:
+/// `192.0.2.1`, `2001:db8::/64`.
 ///
 /// Headers are not believed. A request with `X-Forwarded-For` or `Forwarded` is counted in
-/// `limiter_forwarded_unread_total` (feature `metrics` of `limiter-core`) and warned of in the log, at most once in ten
-/// seconds: maybe there is a proxy, and its clients share one budget.
+/// `limiter_forwarded_unread_total` (feature `metrics` of `limiter-core`) and warned of in the log,
+/// at most once in ten seconds: maybe there is a proxy, and its clients share one budget.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -74,8 +77,9 @@ impl PeerIp {
         self.prefixes
     }
 
-    /// How many leading bits of an IPv6 address make the key. Default: 64. Providers give many customers a /56 or a /48, from
-    /// which one of them has as many budgets as there are /64s in it.
+    /// How many leading bits of an IPv6 address make the key. Default: 64. Providers give many
+    /// customers a /56 or a /48, from which one of them has as many budgets as there are /64s in
+    /// it.
     ///
     /// # Panics
     ///
@@ -101,8 +105,8 @@ impl PeerIp {
         }
     }
 
-    /// Where the peer's address is: for servers that tell it in a type of their own. Default: the extensions that are named
-    /// at [`peer_ip`].
+    /// Where the peer's address is: for servers that tell it in a type of their own. Default: the
+    /// extensions that are named at [`peer_ip`].
     ///
     /// ```
     /// # use limiter_tower::key;
@@ -128,8 +132,8 @@ impl PeerIp {
         }
     }
 
-    /// Lets a request without an address pass, unlimited and uncounted, as those that come over a Unix socket. Default: it
-    /// is refused.
+    /// Lets a request without an address pass, unlimited and uncounted, as those that come over a
+    /// Unix socket. Default: it is refused.
     pub fn or_skip(self) -> Self {
         Self {
             missing: Missing::Skip,

@@ -8,11 +8,11 @@ use http::request::Parts;
 use super::extraction::{Extraction, IntoExtraction, PendingKey};
 use super::extractor::KeyExtractor;
 
-/// Limits by what an async function finds out about the request: it gets a copy of the request's head, and answers what a
-/// closure may ([`IntoExtraction`]).
+/// Limits by what an async function finds out about the request: it gets a copy of the request's
+/// head, and answers what a closure may ([`IntoExtraction`]).
 ///
-/// The function answers for every request before the limiter is asked, so it should be cheap, and bounded in time; what it
-/// is given to look up is not limited by this layer.
+/// The function answers for every request before the limiter is asked, so it should be cheap, and
+/// bounded in time; what it is given to look up is not limited by this layer.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::ip_net::IpNet;
 
-/// Which proxies are believed: made by [`hops`](Self::hops) or [`networks`](Self::networks), for [`client_ip`](super::client_ip()).
+/// Which proxies are believed: made by [`hops`](Self::hops) or [`networks`](Self::networks), for
+/// [`client_ip`](super::client_ip()).
 #[derive(Clone, Debug, Hash)]
 #[must_use = "it is to be given to `key::client_ip`"]
 pub struct TrustedProxies(Kind);
@@ -18,26 +19,28 @@ enum Kind {
 }
 
 impl TrustedProxies {
-    /// Believes so many proxies, all of which every request passes: 1 for a load balancer in front of the server, 2 for a
-    /// content network in front of that.
+    /// Believes so many proxies, all of which every request passes: 1 for a load balancer in front
+    /// of the server, 2 for a content network in front of that.
     ///
-    /// The client is whom the farthest of them names: the element at this place, counted from the right. With 0 it is the
-    /// peer, and the header is not read.
+    /// The client is whom the farthest of them names: the element at this place, counted from the
+    /// right. With 0 it is the peer, and the header is not read.
     ///
-    /// The server must be reached through these proxies only: who gets around one of them names itself what it likes. Where the
-    /// proxies' addresses are known, [`networks`](Self::networks) also asks who the peer is.
+    /// The server must be reached through these proxies only: who gets around one of them names
+    /// itself what it likes. Where the proxies' addresses are known, [`networks`](Self::networks)
+    /// also asks who the peer is.
     pub fn hops(proxies: u8) -> Self {
         Self(Kind::Hops(proxies))
     }
 
     /// Believes the proxies at these addresses, or in these networks.
     ///
-    /// The client is the first address that is not one of theirs, read from the peer and then from the right. A peer that is no
-    /// proxy is the client itself, whatever its headers say. Where all are proxies, the farthest is the client: it asks on its
-    /// own account, as load balancers do that look after health.
+    /// The client is the first address that is not one of theirs, read from the peer and then from
+    /// the right. A peer that is no proxy is the client itself, whatever its headers say. Where all
+    /// are proxies, the farthest is the client: it asks on its own account, as load balancers do
+    /// that look after health.
     ///
-    /// Name the proxies, and no network in which there are clients as well: they would be taken for proxies, and so could name
-    /// themselves what they like.
+    /// Name the proxies, and no network in which there are clients as well: they would be taken for
+    /// proxies, and so could name themselves what they like.
     ///
     /// ```
     /// use limiter_tower::key;

@@ -7,7 +7,8 @@ use super::extraction::Extraction;
 use super::extraction::PendingKey;
 use super::extractor::KeyExtractor;
 
-/// The key that all together make. Keys that differ in one part differ, whatever stands in the parts.
+/// The key that all together make. Keys that differ in one part differ, whatever stands in the
+/// parts.
 #[derive(Default)]
 struct Composed {
     key: Option<Key<'static>>,
@@ -62,8 +63,10 @@ fn joined(before: Option<Key<'static>>, key: &Key<'_>) -> Key<'static> {
     }
 }
 
-/// One key of all, which keeps them apart: `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives each client a budget for each
-/// path. The first that skips, refuses or answers terms decides, and those after it are not asked.
+/// One key of all, which keeps them apart:
+/// `(key::client_ip(key::TrustedProxies::hops(1)), key::path())` gives each client a budget for
+/// each path. The first that skips, refuses or answers terms decides, and those after it are not
+/// asked.
 ///
 /// ```
 /// # use http::Request;

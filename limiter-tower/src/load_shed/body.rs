@@ -11,8 +11,9 @@ use pin_project_lite::pin_project;
 use crate::responses::body::ResponseBody;
 
 pin_project! {
-    /// The body of a response whose request is in flight until the body has ended: it holds an `H`, a place, and lets go
-    /// of it with the last frame, with the trailers, with an error, or when it is dropped, whichever comes first.
+    /// The body of a response whose request is in flight until the body has ended: it holds an `H`,
+    /// a place, and lets go of it with the last frame, with the trailers, with an error, or when it
+    /// is dropped, whichever comes first.
     ///
     /// A body that tells at once that it has ended, as one without content does, holds nothing.
     #[derive(Debug)]

@@ -5,8 +5,8 @@ use http::Request;
 use super::priority::Priority;
 use crate::skip::{SkipRequest, Unless};
 
-/// Says of a request with a body of type `B` how much it matters. Closures implement it, which answer a [`Priority`], or an
-/// [`Option`] of one.
+/// Says of a request with a body of type `B` how much it matters. Closures implement it, which
+/// answer a [`Priority`], or an [`Option`] of one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say how much a `Request<{B}>` matters",
     note = "give a closure that takes `&Request<{B}>` and returns a `Priority`, or an `Option<Priority>`"

@@ -15,7 +15,8 @@ use crate::rate::future::{Own, ended};
 use crate::responses::body::ResponseBody;
 
 pin_project! {
-    /// The future of [`LoadShed`](crate::LoadShed). Dropped at whatever time, it gives its place back.
+    /// The future of [`LoadShed`](crate::LoadShed). Dropped at whatever time, it gives its place
+    /// back.
     #[must_use = "futures do nothing unless polled"]
     pub struct LoadShedFuture<F> {
         #[pin]

@@ -30,8 +30,9 @@ impl<T> PerPriority<T> {
 
 /// Counts what is in flight, in this process.
 ///
-/// One number decides: a request of a class is admitted while fewer are in flight, of whatever class, than the bound less what is
-/// kept for the classes above it. (Trunk reservation, as telephone exchanges have it.)
+/// One number decides: a request of a class is admitted while fewer are in flight, of whatever
+/// class, than the bound less what is kept for the classes above it. (Trunk reservation, as
+/// telephone exchanges have it.)
 #[derive(Debug, Default)]
 pub(super) struct InFlightCounter {
     in_flight: AtomicUsize,
@@ -100,10 +101,12 @@ mod tests {
         }
     }
 
-    /// Takes places and gives them back at random, for this class and those below it. Returns how many requests were shed.
+    /// Takes places and gives them back at random, for this class and those below it. Returns how
+    /// many requests were shed.
     ///
-    /// What the threads count by themselves, after they have a place and before they give it back, is never more than what is in
-    /// flight; and that never more than the part of the highest of them.
+    /// What the threads count by themselves, after they have a place and before they give it back,
+    /// is never more than what is in flight; and that never more than the part of the highest of
+    /// them.
     fn come_and_go(
         gauge: &Arc<InFlightCounter>,
         counted: &AtomicUsize,

@@ -15,12 +15,13 @@ use super::service::LoadShed;
 use crate::responses::{Responder, ResponseConfig};
 use crate::skip::{self, Unless};
 
-/// Bounds how many requests are in flight at once in this process, and keeps room for the important: the less a request matters,
-/// the sooner it is shed.
+/// Bounds how many requests are in flight at once in this process, and keeps room for the
+/// important: the less a request matters, the sooner it is shed.
 ///
-/// A request has its place from when it is called until its response's body has ended or is dropped, as with
-/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer); unlike there it is nobody's in particular. One of a class is admitted while fewer are in
-/// flight, of all classes, than the bound less what is kept for the classes above it.
+/// A request has its place from when it is called until its response's body has ended or is
+/// dropped, as with [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer); unlike there it is
+/// nobody's in particular. One of a class is admitted while fewer are in flight, of all classes,
+/// than the bound less what is kept for the classes above it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -70,22 +71,25 @@ use crate::skip::{self, Unless};
 /// | there is a place | the inner response | the inner response | |
 /// | there is none for its class | 503 | UNAVAILABLE | as [`retry_after`](Self::retry_after) says, else none |
 ///
-/// The response to a request that is shed holds [`Overloaded`](crate::Overloaded) in its extensions. It is formed as the one to a
-/// request without a key: [`answers`](Self::responses) says whether in JSON or in plain text, and its hook is not asked.
+/// The response to a request that is shed holds [`Overloaded`](crate::Overloaded) in its
+/// extensions. It is formed as the one to a request without a key: [`answers`](Self::responses)
+/// says whether in JSON or in plain text, and its hook is not asked.
 ///
 /// # What it does not do
 ///
-/// The bound is the user's: what the service bears, by its memory, its pool of connections or a test of load. What is in flight
-/// elsewhere is not counted, nor is what waits in a queue further in; a bound for a client, or for all processes together, is
-/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer)'s. Nobody waits: who is shed hears of it at once. What is spoken after an upgrade (101) is
-/// not in flight.
+/// The bound is the user's: what the service bears, by its memory, its pool of connections or a
+/// test of load. What is in flight elsewhere is not counted, nor is what waits in a queue further
+/// in; a bound for a client, or for all processes together, is
+/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer)'s. Nobody waits: who is shed hears of it
+/// at once. What is spoken after an upgrade (101) is not in flight.
 ///
-/// Who says how much a request matters should be believed: a header that any client may write is not.
+/// Who says how much a request matters should be believed: a header that any client may write is
+/// not.
 ///
 /// # Contract
 ///
-/// Readiness is the inner service's. To be admitted takes two atomic steps and no allocation. Clones of the layer, and the services
-/// that it wraps, count together.
+/// Readiness is the inner service's. To be admitted takes two atomic steps and no allocation.
+/// Clones of the layer, and the services that it wraps, count together.
 #[must_use = "a layer sheds nothing until a service is wrapped in it"]
 pub struct LoadShedLayer<C = DefaultPriority> {
     room: Arc<ShedConfig>,
@@ -112,9 +116,10 @@ impl LoadShedLayer {
         }
     }
 
-    /// How much a request matters: a closure over the request, which names its type, `|request: &Request| …`, and answers a
-    /// [`Priority`], or an [`Option`] of one, of which `None` lets the request pass, uncounted. Default: [`Priority::Normal`]. It is said once, and before [`skip`](Self::skip): what was
-    /// skipped before would not be any more.
+    /// How much a request matters: a closure over the request, which names its type,
+    /// `|request: &Request| …`, and answers a [`Priority`], or an [`Option`] of one, of which
+    /// `None` lets the request pass, uncounted. Default: [`Priority::Normal`]. It is said once, and
+    /// before [`skip`](Self::skip): what was skipped before would not be any more.
     ///
     /// ```compile_fail,E0599
     /// #     /// use limiter_tower::{Priority, LoadShedLayer, skip};
@@ -133,19 +138,21 @@ impl LoadShedLayer {
 }
 
 impl<C> LoadShedLayer<C> {
-    /// Reserves this many places for requests of this class and of the classes above it. Default: none.
+    /// Reserves this many places for requests of this class and of the classes above it. Default:
+    /// none.
     ///
-    /// Reserved places are part of the bound: with a bound of 100, 20 places for [`High`](Priority::High) and 10 for
-    /// [`Critical`](Priority::Critical), a critical request is admitted while fewer than 100 are in flight, a high one while
-    /// fewer than 90, others while fewer than 70.
+    /// Reserved places are part of the bound: with a bound of 100, 20 places for
+    /// [`High`](Priority::High) and 10 for [`Critical`](Priority::Critical), a critical request is
+    /// admitted while fewer than 100 are in flight, a high one while fewer than 90, others while
+    /// fewer than 70.
     pub fn reserve_for(mut self, class: Priority, places: usize) -> Self {
         Arc::make_mut(&mut self.room).reserve_for(class, places);
         self
     }
 
-    /// Fails if the bound is 0, if places are reserved for the lowest class (above which nothing is reserved from), or if
-    /// reservations leave no place to the lowest class. A layer that is not verified logs this as an error when it wraps a
-    /// service.
+    /// Fails if the bound is 0, if places are reserved for the lowest class (above which nothing is
+    /// reserved from), or if reservations leave no place to the lowest class. A layer that is not
+    /// verified logs this as an error when it wraps a service.
     ///
     /// # Errors
     ///
@@ -156,7 +163,8 @@ impl<C> LoadShedLayer<C> {
     }
 
     /// Lets requests pass that are not to be counted, beside probes, as
-    /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip). To be said after [`priority`](Self::priority).
+    /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip). To be said after
+    /// [`priority`](Self::priority).
     pub fn skip<S>(self, skip: S) -> LoadShedLayer<Unless<S, C>> {
         LoadShedLayer {
             room: self.room,
@@ -164,15 +172,15 @@ impl<C> LoadShedLayer<C> {
         }
     }
 
-    /// Counts and sheds probes as other requests. Default: those that [`skip::probes`] names pass, so that a busy process is not
-    /// taken for a dead one, and ended.
+    /// Counts and sheds probes as other requests. Default: those that [`skip::probes`] names pass,
+    /// so that a busy process is not taken for a dead one, and ended.
     pub fn with_probes(mut self) -> Self {
         Arc::make_mut(&mut self.room).probes = None;
         self
     }
 
-    /// When a client that is shed is to come back: `Retry-After`, in whole seconds, rounded up; for gRPC's `grpc-retry-pushback-ms`.
-    /// Default: it is not told, since nobody knows.
+    /// When a client that is shed is to come back: `Retry-After`, in whole seconds, rounded up; for
+    /// gRPC's `grpc-retry-pushback-ms`. Default: it is not told, since nobody knows.
     pub fn retry_after(mut self, after: Duration) -> Self {
         Arc::make_mut(&mut self.room).retry_after = Some(after);
         self
@@ -191,8 +199,8 @@ impl<C> LoadShedLayer<C> {
         self.room.gauge.in_flight()
     }
 
-    /// How many requests of a class were shed so far. With the feature `metrics` of limiter-core they are counted besides in
-    /// `limiter_shed_total`, for all layers of the process together.
+    /// How many requests of a class were shed so far. With the feature `metrics` of limiter-core
+    /// they are counted besides in `limiter_shed_total`, for all layers of the process together.
     #[must_use]
     pub fn shed(&self, class: Priority) -> usize {
         self.room.gauge.shed(class)

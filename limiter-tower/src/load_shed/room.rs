@@ -56,7 +56,8 @@ impl ShedConfig {
         })
     }
 
-    /// Fails if no request is ever admitted, or if a reservation leaves nothing to the lowest class.
+    /// Fails if no request is ever admitted, or if a reservation leaves nothing to the lowest
+    /// class.
     pub(super) fn verify(&self) -> Result<(), ConfigError> {
         let invalid = |what, value: String, expected: String| {
             Err(ConfigError::Invalid {

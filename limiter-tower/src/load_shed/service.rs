@@ -27,8 +27,9 @@ pub struct Overloaded {
     pub priority: Priority,
 }
 
-/// A service of whose requests so many are in flight at once, and the less important shed first. Made by
-/// [`LoadShedLayer`](crate::LoadShedLayer). `S` is the inner service, `C` says how much a request matters.
+/// A service of whose requests so many are in flight at once, and the less important shed first.
+/// Made by [`LoadShedLayer`](crate::LoadShedLayer). `S` is the inner service, `C` says how much a
+/// request matters.
 pub struct LoadShed<S, E = DefaultPriority> {
     gate: Gate<S, ShedConfig, E>,
 }

@@ -8,11 +8,12 @@ use limiter_core::Rejection;
 
 use crate::key::KeyRejection;
 
-/// The error of an outbound service: the inner service's, or why a request was not sent. As tower's `BoxError`.
+/// The error of an outbound service: the inner service's, or why a request was not sent. As tower's
+/// `BoxError`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Finds in an error why a request was not sent: the [`Rejection`] itself, or the one behind it, in a `tonic::Status`, say, or
-/// in what another layer has made of it.
+/// Finds in an error why a request was not sent: the [`Rejection`] itself, or the one behind it, in
+/// a `tonic::Status`, say, or in what another layer has made of it.
 ///
 /// ```
 /// use limiter_core::{ConfigError, Rejection};
@@ -59,7 +60,8 @@ impl NotSent {
         ))
     }
 
-    /// A client of tonic makes a status of every error, and the right one of those that are a status already.
+    /// A client of tonic makes a status of every error, and the right one of those that are a
+    /// status already.
     #[cfg_attr(
         not(feature = "tonic"),
         expect(unused_variables, reason = "they all fail alike")

@@ -19,13 +19,14 @@ use crate::rate::wait;
 pin_project! {
     /// The future of [`Outbound`](crate::outbound::Outbound).
     ///
-    /// While the request waits, or Redis is asked, the future holds the client that was found ready; one that is not sent gives
-    /// it back uncalled.
+    /// While the request waits, or Redis is asked, the future holds the client that was found
+    /// ready; one that is not sent gives it back uncalled.
     ///
     /// # Cancel safety
     ///
-    /// A request that is dropped while it waits for a permit or for the end of a pause leaves, and is charged nothing. One that
-    /// does not wait, dropped while Redis is asked, may have been charged.
+    /// A request that is dropped while it waits for a permit or for the end of a pause leaves, and
+    /// is charged nothing. One that does not wait, dropped while Redis is asked, may have been
+    /// charged.
     #[must_use = "futures do nothing unless polled"]
     pub struct OutboundFuture<S: Service<Request<B>>, B> {
         #[pin]
@@ -60,7 +61,8 @@ pub(super) struct ObserveResponse {
 }
 
 impl ObserveResponse {
-    /// The decision is shown where the store did not make it, or it is not what it would be in earnest.
+    /// The decision is shown where the store did not make it, or it is not what it would be in
+    /// earnest.
     pub(super) fn new(peer: &Arc<Upstream>, key: Key<'static>, decision: Decision) -> Self {
         let is_special = decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
         Self {

@@ -7,8 +7,9 @@ use limiter_core::Key;
 
 use crate::key::{Extraction, KeyExtractor, KeyRejection};
 
-/// Gives each host that a client calls a budget of its own: the host of the request's URI, else that of its `Host` header, in
-/// lower case, without the port, and without the dot of the root (`example.com.`).
+/// Gives each host that a client calls a budget of its own: the host of the request's URI, else
+/// that of its `Host` header, in lower case, without the port, and without the dot of the root
+/// (`example.com.`).
 ///
 /// A request that names none is not sent: its error is a [`KeyRejection`] with 400.
 ///

@@ -13,19 +13,22 @@ use super::upstream::{Limit, Upstream};
 use crate::key::{self, Global};
 use crate::rate::layer::RateLimitLayer;
 
-/// Holds requests to a peer back, so that a client keeps to the peer's quota, and to what the peer says of it. Made by
-/// [`RateLimitLayer::outbound`]; the module [`outbound`](crate::outbound) tells how to use it.
+/// Holds requests to a peer back, so that a client keeps to the peer's quota, and to what the peer
+/// says of it. Made by [`RateLimitLayer::outbound`]; the module [`outbound`](crate::outbound) tells
+/// how to use it.
 pub struct OutboundLayer<E = Global> {
     peer: Arc<Upstream>,
     key: Arc<E>,
 }
 
 impl RateLimitLayer {
-    /// Limits the requests that a client sends: they are held to `policy`, a [`Policy`](limiter_core::Policy) or the name of one in the
-    /// limiter's book ([`outbound`](Self::outbound)), and to the pauses for which the peer asks.
+    /// Limits the requests that a client sends: they are held to `policy`, a
+    /// [`Policy`](limiter_core::Policy) or the name of one in the limiter's book
+    /// ([`outbound`](Self::outbound)), and to the pauses for which the peer asks.
     ///
-    /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says otherwise. Clones of the layer, and
-    /// the services that it wraps, share the limiter and what they heard of the peer.
+    /// All of them take the permits of one budget, unless [`key`](OutboundLayer::key) says
+    /// otherwise. Clones of the layer, and the services that it wraps, share the limiter and what
+    /// they heard of the peer.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -57,7 +60,8 @@ impl RateLimitLayer {
 }
 
 impl OutboundLayer {
-    /// How long a pause lasts at most, whatever the peer asks for, unless the layer says otherwise: five minutes.
+    /// How long a pause lasts at most, whatever the peer asks for, unless the layer says otherwise:
+    /// five minutes.
     pub const DEFAULT_MAX_PAUSE: Duration = Duration::from_secs(300);
 
     fn new(limiter: &Limiter, limit: Limit) -> Self {
@@ -70,14 +74,17 @@ impl OutboundLayer {
 }
 
 impl<E> OutboundLayer<E> {
-    /// Whose permits a request takes, and which requests pause together: one of the extractors in [`key`](crate::key), such as
-    /// `key::header("authorization")`, [`outbound::host()`](crate::outbound::host), or a closure over the request. Default: all
+    /// Whose permits a request takes, and which requests pause together: one of the extractors in
+    /// [`key`](crate::key), such as `key::header("authorization")`,
+    /// [`outbound::host()`](crate::outbound::host), or a closure over the request. Default: all
     /// share one budget.
     ///
-    /// What the peer counts apart needs keys apart: a pause for one of its quotas would hold up the others.
+    /// What the peer counts apart needs keys apart: a pause for one of its quotas would hold up the
+    /// others.
     ///
-    /// A request for which the extractor has no key is not sent; its error is the [`KeyRejection`](key::KeyRejection). One that is
-    /// skipped is sent without a look at limit and pauses, and its response is not listened to.
+    /// A request for which the extractor has no key is not sent; its error is the
+    /// [`KeyRejection`](key::KeyRejection). One that is skipped is sent without a look at limit and
+    /// pauses, and its response is not listened to.
     pub fn key<K>(self, extractor: K) -> OutboundLayer<K> {
         OutboundLayer {
             peer: self.peer,
@@ -85,21 +92,23 @@ impl<E> OutboundLayer<E> {
         }
     }
 
-    /// How many permits a request takes. Default: 1. A cost of 0 is held to the peer's pauses alone.
+    /// How many permits a request takes. Default: 1. A cost of 0 is held to the peer's pauses
+    /// alone.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         Arc::make_mut(&mut self.peer).cost = cost.try_into().map_err(Into::into);
         self
     }
 
-    /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a pause, and then for its
-    /// permit, first come, first served, as [`Limiter::acquire`]. It fails at once where the pause does not end in that
-    /// time. Default: zero, so it does not wait, but for what the policy says of a denial
-    /// ([`OnDenial`](limiter_core::OnDenial)), which this replaces. One that says in gRPC's way for how long its caller waits
-    /// (`grpc-timeout`, as `tonic::Request::set_timeout` does) waits no longer than that.
+    /// Lets a request that may not be sent yet wait, at most for so long in total: for the end of a
+    /// pause, and then for its permit, first come, first served, as [`Limiter::acquire`]. It fails
+    /// at once where the pause does not end in that time. Default: zero, so it does not wait, but
+    /// for what the policy says of a denial ([`OnDenial`](limiter_core::OnDenial)), which this
+    /// replaces. One that says in gRPC's way for how long its caller waits (`grpc-timeout`, as
+    /// `tonic::Request::set_timeout` does) waits no longer than that.
     ///
     /// So many requests wait at a time as the limiter lets wait
-    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)), those that wait for a pause to end
-    /// included.
+    /// ([`InProcessBuilder::max_waiting`](limiter_core::InProcessBuilder::max_waiting)), those that
+    /// wait for a pause to end included.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -127,9 +136,10 @@ impl<E> OutboundLayer<E> {
         self
     }
 
-    /// How long a pause lasts at most, counted from the response that asked for it; a broken or hostile peer must not stop a
-    /// client for ever. Default: [`DEFAULT_MAX_PAUSE`](OutboundLayer::DEFAULT_MAX_PAUSE). Zero: what the peer says is
-    /// not listened to.
+    /// How long a pause lasts at most, counted from the response that asked for it; a broken or
+    /// hostile peer must not stop a client for ever. Default:
+    /// [`DEFAULT_MAX_PAUSE`](OutboundLayer::DEFAULT_MAX_PAUSE). Zero: what the peer says is not
+    /// listened to.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 /// At most so many keys are paused at once; of more, those are forgotten that would end first.
 const MOST: usize = 10_000;
 
-/// The pauses of a layer, which all services that it wraps share. They are this process's own: others hear what the peer says
-/// when they ask it.
+/// The pauses of a layer, which all services that it wraps share. They are this process's own:
+/// others hear what the peer says when they ask it.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     /// Whether there may be one. Who finds none looks no further.
@@ -55,7 +55,8 @@ impl Pauses {
         end.filter(|end| *end > now)
     }
 
-    /// Pauses a key until a moment, and calls those who wait. A pause that lasts longer stays. Says whether this begins one.
+    /// Pauses a key until a moment, and calls those who wait. A pause that lasts longer stays. Says
+    /// whether this begins one.
     pub(crate) fn begin(&self, key: Key<'static>, end: Timestamp, now: Timestamp) -> bool {
         let key = bounded(key);
         let mut kept = self.lock();
@@ -96,7 +97,8 @@ impl Kept {
         let mut ends: Vec<_> = self.ends.values().copied().collect();
         let (_, limit, _) = ends.select_nth_unstable(MOST / 16);
         let (limit, mut surplus) = (*limit, MOST / 16);
-        // Quotas that begin anew at one moment end their pauses all at once, and not all of them are to be forgotten.
+        // Quotas that begin anew at one moment end their pauses all at once, and not all of them
+        // are to be forgotten.
         self.ends.retain(|_, end| {
             let goes = *end <= limit && surplus > 0;
             surplus -= usize::from(goes);

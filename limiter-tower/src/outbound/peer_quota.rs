@@ -1,6 +1,8 @@
-//! For how long a peer asks to be left alone, as its response says. Pure: what is heard depends on nothing but the arguments.
+//! For how long a peer asks to be left alone, as its response says. Pure: what is heard depends on
+//! nothing but the arguments.
 //!
-//! What is malformed, said twice in different words, or open to more than one reading counts as not said.
+//! What is malformed, said twice in different words, or open to more than one reading counts as not
+//! said.
 
 mod fields;
 mod grpc;
@@ -15,7 +17,8 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::responses::grpc::response_type;
 
-/// The pause that a response asks for. `now` is this process's time, for moments that cannot be held against the peer's own.
+/// The pause that a response asks for. `now` is this process's time, for moments that cannot be
+/// held against the peer's own.
 pub(crate) fn pause(
     status: StatusCode,
     headers: &HeaderMap,
@@ -39,7 +42,8 @@ fn retry_after(headers: &HeaderMap, now: &Now<'_>) -> Option<Duration> {
     let said = only(headers, &RETRY_AFTER)?;
     let pause = match digits(said) {
         Some(seconds) => Duration::from_secs(seconds),
-        // More than can be counted is a number all the same, and for whoever sends requests as good as for ever.
+        // More than can be counted is a number all the same, and for whoever sends requests as good
+        // as for ever.
         None if !said.is_empty() && said.bytes().all(|byte| byte.is_ascii_digit()) => Duration::MAX,
         None => now.until(httpdate::parse_http_date(said).ok()?)?,
     };
@@ -69,8 +73,9 @@ struct Now<'a> {
 }
 
 impl Now<'_> {
-    /// Time until a moment that the peer names; `None` where it is over. By the peer's clock, if the response says what that is:
-    /// then the time is right whatever the clock is worth, and none too short, since dates are cut off to a second.
+    /// Time until a moment that the peer names; `None` where it is over. By the peer's clock, if
+    /// the response says what that is: then the time is right whatever the clock is worth, and none
+    /// too short, since dates are cut off to a second.
     fn until(&self, moment: SystemTime) -> Option<Duration> {
         let date = only(self.headers, &DATE).and_then(|date| httpdate::parse_http_date(date).ok());
         let now = date.unwrap_or_else(self.own);

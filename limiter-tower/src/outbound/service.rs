@@ -13,8 +13,8 @@ use crate::gate::{Gate, impl_service};
 use crate::key::{Extraction, Global, KeyExtractor};
 use crate::rate::wait;
 
-/// A client whose requests are limited. Made by [`OutboundLayer`](super::OutboundLayer). `S` is the client, `E` finds the key. Its
-/// responses are passed on as they are.
+/// A client whose requests are limited. Made by [`OutboundLayer`](super::OutboundLayer). `S` is the
+/// client, `E` finds the key. Its responses are passed on as they are.
 pub struct Outbound<S, E = Global> {
     gate: Gate<S, Upstream, E>,
 }

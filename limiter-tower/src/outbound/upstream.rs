@@ -57,7 +57,8 @@ impl Limit {
     }
 }
 
-/// A request that may be sent, and by which policy; `None` where none is configured, and that is allowed.
+/// A request that may be sent, and by which policy; `None` where none is configured, and that is
+/// allowed.
 struct Allowed {
     decision: Decision,
     policy: Option<Policy>,
@@ -86,7 +87,8 @@ impl Upstream {
         self.verification.verify(&self.limiter, &[self.limit.to_which()])
     }
 
-    /// Logs a mistake that [`verify`](Self::verify) would return. A name may still be added to the registry.
+    /// Logs a mistake that [`verify`](Self::verify) would return. A name may still be added to the
+    /// registry.
     pub(super) fn log_mistakes(&self) {
         let given = [self.limit.to_which()];
         let mistake = (self.cost.clone().map(drop))
@@ -99,7 +101,8 @@ impl Upstream {
         bound.map_or(self.wait, |bound| bound.min(self.wait))
     }
 
-    /// The answer, if it takes no waiting: whether a request may be sent. It waits at most for the time that it says itself.
+    /// The answer, if it takes no waiting: whether a request may be sent. It waits at most for the
+    /// time that it says itself.
     pub(super) fn try_decide(
         &self,
         key: &Key<'_>,
@@ -152,8 +155,8 @@ impl Upstream {
             if self.pause_end(key).is_none() {
                 return Ok(decision);
             }
-            // The peer asked for it while the store was asked. What cannot be given back stays charged: the peer is spared a
-            // request, and the client is told why.
+            // The peer asked for it while the store was asked. What cannot be given back stays
+            // charged: the peer is spared a request, and the client is told why.
             if let (Some(policy), Ok(cost)) = (policy, &self.cost) {
                 drop(give_back(&self.limiter, &policy, key, *cost, &decision).await);
             }

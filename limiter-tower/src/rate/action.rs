@@ -1,4 +1,5 @@
-//! What is done next with a request: once its key was looked for, and once the limiter has answered.
+//! What is done next with a request: once its key was looked for, and once the limiter has
+//! answered.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -81,7 +82,9 @@ impl From<Result<Grant, Rejection>> for Next {
     }
 }
 
-/// The limiter's answer on its way, a `T` where the request goes on. Nothing is asked before the first poll.
+/// The limiter's answer on its way, a `T` where the request goes on. Nothing is asked before the
+/// first poll.
 ///
-/// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future` can borrow nothing: hence the box.
+/// The limiter's own future borrows the limiter, the policy and the key, and a `Service::Future`
+/// can borrow nothing: hence the box.
 pub(crate) type Deciding<T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send>>;

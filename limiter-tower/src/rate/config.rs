@@ -26,7 +26,8 @@ use crate::request_limits::{PolicyRef, PolicySet, RequestLimits};
 use crate::responses::Responder;
 use crate::settlement::{Settle, Settling};
 
-/// What a layer limits by: the limiter, the policies, and the cost, where a request's terms say nothing else.
+/// What a layer limits by: the limiter, the policies, and the cost, where a request's terms say
+/// nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerConfig {
     limiter: Limiter,
@@ -119,8 +120,9 @@ impl LayerConfig {
         Arc::make_mut(self.settle.get_or_insert_default())
     }
 
-    /// Shows the handler the decision that allows its request, if it is to see it, and says what the response shows. That is
-    /// also a decision that was made without the store, and one that would be another if it were obeyed.
+    /// Shows the handler the decision that allows its request, if it is to see it, and says what
+    /// the response shows. That is also a decision that was made without the store, and one that
+    /// would be another if it were obeyed.
     #[inline]
     pub(crate) fn attach_decision<B>(
         &self,
@@ -141,8 +143,8 @@ impl LayerConfig {
         Some(Box::new(decision))
     }
 
-    /// Whether a request with this key goes on, and nothing is to be told or settled of it. As most requests: so neither a question
-    /// nor a decision is made of it. `false` says nothing.
+    /// Whether a request with this key goes on, and nothing is to be told or settled of it. As most
+    /// requests: so neither a question nor a decision is made of it. `false` says nothing.
     #[inline]
     pub(crate) fn passes(&self, key: &Key<'_>) -> bool {
         match (&self.policies, &self.cost) {
@@ -210,8 +212,8 @@ impl LayerConfig {
         answer
     }
 
-    /// The answer, after what waiting it takes. A misconfiguration is logged, since the client is not told. The request waits at most
-    /// for the time that it says itself.
+    /// The answer, after what waiting it takes. A misconfiguration is logged, since the client is
+    /// not told. The request waits at most for the time that it says itself.
     pub(crate) async fn decide(
         &self,
         question: &RequestScope<'_>,

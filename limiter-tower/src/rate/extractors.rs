@@ -10,7 +10,8 @@ use limiter_core::{Amount, ConfigError};
 use crate::key::{Extraction, KeyExtractor, KeyRejection};
 use crate::request_limits::{PolicySet, RequestLimits};
 
-/// ResponseConfig what a hook says. Made by [`RateLimitLayer::limits_for`](crate::RateLimitLayer::limits_for).
+/// ResponseConfig what a hook says. Made by
+/// [`RateLimitLayer::limits_for`](crate::RateLimitLayer::limits_for).
 pub struct LimitsFor<F>(pub(crate) F);
 
 impl<B, F, T> KeyExtractor<B> for LimitsFor<F>
@@ -23,7 +24,8 @@ where
     }
 }
 
-/// Finds the key by `E`, and the policies by `F`. Made where [`RateLimitLayer::new`](crate::RateLimitLayer::new) is given a closure.
+/// Finds the key by `E`, and the policies by `F`. Made where
+/// [`RateLimitLayer::new`](crate::RateLimitLayer::new) is given a closure.
 pub struct WithChosenPolicies<E, F> {
     pub(crate) key: Arc<E>,
     pub(crate) tiers: Arc<F>,
@@ -52,7 +54,8 @@ where
     }
 }
 
-/// Finds the key by `E`, and the cost by `F`. Made by [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by).
+/// Finds the key by `E`, and the cost by `F`. Made by
+/// [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by).
 pub struct WithCost<E, F> {
     pub(crate) key: Arc<E>,
     pub(crate) cost: Arc<F>,
@@ -90,8 +93,8 @@ fn costed(answer: Extraction<'_>, cost: Result<Amount, ConfigError>) -> Extracti
     Extraction::Limits(terms)
 }
 
-/// What a hook may return for a request: [`RequestLimits`]; `None`, which refuses the request with 400; or `Err` with a
-/// [`KeyRejection`] or a status, which refuses it so.
+/// What a hook may return for a request: [`RequestLimits`]; `None`, which refuses the request with
+/// 400; or `Err` with a [`KeyRejection`] or a status, which refuses it so.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say what a request is limited by",
     note = "return `RequestLimits`, an `Option<RequestLimits>`, or a `Result<RequestLimits, E>` whose `E` is a `StatusCode` or a `key::KeyRejection`: \
@@ -122,8 +125,8 @@ impl<R: Into<KeyRejection>> IntoRequestLimits for Result<RequestLimits<'static>,
     }
 }
 
-/// How many permits a request takes, as [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by) may be told: an integer, a float,
-/// or an [`Amount`].
+/// How many permits a request takes, as [`RateLimitLayer::cost_by`](crate::RateLimitLayer::cost_by)
+/// may be told: an integer, a float, or an [`Amount`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number of permits",
     note = "return an integer, or a `limiter_core::Amount`;",

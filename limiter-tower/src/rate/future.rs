@@ -20,15 +20,17 @@ use crate::responses::body::ResponseBody;
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// In process the limiter was asked when the service was called, or when an extractor that has to wait had found the key.
-    /// Redis is asked at the first poll, not before; until it has answered, the future holds the inner service that was found ready,
-    /// and a denial gives it back uncalled. So it does while it waits.
+    /// In process the limiter was asked when the service was called, or when an extractor that has
+    /// to wait had found the key. Redis is asked at the first poll, not before; until it has
+    /// answered, the future holds the inner service that was found ready, and a denial gives it
+    /// back uncalled. So it does while it waits.
     ///
     /// # Cancel safety
     ///
-    /// With Redis, dropped before the first poll it has charged nothing; dropped while Redis is asked, it may have. Dropped while it
-    /// waits, it leaves the line and is charged nothing: what Redis grants it then goes to the next, or is given back. Dropped
-    /// while the inner service is called, the request stays charged, at its estimate where that was to be settled.
+    /// With Redis, dropped before the first poll it has charged nothing; dropped while Redis is
+    /// asked, it may have. Dropped while it waits, it leaves the line and is charged nothing: what
+    /// Redis grants it then goes to the next, or is given back. Dropped while the inner service is
+    /// called, the request stays charged, at its estimate where that was to be settled.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]

@@ -22,8 +22,8 @@ use crate::request_limits::PolicySet;
 
 /// Limits the rate of requests to the service that it wraps.
 ///
-/// It becomes a [`Layer`] once [`key`](Self::key) has said whose permits a request takes. There is no default: a key
-/// that nobody chose would be one budget for all callers.
+/// It becomes a [`Layer`] once [`key`](Self::key) has said whose permits a request takes. There is
+/// no default: a key that nobody chose would be one budget for all callers.
 ///
 /// ```
 /// use limiter_core::{Limiter, Policy};
@@ -35,11 +35,12 @@ use crate::request_limits::PolicySet;
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 ///
-/// One layer makes one decision: where it has several limits, all are charged, or none. Nested layers are separate decisions: what an
-/// outer one has charged stays charged when an inner one denies.
+/// One layer makes one decision: where it has several limits, all are charged, or none. Nested
+/// layers are separate decisions: what an outer one has charged stays charged when an inner one
+/// denies.
 ///
-/// A misconfiguration (a cost that cannot be used, say) is answered with 500, and logged as an error at most once in ten
-/// seconds.
+/// A misconfiguration (a cost that cannot be used, say) is answered with 500, and logged as an
+/// error at most once in ten seconds.
 ///
 /// Without a key it does not compile:
 ///
@@ -60,12 +61,14 @@ pub struct RateLimitLayer<K = MissingKey, P = FixedPolicies> {
 }
 
 impl RateLimitLayer {
-    /// Limits requests by `policies`, as `limiter` decides: a [`Policy`](limiter_core::Policy); several, in an array or a [`Vec`]; a
-    /// [`PolicySet`]; or a closure that answers one of these for each request, once its key is found. Clones of the layer, and the services
-    /// that it wraps, share the limiter.
+    /// Limits requests by `policies`, as `limiter` decides: a [`Policy`](limiter_core::Policy);
+    /// several, in an array or a [`Vec`]; a [`PolicySet`]; or a closure that answers one of these
+    /// for each request, once its key is found. Clones of the layer, and the services that it
+    /// wraps, share the limiter.
     ///
-    /// They are policies of rates. A policy of [`concurrency`](limiter_core::Policy::concurrency) belongs into an
-    /// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer): [`verify`](Self::verify) returns an error, and without it each request is answered with 500.
+    /// They are policies of rates. A policy of [`concurrency`](limiter_core::Policy::concurrency)
+    /// belongs into an [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer):
+    /// [`verify`](Self::verify) returns an error, and without it each request is answered with 500.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -109,7 +112,8 @@ impl RateLimitLayer {
     /// # }).unwrap();
     /// ```
     ///
-    /// Several are one decision, all-or-nothing, about one key. (Of several keys, as a limit for each user beside one for all:
+    /// Several are one decision, all-or-nothing, about one key. (Of several keys, as a limit for
+    /// each user beside one for all:
     /// [`RequestLimits`](crate::RequestLimits#a-limit-for-each-user-beside-one-for-all).)
     ///
     /// ```
@@ -123,7 +127,8 @@ impl RateLimitLayer {
     /// # Ok::<(), limiter_core::ConfigError>(())
     /// ```
     ///
-    /// An array is of one type, so policies stand beside names as `[PolicySet::from(burst), PolicySet::from("daily")]`.
+    /// An array is of one type, so policies stand beside names as
+    /// `[PolicySet::from(burst), PolicySet::from("daily")]`.
     pub fn new<M, T: Policies<M>>(limiter: &Limiter, policies: T) -> RateLimitLayer<MissingKey, T::Options> {
         let (tier, options) = policies.into_parts();
         RateLimitLayer {
@@ -135,8 +140,8 @@ impl RateLimitLayer {
 }
 
 impl<P> RateLimitLayer<MissingKey, P> {
-    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure over the request, which names its
-    /// type: `|request: &Request| …`. Required.
+    /// Whose permits a request takes: one of the extractors in [`key`](crate::key), or a closure
+    /// over the request, which names its type: `|request: &Request| …`. Required.
     pub fn key<E: 'static>(mut self, extractor: E) -> RateLimitLayer<WithKey<E>, P> {
         Arc::make_mut(&mut self.limits).set_extractor(&extractor);
         RateLimitLayer {
@@ -154,8 +159,9 @@ impl<K, P> RateLimitLayer<K, P> {
 
     /// How many permits a request takes, of each limit. Default: 1.
     ///
-    /// A cost of 0 only looks: it charges nothing and is always allowed. A cost that cannot be used is answered with 500
-    /// (INTERNAL), one above the policy's quota with 429 (RESOURCE_EXHAUSTED) and no `Retry-After`.
+    /// A cost of 0 only looks: it charges nothing and is always allowed. A cost that cannot be used
+    /// is answered with 500 (INTERNAL), one above the policy's quota with 429 (RESOURCE_EXHAUSTED)
+    /// and no `Retry-After`.
     pub fn cost(mut self, cost: impl TryInto<Amount, Error: Into<ConfigError>>) -> Self {
         self.limits_mut().set_cost(cost.try_into().map_err(Into::into));
         self
@@ -163,11 +169,12 @@ impl<K, P> RateLimitLayer<K, P> {
 }
 
 impl<K, P> RateLimitLayer<K, P> {
-    /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions, where the handler finds it, and
-    /// into those of the response, for layers further out. Default: only what rejects a request is shown, and what was
-    /// decided without the store, both in the response; and a request that goes on though it was denied
-    /// ([`is_degraded`](limiter_core::Decision::is_degraded)) has its decision in its extensions, so that the handler can serve
-    /// something cheaper.
+    /// Puts the [`Decision`](limiter_core::Decision) that allows a request into its extensions,
+    /// where the handler finds it, and into those of the response, for layers further out. Default:
+    /// only what rejects a request is shown, and what was decided without the store, both in the
+    /// response; and a request that goes on though it was denied
+    /// ([`is_degraded`](limiter_core::Decision::is_degraded)) has its decision in its extensions,
+    /// so that the handler can serve something cheaper.
     ///
     /// It costs about as much as a decision in process: extensions are a map that allocates.
     ///
@@ -188,16 +195,17 @@ impl<K, P> RateLimitLayer<K, P> {
 }
 
 impl<K, P> RateLimitLayer<K, P> {
-    /// Fails if requests could not be decided as configured: the cost is invalid; the list of policies is empty; a policy limits concurrency
-    /// and not a rate;
-    /// another layer of the limiter uses the name of a policy for other limits (both would share one budget; one policy in several
-    /// layers is allowed); the limiter's registry lacks a named policy; or entries of a policy's key lists are longer than the prefix of
-    /// the layer's keys ([`key::peer_ip`](crate::key::peer_ip()), [`key::client_ip`](crate::key::client_ip())), so that they never match. A
-    /// registry in Redis must have been read before.
+    /// Fails if requests could not be decided as configured: the cost is invalid; the list of
+    /// policies is empty; a policy limits concurrency and not a rate; another layer of the limiter
+    /// uses the name of a policy for other limits (both would share one budget; one policy in
+    /// several layers is allowed); the limiter's registry lacks a named policy; or entries of a
+    /// policy's key lists are longer than the prefix of the layer's keys
+    /// ([`key::peer_ip`](crate::key::peer_ip()), [`key::client_ip`](crate::key::client_ip())), so
+    /// that they never match. A registry in Redis must have been read before.
     ///
-    /// A layer that is not verified logs the first four mistakes as an error when it wraps a service, and entries that never match as a
-    /// warning. Policies that a closure
-    /// chooses for each request are not verified.
+    /// A layer that is not verified logs the first four mistakes as an error when it wraps a
+    /// service, and entries that never match as a warning. Policies that a closure chooses for each
+    /// request are not verified.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -225,8 +233,8 @@ impl<K, P> RateLimitLayer<K, P> {
 }
 
 impl<K: HasKey, P: RequestOptions<K::Extractor>> RateLimitLayer<K, P> {
-    /// Erases the type of the key extractor, so that the layer can be a field of a struct. `B` is the type of the request bodies.
-    /// Each request then pays one virtual call.
+    /// Erases the type of the key extractor, so that the layer can be a field of a struct. `B` is
+    /// the type of the request bodies. Each request then pays one virtual call.
     ///
     /// ```
     /// use axum::body::Body;
@@ -258,7 +266,8 @@ impl<K: HasKey, P: RequestOptions<K::Extractor>> RateLimitLayer<K, P> {
     }
 }
 
-/// A [`RateLimitLayer`] whose key extractor has no type of its own. Made by [`RateLimitLayer::boxed`].
+/// A [`RateLimitLayer`] whose key extractor has no type of its own. Made by
+/// [`RateLimitLayer::boxed`].
 pub type BoxRateLimitLayer<B> = RateLimitLayer<WithKey<BoxKeyExtractor<B>>>;
 
 impl<S, K: HasKey, P: RequestOptions<K::Extractor>> Layer<S> for RateLimitLayer<K, P> {

@@ -5,9 +5,9 @@ use limiter_core::Policy;
 use super::typestate::{FixedPolicies, PoliciesPerRequest};
 use crate::request_limits::PolicySet;
 
-/// What [`RateLimitLayer::new`](crate::RateLimitLayer::new) limits by: a [`Policy`]; several in an array or a [`Vec`], all of which
-/// are charged by one decision, or none; the name of one in the limiter's book; a [`PolicySet`]; or a closure that answers one of these
-/// for each request.
+/// What [`RateLimitLayer::new`](crate::RateLimitLayer::new) limits by: a [`Policy`]; several in an
+/// array or a [`Vec`], all of which are charged by one decision, or none; the name of one in the
+/// limiter's book; a [`PolicySet`]; or a closure that answers one of these for each request.
 ///
 /// `M` tells closures from the rest, and is never named.
 #[diagnostic::on_unimplemented(

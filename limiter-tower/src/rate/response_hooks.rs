@@ -47,8 +47,8 @@ impl LayerConfig {
 }
 
 impl LayerConfig {
-    /// What the response to a request that this decision allows tells its client. Nothing where the limiter does not enforce its
-    /// limits, but for who decided.
+    /// What the response to a request that this decision allows tells its client. Nothing where the
+    /// limiter does not enforce its limits, but for who decided.
     #[inline]
     pub(crate) fn apply_fields<B>(
         &self,

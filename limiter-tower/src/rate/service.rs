@@ -13,7 +13,8 @@ use crate::rate::config::LayerConfig;
 use crate::rate::future::ResponseFuture;
 use crate::responses::body::ResponseBody;
 
-/// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer). `S` is the inner service, `E` finds the key.
+/// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer). `S` is
+/// the inner service, `E` finds the key.
 pub struct RateLimit<S, E> {
     gate: Gate<S, LayerConfig, E>,
 }
@@ -38,7 +39,8 @@ where
         let next = {
             let answer = self.gate.shared.key.extract(&request);
             match &answer {
-                // Looked at where it lies, and moved no further for those that pass, which are most.
+                // Looked at where it lies, and moved no further for those that pass, which are
+                // most.
                 Extraction::Key(key) if limits.passes(key) => Next::Pass,
                 _ => Next::after(answer, limits, &request),
             }

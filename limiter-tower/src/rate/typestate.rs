@@ -1,8 +1,10 @@
 //! The type parameters of [`RateLimitLayer`](crate::RateLimitLayer) and
-//! [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer): whether a key was chosen, and the options of a request.
+//! [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer): whether a key was chosen, and the
+//! options of a request.
 //!
-//! Each setter of an option wraps the options before it, so setters and the key come in any order. The options are applied to the
-//! key's extractor when the layer wraps a service. A layer without options pays nothing for them.
+//! Each setter of an option wraps the options before it, so setters and the key come in any order.
+//! The options are applied to the key's extractor when the layer wraps a service. A layer without
+//! options pays nothing for them.
 
 use std::fmt;
 use std::sync::Arc;

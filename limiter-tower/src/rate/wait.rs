@@ -46,7 +46,8 @@ impl Default for WaitConfig {
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// For how long the client waits for its answer, where it says so in gRPC's way. What is malformed says nothing.
+/// For how long the client waits for its answer, where it says so in gRPC's way. What is malformed
+/// says nothing.
 pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get(GRPC_TIMEOUT)

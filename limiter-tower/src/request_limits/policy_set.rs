@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use limiter_core::__private::OneOrMany;
 use limiter_core::Policy;
 
-/// The policies by which a request is limited: one, or several that are charged together, or not at all. Each is given, or named
-/// and looked up in the limiter's book.
+/// The policies by which a request is limited: one, or several that are charged together, or not at
+/// all. Each is given, or named and looked up in the limiter's book.
 ///
 /// ```
 /// use limiter_core::Policy;
@@ -112,7 +112,8 @@ impl<T: Into<PolicySet>> From<Vec<T>> for PolicySet {
 }
 
 impl<T: Into<PolicySet>> FromIterator<T> for PolicySet {
-    /// None at all is a mistake, and rejects the request as one: what is not limited is [`unlimited`](PolicySet::unlimited).
+    /// None at all is a mistake, and rejects the request as one: what is not limited is
+    /// [`unlimited`](PolicySet::unlimited).
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut all = all.into_iter().peekable();
         if all.peek().is_none() {

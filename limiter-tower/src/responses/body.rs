@@ -11,10 +11,11 @@ use pin_project_lite::pin_project;
 use crate::settlement::Meter;
 
 pin_project! {
-    /// The body of a limited service's response: that of the inner service, or the text of a denial.
+    /// The body of a limited service's response: that of the inner service, or the text of a
+    /// denial.
     ///
-    /// It asks nothing of the inner body but that it yields [`Bytes`], so that the layer stands in front of any service:
-    /// axum's and tonic's bodies cannot both be made from a text.
+    /// It asks nothing of the inner body but that it yields [`Bytes`], so that the layer stands in
+    /// front of any service: axum's and tonic's bodies cannot both be made from a text.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -26,8 +27,8 @@ pin_project! {
     #[project = KindProj]
     #[derive(Debug)]
     enum Kind<B> {
-        // One variant, and what is rarer boxed: a body that is a box itself, as axum's and tonic's, is then one word larger, and
-        // moved as quickly.
+        // One variant, and what is rarer boxed: a body that is a box itself, as axum's and tonic's,
+        // is then one word larger, and moved as quickly.
         Inner { #[pin] body: B, meter: Option<Box<Meter>> },
         Own { text: Box<Bytes> },
     }
@@ -59,7 +60,8 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// An empty body. Layers such as tower-http's `CorsLayer` and `TimeoutLayer` create one for the responses they produce.
+/// An empty body. Layers such as tower-http's `CorsLayer` and `TimeoutLayer` create one for the
+/// responses they produce.
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::text(Bytes::new())

@@ -13,7 +13,8 @@ use super::responder::Responder;
 use super::response_fn::ResponseFn;
 use crate::headers::RateLimitHeaders;
 
-/// How a layer answers: each setter is that of [`RateLimitLayer`](crate::RateLimitLayer), and has its default.
+/// How a layer answers: each setter is that of [`RateLimitLayer`](crate::RateLimitLayer), and has
+/// its default.
 ///
 /// ```
 /// use limiter_core::{Limiter, Policy};

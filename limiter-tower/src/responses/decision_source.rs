@@ -3,7 +3,8 @@
 use http::HeaderValue;
 use limiter_core::{Decision, Origin};
 
-/// `memory`, or `local-fallback;would-deny`: a token of a structured field, with what else is to be said as its parameters.
+/// `memory`, or `local-fallback;would-deny`: a token of a structured field, with what else is to be
+/// said as its parameters.
 pub(super) fn value(decision: &Decision) -> HeaderValue {
     let mut text = name(decision.origin()).to_owned();
     for (holds, said) in [

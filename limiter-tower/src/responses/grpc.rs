@@ -17,8 +17,8 @@ const GRPC_WEB: [&str; 2] = ["application/grpc-web-text", "application/grpc-web"
 
 /// The content type of the response, if that of the request is one of gRPC's.
 ///
-/// gRPC-Web's clients take a trailers-only answer, but under their own type. Nothing is repeated of what follows that: whoever sends
-/// a request does not choose what stands in its answer.
+/// gRPC-Web's clients take a trailers-only answer, but under their own type. Nothing is repeated of
+/// what follows that: whoever sends a request does not choose what stands in its answer.
 pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
     let is = |kind: &&str| {
         let Some((start, rest)) = request.as_bytes().split_at_checked(kind.len()) else {
@@ -30,8 +30,8 @@ pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
     Some(HeaderValue::from_static(kind))
 }
 
-/// The answer to a call that the limiter rejects, with details for programs: `google.rpc.Status` in binary, and when a client
-/// library may retry by itself.
+/// The answer to a call that the limiter rejects, with details for programs: `google.rpc.Status` in
+/// binary, and when a client library may retry by itself.
 pub(crate) fn rejected(content_type: HeaderValue, rejection: &Rejection, domain: &str) -> Response<Bytes> {
     let mut response = trailers_only(content_type, rejection.grpc_code(), &rejection.client_message());
     let headers = response.headers_mut();
@@ -59,7 +59,8 @@ pub(crate) fn trailers_only(content_type: HeaderValue, code: i32, message: &str)
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type);
     headers.insert(GRPC_STATUS, HeaderValue::from(code));
-    // Percent-encoded text is always a valid value; if it were not, the status would still say what matters.
+    // Percent-encoded text is always a valid value; if it were not, the status would still say what
+    // matters.
     if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
         headers.insert(GRPC_MESSAGE, message);
     }

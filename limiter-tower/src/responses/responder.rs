@@ -1,4 +1,5 @@
-//! Forms the responses to requests that do not reach the inner service, and the headers that are added to others.
+//! Forms the responses to requests that do not reach the inner service, and the headers that are
+//! added to others.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -100,8 +101,8 @@ impl Responder {
         Some((name, decision_source::value(decision)))
     }
 
-    /// The response to a request that the limiter rejects. Its extensions hold the rejection, and the decision where there is
-    /// one, for layers further out.
+    /// The response to a request that the limiter rejects. Its extensions hold the rejection, and
+    /// the decision where there is one, for layers further out.
     #[cold]
     pub(crate) fn rejected<B>(&self, rejection: Rejection, protocol: &Protocol) -> Response<ResponseBody<B>> {
         let mut response = match protocol {
@@ -111,7 +112,8 @@ impl Responder {
         let told = rejection.decision().and_then(|decision| match &rejection {
             // What a list says is no quota.
             Rejection::Forbidden { .. } => ResponseFields::new(None, self.origin_header(decision)),
-            // What is denied says for its own cost when it fits, and of what is denied with it nothing was taken.
+            // What is denied says for its own cost when it fits, and of what is denied with it
+            // nothing was taken.
             _ => self.fields_for(decision, &Costs::ONE, protocol),
         });
         if let Some(told) = told {
@@ -128,7 +130,8 @@ impl Responder {
         response
     }
 
-    /// Without a rule for caches: none of these statuses may be stored unless a header says so, and 429 not even then (RFC 6585).
+    /// Without a rule for caches: none of these statuses may be stored unless a header says so, and
+    /// 429 not even then (RFC 6585).
     fn rejected_in_http(&self, rejection: &Rejection) -> Response<Bytes> {
         // Every status of a rejection is a valid one.
         let status =

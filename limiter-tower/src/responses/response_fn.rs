@@ -25,7 +25,8 @@ impl ResponseFn {
         }))
     }
 
-    /// The answer. What makes a gRPC response one is put back if it is lost: its clients understand nothing else.
+    /// The answer. What makes a gRPC response one is put back if it is lost: its clients understand
+    /// nothing else.
     pub(super) fn answer(
         &self,
         rejection: &Rejection,

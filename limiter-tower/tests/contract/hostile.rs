@@ -52,7 +52,8 @@ async fn keys_that_are_huge_stay_apart() {
     }
 }
 
-/// HTTP/2 carries blanks around a value, which are no part of it: they make no second key, and no key alone.
+/// HTTP/2 carries blanks around a value, which are no part of it: they make no second key, and no
+/// key alone.
 #[tokio::test]
 async fn blanks_around_a_key_get_no_second_budget() {
     let (limits, _clock) = limiter();

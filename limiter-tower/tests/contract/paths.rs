@@ -1,5 +1,6 @@
-//! Every way through the layer, whatever the inner service does: it is called ready or not at all, its errors and panics are its own,
-//! and the slot that it has reserved to be ready is free afterwards.
+//! Every way through the layer, whatever the inner service does: it is called ready or not at all,
+//! its errors and panics are its own, and the slot that it has reserved to be ready is free
+//! afterwards.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -298,7 +299,8 @@ fn ways(limits: &Limiter) -> Vec<Way<Inbound>> {
     ]
 }
 
-/// Whether the answer came, and how, or the panic. The connection is kept as by a client that stays.
+/// Whether the answer came, and how, or the panic. The connection is kept as by a client that
+/// stays.
 async fn answer<S>(
     service: &S,
     connections: &mut Vec<S>,

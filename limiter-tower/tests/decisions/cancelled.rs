@@ -23,8 +23,8 @@ fn policy() -> Policy {
         .unwrap()
 }
 
-/// Each waits for a moment. Would one of them leak its place, the next found none; its slot, the next was never ready; its permit,
-/// there were none in the end; its key, the limiter was full.
+/// Each waits for a moment. Would one of them leak its place, the next found none; its slot, the
+/// next was never ready; its permit, there were none in the end; its key, the limiter was full.
 #[tokio::test]
 async fn in_process_ten_thousand_leave_nothing() {
     let clock = ManualClock::new();
@@ -68,8 +68,8 @@ async fn in_process_ten_thousand_leave_nothing() {
     }
 }
 
-/// Before anything was asked, in the inner service, and while they wait for Redis: what is on its way then is heard of, and its
-/// permit goes to the next or back.
+/// Before anything was asked, in the inner service, and while they wait for Redis: what is on its
+/// way then is heard of, and its permit goes to the next or back.
 #[cfg(unix)]
 #[tokio::test]
 async fn on_redis_ten_thousand_leave_nothing() {

@@ -1,4 +1,5 @@
-//! What a response tells of a request whose cost is settled: what is true for a client that obeys it.
+//! What a response tells of a request whose cost is settled: what is true for a client that obeys
+//! it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -38,7 +39,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// What a client reads of one limit: how much remains, and for which time. Nothing, where it is not told.
+/// What a client reads of one limit: how much remains, and for which time. Nothing, where it is not
+/// told.
 fn read(headers: &HeaderMap) -> Option<(u64, Duration)> {
     let number = |text: &str, name: &str| -> u64 {
         let (_, digits) = text.split_once(name).unwrap();
@@ -59,8 +61,9 @@ fn read(headers: &HeaderMap) -> Option<(u64, Duration)> {
     Some((remaining, Duration::from_secs(window)))
 }
 
-/// A client that is alone with its key, and obeys what it is told: how often it calls in an hour, in which it asks once in ten
-/// seconds at most. Each of its calls comes to one of these statuses in turn.
+/// A client that is alone with its key, and obeys what it is told: how often it calls in an hour,
+/// in which it asks once in ten seconds at most. Each of its calls comes to one of these statuses
+/// in turn.
 async fn calls_in_an_hour(
     service: impl tower::Service<
         Request<String>,
@@ -271,7 +274,8 @@ async fn alone_what_is_settled_later_tells_of_its_policy() {
     }
 }
 
-/// A response of which the handler does not say what it has spent stays at its estimate, which is therefore known.
+/// A response of which the handler does not say what it has spent stays at its estimate, which is
+/// therefore known.
 #[tokio::test]
 async fn what_stays_at_its_estimate_is_told() {
     let (limits, _clock) = limiter();

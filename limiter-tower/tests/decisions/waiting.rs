@@ -162,7 +162,8 @@ async fn more_before_it_than_ever_fit_at_once_are_counted_as_well() {
         let (_, Poll::Ready(denied)) = begin(&mut service, request("ann")) else {
             unreachable!("it must not wait")
         };
-        // Of the bucket half a second after all of them, of the window when the last of them leaves it.
+        // Of the bucket half a second after all of them, of the window when the last of them leaves
+        // it.
         let expected = ["11", "12"];
         assert!(
             expected.contains(&retry_after(&denied)),

@@ -110,7 +110,8 @@ async fn of_an_outage_nobody_knows_when_it_ends() {
     );
 }
 
-/// A hook's headers reach a gRPC client, and nothing that it says makes the answer another than gRPC's.
+/// A hook's headers reach a gRPC client, and nothing that it says makes the answer another than
+/// gRPC's.
 #[tokio::test]
 async fn an_own_response_stays_one_of_grpc() {
     let (limits, _clock) = limiter();

@@ -241,7 +241,8 @@ async fn one_limit_alone_is_the_one_that_is_reached_first() {
     }
 }
 
-/// Through the layer: a client that comes while nothing is left, and then heeds Retry-After and RateLimit, is denied once.
+/// Through the layer: a client that comes while nothing is left, and then heeds Retry-After and
+/// RateLimit, is denied once.
 #[tokio::test]
 async fn a_client_that_heeds_its_headers_is_never_denied_again() {
     let policies = [

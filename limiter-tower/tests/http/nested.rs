@@ -9,7 +9,8 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{limiter, request};
 
-/// A client that is told of the quicker of two limits under which as much remains comes back too early for the other.
+/// A client that is told of the quicker of two limits under which as much remains comes back too
+/// early for the other.
 #[tokio::test]
 async fn a_client_of_nested_layers_that_heeds_its_headers_is_never_denied() {
     let window = |name: &str, limit: u32, window: &str| {

@@ -1,4 +1,5 @@
-//! Requests through all layers at once, dropped at whatever time: nothing is left of them, and each was charged what it came to.
+//! Requests through all layers at once, dropped at whatever time: nothing is left of them, and each
+//! was charged what it came to.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -380,8 +380,9 @@ async fn backpressure_and_errors_are_the_inner_services() {
     assert_eq!(response.await.unwrap().unwrap_err().to_string(), "broken");
 }
 
-/// In the inner service, while they wait, and while their key is being found. Would one of them keep its permit, the next would be
-/// denied; its seat, there were none; its slot, the next was never ready.
+/// In the inner service, while they wait, and while their key is being found. Would one of them
+/// keep its permit, the next would be denied; its seat, there were none; its slot, the next was
+/// never ready.
 #[tokio::test]
 async fn ten_thousand_that_are_cancelled_leave_nothing() {
     let limits = Limiter::in_process().max_keys(2).max_waiting(1).build();

@@ -261,7 +261,8 @@ async fn those_who_wait_for_the_end_of_a_pause_are_bounded_and_leave_with_the_li
     assert_eq!(peer.asked().len(), 1);
 }
 
-/// A client alone on its key, with a limit of its own far above the peer's, that does as it is told.
+/// A client alone on its key, with a limit of its own far above the peer's, that does as it is
+/// told.
 #[tokio::test]
 async fn an_obedient_client_is_refused_no_request_twice() {
     let (limits, clock) = limiter();

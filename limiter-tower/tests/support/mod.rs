@@ -53,8 +53,9 @@ where
     String::from_utf8(body.to_bytes().to_vec()).unwrap()
 }
 
-/// An inner service that insists on its contract: it panics when the instance that is called was not found ready just
-/// before. It answers with what remains under the decision that it finds in the request, and counts its calls.
+/// An inner service that insists on its contract: it panics when the instance that is called was
+/// not found ready just before. It answers with what remains under the decision that it finds in
+/// the request, and counts its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Strict {
     ready: bool,

@@ -75,7 +75,8 @@ pub(super) fn ask(api: &Server) -> Result<(), String> {
     count(&api.url("/trial"))
 }
 
-/// curl retries by itself, a second later unless `Retry-After` says otherwise: the first try is denied, the second admitted.
+/// curl retries by itself, a second later unless `Retry-After` says otherwise: the first try is
+/// denied, the second admitted.
 fn heeds_retry_after(upload: &[&str], at_most: u64) -> Result<(), String> {
     let started = Instant::now();
     let retried = Answer::of(&[&["--retry", "1"], upload].concat())?;

@@ -25,7 +25,8 @@ impl Key {
         }
     }
 
-    /// The check within a crate, whose total may not rise. A crate is the first folder, or the second one below `tools`.
+    /// The check within a crate, whose total may not rise. A crate is the first folder, or the
+    /// second one below `tools`.
     fn group(&self) -> String {
         let mut parts = self.subject.split('/');
         let first = parts.next().unwrap_or_default();
@@ -53,8 +54,9 @@ impl From<BTreeMap<Key, usize>> for Baseline {
 }
 
 impl Baseline {
-    /// Reads lines of `<file> <check> <number>`. Markers of a merge conflict and other lines are skipped; of two numbers for one
-    /// key, which both sides of a conflict have, the higher one counts.
+    /// Reads lines of `<file> <check> <number>`. Markers of a merge conflict and other lines are
+    /// skipped; of two numbers for one key, which both sides of a conflict have, the higher one
+    /// counts.
     pub(super) fn parse(text: &str) -> Self {
         let mut numbers = BTreeMap::new();
         for line in text.lines() {
@@ -73,7 +75,8 @@ impl Baseline {
         Self(numbers)
     }
 
-    /// The keys whose numbers are above the baseline, and those whose numbers are below it, each with the baseline's number first.
+    /// The keys whose numbers are above the baseline, and those whose numbers are below it, each
+    /// with the baseline's number first.
     pub(super) fn compare(&self, counts: &BTreeMap<Key, usize>) -> (Vec<(Key, usize, usize)>, Vec<Key>) {
         let allowed = |key: &Key| self.0.get(key).copied().unwrap_or_default();
         let found = |key: &Key| counts.get(key).copied().unwrap_or_default();

@@ -5,7 +5,8 @@ use std::process::Command;
 
 const LONGEST: usize = 72;
 
-/// Checks the commits that are not on `main` yet, or the newest one on `main`. Without git or history there is none.
+/// Checks the commits that are not on `main` yet, or the newest one on `main`. Without git or
+/// history there is none.
 pub(super) fn check(root: &Path) -> Result<(), String> {
     let git = |args: &[&str]| {
         let output = Command::new("git").current_dir(root).args(args).output().ok()?;

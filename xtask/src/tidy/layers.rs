@@ -1,8 +1,9 @@
 //! The layers of a crate: which of its modules may name which others, and cycles between siblings.
 //!
-//! `layers.txt` lists the modules of a crate from the bottom to the top. A module may name modules of lines below its
-//! own. Files below `src/a/` belong to the module `a`. Names that the crate's root re-exports count as their modules.
-//! Below the top level there is no table: modules of one folder must not form a cycle.
+//! `layers.txt` lists the modules of a crate from the bottom to the top. A module may name modules
+//! of lines below its own. Files below `src/a/` belong to the module `a`. Names that the crate's
+//! root re-exports count as their modules. Below the top level there is no table: modules of one
+//! folder must not form a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,8 @@ impl Table {
     }
 }
 
-/// Imports that point up, and siblings in cycles. A module that the table does not list is an error.
+/// Imports that point up, and siblings in cycles. A module that the table does not list is an
+/// error.
 pub(super) fn check(tree: &Tree, table: &Table) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     for path in tree.crates() {

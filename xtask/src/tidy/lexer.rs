@@ -1,4 +1,5 @@
-//! Rust source as tokens, with comments and string literals, and without code that only tests compile.
+//! Rust source as tokens, with comments and string literals, and without code that only tests
+//! compile.
 
 /// A token and the line on which it starts, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +171,8 @@ fn end_of_quote(bytes: &[u8], at: usize) -> usize {
     if word == at + 1 { at + 3 } else { word }
 }
 
-/// Removes each item under `#[cfg(test)]` and each function under `#[test]`. The attribute is removed with it.
+/// Removes each item under `#[cfg(test)]` and each function under `#[test]`. The attribute is
+/// removed with it.
 pub(super) fn without_tests(tokens: &[Token]) -> Vec<Token> {
     let mut kept = Vec::with_capacity(tokens.len());
     let mut at = 0;

@@ -76,7 +76,8 @@ impl<'a> Crate<'a> {
         parents.collect()
     }
 
-    /// The child of a module in which a path from the crate's root ends up, also through a re-export by the module.
+    /// The child of a module in which a path from the crate's root ends up, also through a
+    /// re-export by the module.
     pub(super) fn child_named(&self, parent: &Path, to: &Path) -> Option<String> {
         let name = to.strip_prefix(parent.as_slice())?.first()?;
         if self.modules.contains(&joined(parent, name)) {

@@ -1,7 +1,7 @@
 //! A type name denotes one type in its crate, so that search and go-to-symbol find it.
 //!
-//! Structs, enums, unions, traits and type aliases of modules count. Associated types, `Sealed`, test code and the
-//! `cfg(not(…))` half of a pair do not.
+//! Structs, enums, unions, traits and type aliases of modules count. Associated types, `Sealed`,
+//! test code and the `cfg(not(…))` half of a pair do not.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The modules, as paths without `.rs`, that are compiled in place of others: `#[cfg(not(feature = "x"))] mod absent;`.
+/// The modules, as paths without `.rs`, that are compiled in place of others:
+/// `#[cfg(not(feature = "x"))] mod absent;`.
 fn alternatives(tree: &Tree, path: &str) -> Vec<String> {
     let mut found = Vec::new();
     for file in tree.sources(path) {
@@ -80,7 +81,8 @@ fn is_alternative(code: &[Token], at: usize) -> bool {
 /// The types that a file defines in its modules, and where.
 fn types(code: &[Token]) -> Vec<(String, usize)> {
     let mut found = Vec::new();
-    // Bodies in which definitions do not count: functions, impls, traits, macros. Modules are entered.
+    // Bodies in which definitions do not count: functions, impls, traits, macros. Modules are
+    // entered.
     let (mut at, mut skips_next) = (0, false);
     while let Some(token) = code.get(at) {
         if lexer::attribute(code, at).is_some() {

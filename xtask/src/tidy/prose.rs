@@ -1,4 +1,5 @@
-//! Documentation: the rate of clauses that stand for a noun, the width of comments, the length of files.
+//! Documentation: the rate of clauses that stand for a noun, the width of comments, the length of
+//! files.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ const NOT_A_NOUN: [&str; 40] = [
     "tells", "than", "that", "the", "then", "to", "told", "under", "was", "when", "with",
 ];
 
-/// Clauses with `what`, `who` and the like in place of a noun, and for each crate their rate in 10,000 words.
+/// Clauses with `what`, `who` and the like in place of a noun, and for each crate their rate in
+/// 10,000 words.
 pub(super) fn headless(tree: &Tree) -> (Vec<Finding>, Vec<String>) {
     let mut findings = Vec::new();
     let mut totals: BTreeMap<String, (usize, usize)> = BTreeMap::new();
@@ -55,7 +57,8 @@ fn is_prose(file: &File) -> bool {
     !file.path.contains("/tests/") && !file.path.contains("/src/tidy/") && file.path != "BENCHMARKS.md"
 }
 
-/// Sentences of documentation, each with the line on which its block starts or, in Markdown, its own.
+/// Sentences of documentation, each with the line on which its block starts or, in Markdown, its
+/// own.
 fn documentation(file: &File) -> Vec<(usize, String)> {
     let mut blocks: Vec<(usize, String)> = Vec::new();
     let mut in_code = false;

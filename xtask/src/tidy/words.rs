@@ -25,7 +25,8 @@ enum Scope {
 }
 
 impl List {
-    /// Reads lines of `<phrase> -> <replacement>`, after `ident:` or `prose:` only in identifiers or in prose.
+    /// Reads lines of `<phrase> -> <replacement>`, after `ident:` or `prose:` only in identifiers
+    /// or in prose.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut entries = Vec::new();
         for line in text

@@ -10,8 +10,9 @@ use crate::units::MAX_EXACT;
 
 /// The state as it stands now, if it was stored before the change.
 ///
-/// What is lent stays what it is: it was taken under the policy before, and is spent or comes back as such. What holders
-/// have and what is stored are together at most what the larger of the two policies gives.
+/// What is lent stays what it is: it was taken under the policy before, and is spent or comes back
+/// as such. What holders have and what is stored are together at most what the larger of the two
+/// policies gives.
 pub(crate) fn scale(
     scaling: &ScaleChange<'_>,
     state: &StepState,
@@ -58,7 +59,8 @@ fn convert<M: LevelKind>(
         ..then
     };
     let mut lent = view(after, Some(scaled), now);
-    // Those who have not heard of the change yet take it for absent no sooner than it is whole for them, too.
+    // Those who have not heard of the change yet take it for absent no sooner than it is whole for
+    // them, too.
     let theirs = LeasedLevel {
         level: Level {
             remainder: 0,

@@ -55,8 +55,8 @@ impl LevelStep {
         self.for_others = sooner > idle_at;
     }
 
-    /// The outcome after what was done to the level, which is stored if that `changed` it or if it has to be mended. `taken`
-    /// was taken from it.
+    /// The outcome after what was done to the level, which is stored if that `changed` it or if it
+    /// has to be mended. `taken` was taken from it.
     fn settle(
         mut self,
         meter: &impl LevelKind,
@@ -70,7 +70,8 @@ impl LevelStep {
         let reset_after = self.lent.idle_after(meter);
         let mut keep_until = kept;
         if taken > 0 && self.for_others {
-            // It is missing from the other policy too, and begins to come back when the last loan ends.
+            // It is missing from the other policy too, and begins to come back when the last loan
+            // ends.
             let from = kept.max(if loans.total() > 0 { loans.last_end() } else { 0 });
             keep_until = (from + meter.rate().time_for(taken, 0)).min(now + MAX_EXACT);
         }
@@ -199,7 +200,8 @@ pub(crate) fn borrow(
     };
     let charged = if fits { ask.cost } else { 0 };
     look.lent.level.amount = meter.charged(look.lent.level.amount, charged);
-    // Some is left for those who ask for themselves, and for other holders; and fractions of a permit would lie about.
+    // Some is left for those who ask for themselves, and for other holders; and fractions of a
+    // permit would lie about.
     let some = if fits {
         ask.want.min(look.lent.remaining(meter) / 2)
     } else {

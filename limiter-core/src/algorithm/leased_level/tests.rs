@@ -124,7 +124,8 @@ fn an_advertised_wait_is_exact_while_something_is_lent() {
             assert!(all(now + outcome.reset_after).fits);
             assert!(!all(now + outcome.reset_after - 1).fits);
             assert!(all(now + outcome.reset_after - 1).expires_after > 0);
-            // Loans that were reported before their end may keep it for longer than it need be, but not for ever.
+            // Loans that were reported before their end may keep it for longer than it need be, but
+            // not for ever.
             let longer = outcome.expires_after - outcome.reset_after;
             assert!(longer < 4_100_000, "{longer}: {state:?}");
         }
@@ -132,7 +133,8 @@ fn an_advertised_wait_is_exact_while_something_is_lent() {
     assert!(waits > 100, "{waits}");
 }
 
-/// A denial says when all is lent, a crash costs what was lent until the loans end, and then all comes back.
+/// A denial says when all is lent, a crash costs what was lent until the loans end, and then all
+/// comes back.
 #[test]
 fn what_a_holder_takes_to_its_grave_begins_to_come_back_when_its_loan_ends() {
     let rate = Rate::per_second(1).unwrap();

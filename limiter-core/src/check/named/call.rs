@@ -44,7 +44,8 @@ impl Question<'_> {
 
 pub(crate) type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send + 'a>>;
 
-/// A call by the name of a policy, not yet made: await it. Made by [`PolicyHandle::admit`], [`PolicyHandle::refund`] and [`PolicyHandle::charge`].
+/// A call by the name of a policy, not yet made: await it. Made by [`PolicyHandle::admit`],
+/// [`PolicyHandle::refund`] and [`PolicyHandle::charge`].
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedCall<'a, T> {
     pub(crate) question: Question<'a>,
@@ -71,8 +72,8 @@ impl<'a, T> IntoFuture for NamedCall<'a, T> {
     }
 }
 
-/// A call by the name of a policy that may wait, not yet made: await it. Made by [`PolicyHandle::acquire`], [`PolicyHandle::reserve`] and
-/// [`PolicyHandle::acquire_concurrency`].
+/// A call by the name of a policy that may wait, not yet made: await it. Made by
+/// [`PolicyHandle::acquire`], [`PolicyHandle::reserve`] and [`PolicyHandle::acquire_concurrency`].
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedWait<'a, T> {
     pub(crate) question: Question<'a>,
@@ -90,8 +91,9 @@ impl<T> NamedWait<'_, T> {
         self
     }
 
-    /// How long to wait in total, the questions to the store included. Default: [`Acquire::DEFAULT_TIMEOUT`](crate::Acquire::DEFAULT_TIMEOUT)
-    /// for [`PolicyHandle::acquire`], and no time for the others.
+    /// How long to wait in total, the questions to the store included. Default:
+    /// [`Acquire::DEFAULT_TIMEOUT`](crate::Acquire::DEFAULT_TIMEOUT) for [`PolicyHandle::acquire`],
+    /// and no time for the others.
     pub fn timeout(self, timeout: Duration) -> Self {
         let timeout = Some(timeout);
         Self { timeout, ..self }

@@ -28,7 +28,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::admit`](crate::Limiter::admit).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Limiter::admit`](crate::Limiter::admit).
     ///
     /// # Cancel safety
     ///
@@ -46,7 +47,8 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::acquire`](crate::Limiter::acquire). A wait goes on by the policy with which it began.
+    /// As [`Limiter::acquire`](crate::Limiter::acquire). A wait goes on by the policy with which it
+    /// began.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -64,7 +66,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::acquire`](crate::Limiter::acquire).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Limiter::acquire`](crate::Limiter::acquire).
     ///
     /// # Cancel safety
     ///
@@ -83,7 +86,8 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency), of a policy of concurrency. Where no policy is configured, the permit stands for nothing.
+    /// As [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency), of a policy of
+    /// concurrency. Where no policy is configured, the permit stands for nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -101,7 +105,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).
     ///
     /// # Cancel safety
     ///
@@ -123,8 +128,8 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::reserve`](crate::Limiter::reserve). It is settled under the policy by which it was made; where none was configured,
-    /// nothing was taken, and settling it does nothing.
+    /// As [`Limiter::reserve`](crate::Limiter::reserve). It is settled under the policy by which it
+    /// was made; where none was configured, nothing was taken, and settling it does nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -145,7 +150,8 @@ impl<'a> PolicyHandle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::reserve`](crate::Limiter::reserve).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Limiter::reserve`](crate::Limiter::reserve).
     ///
     /// # Cancel safety
     ///
@@ -170,11 +176,13 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::refund`](crate::Limiter::refund). Where no policy is configured, nothing was taken, and nothing is given back.
+    /// As [`Limiter::refund`](crate::Limiter::refund). Where no policy is configured, nothing was
+    /// taken, and nothing is given back.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::refund`](crate::Limiter::refund).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Limiter::refund`](crate::Limiter::refund).
     ///
     /// # Cancel safety
     ///
@@ -192,11 +200,13 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::charge`](crate::Limiter::charge). Where no policy is configured, nothing is charged.
+    /// As [`Limiter::charge`](crate::Limiter::charge). Where no policy is configured, nothing is
+    /// charged.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::charge`](crate::Limiter::charge).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Limiter::charge`](crate::Limiter::charge).
     ///
     /// # Cancel safety
     ///
@@ -215,11 +225,13 @@ impl<'a> PolicyHandle<'a> {
         })
     }
 
-    /// As [`Limiter::blocked_until`](crate::Limiter::blocked_until). Where no policy is configured, nobody is blocked.
+    /// As [`Limiter::blocked_until`](crate::Limiter::blocked_until). Where no policy is configured,
+    /// nobody is blocked.
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotConfigured`] where the limiter was told so; else as [`Limiter::blocked_until`](crate::Limiter::blocked_until).
+    /// [`Rejection::NotConfigured`] where the limiter was told so; else as
+    /// [`Limiter::blocked_until`](crate::Limiter::blocked_until).
     ///
     /// # Cancel safety
     ///

@@ -11,7 +11,9 @@ use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
 use crate::units::Amount;
 
-/// A question by the name of a policy, not yet asked: await it. Made by [`PolicyHandle::check`](crate::PolicyHandle::check) and [`PolicyHandle::peek`](crate::PolicyHandle::peek).
+/// A question by the name of a policy, not yet asked: await it. Made by
+/// [`PolicyHandle::check`](crate::PolicyHandle::check) and
+/// [`PolicyHandle::peek`](crate::PolicyHandle::peek).
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked or charged until this is awaited"]
 pub struct NamedCheck<'a> {
@@ -39,8 +41,8 @@ impl<'a> IntoFuture for NamedCheck<'a> {
     }
 }
 
-/// The future of a [`NamedCheck`]. In process it is ready at the first poll, without an allocation. As cancel safe as that of
-/// [`Limiter::check`](crate::Limiter::check).
+/// The future of a [`NamedCheck`]. In process it is ready at the first poll, without an allocation.
+/// As cancel safe as that of [`Limiter::check`](crate::Limiter::check).
 #[must_use = "futures do nothing unless polled"]
 pub struct NamedDeciding<'a>(NamedProgress<'a>);
 

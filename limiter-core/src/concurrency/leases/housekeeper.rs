@@ -15,15 +15,16 @@ use crate::units::Timestamp;
 
 /// So many calls may be under way at once.
 const MOST_CALLS: usize = 64;
-/// How often the task shows itself, and after how long without it another takes over: it lives in a runtime that has ended, or
-/// that nobody drives.
+/// How often the task shows itself, and after how long without it another takes over: it lives in a
+/// runtime that has ended, or that nobody drives.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 /// How long Redis may take. Nobody waits for it, but a lease must be tried again in time.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PARTS_OF_A_LEASE: u32 = 6;
 
-/// Sees to it that a task is at it, where there is a runtime. Without one, whoever next uses the limiter does.
+/// Sees to it that a task is at it, where there is a runtime. Without one, whoever next uses the
+/// limiter does.
 pub(crate) fn ensure_running(holding: &Arc<PermitLeases>) {
     let now = Instant::now();
     let Ok(runtime) = Handle::try_current() else {

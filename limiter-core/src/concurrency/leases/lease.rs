@@ -13,8 +13,8 @@ use crate::identity::Identity;
 use crate::support::deadline::within;
 use crate::units::Timestamp;
 
-/// For so long at most a lease is handed on from one holder of this process to the next. Then it goes back to Redis, lest
-/// those who wait in other processes never have their turn.
+/// For so long at most a lease is handed on from one holder of this process to the next. Then it
+/// goes back to Redis, lest those who wait in other processes never have their turn.
 const HANDED_ON_FOR: Duration = Duration::from_secs(1);
 
 /// A lease. Dropping it gives it back in the background.

@@ -11,8 +11,8 @@ use crate::identity::Identity;
 use crate::support::jitter::varied;
 use crate::units::{Timestamp, micros_ceil};
 
-/// A lease is renewed when between a sixth and a third of it is over: those of one length that this process holds at the same
-/// moments, so that one call renews all of a key.
+/// A lease is renewed when between a sixth and a third of it is over: those of one length that this
+/// process holds at the same moments, so that one call renews all of a key.
 const RENEWED_AFTER: u64 = 3;
 const STEPS: u64 = 6;
 /// After a failure a lease is tried again after a twelfth of it, and within these bounds.
@@ -58,7 +58,8 @@ pub(crate) struct RenewalQueue {
     renewing: HashMap<u64, (u64, Renewal)>,
     /// The same moments in order, of those of which no call is under way.
     due: BTreeSet<(u64, u64)>,
-    /// Those that are being renewed. Until that is over they are not given back, lest they be renewed afterwards.
+    /// Those that are being renewed. Until that is over they are not given back, lest they be
+    /// renewed afterwards.
     under_way: HashSet<u64>,
     leaving: BTreeMap<u64, Release>,
     /// Of those that are being given back, those of which Redis is being told.
@@ -125,8 +126,8 @@ impl RenewalQueue {
         self.leaving.is_empty() && self.told.is_empty()
     }
 
-    /// What is due, at most so many calls; and when there will be more. `None` if there is nothing to look after: the keeper
-    /// ends.
+    /// What is due, at most so many calls; and when there will be more. `None` if there is nothing
+    /// to look after: the keeper ends.
     pub(crate) fn work(
         &mut self,
         keeper: u64,

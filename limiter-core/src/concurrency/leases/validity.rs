@@ -1,4 +1,5 @@
-//! The moment until which a lease in Redis is surely held, shared by its permit and the task that renews it.
+//! The moment until which a lease in Redis is surely held, shared by its permit and the task that
+//! renews it.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;
 
-/// The moment until which a lease is surely held. It counts from before the request to Redis, so the lease in
-/// Redis does not end earlier.
+/// The moment until which a lease is surely held. It counts from before the request to Redis, so
+/// the lease in Redis does not end earlier.
 #[derive(Debug)]
 pub(crate) struct Validity {
     /// In microseconds; [`LOST`], or [`WITHOUT_END`].
@@ -76,7 +77,8 @@ impl Validity {
                 (LOST, _) => return,
                 // It was Redis that had not heard of it, and had room.
                 (WITHOUT_END, RenewalResult::Anew) | (_, RenewalResult::GoesOn) => ends,
-                // Others are in its place. It goes on being renewed, so that Redis counts it when there is room.
+                // Others are in its place. It goes on being renewed, so that Redis counts it when
+                // there is room.
                 (_, RenewalResult::Gone | RenewalResult::Anew) => LOST,
             };
             if self.set(ended, next) {

@@ -27,7 +27,8 @@ struct HandOffState<C> {
     passed: Option<C>,
 }
 
-/// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the one after.
+/// Somebody who waits. Dropping it leaves the seat, and what was handed on meanwhile goes to the
+/// one after.
 #[derive(Debug)]
 pub(crate) struct PermitWaiter<C: PermitPayload> {
     holders: Arc<PermitTable<C>>,
@@ -86,7 +87,8 @@ impl<C: PermitPayload> PermitWaiter<C> {
         }
     }
 
-    /// Waits until something is different: permits were handed on, or he is first, or there is a reason to ask.
+    /// Waits until something is different: permits were handed on, or he is first, or there is a
+    /// reason to ask.
     ///
     /// # Cancel safety
     ///

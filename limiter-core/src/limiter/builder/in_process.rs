@@ -44,30 +44,35 @@ impl InProcessBuilder {
         }
     }
 
-    /// How many keys are kept at most, each under one policy; never more. A new key beyond it is answered with
-    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), and charged nothing, unless one that is idle (its state equals
-    /// absence) can go in its place: for that, up to a thousand keys are looked through, once a millisecond at most. Calls on
-    /// other keys are decided as ever, and what is idle leaves within as many calls as there are dozens of keys. A million
-    /// keys under buckets and funnels take about 80 MB; a key under a window takes 8 bytes a permit more. Default: 1,000,000.
+    /// How many keys are kept at most, each under one policy; never more. A new key beyond it is
+    /// answered with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), and charged nothing,
+    /// unless one that is idle (its state equals absence) can go in its place: for that, up to a
+    /// thousand keys are looked through, once a millisecond at most. Calls on other keys are
+    /// decided as ever, and what is idle leaves within as many calls as there are dozens of keys. A
+    /// million keys under buckets and funnels take about 80 MB; a key under a window takes 8 bytes
+    /// a permit more. Default: 1,000,000.
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys, ..self }
     }
 
-    /// Evicts a key when the table is [full](Self::max_keys), and stores the new key in its place. Default: the new key is
-    /// rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), so that clients without a key yet get 503 until a key
-    /// is idle.
+    /// Evicts a key when the table is [full](Self::max_keys), and stores the new key in its place.
+    /// Default: the new key is rejected with [`StoreErrorKind::Full`](crate::StoreErrorKind::Full),
+    /// so that clients without a key yet get 503 until a key is idle.
     ///
-    /// The victim is the key whose state would soonest equal that of an unused key, among 16 that are chosen at random; in a table
-    /// of at most 16 keys it is exact. A new key examines no more than 16 others, after the search for idle keys that `max_keys` describes.
+    /// The victim is the key whose state would soonest equal that of an unused key, among 16 that
+    /// are chosen at random; in a table of at most 16 keys it is exact. A new key examines no more
+    /// than 16 others, after the search for idle keys that `max_keys` describes.
     ///
-    /// An evicted key starts over. So each eviction of a key can admit at most what it had used at that moment once
-    /// more, which is at most one quota: a bucket that is evicted e times in a time T admits at most (e + 1) · capacity + rate · T, a window
-    /// at most (e + 1) · limit. A debt, and a penalty's count and block, are forgotten with their key. Whoever can
-    /// make up as many keys as the table holds can have keys evicted: limit such keys by something that clients
-    /// cannot choose, or keep the default.
+    /// An evicted key starts over. So each eviction of a key can admit at most what it had used at
+    /// that moment once more, which is at most one quota: a bucket that is evicted e times in a
+    /// time T admits at most (e + 1) · capacity + rate · T, a window at most (e + 1) · limit. A
+    /// debt, and a penalty's count and block, are forgotten with their key. Whoever can make up as
+    /// many keys as the table holds can have keys evicted: limit such keys by something that
+    /// clients cannot choose, or keep the default.
     ///
-    /// Never evicted are the other keys of the same decision, and permits of [`Policy::concurrency`](crate::Policy::concurrency):
-    /// these are counted in a table of their own, with the same bound, and stay until they are dropped.
+    /// Never evicted are the other keys of the same decision, and permits of
+    /// [`Policy::concurrency`](crate::Policy::concurrency): these are counted in a table of their
+    /// own, with the same bound, and stay until they are dropped.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -88,8 +93,8 @@ impl InProcessBuilder {
         Self { evicts: true, ..self }
     }
 
-    /// Allows limits of different groups in one decision, which no cluster could decide. Default: refused, so that
-    /// tests in process see what a cluster would refuse.
+    /// Allows limits of different groups in one decision, which no cluster could decide. Default:
+    /// refused, so that tests in process see what a cluster would refuse.
     pub fn standalone_only(self) -> Self {
         Self {
             any_groups: true,
@@ -108,9 +113,10 @@ impl InProcessBuilder {
 
     names_of_policies!();
 
-    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default: what the environment variable
-    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the limiter is built, else [`Enforcement::Enforce`]. A variable that
-    /// says nothing of the kind is told in an event, and limits are enforced.
+    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default:
+    /// what the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the
+    /// limiter is built, else [`Enforcement::Enforce`]. A variable that says nothing of the kind is
+    /// told in an event, and limits are enforced.
     pub fn enforcement(self, enforcement: Enforcement) -> Self {
         Self {
             enforcement: Some(enforcement),

@@ -22,11 +22,11 @@ const MAX_PREFIX_BYTES: usize = 64;
 /// How long a reset elsewhere may remain unseen by a caller who is denied.
 const DENY_CACHE: Duration = Duration::from_secs(1);
 
-/// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`], [`Limiter::redis_cluster`],
-/// [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`].
+/// Builds a [`Limiter`] whose state lives in Redis. Made by [`Limiter::redis`],
+/// [`Limiter::redis_cluster`], [`Limiter::redis_sentinel`] and [`Limiter::redis_pool`].
 ///
-/// `Debug` and the errors of [`build`](Self::build) show no credentials: of a malformed URL they show at most the scheme, since
-/// a password may be anywhere in it.
+/// `Debug` and the errors of [`build`](Self::build) show no credentials: of a malformed URL they
+/// show at most the scheme, since a password may be anywhere in it.
 #[derive(Clone, Debug)]
 #[must_use = "a limiter exists once `build` has returned it"]
 pub struct RedisBuilder {
@@ -91,8 +91,9 @@ impl RedisBuilder {
         Self::new(Topology::Pool(pool))
     }
 
-    /// Whose limits these are, such as `prod:checkout`: the first part of every Redis key, where what is not plain ASCII stands
-    /// as `%20` does in URLs. Required. Replicas with the same namespace share their limits.
+    /// Whose limits these are, such as `prod:checkout`: the first part of every Redis key, where
+    /// what is not plain ASCII stands as `%20` does in URLs. Required. Replicas with the same
+    /// namespace share their limits.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self {
             namespace: Some(namespace.into()),
@@ -100,9 +101,9 @@ impl RedisBuilder {
         }
     }
 
-    /// Text in front of the namespace in every Redis key, as it stands, for servers that demand one (`~team:*` in an ACL).
-    /// Prefix and namespace together tell whose limits these are. Printable, without braces, at most 64 bytes. Default:
-    /// none.
+    /// Text in front of the namespace in every Redis key, as it stands, for servers that demand one
+    /// (`~team:*` in an ACL). Prefix and namespace together tell whose limits these are. Printable,
+    /// without braces, at most 64 bytes. Default: none.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -110,8 +111,9 @@ impl RedisBuilder {
         }
     }
 
-    /// Takes the time from a clock that a test moves, in place of the server's. Keys then live for an hour or longer,
-    /// since the server expires them by a clock of its own. Default: the server's clock.
+    /// Takes the time from a clock that a test moves, in place of the server's. Keys then live for
+    /// an hour or longer, since the server expires them by a clock of its own. Default: the
+    /// server's clock.
     pub fn clock(self, clock: &ManualClock) -> Self {
         Self {
             clock: Clock::Manual(clock.clone()),
@@ -119,7 +121,8 @@ impl RedisBuilder {
         }
     }
 
-    /// Allows limits of different groups in one decision, which no cluster could decide. Default: refused.
+    /// Allows limits of different groups in one decision, which no cluster could decide. Default:
+    /// refused.
     pub fn standalone_only(self) -> Self {
         Self {
             any_groups: true,
@@ -127,25 +130,28 @@ impl RedisBuilder {
         }
     }
 
-    /// How many connections are kept to each node, by each runtime that uses it. One carries all calls, in order of arrival;
-    /// the others stand by, and carry on when it is slow to answer or has to be dialled anew. Default: 2.
+    /// How many connections are kept to each node, by each runtime that uses it. One carries all
+    /// calls, in order of arrival; the others stand by, and carry on when it is slow to answer or
+    /// has to be dialled anew. Default: 2.
     pub fn connections(mut self, connections: u32) -> Self {
         self.deployment.node.connections = connections;
         self
     }
 
-    /// How many calls may be on their way to one node at once. One more is not sent: the store gave no decision
-    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)), and the policy says what that means. Default: 4,096.
+    /// How many calls may be on their way to one node at once. One more is not sent: the store gave
+    /// no decision ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)), and the
+    /// policy says what that means. Default: 4,096.
     ///
-    /// Where a policy says [`Local`](crate::OnStoreFailure::Local), too small a number adds this replica's share to what Redis
-    /// admits.
+    /// Where a policy says [`Local`](crate::OnStoreFailure::Local), too small a number adds this
+    /// replica's share to what Redis admits.
     pub fn max_in_flight(mut self, calls: u32) -> Self {
         self.deployment.node.max_in_flight = calls;
         self
     }
 
-    /// How many calls may wait for permits at once, in all queues of this process together. One more is told so
-    /// ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)). Default: 10,000.
+    /// How many calls may wait for permits at once, in all queues of this process together. One
+    /// more is told so ([`StoreErrorKind::Overloaded`](crate::StoreErrorKind::Overloaded)).
+    /// Default: 10,000.
     pub fn max_waiting(self, calls: usize) -> Self {
         Self {
             max_waiting: calls,
@@ -153,16 +159,18 @@ impl RedisBuilder {
         }
     }
 
-    /// For how long at most a denial is answered in this process again, without asking Redis, to calls under the same limits
-    /// for the same cost or more. Default: one second. Zero asks Redis each time.
+    /// For how long at most a denial is answered in this process again, without asking Redis, to
+    /// calls under the same limits for the same cost or more. Default: one second. Zero asks Redis
+    /// each time.
     ///
-    /// Such a call is denied until the `retry_after` that Redis named, and told what Redis would tell; its
-    /// [`Origin`](crate::Origin) says `DenyCache`. A reset through this limiter or its clones, and a policy that changed, are
-    /// seen at once; a reset by another replica, which gives permits back sooner than Redis said, after so long at most.
-    /// In a window, where only Redis knows when the permits for a larger cost come back, that is asked for.
+    /// Such a call is denied until the `retry_after` that Redis named, and told what Redis would
+    /// tell; its [`Origin`](crate::Origin) says `DenyCache`. A reset through this limiter or its
+    /// clones, and a policy that changed, are seen at once; a reset by another replica, which gives
+    /// permits back sooner than Redis said, after so long at most. In a window, where only Redis
+    /// knows when the permits for a larger cost come back, that is asked for.
     ///
-    /// Of 65,536 limits it is known at most that they deny; the others are asked for. With a [`clock`](Self::clock) that a test moves,
-    /// it is that clock that measures the time.
+    /// Of 65,536 limits it is known at most that they deny; the others are asked for. With a
+    /// [`clock`](Self::clock) that a test moves, it is that clock that measures the time.
     pub fn deny_cache(self, at_most: Duration) -> Self {
         Self {
             deny_cache: at_most,
@@ -170,9 +178,10 @@ impl RedisBuilder {
         }
     }
 
-    /// How many replicas share the limits, for [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: they are
-    /// counted in Redis. Give it where replicas may start while Redis is out, since one that was never told how many there
-    /// are counts itself alone.
+    /// How many replicas share the limits, for
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local). Default: they are counted in Redis.
+    /// Give it where replicas may start while Redis is out, since one that was never told how many
+    /// there are counts itself alone.
     pub fn replicas(self, replicas: u32) -> Self {
         Self {
             replicas: Some(replicas),
@@ -180,16 +189,16 @@ impl RedisBuilder {
         }
     }
 
-    /// The certificates, in PEM, of the authorities that sign for the servers, for `rediss://` URLs. Default: those that
-    /// the system trusts, which these replace.
+    /// The certificates, in PEM, of the authorities that sign for the servers, for `rediss://`
+    /// URLs. Default: those that the system trusts, which these replace.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.deployment.certificates.roots = Some(pem.into());
         self
     }
 
-    /// The certificate, in PEM and with what leads to its authority, that servers are shown which ask for one, and its
-    /// private key. Default: none.
+    /// The certificate, in PEM and with what leads to its authority, that servers are shown which
+    /// ask for one, and its private key. Default: none.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.deployment.certificates.client = Some((certificate.into(), key.into()));
@@ -197,11 +206,12 @@ impl RedisBuilder {
     }
 
     /// The approximate number of keys in each table that is kept in this process for
-    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local): keys that it limits while Redis is unavailable, keys whose permits
-    /// it has yet to report to Redis, and keys whose remaining permits in Redis it knows. A new key beyond the first table is rejected with
-    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), and permits of one beyond the second are not reported. One beyond the
-    /// third replaces a key that was used longest ago, which then starts with a whole share.
-    /// Default: 100,000.
+    /// [`OnStoreFailure::Local`](crate::OnStoreFailure::Local): keys that it limits while Redis is
+    /// unavailable, keys whose permits it has yet to report to Redis, and keys whose remaining
+    /// permits in Redis it knows. A new key beyond the first table is rejected with
+    /// [`StoreErrorKind::Full`](crate::StoreErrorKind::Full), and permits of one beyond the second
+    /// are not reported. One beyond the third replaces a key that was used longest ago, which then
+    /// starts with a whole share. Default: 100,000.
     pub fn max_local_keys(self, max_keys: usize) -> Self {
         Self {
             max_local_keys: max_keys,
@@ -211,8 +221,9 @@ impl RedisBuilder {
 
     names_of_policies!();
 
-    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default: what the environment variable
-    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the limiter is built, else [`Enforcement::Enforce`].
+    /// Whether decisions are obeyed, until [`Limiter::set_enforcement`] says otherwise. Default:
+    /// what the environment variable [`LIMITER_ENFORCEMENT`](Enforcement::ENV) says when the
+    /// limiter is built, else [`Enforcement::Enforce`].
     pub fn enforcement(self, enforcement: Enforcement) -> Self {
         Self {
             enforcement: Some(enforcement),
@@ -224,10 +235,12 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] when the namespace is missing, a URL is malformed, no connections are allowed, or limits without
-    /// a common group are to be decided in a cluster, or when the environment's
-    /// [`LIMITER_ENFORCEMENT`](Enforcement::ENV) is none of its words and [`enforcement`](Self::enforcement) says nothing. With a `rediss://` URL and no `root_certificate` it reads the system's
-    /// certificates, which blocks, and fails if there is none.
+    /// [`ConfigError`] when the namespace is missing, a URL is malformed, no connections are
+    /// allowed, or limits without a common group are to be decided in a cluster, or when the
+    /// environment's [`LIMITER_ENFORCEMENT`](Enforcement::ENV) is none of its words and
+    /// [`enforcement`](Self::enforcement) says nothing. With a `rediss://` URL and no
+    /// `root_certificate` it reads the system's certificates, which blocks, and fails if there is
+    /// none.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let namespace = self.namespace.ok_or(ConfigError::Missing { what: "namespace" })?;
         check_text("namespace", &namespace)?;

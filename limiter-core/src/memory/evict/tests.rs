@@ -51,7 +51,8 @@ fn policies() -> [Policy; 5] {
     ]
 }
 
-/// A store without a bound, from which the test removes the key that expires first where the other store has to evict one.
+/// A store without a bound, from which the test removes the key that expires first where the other
+/// store has to evict one.
 struct Model {
     store: MemoryStore,
     present: BTreeSet<(usize, u32)>,
@@ -90,7 +91,8 @@ impl Model {
     }
 }
 
-/// In a small table the victim is the key that is closest to idle, and an eviction changes nothing but that this key starts over.
+/// In a small table the victim is the key that is closest to idle, and an eviction changes nothing
+/// but that this key starts over.
 #[test]
 fn eviction_equals_reset_of_key_closest_to_idle() {
     const MAX_KEYS: usize = 8;
@@ -179,7 +181,8 @@ fn busy_key_survives_flood_of_new_keys() {
     assert!(!call("busy", 1).fits);
 }
 
-/// Periods of the calendar are compared by the calendar, however far it is from the process's clock.
+/// Periods of the calendar are compared by the calendar, however far it is from the process's
+/// clock.
 #[test]
 fn calendar_window_is_compared_by_calendar() {
     let noon = Timestamp::from_micros(86_400_000_000 * 20_000 + 43_200_000_000);

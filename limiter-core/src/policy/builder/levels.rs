@@ -33,22 +33,25 @@ impl PolicyBuilder<LevelParams> {
         self
     }
 
-    /// How fast tokens come back, or the funnel drains: a number (per second), text such as `"100/min"`, or a [`Rate`].
-    /// Required.
+    /// How fast tokens come back, or the funnel drains: a number (per second), text such as
+    /// `"100/min"`, or a [`Rate`]. Required.
     pub fn rate(mut self, rate: impl TryInto<Rate, Error: Into<ConfigError>>) -> Self {
         self.shape.rate = self.parse(rate);
         self
     }
 
-    /// Has a funnel tell each call that it admits how long to wait ([`Decision::delay`](crate::Decision::delay)): until
-    /// all that was admitted before it has drained. Calls that wait so long leave evenly, at the funnel's rate. The queue
-    /// is bounded by the capacity: who would make it longer is denied. Default: calls leave at once.
+    /// Has a funnel tell each call that it admits how long to wait
+    /// ([`Decision::delay`](crate::Decision::delay)): until all that was admitted before it has
+    /// drained. Calls that wait so long leave evenly, at the funnel's rate. The queue is bounded by
+    /// the capacity: who would make it longer is denied. Default: calls leave at once.
     ///
-    /// [`Limiter::check`](crate::Limiter::check) and [`Limiter::admit`](crate::Limiter::admit) tell, and the caller waits: one that gives up meanwhile has been charged, and
+    /// [`Limiter::check`](crate::Limiter::check) and [`Limiter::admit`](crate::Limiter::admit)
+    /// tell, and the caller waits: one that gives up meanwhile has been charged, and
     /// [`Limiter::refund`](crate::Limiter::refund) lets those go earlier who come after.
-    /// [`Limiter::acquire`](crate::Limiter::acquire), an annotated function and a layer wait by themselves, and give the place of
-    /// one back that is cancelled meanwhile, or whose limiter is shut down. In [shadow](crate::Enforcement::Shadow) they do not
-    /// wait. A paced funnel can lend nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
+    /// [`Limiter::acquire`](crate::Limiter::acquire), an annotated function and a layer wait by
+    /// themselves, and give the place of one back that is cancelled meanwhile, or whose limiter is
+    /// shut down. In [shadow](crate::Enforcement::Shadow) they do not wait. A paced funnel can lend
+    /// nothing ([`lease`](Self::lease)), and a token bucket cannot be paced.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -11,7 +11,8 @@ use crate::policy::{
 };
 use crate::units::{Amount, MAX_EXACT};
 
-/// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost writes at once.
+/// The largest limit of an exact window: its ring then takes 8 MiB, which a call of that cost
+/// writes at once.
 const MAX_WINDOW_LIMIT: u64 = 1 << 20;
 /// What a sliding window needs: a limit and a window.
 #[derive(Clone, Debug, Default)]
@@ -112,18 +113,18 @@ impl PolicyBuilder<FixedWindowParams> {
         self
     }
 
-    /// The length of a period: a [`Duration`], or text such as `"1d"`; or `"month"`, which has to be
-    /// [aligned](Self::aligned). Required.
+    /// The length of a period: a [`Duration`], or text such as `"1d"`; or `"month"`, which has to
+    /// be [aligned](Self::aligned). Required.
     pub fn window(mut self, window: impl TryInto<Window, Error: Into<ConfigError>>) -> Self {
         self.shape.window = self.parse(window).map(|Window(length)| length);
         self
     }
 
-    /// Has periods begin with those of the calendar, at this offset from UTC: [`UtcOffset::UTC`], or text such as
-    /// `"utc"` or `"+02:00"`. Default: they begin with a key's first permit.
+    /// Has periods begin with those of the calendar, at this offset from UTC: [`UtcOffset::UTC`],
+    /// or text such as `"utc"` or `"+02:00"`. Default: they begin with a key's first permit.
     ///
-    /// For months, weeks (which begin on Monday), and whatever makes a day a whole number of times: days, hours, minutes,
-    /// 15 minutes, 8 hours, … The clock is the store's.
+    /// For months, weeks (which begin on Monday), and whatever makes a day a whole number of times:
+    /// days, hours, minutes, 15 minutes, 8 hours, … The clock is the store's.
     pub fn aligned(mut self, offset: impl TryInto<UtcOffset, Error: Into<ConfigError>>) -> Self {
         self.shape.aligned = self.parse(offset);
         self

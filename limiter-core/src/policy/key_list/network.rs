@@ -1,7 +1,8 @@
 //! Addresses and networks, as entries of a key list and as keys.
 //!
-//! A single address is a network whose prefix has all bits. An IPv4 address that is mapped into IPv6
-//! (`::ffff:10.1.2.3`) is the IPv4 address, and a network of such addresses is an IPv4 network.
+//! A single address is a network whose prefix has all bits. An IPv4 address that is mapped into
+//! IPv6 (`::ffff:10.1.2.3`) is the IPv4 address, and a network of such addresses is an IPv4
+//! network.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -72,7 +73,8 @@ impl Network {
 
     /// The network that an escaped key is. A value inside a key has escaped colons.
     pub(crate) fn of_key(text: &str) -> Option<Self> {
-        /// The longest text of a network (`len("ffff:…:255.255.255.255/128")` is 49), and 8 spare bytes.
+        /// The longest text of a network (`len("ffff:…:255.255.255.255/128")` is 49), and 8 spare
+        /// bytes.
         const MAX_BYTES: usize = 57;
         // Nearly all keys that are not addresses leave here.
         let first = *text.as_bytes().first()?;
@@ -149,8 +151,8 @@ impl KeyPrefixes {
     }
 }
 
-/// The shortest prefix of a key, for each family, for which the entries of a policy that never match were
-/// reported. A changed policy starts without.
+/// The shortest prefix of a key, for each family, for which the entries of a policy that never
+/// match were reported. A changed policy starts without.
 #[derive(Debug)]
 pub(crate) struct ReportedPrefixes {
     v4: AtomicU8,

@@ -6,11 +6,13 @@ use crate::error::ConfigError;
 use crate::policy::rate::{Rate, greatest_common_divisor};
 use crate::units::{Amount, parse_duration};
 
-/// As a person would write it, and exactly this rate when it is read again: `10/s`, `100/min`, `7/3s`, `1/30d`.
+/// As a person would write it, and exactly this rate when it is read again: `10/s`, `100/min`,
+/// `7/3s`, `1/30d`.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (thousandths, micros) = (u128::from(self.thousandths), u128::from(self.micros));
-        // A whole number in the shortest common period; else of the fewest permits, in the time that they take.
+        // A whole number in the shortest common period; else of the fewest permits, in the time
+        // that they take.
         for (unit, name) in [
             (1_000_000, "s"),
             (60_000_000, "min"),

@@ -11,8 +11,9 @@ use crate::support::deadline::within;
 pub(crate) use crate::tier::pending_refunds::PendingAtSubmission;
 
 impl RedisBackend {
-    /// Announces a refund of these limits, before the task that sends it to Redis runs. Returns the ticket for
-    /// [`finish_refund`](Self::finish_refund), which must be called however the refund ends.
+    /// Announces a refund of these limits, before the task that sends it to Redis runs. Returns the
+    /// ticket for [`finish_refund`](Self::finish_refund), which must be called however the refund
+    /// ends.
     pub(crate) fn start_refund(&self, limits: &[Identity]) -> u64 {
         self.denials.begin_refund(limits);
         self.refunds.start(limits)
@@ -24,8 +25,8 @@ impl RedisBackend {
         self.refunds.finish(limits, ticket);
     }
 
-    /// Asks Redis. If it denies the call, waits until the pending refunds are applied, and asks once more. Both take no longer than
-    /// the deadline; without a second answer the denial stands.
+    /// Asks Redis. If it denies the call, waits until the pending refunds are applied, and asks
+    /// once more. Both take no longer than the deadline; without a second answer the denial stands.
     pub(crate) async fn decide_with_refunds(
         &self,
         request: &DecisionRequest<'_>,
@@ -38,11 +39,13 @@ impl RedisBackend {
             return first;
         }
         let second = self.decide_once(request, remaining(started, deadline)).await;
-        // Redis has denied this call: a local decision in place of its second answer could admit it.
+        // Redis has denied this call: a local decision in place of its second answer could admit
+        // it.
         if is_from_redis(&second) { second } else { first }
     }
 
-    /// As [`decide_with_refunds`](Self::decide_with_refunds), for a run of calls of which Redis denies the first.
+    /// As [`decide_with_refunds`](Self::decide_with_refunds), for a run of calls of which Redis
+    /// denies the first.
     pub(crate) async fn decide_run_with_refunds(
         &self,
         request: &DecisionRequest<'_>,

@@ -13,8 +13,9 @@ use crate::request::DecisionRequest;
 pub(crate) use crate::support::deadline::{within, within_pinned};
 
 impl RedisBackend {
-    /// The answers of Redis to a request that is asked so many times in a row: to all of them, or to the first ones. Where Redis
-    /// gives none, there is one answer. Nothing is borrowed of its limits.
+    /// The answers of Redis to a request that is asked so many times in a row: to all of them, or
+    /// to the first ones. Where Redis gives none, there is one answer. Nothing is borrowed of its
+    /// limits.
     pub(crate) async fn decide_run(
         &self,
         request: &DecisionRequest<'_>,

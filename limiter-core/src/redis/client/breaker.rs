@@ -1,9 +1,10 @@
 //! Stops asking a server that does not answer, and tries it again with one call at a time.
 //!
-//! Five calls in a row without an answer open the breaker. While it is open, calls are told so at once. After a pause one
-//! call probes: its answer closes the breaker, its failure doubles the pause, up to 200 ms; one that has not come back by then
-//! gives its place to another. Pauses vary by a quarter, so that replicas do not probe in step, and end when a connection
-//! has been made. A server that is back is therefore used again within 300 ms and the time that a connection takes.
+//! Five calls in a row without an answer open the breaker. While it is open, calls are told so at
+//! once. After a pause one call probes: its answer closes the breaker, its failure doubles the
+//! pause, up to 200 ms; one that has not come back by then gives its place to another. Pauses vary
+//! by a quarter, so that replicas do not probe in step, and end when a connection has been made. A
+//! server that is back is therefore used again within 300 ms and the time that a connection takes.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -32,7 +33,8 @@ enum BreakerPhase {
     Closed { failures: u32 },
     /// No call passes until the pause is over.
     Open { until: Instant, pause: Duration },
-    /// One call is on its way, and no other passes until it should have come back: nobody may be polling it.
+    /// One call is on its way, and no other passes until it should have come back: nobody may be
+    /// polling it.
     Probing { until: Instant, pause: Duration },
 }
 
@@ -83,14 +85,16 @@ impl Breaker {
         }
     }
 
-    /// A connection has been made, for which the server answered: the next call need not wait to find out about the rest.
+    /// A connection has been made, for which the server answered: the next call need not wait to
+    /// find out about the rest.
     pub(crate) fn connected(&self, now: Instant) {
         if let BreakerPhase::Open { until, .. } = &mut *self.lock() {
             *until = now.min(*until);
         }
     }
 
-    /// An answer came to a call that counts as one without: as long as calls pass, the count begins anew.
+    /// An answer came to a call that counts as one without: as long as calls pass, the count begins
+    /// anew.
     pub(crate) fn on_success(&self) {
         if let BreakerPhase::Closed { failures } = &mut *self.lock() {
             *failures = 0;
@@ -129,7 +133,8 @@ impl Pass<'_> {
             }
             BreakerPhase::Closed { .. } => FIRST_PAUSE,
             BreakerPhase::Probing { until, pause } if probe == Some(until) => (pause * 2).min(LONGEST_PAUSE),
-            // A call from before it opened, or a probe that another has replaced: what it says is known.
+            // A call from before it opened, or a probe that another has replaced: what it says is
+            // known.
             BreakerPhase::Open { .. } | BreakerPhase::Probing { .. } => return false,
         };
         let opened = matches!(*state, BreakerPhase::Closed { .. });

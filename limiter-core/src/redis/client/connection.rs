@@ -83,13 +83,15 @@ impl Connection {
             .and_then(Value::extract_error)
     }
 
-    /// Subscribes to a channel, for which it has to speak RESP3. It should be used for nothing else.
+    /// Subscribes to a channel, for which it has to speak RESP3. It should be used for nothing
+    /// else.
     #[cfg(feature = "registry")]
     pub(crate) async fn subscribe(&mut self, channel: &str) -> Result<(), RedisError> {
         self.inner.subscribe(channel).await
     }
 
-    /// Waits for the next message, whatever it is: whether there will be more. One that came in the meantime counts.
+    /// Waits for the next message, whatever it is: whether there will be more. One that came in the
+    /// meantime counts.
     ///
     /// # Cancel safety
     ///
@@ -146,7 +148,8 @@ impl Connection {
         Ok(wanted.collect())
     }
 
-    /// Sends a command; `asking` with ASKING in front of it, so that a node answers which is only about to own the slot.
+    /// Sends a command; `asking` with ASKING in front of it, so that a node answers which is only
+    /// about to own the slot.
     pub(crate) async fn send(
         &mut self,
         command: Cmd,

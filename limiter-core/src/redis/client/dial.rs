@@ -27,8 +27,8 @@ pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(150);
 /// Calls that can be on their way to the writer of one connection.
 const PIPELINE_BUFFER: usize = 1024;
-/// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose other end is gone is
-/// found out though nobody calls …
+/// A socket that is quiet for so long is probed, so that firewalls do not forget it, and one whose
+/// other end is gone is found out though nobody calls …
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 #[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -36,9 +36,10 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Opens a connection: the first of a few attempts to succeed, each begun when the ones before it have been silent for a
-/// while. What was lost on the way while the network was out is never answered, and would keep everybody waiting until the
-/// timeout, though the server can be reached again. It has failed once no attempt is left.
+/// Opens a connection: the first of a few attempts to succeed, each begun when the ones before it
+/// have been silent for a while. What was lost on the way while the network was out is never
+/// answered, and would keep everybody waiting until the timeout, though the server can be reached
+/// again. It has failed once no attempt is left.
 pub(crate) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let addresses: Arc<[SocketAddr]> = match endpoint.address() {
@@ -93,7 +94,8 @@ async fn attempt(
     }
 }
 
-/// A server that expects TLS hangs up on a login in plain text, and says nothing that a client of Redis could read.
+/// A server that expects TLS hangs up on a login in plain text, and says nothing that a client of
+/// Redis could read.
 fn with_hint_of_tls(error: RedisError) -> RedisError {
     let hung_up = error.is_connection_dropped() || error.kind() == ErrorKind::Parse;
     if !hung_up {
@@ -177,8 +179,8 @@ where
     Ok(Connection::new(inner, health, Some(driver)))
 }
 
-/// The task that drives a connection. It ends with the last who can use it, since one whose server is gone would wait
-/// for the answers that are missing.
+/// The task that drives a connection. It ends with the last who can use it, since one whose server
+/// is gone would wait for the answers that are missing.
 #[derive(Debug)]
 pub(crate) struct Driver(AbortHandle);
 

@@ -1,4 +1,5 @@
-//! Why no connection comes about, told at once to all who wait for one: a pool would have them wait until it gives up.
+//! Why no connection comes about, told at once to all who wait for one: a pool would have them wait
+//! until it gives up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

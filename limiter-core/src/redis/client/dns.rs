@@ -1,9 +1,10 @@
 //! The addresses of hosts.
 //!
-//! The system's look-up blocks a thread, and cannot be ended: while no server of names answers, it may hang for half a
-//! minute. So it has a thread of its own, which no runtime waits for as it ends, and whoever needs the same name waits for
-//! the same look-up. One that hangs gets company, since its question may have been lost, but the more hang the later: a
-//! name keeps a handful of threads, however long that lasts and however many ask.
+//! The system's look-up blocks a thread, and cannot be ended: while no server of names answers, it
+//! may hang for half a minute. So it has a thread of its own, which no runtime waits for as it
+//! ends, and whoever needs the same name waits for the same look-up. One that hangs gets company,
+//! since its question may have been lost, but the more hang the later: a name keeps a handful of
+//! threads, however long that lasts and however many ask.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};

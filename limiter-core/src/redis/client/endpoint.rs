@@ -30,8 +30,8 @@ pub(crate) enum HostPort {
 }
 
 impl Endpoint {
-    /// What a URL says, with the settings that a limiter needs: RESP3, which tells at once when the server hangs up, and
-    /// no CLIENT SETINFO, which a user would need a permission for.
+    /// What a URL says, with the settings that a limiter needs: RESP3, which tells at once when the
+    /// server hangs up, and no CLIENT SETINFO, which a user would need a permission for.
     pub(crate) fn parse(url: &SecretUrl, certificates: &Certificates) -> Result<Self, ConfigError> {
         let example =
             "a URL such as redis://user:password@host:6379/0, with user and password percent-encoded";
@@ -44,8 +44,9 @@ impl Endpoint {
                 return Err(url.invalid(expected));
             }
             Some(plain) => {
-                // The client library is not asked for TLS, since it would read the system's certificates on each dial, and
-                // panics where a program has two providers of cryptography.
+                // The client library is not asked for TLS, since it would read the system's
+                // certificates on each dial, and panics where a program has two providers of
+                // cryptography.
                 parsed.set_scheme(plain).map_err(|()| url.invalid(example))?;
                 let absent = || url.invalid("redis://, or the feature `tls` of limiter-core");
                 Some(Tls::new(certificates)?.ok_or_else(absent)?)
@@ -54,7 +55,8 @@ impl Endpoint {
         let info = parsed
             .into_connection_info()
             .map_err(|error| match error.detail() {
-                // Without a detail the message is one of the client library's constants; a detail may quote the URL.
+                // Without a detail the message is one of the client library's constants; a detail
+                // may quote the URL.
                 None => url.invalid(format_args!("{example} ({error})")),
                 Some(_) => url.invalid(example),
             })?;

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// So many calls in quick succession without an answer, over so many deadlines and this long at least, and the connection
-/// is taken for dead …
+/// So many calls in quick succession without an answer, over so many deadlines and this long at
+/// least, and the connection is taken for dead …
 const CALLS_UNTIL_SILENT: u32 = 3;
 const DEADLINES_UNTIL_SILENT: u32 = 2;
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-/// … and so is one on which so many calls ran into their deadlines, or one after this time without an answer. Shorter
-/// deadlines than this do not count.
+/// … and so is one on which so many calls ran into their deadlines, or one after this time without
+/// an answer. Shorter deadlines than this do not count.
 const TIMEOUTS_UNTIL_BROKEN: u32 = 2;
 const QUIET: Duration = Duration::from_secs(1);
 const LEAST_TELLING: Duration = Duration::from_millis(20);
@@ -86,7 +86,8 @@ impl Health {
         self.news.notify_one();
     }
 
-    /// Waits until a message has come since the last time, or the connection is broken; for one who waits at a time.
+    /// Waits until a message has come since the last time, or the connection is broken; for one who
+    /// waits at a time.
     #[cfg(feature = "registry")]
     pub(crate) async fn news(&self) {
         self.news.notified().await;
@@ -129,8 +130,9 @@ impl Health {
         }
     }
 
-    /// Whether several calls in quick succession, over this time, got no answer. Cancelled ones count too, since callers
-    /// without patience would otherwise never learn that the server is gone.
+    /// Whether several calls in quick succession, over this time, got no answer. Cancelled ones
+    /// count too, since callers without patience would otherwise never learn that the server is
+    /// gone.
     fn is_silent(&self, patience: Duration) -> bool {
         let silence = self.silence();
         silence.calls >= CALLS_UNTIL_SILENT && silence.first.elapsed() >= patience
@@ -141,8 +143,9 @@ impl Health {
     }
 }
 
-/// Whether a new connection may lead to a better server: after a failover behind one address it leads to the new primary.
-/// Servers before 7.0 wrap the error of a script's command into one of the script.
+/// Whether a new connection may lead to a better server: after a failover behind one address it
+/// leads to the new primary. Servers before 7.0 wrap the error of a script's command into one of
+/// the script.
 fn is_demoted(error: &RedisError) -> bool {
     matches!(
         error.kind(),

@@ -29,8 +29,8 @@ use crate::units::Timestamp;
 
 /// One server. Cheap to clone.
 ///
-/// A call takes a clone of a connection from the pool and gives the connection back before it sends anything, so that no
-/// call waits for another's answer.
+/// A call takes a clone of a connection from the pool and gives the connection back before it sends
+/// anything, so that no call waits for another's answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Node(Arc<NodeInner>);
 
@@ -45,7 +45,8 @@ struct NodeInner {
     breaker: Arc<Breaker>,
     told_out: LogThrottle,
     told_back: LogThrottle,
-    /// A server that is slow must not gather calls without end: they would all wait for their deadlines.
+    /// A server that is slow must not gather calls without end: they would all wait for their
+    /// deadlines.
     in_flight: InFlightLimit,
 }
 
@@ -95,7 +96,8 @@ impl Node {
         let _place = self.place()?;
         let local = self.local().map_err(Failure::Unreachable)?;
         match local.lane.enter(part, question, *wait) {
-            // On the heap, so that the futures of those who wait, of which there may be many, stay small and are moved fast.
+            // On the heap, so that the futures of those who wait, of which there may be many, stay
+            // small and are moved fast.
             Admission::Alone(slot) => {
                 Box::pin(async move {
                     let verdicts = self.decide_alone(slot, part, question.question(), 1, wait);
@@ -131,8 +133,8 @@ impl Node {
         verdicts.ok_or_else(|| Failure::Undecided(no_verdict()))
     }
 
-    /// Runs a script, unless the breaker is open or too many calls are in flight; `asking` on behalf of a slot that is
-    /// moving here.
+    /// Runs a script, unless the breaker is open or too many calls are in flight; `asking` on
+    /// behalf of a slot that is moving here.
     pub(crate) async fn try_run(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
         let _place = self.place()?;
         self.run_alone(call, asking).await
@@ -205,8 +207,8 @@ impl Node {
         }
     }
 
-    /// Connects, and has the script run once without keys, so that the server knows it and the permissions are known to
-    /// suffice.
+    /// Connects, and has the script run once without keys, so that the server knows it and the
+    /// permissions are known to suffice.
     pub(crate) async fn prepare(&self, empty: &Call<'_>) -> Result<(), StoreError> {
         self.exchange(empty, false)
             .await
@@ -228,12 +230,14 @@ impl Node {
         .map_err(Failure::Answered)
     }
 
-    /// A connection for a call of this deadline, dialled if there is no healthy one. Nothing of the call is sent yet.
+    /// A connection for a call of this deadline, dialled if there is no healthy one. Nothing of the
+    /// call is sent yet.
     pub(crate) async fn connection(&self, deadline: Duration) -> Result<Connection, StoreError> {
         let local = self.local()?;
         match local.in_use(deadline) {
             Some(connection) => Ok(connection),
-            // On the heap, since it is needed once in a while, and every call's future would have room for it.
+            // On the heap, since it is needed once in a while, and every call's future would have
+            // room for it.
             None => Box::pin(self.another_connection(&local, deadline)).await,
         }
     }

@@ -1,5 +1,5 @@
-//! What each runtime has of a node: connections live and die with the runtime in which they were dialled, and so do the
-//! tasks that send what waits for one.
+//! What each runtime has of a node: connections live and die with the runtime in which they were
+//! dialled, and so do the tasks that send what waits for one.
 
 use std::fmt;
 use std::future::pending;
@@ -15,8 +15,8 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::client::connection::{Connection, Dialer};
 use crate::redis::dispatch::BatchQueue;
 
-/// A program with more runtimes than this at a time has the pool of the oldest made anew: far more than any has, and as
-/// many as a server has connections for.
+/// A program with more runtimes than this at a time has the pool of the oldest made anew: far more
+/// than any has, and as many as a server has connections for.
 const MOST_RUNTIMES: usize = 1024;
 
 /// Those of the runtimes that have used a server, the newest last.
@@ -28,8 +28,8 @@ pub(crate) struct RuntimePools(RwLock<Vec<RuntimeEntry>>);
 pub(crate) struct RuntimeConnections {
     pub(crate) pool: Pool<Dialer>,
     pub(crate) lane: Arc<BatchQueue>,
-    /// The connection over which all calls go as long as it is good, so that the server sees them in order. The others of
-    /// the pool stand by.
+    /// The connection over which all calls go as long as it is good, so that the server sees them
+    /// in order. The others of the pool stand by.
     used: Mutex<Option<Connection>>,
 }
 
@@ -122,7 +122,8 @@ impl RuntimeConnections {
 }
 
 impl RuntimeEntry {
-    /// Whether a runtime has it. One that was started after another has ended may have that one's number.
+    /// Whether a runtime has it. One that was started after another has ended may have that one's
+    /// number.
     fn is_of(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.parked.is_finished()
     }

@@ -1,5 +1,5 @@
-//! TLS to servers, by rustls. Its provider of cryptography is ours alone: nothing is installed for the whole process, and
-//! nothing that the program installs or enables matters here.
+//! TLS to servers, by rustls. Its provider of cryptography is ours alone: nothing is installed for
+//! the whole process, and nothing that the program installs or enables matters here.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

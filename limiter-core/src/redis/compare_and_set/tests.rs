@@ -1,4 +1,5 @@
-//! What is put in place of a value is read as what it was meant to be, loans included, and only there.
+//! What is put in place of a value is read as what it was meant to be, loans included, and only
+//! there.
 
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ fn level(kind: u8, capacity: u32) -> Policy {
 
 #[tokio::test]
 async fn what_is_lent_stays_lent_when_the_rest_is_converted() {
-    // A bucket keeps a part of what is left, a funnel of what was used; of neither is more left than the quota without what is lent.
+    // A bucket keeps a part of what is left, a funnel of what was used; of neither is more left
+    // than the quota without what is lent.
     for kind in 0..2 {
         for (old, new, left, after) in [(10, 100, 4_000, [40_000, 76_000]), (100, 10, 40_000, [0, 0])] {
             let clock = ManualClock::new();

@@ -15,13 +15,14 @@ const EMPTY: u64 = u64::MAX;
 
 /// A bounded table of denials, by a hash of their limits.
 ///
-/// When the young half is full, or a denial that is in it has been kept for as long as any may, it becomes the old one, and
-/// the old one goes. So what has expired leaves as long as the shard is used at all, and nobody looks for it.
+/// When the young half is full, or a denial that is in it has been kept for as long as any may, it
+/// becomes the old one, and the old one goes. So what has expired leaves as long as the shard is
+/// used at all, and nobody looks for it.
 #[derive(Debug)]
 pub(crate) struct DenialShard {
     halves: RwLock<Halves>,
-    /// When the halves change places, or [`EMPTY`]: most shards of a program in which little is denied are, and their
-    /// callers need no lock to know. Written within the lock.
+    /// When the halves change places, or [`EMPTY`]: most shards of a program in which little is
+    /// denied are, and their callers need no lock to know. Written within the lock.
     turn_at: AtomicU64,
     max_limits_per_half: usize,
     version: ShardVersion,
@@ -45,7 +46,8 @@ impl DenialShard {
         }
     }
 
-    /// Whether there is nothing to be found. One who is told so too late asks the store, which is never wrong.
+    /// Whether there is nothing to be found. One who is told so too late asks the store, which is
+    /// never wrong.
     pub(crate) fn is_empty(&self) -> bool {
         self.turn_at.load(Ordering::Relaxed) == EMPTY
     }

@@ -1,4 +1,5 @@
-//! What is answered in Redis' place is what Redis would answer: the pure algorithms say what that is.
+//! What is answered in Redis' place is what Redis would answer: the pure algorithms say what that
+//! is.
 
 use crate::algorithm;
 use crate::algorithm::{StateSlot, StepOutcome, StepState};
@@ -144,7 +145,8 @@ fn what_is_answered_is_what_the_store_would_answer() {
                 if verdict.outcomes.iter().all(|outcome| outcome.fits) {
                     continue;
                 }
-                // The same question, at every kind of moment, the last one of the denial among them.
+                // The same question, at every kind of moment, the last one of the denial among
+                // them.
                 let Some(wait) = waits(&cache, &request) else {
                     continue; // A denial for a smaller cost is kept in its place.
                 };

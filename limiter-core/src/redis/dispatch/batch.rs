@@ -21,15 +21,16 @@ use crate::redis::script::{is_unknown, reply, wire};
 use crate::support::real_time::timeout_at_pinned;
 use crate::units::Timestamp;
 
-/// So often the other tasks may run once a moment has come, before it is taken for true that no answer has: it may lie in
-/// the socket of a process that stood still.
+/// So often the other tasks may run once a moment has come, before it is taken for true that no
+/// answer has: it may lie in the socket of a process that stood still.
 const LAST_LOOKS: usize = 3;
 /// How long an answer is awaited after the last caller's deadline, who looks once more himself.
 const GRACE: Duration = Duration::from_millis(10);
 
 /// Takes a batch and has it answered.
 pub(crate) async fn execute(node: &Node, start: BatchStart) {
-    // Tasks that are ready to run, those that the last batch has woken above all, may have something to ask.
+    // Tasks that are ready to run, those that the last batch has woken above all, may have
+    // something to ask.
     yield_now().await;
     let Some((entries, mut slot)) = start.take_batch() else {
         return;
@@ -91,10 +92,11 @@ enum Event {
     Over,
 }
 
-/// What will happen if no answer comes, and when. Of the callers that have the same time the first one counts.
+/// What will happen if no answer comes, and when. Of the callers that have the same time the first
+/// one counts.
 fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Event); 3]> {
-    // The first and the last to come of those who have the same time. Callers are many and their times few, so moments are
-    // made of the times alone.
+    // The first and the last to come of those who have the same time. Callers are many and their
+    // times few, so moments are made of the times alone.
     let mut spans = SmallVec::<[(CallDeadline, CallDeadline); 1]>::new();
     let callers = entries.iter().flat_map(|entry| &entry.callers);
     for wait in callers.map(|caller| caller.wait) {
@@ -143,8 +145,8 @@ enum BatchOutcome {
     Unasked,
 }
 
-/// Sends what is still awaited, and tells the callers. The connection, and when it was had, is put where it can be seen
-/// meanwhile.
+/// Sends what is still awaited, and tells the callers. The connection, and when it was had, is put
+/// where it can be seen meanwhile.
 async fn exchange(
     node: &Node,
     mut entries: Vec<QueuedCall>,

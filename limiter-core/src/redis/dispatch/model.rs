@@ -1,4 +1,5 @@
-//! Under every schedule: everybody who waits is told, by somebody who holds a slot, and nothing is left behind.
+//! Under every schedule: everybody who waits is told, by somebody who holds a slot, and nothing is
+//! left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

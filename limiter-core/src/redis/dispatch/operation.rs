@@ -8,7 +8,8 @@ use crate::redis::script::input::LazyInput;
 use crate::redis::topology::slots::slot;
 use crate::request::Verdict;
 
-/// Something that a node is asked for. It is asked again elsewhere only if a node proves that it has done nothing.
+/// Something that a node is asked for. It is asked again elsewhere only if a node proves that it
+/// has done nothing.
 pub(crate) trait NodeOperation: Sync {
     type Answer: Send;
 

@@ -1,4 +1,5 @@
-//! What waits to be asked, in order of arrival; who asks the same as somebody before shares that one's entry.
+//! What waits to be asked, in order of arrival; who asks the same as somebody before shares that
+//! one's entry.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +17,15 @@ use crate::request::Verdict;
 
 /// Different questions that leave together at most …
 pub(crate) const MOST_QUESTIONS: usize = 64;
-/// … and callers whom they answer: a script holds up everybody else on the server, and its reply is as long.
+/// … and callers whom they answer: a script holds up everybody else on the server, and its reply is
+/// as long.
 const MOST_CALLERS: usize = 4_096;
 
 /// What a caller is told.
 pub(crate) type BatchReply = Result<Verdict, Failure>;
 
-/// Which part of a node's keys a question is about. What lies in different parts cannot be asked in one command.
+/// Which part of a node's keys a question is about. What lies in different parts cannot be asked in
+/// one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BatchPart {
     /// 0 on a server that is in no cluster.
@@ -57,8 +60,8 @@ pub(crate) struct QueuedCall {
 
 /// Entries in order of arrival.
 ///
-/// A caller joins an entry only if nothing later touches a key of its question, so each key sees its questions in the order
-/// in which they came.
+/// A caller joins an entry only if nothing later touches a key of its question, so each key sees
+/// its questions in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     entries: VecDeque<QueuedCall>,

@@ -42,8 +42,8 @@ impl<Q: LazyInput> NodeOperation for Repeated<Q> {
 }
 
 impl Node {
-    /// Has a question decided so many times in a row, together with what others ask meanwhile. The answers are those to all of
-    /// them, or to the first ones.
+    /// Has a question decided so many times in a row, together with what others ask meanwhile. The
+    /// answers are those to all of them, or to the first ones.
     async fn decide_run(
         &self,
         part: BatchPart,
@@ -75,8 +75,9 @@ impl Node {
 }
 
 impl RedisStore {
-    /// Decides a request so many times in a row, for callers the first of whom has waited since `started`. The answers are
-    /// those to all of them, or to the first ones; there is one at least.
+    /// Decides a request so many times in a row, for callers the first of whom has waited since
+    /// `started`. The answers are those to all of them, or to the first ones; there is one at
+    /// least.
     pub(crate) async fn decide_run_since(
         &self,
         started: Instant,

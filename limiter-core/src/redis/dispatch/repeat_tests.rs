@@ -1,4 +1,5 @@
-//! Questions that go together, some of them several times in a row, are answered as if they came one by one.
+//! Questions that go together, some of them several times in a row, are answered as if they came
+//! one by one.
 
 use std::time::Duration;
 
@@ -78,8 +79,8 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
     for step in 0..STEPS {
         clock.advance(Duration::from_micros(random.u64(0..1_000_000)));
         if random.u8(..20) == 0 {
-            // What is spent has gone from the model, and would be there again in Redis, which keeps it for as long as a test
-            // may last.
+            // What is spent has gone from the model, and would be there again in Redis, which keeps
+            // it for as long as a test may last.
             for policy in &policies {
                 for key in KEYS {
                     let request =
@@ -124,7 +125,8 @@ async fn a_batch_is_answered_as_if_its_questions_came_one_by_one() {
     }
 }
 
-/// Some questions, and how often each is asked: many of them what the one before asks, of another key.
+/// Some questions, and how often each is asked: many of them what the one before asks, of another
+/// key.
 fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(DecisionRequest<'a>, usize)> {
     let mut asked = Vec::new();
     while asked.is_empty() || random.u8(..3) > 0 {

@@ -1,4 +1,5 @@
-//! A question that is asked several times in a row enters a lane at once, so that nothing comes in between.
+//! A question that is asked several times in a row enters a lane at once, so that nothing comes in
+//! between.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! One decision as the script is asked for it: all that is needed of a request once its caller may be gone.
+//! One decision as the script is asked for it: all that is needed of a request once its caller may
+//! be gone.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +33,8 @@ pub(crate) trait LazyInput: Sync {
     /// Its limits.
     fn identities(&self) -> impl Iterator<Item = Identity>;
 
-    /// Whether a question asks the same of the same limits, so that the two of them are one question, asked twice.
+    /// Whether a question asks the same of the same limits, so that the two of them are one
+    /// question, asked twice.
     fn is_same(&self, question: &ScriptInput) -> bool;
 
     /// The question, made by now.

@@ -1,8 +1,8 @@
 //! What comes back from the script; the layout is told in `lua/wire.lua`.
 //!
-//! The script says how often a question was granted, and of each level what was stored before. The numbers of an answer
-//! follow from that by the algorithm itself, so that the script need not compute them, and a run of equal questions is
-//! answered one by one though it was decided as one.
+//! The script says how often a question was granted, and of each level what was stored before. The
+//! numbers of an answer follow from that by the algorithm itself, so that the script need not
+//! compute them, and a run of equal questions is answered one by one though it was decided as one.
 
 use bb8_redis::redis::Value;
 use smallvec::{SmallVec, smallvec};
@@ -65,7 +65,8 @@ fn answers(
     }
     let pieces = question.limits.iter().map(|_| reader.piece());
     let pieces = pieces.collect::<Result<SmallVec<[Reader<'_>; 1]>, _>>()?;
-    // What cannot be understood of one key fails its own decision; those that follow begin where they begin.
+    // What cannot be understood of one key fails its own decision; those that follow begin where
+    // they begin.
     let understood = understand(&pieces, question, granted, times, now);
     Ok(understood.unwrap_or_else(|error| smallvec![Err(error); times]))
 }

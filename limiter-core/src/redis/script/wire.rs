@@ -12,7 +12,8 @@ use crate::redis::script::input::ScriptInput;
 use crate::redis::script::{Call, DECIDE};
 use crate::units::Timestamp;
 
-/// The server expires keys by its own clock, so under an injected one they must not expire while a test runs.
+/// The server expires keys by its own clock, so under an injected one they must not expire while a
+/// test runs.
 const LEAST_TTL_MS_UNDER_INJECTED_CLOCK: u32 = 3_600_000;
 
 /// Added to the algorithm of a limit that is asked for and never charged.
@@ -90,7 +91,8 @@ pub(crate) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
         }) => {
             let periods = match periods {
                 Periods::FirstUse => 0,
-                // An origin is less than the window, and what is ahead is more than nothing: the three are told apart.
+                // An origin is less than the window, and what is ahead is more than nothing: the
+                // three are told apart.
                 Periods::Aligned(offset) => 1 + origin(window, offset),
                 Periods::Months(offset) => window + offset.ahead_and_a_day(),
             };

@@ -1,8 +1,10 @@
-//! What this process has borrowed of one limit, and how much it should borrow: pure, by a clock that is read elsewhere.
+//! What this process has borrowed of one limit, and how much it should borrow: pure, by a clock
+//! that is read elsewhere.
 
 use crate::algorithm::{LeaseGrant, LeaseRequest, UsageReport};
 
-/// Permits of one limit that are in this process. Amounts are thousandths, times microseconds of its own clock.
+/// Permits of one limit that are in this process. Amounts are thousandths, times microseconds of
+/// its own clock.
 #[derive(Debug)]
 pub(crate) struct LeasedTokens {
     /// Of the last two epochs, the older one first: it ends first, so it is spent first.
@@ -77,7 +79,8 @@ impl LeasedTokens {
         Some(left)
     }
 
-    /// Takes back up to `amount` of what was spent and not told yet, where its loan still runs: so much came back.
+    /// Takes back up to `amount` of what was spent and not told yet, where its loan still runs: so
+    /// much came back.
     pub(crate) fn take_back(&mut self, amount: u64, now: u64) -> u64 {
         let mut rest = amount;
         // What lasts longer is of more use.
@@ -95,7 +98,8 @@ impl LeasedTokens {
         alive.map(|purse| purse.left).sum()
     }
 
-    /// Whether more should be asked for, since half of the last loan is gone or soon will be of no use.
+    /// Whether more should be asked for, since half of the last loan is gone or soon will be of no
+    /// use.
     pub(crate) fn should_ask(&self, now: u64) -> bool {
         let lasting = self.purses.iter().filter(|purse| purse.is_alive(now));
         let lasting: u64 = lasting
@@ -105,8 +109,8 @@ impl LeasedTokens {
         !self.is_asking(now) && now >= self.ask_at && lasting <= self.filled / 2
     }
 
-    /// Whether a call that is not covered has to take what is here along: the store alone might deny it, though this process
-    /// and the store have room for it together.
+    /// Whether a call that is not covered has to take what is here along: the store alone might
+    /// deny it, though this process and the store have room for it together.
     pub(crate) fn must_ask(&self, cost: u64, now: u64) -> bool {
         !self.is_asking(now) && (1..cost).contains(&self.held(now))
     }
@@ -115,8 +119,9 @@ impl LeasedTokens {
         now < self.asking_until
     }
 
-    /// The question for more, beside a charge that is not covered by what is here. What is here goes back with it then, so
-    /// that a call is not denied that this process and the store have room for together.
+    /// The question for more, beside a charge that is not covered by what is here. What is here
+    /// goes back with it then, so that a call is not denied that this process and the store have
+    /// room for together.
     pub(crate) fn refill_request(&mut self, cost: u64, quota: u64, now: u64) -> LeaseRequest {
         let lasted = now.saturating_sub(self.filled_at);
         // Loans are whole permits, and one that covers no call is of no use.
@@ -259,10 +264,11 @@ impl LeasedTokens {
     }
 }
 
-/// A question that has not come back by then was lost with the runtime in which it was asked: microseconds.
+/// A question that has not come back by then was lost with the runtime in which it was asked:
+/// microseconds.
 const ASKED_FOR: u64 = 5_000_000;
-/// By how much a loan ends earlier here than at the store, besides a sixteenth of its life for clocks that go at another
-/// pace: microseconds.
+/// By how much a loan ends earlier here than at the store, besides a sixteenth of its life for
+/// clocks that go at another pace: microseconds.
 const MARGIN: u64 = 500;
 
 #[cfg(test)]

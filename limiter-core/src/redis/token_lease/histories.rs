@@ -1,6 +1,7 @@
-//! Random histories of processes that borrow of one key, under clocks of their own pace: answers that come late or never,
-//! calls that are dropped, processes that are killed, a policy that changes, resets and refunds. Whatever happens, stored and
-//! lent are together no more than the capacity, and over any time T no more is granted than capacity + rate·T.
+//! Random histories of processes that borrow of one key, under clocks of their own pace: answers
+//! that come late or never, calls that are dropped, processes that are killed, a policy that
+//! changes, resets and refunds. Whatever happens, stored and lent are together no more than the
+//! capacity, and over any time T no more is granted than capacity + rate·T.
 //!
 //! `LIMITER_HISTORIES` sets the number of histories, `LIMITER_SEED` repeats a run.
 
@@ -249,7 +250,8 @@ async fn reset(rng: &mut Rng, process: &mut Process, policy: &Policy) {
     process.teller.bank().grants.clear();
 }
 
-/// From any moment on no more than the largest capacity and what has come since at the fastest rate.
+/// From any moment on no more than the largest capacity and what has come since at the fastest
+/// rate.
 fn assert_kept(grants: &[(u64, i128)], policies: &[Policy]) {
     let limits = policies.iter().map(|policy| match *policy.algorithm() {
         Algorithm::TokenBucket(limit) => (limit.capacity, limit.rate),

@@ -1,4 +1,5 @@
-//! The task that looks after the wallets: it gives back what nobody asks for, and everything in the end.
+//! The task that looks after the wallets: it gives back what nobody asks for, and everything in the
+//! end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use crate::redis::token_lease::table::LeaseTable;
 use crate::support::sync::atomic::Ordering;
 use crate::units::micros_ceil;
 
-/// A task that looks after the wallets and has not shown itself for so long lives in a runtime that is gone.
+/// A task that looks after the wallets and has not shown itself for so long lives in a runtime that
+/// is gone.
 const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 
 /// Sees to it that a task looks after the wallets. To be called in a runtime.

@@ -1,4 +1,5 @@
-//! Refunds and loans: what the second script is asked, and what it answers; the layout is told in `lua/account.lua`.
+//! Refunds and loans: what the second script is asked, and what it answers; the layout is told in
+//! `lua/account.lua`.
 
 use std::iter;
 use std::time::Duration;
@@ -63,7 +64,8 @@ impl RedisTokenLender {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it open whether something was lent or charged; neither is ever done twice.
+    /// Dropping the future leaves it open whether something was lent or charged; neither is ever
+    /// done twice.
     pub(crate) async fn grant_lease(
         &self,
         account: &LeasedLimit,

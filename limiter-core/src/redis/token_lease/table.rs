@@ -46,7 +46,8 @@ pub(crate) struct LeaseEntry {
     number: u64,
     pub(crate) account: LeasedLimit,
     pub(crate) wallet: LeasedTokens,
-    /// What the store had left when it last answered, and when that was by its clock and by this process's.
+    /// What the store had left when it last answered, and when that was by its clock and by this
+    /// process's.
     pub(crate) elsewhere: u64,
     pub(crate) heard: (Timestamp, Timestamp),
 }
@@ -141,7 +142,8 @@ impl<L: TokenLender> LeaseTable<L> {
         }
     }
 
-    /// The questions that give back what is not needed, and when to look again; forgets wallets that are of no use.
+    /// The questions that give back what is not needed, and when to look again; forgets wallets
+    /// that are of no use.
     pub(crate) fn stale(&self, now: Timestamp) -> (Vec<RefillRequest>, Duration) {
         let [shortest, mut pause] = PAUSES;
         let mut errands = Vec::new();

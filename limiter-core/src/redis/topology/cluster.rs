@@ -26,7 +26,8 @@ use crate::support::real_time::{sleep, timeout, timeout_at};
 const MAX_REDIRECTIONS: usize = 8;
 /// How long a slot whose keys are just moving is left alone.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
-/// How often a call is sent again to a cluster that says that it is down, after pauses that double: 30 ms in all.
+/// How often a call is sent again to a cluster that says that it is down, after pauses that double:
+/// 30 ms in all.
 const WHILE_DOWN: usize = 4;
 /// How often a call's trouble has the map learned anew.
 const LEARN_EVERY: Duration = Duration::from_millis(150);
@@ -76,8 +77,8 @@ impl Cluster {
         })))
     }
 
-    /// Does the errand on the node that owns its slot. A node's answer that the slot is elsewhere proves that nothing has
-    /// run there, so it is followed; nothing else is ever sent again.
+    /// Does the errand on the node that owns its slot. A node's answer that the slot is elsewhere
+    /// proves that nothing has run there, so it is followed; nothing else is ever sent again.
     pub(crate) async fn execute<E: NodeOperation>(&self, errand: &E) -> Result<E::Answer, StoreError> {
         // A node that falls silent answers nothing that would tell of its successor.
         let overdue = || self.refresh_in_background();
@@ -113,7 +114,8 @@ impl Cluster {
                     asking = true;
                 }
                 ErrorKind::Server(ServerErrorKind::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
-                // Nodes say so for a moment as they change places, and it proves that nothing has run.
+                // Nodes say so for a moment as they change places, and it proves that nothing has
+                // run.
                 ErrorKind::Server(ServerErrorKind::ClusterDown) if attempt < WHILE_DOWN => {
                     self.refresh_in_background();
                     sleep(TRY_AGAIN_AFTER * (1 << attempt)).await;
@@ -153,7 +155,8 @@ impl Cluster {
         if let Some(address) = owner() {
             return Ok(address);
         }
-        // On the heap, since it is needed once in a while, and every call's future would have room for it.
+        // On the heap, since it is needed once in a while, and every call's future would have room
+        // for it.
         Box::pin(self.refresh()).await?;
         owner().ok_or_else(|| StoreError::new(StoreErrorKind::Refused, format!("no node owns slot {slot}")))
     }
@@ -175,7 +178,8 @@ impl Cluster {
         self.start_learning(LEARN_EVERY);
     }
 
-    /// Learns the map in a task, unless one is at it or the last one started less than `interval` ago.
+    /// Learns the map in a task, unless one is at it or the last one started less than `interval`
+    /// ago.
     fn start_learning(&self, interval: Duration) {
         // A call may be dropped outside of its runtime.
         let Ok(runtime) = Handle::try_current() else {
@@ -186,7 +190,8 @@ impl Cluster {
         };
         let cluster = self.clone();
         runtime.spawn(async move {
-            // Its part of the task from the beginning, so that a task that never runs gives it back.
+            // Its part of the task from the beginning, so that a task that never runs gives it
+            // back.
             let learning = learning;
             let result = cluster.0.fetch_slot_map().await;
             if let Err(error) = &result {
@@ -202,8 +207,9 @@ impl ClusterInner {
         look(&self.map.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks all known nodes at once, and takes the map that most of them tell, or tell within a moment of the first: one
-    /// that was cut off goes on telling an old one, and may be the nearest. The map itself does not say how old it is.
+    /// Asks all known nodes at once, and takes the map that most of them tell, or tell within a
+    /// moment of the first: one that was cut off goes on telling an old one, and may be the
+    /// nearest. The map itself does not say how old it is.
     async fn fetch_slot_map(&self) -> Result<(), StoreError> {
         let mut asked = JoinSet::new();
         for address in self.known_addresses() {
@@ -262,8 +268,8 @@ impl ClusterInner {
         Ok(map.nodes.entry(Arc::clone(address)).or_insert(node).clone())
     }
 
-    /// Replaces the map. Nodes that own nothing any more are let go, and their connections with them; seeds are kept, to
-    /// be asked again.
+    /// Replaces the map. Nodes that own nothing any more are let go, and their connections with
+    /// them; seeds are kept, to be asked again.
     fn adopt(&self, owners: Owners) {
         let own = owners.iter().flatten();
         let kept: HashSet<Address> = own.chain(self.seed_addresses()).cloned().collect();

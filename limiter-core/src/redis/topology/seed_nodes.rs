@@ -1,5 +1,5 @@
-//! The nodes that a cluster is found through. All nodes are reached as the first of them is, so the others may not say
-//! anything else.
+//! The nodes that a cluster is found through. All nodes are reached as the first of them is, so the
+//! others may not say anything else.
 
 use crate::error::ConfigError;
 use crate::redis::client::endpoint::Endpoint;

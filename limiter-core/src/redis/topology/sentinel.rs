@@ -1,7 +1,8 @@
 //! Finds the primary that sentinels watch over, and notices when it is another.
 //!
-//! Nothing is subscribed to: each connection is dialled where most sentinels say, and they are asked again and again
-//! while it is open. An old primary goes on answering for up to ten seconds after a failover, and only they know better.
+//! Nothing is subscribed to: each connection is dialled where most sentinels say, and they are
+//! asked again and again while it is open. An old primary goes on answering for up to ten seconds
+//! after a failover, and only they know better.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -68,7 +69,8 @@ impl Sentinel {
         };
         let sentinels = sentinels.iter().map(|url| {
             let mut sentinel = Endpoint::parse(url, certificates)?;
-            // A connection that answers one question gains nothing by RESP3, and needs no permission for it.
+            // A connection that answers one question gains nothing by RESP3, and needs no
+            // permission for it.
             sentinel.login = sentinel.login.set_protocol(ProtocolVersion::RESP2).set_db(0);
             Ok(sentinel)
         });
@@ -79,9 +81,10 @@ impl Sentinel {
         })
     }
 
-    /// Dials the server that most sentinels name, or else another that one names, if it says of itself that it is the
-    /// primary. The answer of a majority is enough, so that a dead sentinel delays nothing; fewer are believed only after
-    /// the others had their time, since the nearest may be the one that was cut off.
+    /// Dials the server that most sentinels name, or else another that one names, if it says of
+    /// itself that it is the primary. The answer of a majority is enough, so that a dead sentinel
+    /// delays nothing; fewer are believed only after the others had their time, since the nearest
+    /// may be the one that was cut off.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<Connection, RedisError> {
         let majority = self.majority();
         let votes = self
@@ -113,8 +116,8 @@ impl Sentinel {
         RedisError::from((ErrorKind::Io, "no sentinel answers", why))
     }
 
-    /// Ends a connection once most sentinels answer, and more name another server than name this one. Ends with the
-    /// connection itself.
+    /// Ends a connection once most sentinels answer, and more name another server than name this
+    /// one. Ends with the connection itself.
     async fn watch(self: Arc<Self>, address: Address, watched: Weak<Health>) {
         let mut lines = Vec::new();
         loop {
@@ -138,8 +141,8 @@ impl Sentinel {
         }
     }
 
-    /// Asks all sentinels at once, over the connections in `lines` where there are any, until the answers settle it, or
-    /// for a moment after those of a majority.
+    /// Asks all sentinels at once, over the connections in `lines` where there are any, until the
+    /// answers settle it, or for a moment after those of a majority.
     async fn query_all(
         &self,
         lines: &mut Vec<Option<Connection>>,
@@ -205,7 +208,8 @@ impl Votes {
     }
 }
 
-/// Where this sentinel says the primary is, if it knows one of this name; and the connection, to ask again.
+/// Where this sentinel says the primary is, if it knows one of this name; and the connection, to
+/// ask again.
 async fn query(
     sentinel: &Endpoint,
     line: Option<Connection>,

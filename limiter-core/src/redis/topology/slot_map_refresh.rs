@@ -24,7 +24,8 @@ struct RefreshState {
     started: Option<Instant>,
 }
 
-/// The right to learn. It ends with its owner, also when that is a task whose runtime ends, and tells those who wait.
+/// The right to learn. It ends with its owner, also when that is a task whose runtime ends, and
+/// tells those who wait.
 #[derive(Debug)]
 #[must_use = "those who wait are told of a failure when this is dropped"]
 pub(crate) struct RefreshGuard {
@@ -41,7 +42,8 @@ impl SlotMapRefresh {
         })
     }
 
-    /// The right to learn, unless somebody is at it or the last one started less than `interval` ago.
+    /// The right to learn, unless somebody is at it or the last one started less than `interval`
+    /// ago.
     pub(crate) fn start(self: &Arc<Self>, interval: Duration, now: Instant) -> Option<RefreshGuard> {
         let mut state = self.lock();
         let since = state
@@ -62,8 +64,8 @@ impl SlotMapRefresh {
         })
     }
 
-    /// Tells how the next learning ends. Take it before [`start`](Self::start): then either the one who is at it will
-    /// tell, or there is none, and `start` gives the right.
+    /// Tells how the next learning ends. Take it before [`start`](Self::start): then either the one
+    /// who is at it will tell, or there is none, and `start` gives the right.
     pub(crate) fn next(&self) -> watch::Receiver<Result<(), StoreError>> {
         self.learned.subscribe()
     }
@@ -87,7 +89,8 @@ impl Drop for RefreshGuard {
         if state.started == Some(self.started) {
             state.busy = false;
         }
-        // Before anybody is told: who comes in between learns for himself, and who came before is told below.
+        // Before anybody is told: who comes in between learns for himself, and who came before is
+        // told below.
         drop(state);
         let unfinished = || {
             Err(StoreError::new(

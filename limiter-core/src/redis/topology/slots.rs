@@ -28,7 +28,8 @@ pub(crate) fn redirected(error: &RedisError, asked: &Address) -> Result<Address,
     Ok(Arc::new((known_host(host, &asked.0), port)))
 }
 
-/// A node that does not know its own endpoint says nothing or `?`: it is the host at which it was asked.
+/// A node that does not know its own endpoint says nothing or `?`: it is the host at which it was
+/// asked.
 fn known_host(host: &str, asked: &str) -> String {
     if matches!(host, "" | "?") {
         asked.to_owned()
@@ -70,8 +71,8 @@ pub(crate) fn owners(answer: &Value, asked: &str) -> Result<Owners, StoreError> 
     Ok(owners)
 }
 
-/// The slot of a key: CRC-16/XMODEM of what stands in its first braces, as the Redis Cluster specification says. Every
-/// name that we form has a tag in braces.
+/// The slot of a key: CRC-16/XMODEM of what stands in its first braces, as the Redis Cluster
+/// specification says. Every name that we form has a tag in braces.
 pub(crate) fn slot(key: &str) -> u16 {
     let tag = key
         .split_once('{')

@@ -9,8 +9,9 @@ use crate::registry::RegistryError;
 use crate::registry::redis::watcher::RedisWatcher;
 use crate::registry::watcher::AbortOnDrop;
 
-/// A [`RedisRegistry`](crate::RedisRegistry) that is followed. It is until this is dropped ([`detach`](Self::detach) prevents that), all clones of the book
-/// are, or the runtime ends. What it said last stays in the book.
+/// A [`RedisRegistry`](crate::RedisRegistry) that is followed. It is until this is dropped
+/// ([`detach`](Self::detach) prevents that), all clones of the book are, or the runtime ends. What
+/// it said last stays in the book.
 #[derive(Debug)]
 #[must_use = "dropping it stops the subscription: keep it, or call `detach`"]
 pub struct RedisSubscription {
@@ -21,7 +22,8 @@ pub struct RedisSubscription {
 }
 
 impl RedisSubscription {
-    /// Waits until the first look is over, half a second at most: from then on the limiter's book says what Redis says.
+    /// Waits until the first look is over, half a second at most: from then on the limiter's book
+    /// says what Redis says.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -39,9 +41,9 @@ impl RedisSubscription {
     ///
     /// # Errors
     ///
-    /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the same.
-    /// [`RegistryError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since all clones of the book
-    /// are dropped or the runtime has ended.
+    /// What is wrong then, as [`last_error`](Self::last_error) says it; it is followed all the
+    /// same. [`RegistryError::Store`] with [`StoreErrorKind::ShutDown`] when nobody looks, since
+    /// all clones of the book are dropped or the runtime has ended.
     ///
     /// # Cancel safety
     ///
@@ -55,7 +57,8 @@ impl RedisSubscription {
         self.last_error().map_or(Ok(()), Err)
     }
 
-    /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is well.
+    /// What is wrong with the book in Redis now, or why it cannot be looked at; `None` while all is
+    /// well.
     #[must_use]
     pub fn last_error(&self) -> Option<RegistryError> {
         self.shared.trouble.last()

@@ -15,9 +15,11 @@ use crate::registry::{PolicyRegistry, RegistryError};
 use crate::support::jitter::varied;
 use crate::support::real_time::sleep;
 
-/// How often it is looked at, though no message tells of a change. Each pause is longer by up to a quarter.
+/// How often it is looked at, though no message tells of a change. Each pause is longer by up to a
+/// quarter.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A text that was refused is sent again every so many looks: it may have been mended by hand, and its revision left.
+/// A text that was refused is sent again every so many looks: it may have been mended by hand, and
+/// its revision left.
 const LOOKS_PER_REFUSED: u32 = 60;
 /// How soon somebody who hears nothing of changes tries to listen again; twice as late each time …
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -71,7 +73,8 @@ async fn poll_until_dropped(
     }
 }
 
-/// Passes on that something was published. Where that cannot be heard, it is found out all the same, a little later.
+/// Passes on that something was published. Where that cannot be heard, it is found out all the
+/// same, a little later.
 async fn listen(shelf: &RegistryStore, news: &Notify) {
     let mut pause = FIRST_PAUSE;
     loop {

@@ -11,19 +11,22 @@ use crate::error::{ConfigError, StoreError};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// The text has errors. It is rejected, and its last policies stay in force. Of a text in Redis whose errors are in single
-    /// policies, only these keep their previous version, and the others apply.
+    /// The text has errors. It is rejected, and its last policies stay in force. Of a text in Redis
+    /// whose errors are in single policies, only these keep their previous version, and the others
+    /// apply.
     Mistakes {
         /// At least one, in the order of the text; the first fifty.
         mistakes: Vec<ParseError>,
     },
-    /// The text needs a newer version of this library. It is rejected, and its last policies stay in force.
+    /// The text needs a newer version of this library. It is rejected, and its last policies stay
+    /// in force.
     NewerFormat {
         /// The file, or the key in Redis.
         place: String,
         /// The lowest format that a reader of the text must know: its `min_reader`.
         min_reader: u32,
-        /// The format that this version knows: [`PolicyRegistry::FORMAT`](crate::PolicyRegistry::FORMAT).
+        /// The format that this version knows:
+        /// [`PolicyRegistry::FORMAT`](crate::PolicyRegistry::FORMAT).
         reader: u32,
     },
     /// The file cannot be read.
@@ -40,7 +43,8 @@ pub enum RegistryError {
         /// The revision that is there; 0 for none.
         found: u64,
     },
-    /// What stands in Redis is older than what this process has seen there before, so it is not believed.
+    /// What stands in Redis is older than what this process has seen there before, so it is not
+    /// believed.
     Older {
         /// The revision that is there.
         found: u64,

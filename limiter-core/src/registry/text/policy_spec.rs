@@ -191,8 +191,8 @@ impl SharedSettings {
     }
 }
 
-/// All that makes a policy, but its name. What was missing or malformed, and told, has a value with which nothing is wrong, so
-/// that the rest is looked at all the same.
+/// All that makes a policy, but its name. What was missing or malformed, and told, has a value with
+/// which nothing is wrong, so that the rest is looked at all the same.
 #[derive(Clone, Debug)]
 pub(super) struct PolicySpec {
     kind: AlgorithmKind,

@@ -1,9 +1,9 @@
 //! Collects the errors and warnings of one text.
 //!
-//! A strict report rejects the text for every error. A lenient one, for the subscription of Redis, turns unknown
-//! fields into warnings and rejects single policies: a newer program may have published fields or algorithms that
-//! this one cannot read, and the other policies of the text must apply. Each error is recorded in a scope, which
-//! says what it rejects.
+//! A strict report rejects the text for every error. A lenient one, for the subscription of Redis,
+//! turns unknown fields into warnings and rejects single policies: a newer program may have
+//! published fields or algorithms that this one cannot read, and the other policies of the text
+//! must apply. Each error is recorded in a scope, which says what it rejects.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -44,8 +44,8 @@ fn timestamp(moment: Datetime) -> Option<Timestamp> {
     Some(Timestamp::from_micros(seconds * MICROS_PER_SECOND + micros))
 }
 
-/// Days from 1970 to a day of the Gregorian calendar (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms"). Years begin in
-/// March here, so that a leap day is the last of its year.
+/// Days from 1970 to a day of the Gregorian calendar (H. Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms"). Years begin in March here, so that a leap day is the last of its year.
 const fn days_before(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

@@ -9,7 +9,8 @@ use crate::settlement::reserved_limit::ReservedLimit;
 pub(crate) use crate::units::micros_ceil;
 
 impl Reservation {
-    /// The denial of a call that waits no longer than this for its turn, once it has given back what it was granted.
+    /// The denial of a call that waits no longer than this for its turn, once it has given back
+    /// what it was granted.
     pub(crate) fn denied_within(&self, patience: Duration) -> Decision {
         let mut denied = Decision {
             allowed: false,
@@ -55,8 +56,8 @@ impl Reservation {
 pub struct Settled(pub(crate) Reservation);
 
 impl Settled {
-    /// The decision by which it was granted, with its limits as they stand now in place of how they stood. What was not charged stands
-    /// as it was told.
+    /// The decision by which it was granted, with its limits as they stand now in place of how they
+    /// stood. What was not charged stands as it was told.
     pub fn standing(&self) -> Decision {
         let Self(settled) = self;
         let mut standing = Decision::clone(&settled.allowed);

@@ -1,13 +1,15 @@
 //! The processor's counter, read in place of the system's clock between two readings of that.
 //!
-//! What a thread measures of the counter's rate is believed for a millisecond, and only if it measured the same, to a
-//! thousandth, the time before. So a reading is wrong by two microseconds at most, a clock that the system steers is followed,
-//! and a counter that steps, with a machine that is suspended or moved, is not believed. One that changes its rate, which the
-//! processors do not that the kernel takes the time from, is wrong for a millisecond; a clock that the system makes up for by
-//! more than a thousandth is followed a tenth of a millisecond late.
+//! What a thread measures of the counter's rate is believed for a millisecond, and only if it
+//! measured the same, to a thousandth, the time before. So a reading is wrong by two microseconds
+//! at most, a clock that the system steers is followed, and a counter that steps, with a machine
+//! that is suspended or moved, is not believed. One that changes its rate, which the processors do
+//! not that the kernel takes the time from, is wrong for a millisecond; a clock that the system
+//! makes up for by more than a thousandth is followed a tenth of a millisecond late.
 //!
-//! A reading takes 9 ns in place of 29, 23 of which are the system's own call. (2.5 GHz; crates that count cycles from one
-//! measurement on, as `quanta` does, take 0.2 s for it and never compare again.)
+//! A reading takes 9 ns in place of 29, 23 of which are the system's own call. (2.5 GHz; crates
+//! that count cycles from one measurement on, as `quanta` does, take 0.2 s for it and never compare
+//! again.)
 
 use std::cell::Cell;
 use std::fs;
@@ -23,8 +25,8 @@ const RATE_BITS: u32 = 32;
 /// The millisecond, in parts.
 const SPAN: u64 = 1_000 << PART_BITS;
 
-/// Whether the kernel itself takes the time from the counter: it has then seen that it ticks evenly, in all sleeping states,
-/// and alike on all processors.
+/// Whether the kernel itself takes the time from the counter: it has then seen that it ticks
+/// evenly, in all sleeping states, and alike on all processors.
 static IS_STEADY: LazyLock<bool> = LazyLock::new(|| {
     let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     source.is_ok_and(|source| source.trim() == "tsc")
@@ -36,8 +38,8 @@ thread_local! {
 
 /// The moment, as far as the counter tells it, else as the system's clock does.
 ///
-/// Readings may be out of order by what they may be wrong by, those of one thread only while the system makes up for an error
-/// of its clock. Whoever needs them in order sees to it.
+/// Readings may be out of order by what they may be wrong by, those of one thread only while the
+/// system makes up for an error of its clock. Whoever needs them in order sees to it.
 #[inline]
 pub(crate) fn now() -> Timestamp {
     let anchor = ANCHOR.get();
@@ -111,7 +113,8 @@ impl Anchor {
         (since < self.believed).then(|| self.least.max(self.at + ((since * self.rate) >> RATE_BITS)))
     }
 
-    /// The last moment that can have been told, if it is not so far from the clock's that the counter must have stepped.
+    /// The last moment that can have been told, if it is not so far from the clock's that the
+    /// counter must have stepped.
     fn nanos_at(&self, clock: u64) -> u64 {
         let last = self.at + ((self.believed * self.rate) >> RATE_BITS);
         let told = last.max(self.least);
@@ -137,8 +140,8 @@ impl Anchor {
         if away && (self.believed == 0 || looked <= self.believed >> 12) {
             return here;
         }
-        // It is too early to measure, or the thread was interrupted between the readings, for more than a quarter of the
-        // difference that two rates may have.
+        // It is too early to measure, or the thread was interrupted between the readings, for more
+        // than a quarter of the difference that two rates may have.
         if away || time < SPAN || looked > ticks >> 12 {
             return self;
         }
@@ -161,7 +164,8 @@ impl Anchor {
 mod tests {
     use crate::support::clock::tsc::*;
 
-    /// A counter that ticks 25 times in ten nanoseconds, the unit in which time passes here, and a thread that looks at it.
+    /// A counter that ticks 25 times in ten nanoseconds, the unit in which time passes here, and a
+    /// thread that looks at it.
     struct Machine {
         anchor: Anchor,
         ticks: u64,

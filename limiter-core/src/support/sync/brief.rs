@@ -1,5 +1,5 @@
-//! A lock that is nearly always held for some dozens of nanoseconds: to let it go is a write, where a mutex that threads sleep on has to
-//! ask whether one does.
+//! A lock that is nearly always held for some dozens of nanoseconds: to let it go is a write, where
+//! a mutex that threads sleep on has to ask whether one does.
 
 use std::time::Duration;
 use std::{hint, thread};
@@ -10,7 +10,8 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 const LOOKS: u32 = 16;
 /// … pausing up to two to this power in between …
 const MOST_PAUSES_BITS: u32 = 3;
-/// … and so often before it sleeps: one of real-time priority only lets others run that have it too.
+/// … and so often before it sleeps: one of real-time priority only lets others run that have it
+/// too.
 const YIELDING_LOOKS: u32 = LOOKS + 64;
 const SLEEP: Duration = Duration::from_micros(50);
 
@@ -44,8 +45,8 @@ impl<T> SpinLock<T> {
             }
             looks += 1;
             if looks < LOOKS {
-                // Longer each time: meanwhile whoever has the lock takes it again and again, with all that is behind it in its
-                // processor's own cache.
+                // Longer each time: meanwhile whoever has the lock takes it again and again, with
+                // all that is behind it in its processor's own cache.
                 for _ in 0..1_u32 << looks.min(MOST_PAUSES_BITS) {
                     hint::spin_loop();
                 }

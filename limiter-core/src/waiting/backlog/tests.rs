@@ -40,7 +40,8 @@ fn policies() -> Vec<(Policy, Duration)> {
     .into()
 }
 
-/// The time that the last of these takes to be served, of whom each is asked for when the one before was.
+/// The time that the last of these takes to be served, of whom each is asked for when the one
+/// before was.
 async fn served_after(limits: &Limiter, clock: &ManualClock, policy: &Policy, costs: &[u32]) -> Duration {
     let start = clock.now();
     for cost in costs {

@@ -1,4 +1,5 @@
-//! In which lines several limits are waited for as one: what comes back to one of them may be what such a line waits for.
+//! In which lines several limits are waited for as one: what comes back to one of them may be what
+//! such a line waits for.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Under every schedule: whoever waits is told, a grant is taken once or comes back, and a line that all have left is gone.
+//! Under every schedule: whoever waits is told, a grant is taken once or comes back, and a line
+//! that all have left is gone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -48,7 +49,8 @@ fn ask(place: &Place, queues: &Arc<WaitQueues>, tally: &Arc<Tally>, gives_up: bo
     tally.asking.lock().unwrap().push(store);
 }
 
-/// Several wait; the first has the store asked if it is its turn, which may come to nothing, and leaves.
+/// Several wait; the first has the store asked if it is its turn, which may come to nothing, and
+/// leaves.
 fn come_and_go(waiters: usize, gives_up: bool) {
     let (queues, tally) = (Arc::new(WaitQueues::new(waiters)), Arc::new(Tally::default()));
     let name: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];

@@ -26,7 +26,8 @@ impl PendingQuery {
         &self.name
     }
 
-    /// Hands answers out to those who are first now. Returns the grants that fit none of them. `due` says when a denial ends.
+    /// Hands answers out to those who are first now. Returns the grants that fit none of them.
+    /// `due` says when a denial ends.
     pub(crate) fn hand_out(
         &self,
         answers: impl IntoIterator<Item = Result<Decision, Rejection>>,
@@ -54,7 +55,8 @@ impl PendingQuery {
                     break;
                 }
                 answer => {
-                    // A failure is told to nobody but one who wants the same; whoever is first asks for itself.
+                    // A failure is told to nobody but one who wants the same; whoever is first asks
+                    // for itself.
                     untaken.extend(
                         line.resolve_first(&self.wanted, answer)
                             .err()

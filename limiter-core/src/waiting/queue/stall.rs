@@ -1,5 +1,6 @@
-//! Whoever is first in a line asks for it, if it is polled. Where it is not (a future that is kept and not awaited, in a `select!`
-//! that goes on without it), those behind it notice after a while, and one of them asks in its place.
+//! Whoever is first in a line asks for it, if it is polled. Where it is not (a future that is kept
+//! and not awaited, in a `select!` that goes on without it), those behind it notice after a while,
+//! and one of them asks in its place.
 //!
 //! The order stays: what is granted goes to who is first, polled or not.
 
@@ -78,8 +79,8 @@ impl Ticket {
         }
     }
 
-    /// Begins a question in place of who is first, if nobody has done so since the line was seen to be held up. It is waited for
-    /// until this moment.
+    /// Begins a question in place of who is first, if nobody has done so since the line was seen to
+    /// be held up. It is waited for until this moment.
     pub(crate) fn begin_query_for_first(
         &self,
         queues: &Arc<WaitQueues>,

@@ -233,7 +233,8 @@ fn a_denial_that_is_noted_too_late_holds_up_nobody() {
     assert!(place.remove(&queues).is_none());
 }
 
-/// A question that is not heard of in time is lost for its line; heard of late it holds up nobody, and its grants are not lost.
+/// A question that is not heard of in time is lost for its line; heard of late it holds up nobody,
+/// and its grants are not lost.
 #[test]
 fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
     let queues = Arc::new(WaitQueues::new(2));
@@ -268,7 +269,8 @@ fn a_question_that_is_heard_of_late_stands_in_nobodys_way() {
     assert!(is_empty(&queues));
 }
 
-/// What comes back to one limit calls who waits for it beside others, in whatever order, and nobody else.
+/// What comes back to one limit calls who waits for it beside others, in whatever order, and nobody
+/// else.
 #[test]
 fn lines_that_have_a_limit_in_common_hear_what_comes_back_to_it() {
     let queues = Arc::new(WaitQueues::new(10));

@@ -14,7 +14,8 @@ use crate::waiting::queue::{
     DeniedQuery, PendingQuery, QueryId, QueueId, QueueTable, WaitQueues, WaiterResult,
 };
 
-/// For so many waiters the store is asked at once, at most: a script holds up everybody else on the server.
+/// For so many waiters the store is asked at once, at most: a script holds up everybody else on the
+/// server.
 pub(crate) const LONGEST_RUN: usize = 64;
 
 /// A place in a line. Whoever has one has to [leave](Self::leave) it.
@@ -113,8 +114,8 @@ impl Ticket {
         self.called.notified().await;
     }
 
-    /// Begins a question, for this waiter, which is first, and for those behind it who want the same. It is waited for until
-    /// this moment, and then counts as lost.
+    /// Begins a question, for this waiter, which is first, and for those behind it who want the
+    /// same. It is waited for until this moment, and then counts as lost.
     pub(crate) fn begin_query(&self, queues: &Arc<WaitQueues>, until: Instant) -> PendingQuery {
         self.begin(&mut queues.lock(), queues, until)
     }
@@ -141,7 +142,8 @@ impl Ticket {
         }
     }
 
-    /// Notes that this waiter, which is first, was denied, and asks again at this moment, unless permits came back since it had to ask.
+    /// Notes that this waiter, which is first, was denied, and asks again at this moment, unless
+    /// permits came back since it had to ask.
     pub(crate) fn denied(&self, queues: &WaitQueues, decision: Box<Decision>, due: Timestamp, returns: u64) {
         if let Some(line) = queues.lock().lines.get_mut(&self.name) {
             if line.returns == returns {
@@ -155,7 +157,8 @@ impl Ticket {
         }
     }
 
-    /// Leaves the line. A grant that was not taken goes to the next whom it fits; else it is given back here.
+    /// Leaves the line. A grant that was not taken goes to the next whom it fits; else it is given
+    /// back here.
     pub(crate) fn remove(&mut self, queues: &WaitQueues) -> Option<Allowed> {
         let mut waiting = queues.lock();
         waiting.count -= 1;

@@ -41,7 +41,8 @@ impl Blow {
         u64::from(self == Self::Kill)
     }
 
-    /// Breaks things for so many milliseconds and mends them; the answer tells when the store is back.
+    /// Breaks things for so many milliseconds and mends them; the answer tells when the store is
+    /// back.
     pub(super) fn strike(self, server: &RedisServer, proxy: &Proxy, millis: u64) -> Waiting {
         let last = || sleep(Duration::from_millis(millis));
         // Asked from before the mending on, so as not to miss the moment.

@@ -1,5 +1,5 @@
-//! A client that is alone with its key and obeys what it is told is never denied, whatever the algorithm, the dialect, and what it
-//! makes of its freedom.
+//! A client that is alone with its key and obeys what it is told is never denied, whatever the
+//! algorithm, the dialect, and what it makes of its freedom.
 
 use super::*;
 use std::cell::Cell;
@@ -33,8 +33,8 @@ const HABITS: [Habit; 5] = [
     Habit::DeafEven,
 ];
 
-/// The limit that a client keeps to, of those that it is told: which has the least left, and of several the slowest. With more
-/// than that it does not come into conflict sooner.
+/// The limit that a client keeps to, of those that it is told: which has the least left, and of
+/// several the slowest. With more than that it does not come into conflict sooner.
 fn tightest(read: &[Read]) -> (u32, Duration) {
     let limit = read
         .iter()
@@ -152,7 +152,8 @@ async fn a_client_that_obeys_is_never_denied_in_an_hour() {
                 matches!(dialect, RateLimitHeaders::Draft7 | RateLimitHeaders::Legacy) && policies.len() == 1;
             for habit in HABITS.into_iter().take(if alike { 1 } else { 5 }) {
                 let calls = calls_in_an_hour(&policies, Amount::ONE, dialect, habit).await;
-                // Nor is it told to wait for longer than it must, but for what whole seconds round up.
+                // Nor is it told to wait for longer than it must, but for what whole seconds round
+                // up.
                 let least = match habit {
                     Habit::Greedy | Habit::Even => admitted * 3 / 5,
                     _ => admitted / 3,

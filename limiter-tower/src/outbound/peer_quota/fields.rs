@@ -1,4 +1,5 @@
-//! `RateLimit`, in the words of the drafts 07 to 11, and `RateLimit-Remaining` with `RateLimit-Reset`, those of the drafts before.
+//! `RateLimit`, in the words of the drafts 07 to 11, and `RateLimit-Remaining` with
+//! `RateLimit-Reset`, those of the drafts before.
 //!
 //! <https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/>: while less than one request is left, the quota is
 //! used up for so many seconds, whatever the status of the response.
@@ -29,8 +30,9 @@ pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// A list of items with parameters (`"burst";r=0;t=5`), or the dictionary of draft 07 (`limit=100, remaining=0, reset=5`). Each
-/// line is parsed by itself, which a sender may divide only between members.
+/// A list of items with parameters (`"burst";r=0;t=5`), or the dictionary of draft 07
+/// (`limit=100, remaining=0, reset=5`). Each line is parsed by itself, which a sender may divide
+/// only between members.
 fn of_line(line: &[u8]) -> Option<Duration> {
     let quotas = Parser::new(line).parse_list_with_visitor(Quotas::default());
     let pause = quotas.or_else(|_| Parser::new(line).parse_dictionary_with_visitor(Standing::default()));

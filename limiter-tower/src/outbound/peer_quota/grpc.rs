@@ -1,8 +1,8 @@
 //! What a gRPC server says of when to come again, in an answer that consists of trailers only.
 //!
-//! `grpc-retry-pushback-ms` (<https://github.com/grpc/proposal/blob/master/A6-client-retries.md>), else the
-//! `google.rpc.RetryInfo` among the details of the status. Trailers after messages come with the end of the body, which is not
-//! looked into.
+//! `grpc-retry-pushback-ms` (<https://github.com/grpc/proposal/blob/master/A6-client-retries.md>),
+//! else the `google.rpc.RetryInfo` among the details of the status. Trailers after messages come
+//! with the end of the body, which is not looked into.
 
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ fn retry_info(details: &str) -> Option<Duration> {
     })
 }
 
-/// `google.protobuf.Any { type_url = 1, value = 2 }`, where that is a `google.rpc.RetryInfo { google.protobuf.Duration
-/// retry_delay = 1 }`.
+/// `google.protobuf.Any { type_url = 1, value = 2 }`, where that is a
+/// `google.rpc.RetryInfo { google.protobuf.Duration retry_delay = 1 }`.
 fn delay_in(any: &[u8]) -> Option<Duration> {
     let bytes = |message, wanted| {
         fields(message).find_map(move |field| match field {

@@ -1,5 +1,5 @@
-//! `X-RateLimit-Remaining` and `X-RateLimit-Reset`, which nobody has specified: the reset is a number of seconds for some, a moment
-//! for others. Only what can be but one of the two is heard.
+//! `X-RateLimit-Remaining` and `X-RateLimit-Reset`, which nobody has specified: the reset is a
+//! number of seconds for some, a moment for others. Only what can be but one of the two is heard.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,4 +1,5 @@
-//! The fields of a protobuf message, as they stand on the wire: the few that are looked at do not ask for a code generator.
+//! The fields of a protobuf message, as they stand on the wire: the few that are looked at do not
+//! ask for a code generator.
 //!
 //! <https://protobuf.dev/programming-guides/encoding/>
 

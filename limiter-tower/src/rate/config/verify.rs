@@ -1,6 +1,7 @@
 //! Finds mistakes in a layer's configuration before the first request.
 //!
-//! [`Verification::verify`] returns them; a layer that was not verified logs them when it wraps a service. Tests: `tests/verify.rs`.
+//! [`Verification::verify`] returns them; a layer that was not verified logs them when it wraps a
+//! service. Tests: `tests/verify.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,7 +162,8 @@ impl LayerConfig {
     }
 }
 
-/// Fails if another layer of the limiter uses the policy's name for other limits: both would share one budget.
+/// Fails if another layer of the limiter uses the policy's name for other limits: both would share
+/// one budget.
 fn verify_name(limiter: &Limiter, policy: &Policy) -> Result<(), ConfigError> {
     match conflicting_layer_policy(limiter, policy) {
         None => Ok(()),

@@ -13,15 +13,16 @@ use crate::responses::{IntoResponseBytes, ResponseConfig};
 
 /// What clients are told.
 impl<K, P> RateLimitLayer<K, P> {
-    /// In which headers HTTP clients are told of their limits, on responses to allowed and to denied requests. Default:
-    /// [`RateLimitHeaders::Draft11`].
+    /// In which headers HTTP clients are told of their limits, on responses to allowed and to
+    /// denied requests. Default: [`RateLimitHeaders::Draft11`].
     ///
-    /// Where layers are nested, each adds its limits to the lists of drafts 10 and 11, the innermost's first. Of two that tell of
-    /// one limit alone, the one of which less remains is told. A header of the same name in another form, which the inner service
-    /// has set itself, stays as it is.
+    /// Where layers are nested, each adds its limits to the lists of drafts 10 and 11, the
+    /// innermost's first. Of two that tell of one limit alone, the one of which less remains is
+    /// told. A header of the same name in another form, which the inner service has set itself,
+    /// stays as it is.
     ///
-    /// A browser shows them to scripts of other origins only where `Access-Control-Expose-Headers` names them (`RateLimit`,
-    /// `RateLimit-Policy`, `Retry-After`).
+    /// A browser shows them to scripts of other origins only where `Access-Control-Expose-Headers`
+    /// names them (`RateLimit`, `RateLimit-Policy`, `Retry-After`).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -51,8 +52,8 @@ impl<K, P> RateLimitLayer<K, P> {
         self.answering(|answers| answers.headers(dialect))
     }
 
-    /// ResponseConfig HTTP clients with a sentence of plain text. Default: a problem in JSON (`application/problem+json`, RFC 9457), as
-    /// [`Rejection::problem_json`] has it.
+    /// ResponseConfig HTTP clients with a sentence of plain text. Default: a problem in JSON
+    /// (`application/problem+json`, RFC 9457), as [`Rejection::problem_json`] has it.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -68,18 +69,20 @@ impl<K, P> RateLimitLayer<K, P> {
         self.answering(ResponseConfig::plain_text)
     }
 
-    /// Forms the answer to a request that the limiter rejects of the one that it would be given: with its status, its headers
-    /// (`Retry-After` and those of the [dialect](Self::headers)) and its body. What is returned may have a body of any type that is
+    /// Forms the answer to a request that the limiter rejects of the one that it would be given:
+    /// with its status, its headers (`Retry-After` and those of the [dialect](Self::headers)) and
+    /// its body. What is returned may have a body of any type that is
     /// [`Into<Bytes>`]: a `String`, a `Vec<u8>`; so no axum `Response`, whose body may be one that is still to come. Default: the answer
     /// stays as it is.
     ///
-    /// The content type stays too, `application/problem+json`, unless the closure sets its own: a body that is no problem of RFC 9457
-    /// needs one.
+    /// The content type stays too, `application/problem+json`, unless the closure sets its own: a
+    /// body that is no problem of RFC 9457 needs one.
     ///
-    /// A gRPC client is answered by headers alone. Those that are added reach it, as metadata; the body and the status that are
-    /// returned do not, and `grpc-status` stays what it was.
+    /// A gRPC client is answered by headers alone. Those that are added reach it, as metadata; the
+    /// body and the status that are returned do not, and `grpc-status` stays what it was.
     ///
-    /// Requests without a key are no rejections: their answer is the extractor's ([`key::KeyRejection`](crate::key::KeyRejection)).
+    /// Requests without a key are no rejections: their answer is the extractor's
+    /// ([`key::KeyRejection`](crate::key::KeyRejection)).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -118,8 +121,8 @@ impl<K, P> RateLimitLayer<K, P> {
         self.answering(|answers| answers.respond_with(form))
     }
 
-    /// The domain of the reasons that gRPC clients are told in `ErrorInfo`: the service's name by which people know it,
-    /// `"shop.example.com"`. Default: `"limiter"`.
+    /// The domain of the reasons that gRPC clients are told in `ErrorInfo`: the service's name by
+    /// which people know it, `"shop.example.com"`. Default: `"limiter"`.
     ///
     /// ```
     /// use limiter_core::{Limiter, Policy};
@@ -135,9 +138,11 @@ impl<K, P> RateLimitLayer<K, P> {
         self.answering(|answers| answers.grpc_domain(domain))
     }
 
-    /// Tells who decided in a header of this name, on responses to allowed requests and to those that a decision denies: `redis`,
-    /// `memory`, `deny-cache`, `lease`, `local-fallback`, `failed-open`, …, with `;would-deny` (shadow), `;degraded`, `;blocked` and
-    /// `;store-out` where that is so. For operators: it tells clients how the service is doing. Default: no such header.
+    /// Tells who decided in a header of this name, on responses to allowed requests and to those
+    /// that a decision denies: `redis`, `memory`, `deny-cache`, `lease`, `local-fallback`,
+    /// `failed-open`, …, with `;would-deny` (shadow), `;degraded`, `;blocked` and `;store-out`
+    /// where that is so. For operators: it tells clients how the service is doing. Default: no such
+    /// header.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -167,7 +172,8 @@ impl<K, P> RateLimitLayer<K, P> {
         self.answering(|answers| answers.with_origin_header(name))
     }
 
-    /// ResponseConfig so, which takes the place of what the setters above have said: for several layers that are to answer alike.
+    /// ResponseConfig so, which takes the place of what the setters above have said: for several
+    /// layers that are to answer alike.
     pub fn responses(self, answers: &ResponseConfig) -> Self {
         self.answering(|_| answers.clone())
     }

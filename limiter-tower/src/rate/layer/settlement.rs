@@ -7,19 +7,24 @@ use limiter_core::{Amount, ConfigError};
 
 use super::RateLimitLayer;
 
-/// What is charged is the estimate ([`cost`](RateLimitLayer::cost), [`cost_by`](RateLimitLayer::cost_by),
-/// [`RequestLimits::cost`](crate::RequestLimits::cost)), before the inner service is called. What the response comes to is settled afterwards, as
-/// [`Reservation::settle`](limiter_core::Reservation::settle) does: the difference is given back, or charged whatever is left.
+/// What is charged is the estimate ([`cost`](RateLimitLayer::cost),
+/// [`cost_by`](RateLimitLayer::cost_by), [`RequestLimits::cost`](crate::RequestLimits::cost)),
+/// before the inner service is called. What the response comes to is settled afterwards, as
+/// [`Reservation::settle`](limiter_core::Reservation::settle) does: the difference is given back,
+/// or charged whatever is left.
 ///
-/// A request whose future is dropped before its response is there, or whose inner service fails with an error of its own, stays
-/// charged at its estimate. In process a settlement is made before the response goes on; with Redis in a task of its own, which
-/// neither the response nor its client waits for, so that it may be seen a moment after the response.
+/// A request whose future is dropped before its response is there, or whose inner service fails
+/// with an error of its own, stays charged at its estimate. In process a settlement is made before
+/// the response goes on; with Redis in a task of its own, which neither the response nor its client
+/// waits for, so that it may be seen a moment after the response.
 ///
-/// [Headers](RateLimitLayer::headers) tell what remains when that is known: in process what is left after a settlement by the
-/// response's head; and with Redis, too, of what stays at its estimate. Of a limit that is settled later (in Redis, or by a body)
-/// they name the policy, and not what remains: a client would wait for what is given back, or rely on what is not there.
+/// [Headers](RateLimitLayer::headers) tell what remains when that is known: in process what is left
+/// after a settlement by the response's head; and with Redis, too, of what stays at its estimate.
+/// Of a limit that is settled later (in Redis, or by a body) they name the policy, and not what
+/// remains: a client would wait for what is given back, or rely on what is not there.
 impl<K, P> RateLimitLayer<K, P> {
-    /// Counts only requests whose response satisfies the predicate; what others took is given back. Default: all count.
+    /// Counts only requests whose response satisfies the predicate; what others took is given back.
+    /// Default: all count.
     ///
     /// It is charged first, so that concurrent guesses cannot slip through:
     ///
@@ -59,20 +64,22 @@ impl<K, P> RateLimitLayer<K, P> {
     /// # }).unwrap();
     /// ```
     ///
-    /// So requests that are on their way at the same time stand in each other's way, also where none of them will count: of a key
-    /// that sends more at once than the limit admits the rest is denied, though their permits come back a moment later. `Retry-After`
-    /// then says when permits come back if all of these count, up to a whole window: what they come to is not known yet. Admit as many
-    /// as a client may well send at once, or have them [wait](Self::max_wait) for what is given back.
+    /// So requests that are on their way at the same time stand in each other's way, also where
+    /// none of them will count: of a key that sends more at once than the limit admits the rest is
+    /// denied, though their permits come back a moment later. `Retry-After` then says when permits
+    /// come back if all of these count, up to a whole window: what they come to is not known yet.
+    /// Admit as many as a client may well send at once, or have them [wait](Self::max_wait) for
+    /// what is given back.
     ///
-    /// A gRPC status stands in the response's headers where nothing was sent before it, as tonic does for a handler that returns
-    /// `Err`: `response.headers().get("grpc-status")`.
+    /// A gRPC status stands in the response's headers where nothing was sent before it, as tonic
+    /// does for a handler that returns `Err`: `response.headers().get("grpc-status")`.
     pub fn count_if(mut self, counts: impl Fn(&Response<()>) -> bool + Send + Sync + 'static) -> Self {
         self.limits_mut().settle().count_if(Arc::new(counts));
         self
     }
 
-    /// Settles the cost when the response's head is there, by what the closure finds in it; `None` leaves it at the estimate. Of
-    /// the three ways to settle the one that is said last holds.
+    /// Settles the cost when the response's head is there, by what the closure finds in it; `None`
+    /// leaves it at the estimate. Of the three ways to settle the one that is said last holds.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -108,8 +115,9 @@ impl<K, P> RateLimitLayer<K, P> {
         self
     }
 
-    /// Settles the cost as the number of bytes that the response's body has sent when it has ended or is dropped: a client that goes
-    /// away pays for what it got. Trailers and heads are not counted.
+    /// Settles the cost as the number of bytes that the response's body has sent when it has ended
+    /// or is dropped: a client that goes away pays for what it got. Trailers and heads are not
+    /// counted.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -141,8 +149,9 @@ impl<K, P> RateLimitLayer<K, P> {
         self
     }
 
-    /// Settles the cost as what the handler says that it has spent, when the response's body has ended or is dropped: it puts a
-    /// [`ReportedCost`](crate::ReportedCost) into the response's extensions. A response without one stays at the estimate.
+    /// Settles the cost as what the handler says that it has spent, when the response's body has
+    /// ended or is dropped: it puts a [`ReportedCost`](crate::ReportedCost) into the response's
+    /// extensions. A response without one stays at the estimate.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -4,9 +4,9 @@ use super::RateLimitLayer;
 use crate::rate::typestate::Skipping;
 
 impl<K, P> RateLimitLayer<K, P> {
-    /// Lets requests pass that are not to be limited: they are not counted, and need no key. One of the functions in
-    /// [`skip`](crate::skip), or a closure over the request, which names its type: `|request: &Request| …`. Given more than once, one that says so suffices.
-    /// Default: none.
+    /// Lets requests pass that are not to be limited: they are not counted, and need no key. One of
+    /// the functions in [`skip`](crate::skip), or a closure over the request, which names its type:
+    /// `|request: &Request| …`. Given more than once, one that says so suffices. Default: none.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -52,7 +52,8 @@ impl Holder {
     }
 }
 
-/// Costs by the time at which they were granted: from any grant on, no more than the capacity and what has come since.
+/// Costs by the time at which they were granted: from any grant on, no more than the capacity and
+/// what has come since.
 fn assert_kept(grants: &[(u64, u64)], capacity: u64, rate: Rate) {
     let (per, amount) = (i128::from(rate.micros), i128::from(rate.thousandths));
     let (mut sum, mut least) = (0, i128::MAX);
@@ -68,7 +69,8 @@ fn assert_kept(grants: &[(u64, u64)], capacity: u64, rate: Rate) {
     }
 }
 
-/// One history; what was granted, by the time that has passed. `refunds` may be made of what was granted by the store.
+/// One history; what was granted, by the time that has passed. `refunds` may be made of what was
+/// granted by the store.
 fn play(rng: &mut Rng, limits: &[(Algorithm, u64, Rate)], steps_back: bool) -> Vec<(u64, u64)> {
     let mut state = StepState::Absent;
     let mut holders: [Holder; 3] = Default::default();

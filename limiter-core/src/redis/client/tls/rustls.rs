@@ -61,7 +61,8 @@ fn given_roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-/// The certificates that the system trusts. Some that cannot be read are no matter, as long as there are others.
+/// The certificates that the system trusts. Some that cannot be read are no matter, as long as
+/// there are others.
 fn system_roots() -> Result<RootCertStore, ConfigError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

@@ -21,7 +21,8 @@ pub(crate) struct ModelStore {
     pub(crate) state: StepState,
     pub(crate) clock: ManualClock,
     pub(crate) rng: Rng,
-    /// Costs by the time at which they were granted, less what came back; in thousandths and microseconds.
+    /// Costs by the time at which they were granted, less what came back; in thousandths and
+    /// microseconds.
     pub(crate) grants: Vec<(u64, i128)>,
     /// Of so many questions eight do not go well.
     luck: u8,
@@ -78,7 +79,8 @@ impl ModelStore {
         algorithm::lent_at(algorithm, &self.state, self.now())
     }
 
-    /// Gives back up to so much of what the store knows to be used: how much that was, under this policy.
+    /// Gives back up to so much of what the store knows to be used: how much that was, under this
+    /// policy.
     pub(crate) fn refund(&mut self, algorithm: &Algorithm, amount: u64) -> u64 {
         let (before, now) = (self.remaining(algorithm), self.now());
         let after = algorithm::refund(algorithm, &mut self.state, amount, now).remaining;

@@ -1,4 +1,5 @@
-//! The scripts and the pure functions answer alike: under one clock, random histories of charges, loans, reports, refunds and debts.
+//! The scripts and the pure functions answer alike: under one clock, random histories of charges,
+//! loans, reports, refunds and debts.
 
 use fastrand::Rng;
 use limiter_testing::RedisServer;

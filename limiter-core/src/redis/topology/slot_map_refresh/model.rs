@@ -10,7 +10,8 @@ use crate::redis::topology::slot_map_refresh::SlotMapRefresh;
 
 const LONG_AGO: Duration = Duration::from_secs(1);
 
-/// Several wait at once; whoever gets the right learns, in a task of its own, and succeeds or gives up.
+/// Several wait at once; whoever gets the right learns, in a task of its own, and succeeds or gives
+/// up.
 fn everybody_is_told(waiters: u64) {
     let (learner, now) = (SlotMapRefresh::new(), Instant::now());
     let at_it = Arc::new(AtomicUsize::new(0));
