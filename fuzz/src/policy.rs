@@ -1,4 +1,5 @@
-//! Policies as people write them: what is accepted reads back as the same, what is refused is named.
+//! Policies as people write them: what is accepted reads back as the same, what is refused is
+//! named.
 
 use std::time::Duration;
 

@@ -40,7 +40,8 @@ pub enum ConfigError {
     },
     /// Limits of one decision lie in different groups, so no cluster could decide them atomically.
     ///
-    /// The groups themselves are not told: without one it is the key, and keys do not belong into a log.
+    /// The groups themselves are not told: without one it is the key, and keys do not belong into a
+    /// log.
     DifferentGroups {
         /// The name of the first limit's policy.
         first: String,
@@ -54,7 +55,8 @@ pub enum ConfigError {
     },
     /// A global limiter is installed already.
     AlreadyInstalled,
-    /// Annotated functions contradict each other, or one cannot be built; see [`verify_annotations`](crate::verify_annotations).
+    /// Annotated functions contradict each other, or one cannot be built; see
+    /// [`verify_annotations`](crate::verify_annotations).
     Sites {
         /// One line for each mistake, with file and line.
         mistakes: Vec<String>,
@@ -176,7 +178,8 @@ impl From<Infallible> for ConfigError {
 /// Shows the beginning of a value in one line: hostile input can neither flood a log nor forge its
 /// lines.
 ///
-/// The bound counts the bytes that are written: an escaped control character takes up to ten of them.
+/// The bound counts the bytes that are written: an escaped control character takes up to ten of
+/// them.
 struct Bounded<'a>(&'a str);
 
 impl fmt::Display for Bounded<'_> {
@@ -204,8 +207,8 @@ impl fmt::Display for Bounded<'_> {
 
 /// Why a store gave no answer.
 ///
-/// [`kind`](Self::kind) tells the cases apart; [`source`](Error::source) is the client's own error where there
-/// is one.
+/// [`kind`](Self::kind) tells the cases apart; [`source`](Error::source) is the client's own error
+/// where there is one.
 #[derive(Clone)]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -227,13 +230,16 @@ pub enum StoreErrorKind {
     Connection,
     /// The server was not asked, since recent calls got no answer from it. Nothing was charged.
     CircuitOpen,
-    /// As many calls were on their way to the server, or waited for permits, as may. Nothing was charged.
+    /// As many calls were on their way to the server, or waited for permits, as may. Nothing was
+    /// charged.
     Overloaded,
-    /// The server refused the call (busy, out of memory, read-only, no permission, …) before anything was charged.
+    /// The server refused the call (busy, out of memory, read-only, no permission, …) before
+    /// anything was charged.
     Refused,
     /// The key contains a value of another type, which is left as it is.
     WrongType,
-    /// The key contains a value of another layout (a newer version, or foreign data), which is left as it is.
+    /// The key contains a value of another layout (a newer version, or foreign data), which is left
+    /// as it is.
     UnknownLayout,
     /// The reply was not what the script returns.
     Protocol,
@@ -273,8 +279,8 @@ impl StoreError {
         self
     }
 
-    /// Whether it proves by itself that nothing was taken or given back: what somebody between us and the server says of
-    /// another's answer does not.
+    /// Whether it proves by itself that nothing was taken or given back: what somebody between us
+    /// and the server says of another's answer does not.
     #[cfg(feature = "redis")]
     pub(crate) fn has_changed_nothing(&self) -> bool {
         use StoreErrorKind::{CircuitOpen, Overloaded, UnknownLayout, WrongType};
@@ -307,7 +313,8 @@ impl StoreError {
         told
     }
 
-    /// The same error, which tells its causes itself: for those who show an error by its text alone.
+    /// The same error, which tells its causes itself: for those who show an error by its text
+    /// alone.
     #[cfg(feature = "redis")]
     pub(crate) fn in_one_line(self) -> Self {
         let detail = self.with_causes().to_string().into();

@@ -1,9 +1,10 @@
 //! A level in the form that needs no divisions, for levels that one policy alone charges, as nearly
 //! all do.
 //!
-//! Permits are counted in parts of a thousandth; a microsecond adds a whole number of parts. Buckets
-//! and funnels then follow the same rule. All other operations (another policy, a clock that stepped
-//! back, a refund, a lease) convert the form to its [`Level`], and back where the result has this form.
+//! Permits are counted in parts of a thousandth; a microsecond adds a whole number of parts.
+//! Buckets and funnels then follow the same rule. All other operations (another policy, a clock
+//! that stepped back, a refund, a lease) convert the form to its [`Level`], and back where the
+//! result has this form.
 
 #[cfg(any(feature = "redis", test))]
 use crate::algorithm::StepState;
@@ -43,8 +44,8 @@ fn from_algorithm(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
 }
 
 impl FastLevel {
-    /// Nothing is used yet, at this moment. `None` where 64 bits do not hold the parts, or the time in which they come is
-    /// beyond what is exact.
+    /// Nothing is used yet, at this moment. `None` where 64 bits do not hold the parts, or the time
+    /// in which they come is beyond what is exact.
     pub(super) fn unused(algorithm: &Algorithm, now: u64) -> Option<Self> {
         let (quota, rate) = from_algorithm(algorithm)?;
         let whole = quota.checked_mul(rate.micros)?;

@@ -36,7 +36,8 @@ enum DenialReport {
     StepState(StepState),
     /// The fast form of its state, which gives the same answers without divisions and copies.
     FastLevel(FastLevel),
-    /// The numbers of a sliding window, whose moments stay in the store. Only answers to the same cost follow, until a permit comes back.
+    /// The numbers of a sliding window, whose moments stay in the store. Only answers to the same
+    /// cost follow, until a permit comes back.
     Window {
         remaining: u64,
         /// Zero if the cost fits.
@@ -95,7 +96,8 @@ pub(crate) enum DenialAnswer {
     Denied(Timestamp),
     /// The store would deny it, with numbers that are not known.
     Unknown,
-    /// Nothing: the store may charge the limits, or change their state, so the denial is to be forgotten.
+    /// Nothing: the store may charge the limits, or change their state, so the denial is to be
+    /// forgotten.
     Superseded,
 }
 
@@ -147,7 +149,8 @@ impl Denial {
         self.limits.iter().map(|denied| denied.identity).eq(others)
     }
 
-    /// What the store would answer to a question about the same limits; `report` receives the outcome of each.
+    /// What the store would answer to a question about the same limits; `report` receives the
+    /// outcome of each.
     pub(crate) fn answer<'a>(
         &self,
         charges: impl Iterator<Item = LimitCost<'a>>,
@@ -155,7 +158,8 @@ impl Denial {
         now: u64,
         mut report: impl FnMut(&Algorithm, StepResult),
     ) -> DenialAnswer {
-        // Once it has expired, or the clock has stepped back, the store decides, and may charge the limits.
+        // Once it has expired, or the clock has stepped back, the store decides, and may charge the
+        // limits.
         if !self.holds(generation, now) {
             return DenialAnswer::Superseded;
         }
@@ -179,8 +183,8 @@ impl Denial {
         }
     }
 
-    /// Whether it has more answers than a later denial while it holds: it was submitted later, or it is about windows alone and
-    /// smaller costs.
+    /// Whether it has more answers than a later denial while it holds: it was submitted later, or
+    /// it is about windows alone and smaller costs.
     pub(crate) fn outweighs(&self, other: &Self, now: u64) -> bool {
         let pairs = || self.limits.iter().zip(other.limits.iter());
         let denied_less = pairs().all(|(own, other)| own.is_window_with(other.algorithm, other.cost))
@@ -234,7 +238,8 @@ impl DeniedRequest {
             DenialReport::StepState(before) => {
                 let mut after = before.clone();
                 let outcome = step(&self.algorithm, &mut after, charge.cost, now, Mode::Refuse);
-                // A denial that changes the state is left to the store: later answers depend on the change.
+                // A denial that changes the state is left to the store: later answers depend on the
+                // change.
                 if after == *before {
                     LimitDenial::StepResult(StepResult::Told(outcome))
                 } else {
