@@ -155,7 +155,7 @@ impl DenyCache {
     }
 
     /// Keeps the store's answer if it is a denial.
-    pub(crate) fn heard(
+    pub(crate) fn on_verdict(
         &self,
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
