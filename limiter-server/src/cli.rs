@@ -1,0 +1,73 @@
+//! The command line: `serve`, `check`, `completions`.
+//!
+//! Standard output carries results only; errors and log messages go to standard error. The exit
+//! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
+//! command line.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line prints its results"
+)]
+
+mod check;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::serve;
+use crate::settings::{ServeArgs, Settings};
+
+/// Rate limits for Envoy and for programs in any language.
+#[derive(Debug, Parser)]
+#[command(name = "limiter-server", version, about)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve rate limit decisions until SIGTERM or SIGINT.
+    Serve(Box<ServeArgs>),
+    /// Check a policy file. Prints all errors with line, column and expectation.
+    Check {
+        /// The policy file.
+        file: PathBuf,
+    },
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// Parses the arguments of the process and runs the command.
+#[must_use]
+pub fn run() -> ExitCode {
+    let ended = match CommandLine::parse().command {
+        Command::Serve(args) => serve_with(*args),
+        Command::Check { file } => check::run(&file),
+        Command::Completions { shell } => {
+            let mut command = CommandLine::command();
+            clap_complete::generate(shell, &mut command, "limiter-server", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_with(args: ServeArgs) -> Result<(), String> {
+    // Before the settings, which log warnings.
+    serve::init_log();
+    let settings = Settings::resolve(args).map_err(|error| error.to_string())?;
+    serve::run(&settings)
+}

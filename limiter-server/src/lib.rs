@@ -1,0 +1,21 @@
+//! A rate limit service on top of limiter-core: Envoy's rate limit service v3, health and metrics.
+//!
+//! `limiter-server serve` reads [`settings`] from flags, the environment and `limiter-server.toml`,
+//! builds one
+//! [`Limiter`](limiter_core::Limiter), follows its policies and rules, and serves the protocols of
+//! [`gateway`]. The crate uses the public API of limiter-core only.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        reason = "a test may panic"
+    )
+)]
+
+pub mod cli;
+pub mod gateway;
+pub mod serve;
+pub mod settings;

@@ -1,0 +1,7 @@
+//! The command `limiter-server`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    limiter_server::cli::run()
+}

@@ -1,0 +1,106 @@
+//! `limiter-server serve`: from the settings to listeners, until a signal ends the process.
+//!
+//! The order of a start: metrics, policies, limiter, listeners. The order of an end: health checks
+//! report "not serving", listeners close, requests in flight finish, the limiter returns its
+//! leases. The end takes at most [`Settings::drain`].
+
+mod limits;
+mod listeners;
+pub(crate) mod policies;
+mod signals;
+
+use std::time::Instant;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::sync::watch;
+
+use crate::gateway::readiness::Readiness;
+use crate::gateway::{Gateway, grpc, http};
+use crate::serve::listeners::Listener;
+use crate::serve::signals::Signal;
+use crate::settings::{Policies, Settings};
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// The reason as one message, when the server cannot start.
+pub fn run(settings: &Settings) -> Result<(), String> {
+    let metrics = PrometheusBuilder::new()
+        .install_recorder()
+        .map_err(|error| format!("cannot install the metrics recorder: {error}"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    runtime.block_on(serve(settings, metrics))
+}
+
+/// Logs to standard error, filtered by `RUST_LOG`, or else from the level info.
+pub(crate) fn init_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // A second call keeps the first subscriber.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .try_init();
+}
+
+async fn serve(settings: &Settings, metrics: PrometheusHandle) -> Result<(), String> {
+    let mut signals = signals::Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let mut source = policies::Source::open(&settings.policies)?;
+    let limiter = limits::build(&settings.store, source.policies())?;
+    let readiness = Readiness::new(source.has_policies());
+    policies::subscribe(&limiter, &readiness);
+    tokio::spawn(run_upkeep(metrics.clone()));
+
+    let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
+    let grpc = Listener::bind("grpc", settings.grpc).await?;
+    let http = Listener::bind("http", settings.http).await?;
+    let (grpc_address, http_address) = (grpc.address(), http.address());
+    let (end, ended) = watch::channel(false);
+    let mut servers = tokio::task::JoinSet::new();
+    servers.spawn(grpc::serve(gateway.clone(), grpc.into_inner(), ended.clone()));
+    servers.spawn(http::serve(gateway, metrics, http.into_inner(), ended));
+    listeners::announce(&[("grpc", grpc_address), ("http", http_address)]);
+    if settings.policies == Policies::Example {
+        listeners::print_commands(http_address);
+    }
+
+    let failed = loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::Reload => source.reload(),
+                Signal::End => break None,
+            },
+            ended = servers.join_next() => break Some(ended),
+        }
+    };
+    let started = Instant::now();
+    readiness.end();
+    tracing::info!(drain = ?settings.drain, "shutting down");
+    // The receivers can only be gone with their servers.
+    let _ = end.send(true);
+    let drained = async { while servers.join_next().await.is_some() {} };
+    if tokio::time::timeout(settings.drain, drained).await.is_err() {
+        tracing::warn!("requests were still in flight at the end of the drain time");
+    }
+    limiter
+        .shutdown(settings.drain.saturating_sub(started.elapsed()))
+        .await;
+    match failed {
+        Some(Some(Ok(Err(error)))) => Err(error),
+        Some(Some(Err(error))) => Err(format!("a listener failed: {error}")),
+        _ => Ok(()),
+    }
+}
+
+/// Folds the samples of histograms, which otherwise grow until the next scrape.
+async fn run_upkeep(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        metrics.run_upkeep();
+    }
+}

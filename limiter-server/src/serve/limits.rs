@@ -1,0 +1,36 @@
+//! Builds the limiter of the process.
+
+use limiter_core::{Limiter, PolicyRegistry};
+
+use crate::settings::{RedisDeployment, StoreSettings};
+
+/// Builds the limiter for a store. Does not connect.
+///
+/// # Errors
+///
+/// The reason, which contains no password.
+pub(super) fn build(store: &StoreSettings, registry: &PolicyRegistry) -> Result<Limiter, String> {
+    let (deployment, namespace) = match store {
+        StoreSettings::InProcess => return Ok(Limiter::in_process().registry(registry).build()),
+        StoreSettings::Redis {
+            deployment,
+            namespace,
+        } => (deployment, namespace),
+    };
+    let builder = match deployment {
+        RedisDeployment::Standalone(url) => Limiter::redis(url),
+        RedisDeployment::Cluster(urls) => Limiter::redis_cluster(urls.iter().cloned()),
+        RedisDeployment::Sentinel { urls, master } => {
+            let primary = match master.contains("://") {
+                true => master.clone(),
+                false => format!("redis://{master}"),
+            };
+            Limiter::redis_sentinel(urls.iter().cloned(), primary)
+        }
+    };
+    builder
+        .namespace(namespace)
+        .registry(registry)
+        .build()
+        .map_err(|error| format!("cannot use the Redis settings: {error}"))
+}

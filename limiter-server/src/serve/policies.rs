@@ -1,0 +1,116 @@
+//! The policies of the process: a file that is followed, the example, and the registry in Redis.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use limiter_core::{FileSource, Limiter, PolicyRegistry, RegistryError};
+
+use crate::gateway::readiness::Readiness;
+use crate::settings::Policies;
+
+/// The policies of the example.
+const EXAMPLE: &str = include_str!("../../examples/policies.toml");
+/// How often a failed first subscription is examined again.
+const SUBSCRIPTION_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The source of policies besides Redis.
+#[derive(Debug)]
+pub(super) struct Source {
+    registry: PolicyRegistry,
+    file: Option<(PathBuf, FileSource)>,
+    has_policies: bool,
+}
+
+impl Source {
+    /// Reads the policies and follows their file.
+    pub(super) fn open(policies: &Policies) -> Result<Self, String> {
+        match policies {
+            Policies::File(path) => {
+                let registry = PolicyRegistry::new();
+                let source = FileSource::follow(&registry, path).map_err(|error| message(&error))?;
+                Ok(Self {
+                    registry,
+                    file: Some((path.clone(), source)),
+                    has_policies: true,
+                })
+            }
+            Policies::Example => Ok(Self {
+                registry: PolicyRegistry::from_toml(EXAMPLE).map_err(|error| message(&error))?,
+                file: None,
+                has_policies: true,
+            }),
+            Policies::Redis => Ok(Self {
+                registry: PolicyRegistry::new(),
+                file: None,
+                has_policies: false,
+            }),
+        }
+    }
+
+    pub(super) fn policies(&self) -> &PolicyRegistry {
+        &self.registry
+    }
+
+    /// Whether policies are in force before Redis has answered.
+    pub(super) fn has_policies(&self) -> bool {
+        self.has_policies
+    }
+
+    /// Reads the file now. A file with errors changes nothing.
+    pub(super) fn reload(&mut self) {
+        let Some((path, source)) = &mut self.file else {
+            tracing::info!("no policy file to read again");
+            return;
+        };
+        match FileSource::follow(&self.registry, &*path) {
+            Ok(new) => {
+                *source = new;
+                tracing::info!(path = %path.display(), "policy file read again");
+            }
+            Err(error) => {
+                let reason = message(&error);
+                tracing::warn!(path = %path.display(), %reason, "policy file rejected; keeping the last policies");
+            }
+        }
+    }
+}
+
+/// Follows the registry in Redis in a task, if the limiter uses Redis. The gateway is ready when
+/// Redis has answered once, also if it has no registry yet.
+pub(super) fn subscribe(limiter: &Limiter, readiness: &Readiness) {
+    let Ok(redis) = limiter.redis_registry() else {
+        return;
+    };
+    let source = redis.follow();
+    let readiness = readiness.clone();
+    tokio::spawn(async move {
+        if let Err(error) = source.synced().await {
+            tracing::warn!(reason = %message(&error), "the registry in Redis cannot be read; trying again");
+            while source.last_error().is_some() {
+                tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
+            }
+        }
+        readiness.policies_received();
+        // Dropping the source would end the subscription.
+        std::future::pending::<()>().await;
+        drop(source);
+    });
+}
+
+/// Reads a policy file for a command.
+pub(crate) fn read(path: &Path) -> Result<PolicyRegistry, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the policy file {}: {error}", path.display()))?;
+    PolicyRegistry::from_toml(&text).map_err(|error| message(&error))
+}
+
+/// An error with its causes.
+pub(crate) fn message(error: &RegistryError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,180 @@
+//! The settings of `serve`, from flags, the environment and `limiter-server.toml`.
+//!
+//! A flag takes precedence over an environment variable, and an environment variable over the file.
+//! Each setting has one name in all three: `--decision-deadline`, `LIMITER_DECISION_DEADLINE`,
+//! `decision_deadline`.
+//! [`Settings`] holds the resolved values with their defaults applied, so the rest of the program
+//! reads typed values only.
+
+mod args;
+mod error;
+mod file;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use crate::settings::args::ServeArgs;
+pub use crate::settings::error::SettingsError;
+use crate::settings::file::SettingsFile;
+
+/// The settings of `limiter-server serve`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Where the policies come from besides Redis.
+    pub policies: Policies,
+    /// The address of the gRPC listener.
+    pub grpc: SocketAddr,
+    /// The address of the HTTP listener.
+    pub http: SocketAddr,
+    /// Where the state of the limits is kept.
+    pub store: StoreSettings,
+    /// The name of this node in explanations.
+    pub node: String,
+    /// The longest time from the start of a shutdown until the process ends.
+    pub drain: Duration,
+    /// The settings of Envoy's rate limit service.
+    pub envoy: EnvoySettings,
+}
+
+/// Where the policies come from besides Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Policies {
+    /// A file, which is followed for changes.
+    File(PathBuf),
+    /// The example that is compiled into the program.
+    Example,
+    /// Redis alone.
+    Redis,
+}
+
+/// Where the state of the limits is kept.
+#[derive(Clone)]
+pub enum StoreSettings {
+    /// In this process.
+    InProcess,
+    /// In a deployment of Redis, under a namespace.
+    Redis {
+        /// The deployment.
+        deployment: RedisDeployment,
+        /// The first part of every key.
+        namespace: String,
+    },
+}
+
+/// A deployment of Redis. Its URLs can contain passwords.
+#[derive(Clone)]
+pub enum RedisDeployment {
+    /// One server.
+    Standalone(String),
+    /// Some nodes of a cluster.
+    Cluster(Vec<String>),
+    /// Sentinels, and the name of the primary they watch.
+    Sentinel {
+        /// The URLs of the sentinels.
+        urls: Vec<String>,
+        /// The name of the primary, or a URL with the name in place of the host.
+        master: String,
+    },
+}
+
+impl std::fmt::Debug for StoreSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InProcess => f.write_str("InProcess"),
+            Self::Redis {
+                deployment,
+                namespace,
+            } => f
+                .debug_struct("Redis")
+                .field("deployment", deployment)
+                .field("namespace", namespace)
+                .finish(),
+        }
+    }
+}
+
+/// Shows no URL.
+impl std::fmt::Debug for RedisDeployment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Standalone(_) => "Standalone(..)",
+            Self::Cluster(_) => "Cluster(..)",
+            Self::Sentinel { .. } => "Sentinel(..)",
+        })
+    }
+}
+
+/// The settings of Envoy's rate limit service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EnvoySettings {
+    /// The longest time that a decision may take. Envoy's own timeout is 20 ms by default.
+    pub decision_deadline: Duration,
+    /// The result for a descriptor without a matching rule or without its policy.
+    pub unmatched: Unmatched,
+    /// The domains in which a descriptor may carry a limit of its own.
+    pub override_domains: Vec<String>,
+    /// The largest number of descriptors in a request.
+    pub max_descriptors: usize,
+}
+
+/// The result for a descriptor without a matching rule or without its policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Unmatched {
+    /// The descriptor is allowed, without a limit in its status.
+    #[default]
+    Allow,
+    /// The descriptor is denied.
+    Deny,
+}
+
+impl Default for EnvoySettings {
+    fn default() -> Self {
+        Self {
+            decision_deadline: Duration::from_millis(12),
+            unmatched: Unmatched::default(),
+            override_domains: Vec::new(),
+            max_descriptors: 100,
+        }
+    }
+}
+
+impl Settings {
+    /// Merges the arguments with the settings file and applies the defaults.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] when the file cannot be read, a value is invalid, or values contradict
+    /// each other.
+    pub fn resolve(args: ServeArgs) -> Result<Self, SettingsError> {
+        let file = SettingsFile::find(args.config.as_deref())?;
+        args.warn_of_passwords(std::env::args().skip(1));
+        let args = args.or(file);
+        let store = args.store()?;
+        let policies = args.policies(&store)?;
+        let envoy = args.envoy()?;
+        let (grpc, http) = (args.grpc(), args.http());
+        args.require_loopback([("grpc", grpc), ("http", http)])?;
+        Ok(Self {
+            policies,
+            grpc,
+            http,
+            store,
+            drain: args.drain()?,
+            node: args.node.unwrap_or_else(host_name),
+            envoy,
+        })
+    }
+}
+
+/// The name of this machine, without which a node is named by its process.
+fn host_name() -> String {
+    let from_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = from_kernel.or_else(|| std::env::var("HOSTNAME").ok());
+    let name = name.map(|name| name.trim().to_owned());
+    name.filter(|name| !name.is_empty())
+        .unwrap_or_else(|| format!("process-{}", std::process::id()))
+}

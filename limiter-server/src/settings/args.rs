@@ -1,0 +1,279 @@
+//! The flags of `serve`, each with its environment variable.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use limiter_core::parse_duration;
+
+use crate::settings::file::{SettingsFile, read_secret};
+use crate::settings::{EnvoySettings, Policies, RedisDeployment, SettingsError, StoreSettings, Unmatched};
+
+const DEFAULT_GRPC: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+const DEFAULT_HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const DEFAULT_NAMESPACE: &str = "limiter";
+const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
+
+/// The arguments of `limiter-server serve`.
+#[derive(Args, Debug, Default)]
+pub struct ServeArgs {
+    /// Policy file, followed for changes; SIGHUP reads it at once.
+    #[arg(long, value_name = "FILE", env = "LIMITER_POLICIES")]
+    policies: Option<PathBuf>,
+    /// Use the example policy, and print commands to try.
+    #[arg(long, conflicts_with_all = ["policies", "redis", "redis_file", "redis_cluster", "redis_sentinel"])]
+    example: bool,
+    /// Address of the gRPC listener; port 0 selects a free port. Default: 127.0.0.1:8081.
+    #[arg(long, value_name = "ADDR", env = "LIMITER_GRPC")]
+    grpc: Option<SocketAddr>,
+    /// Address of the HTTP listener; port 0 selects a free port. Default: 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDR", env = "LIMITER_HTTP")]
+    http: Option<SocketAddr>,
+    /// Redis server that stores the limits and the registry. Default: limits in this process.
+    #[arg(long, value_name = "URL", env = "LIMITER_REDIS", hide_env_values = true)]
+    redis: Option<String>,
+    /// File that contains the URL of the Redis server.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LIMITER_REDIS_FILE",
+        conflicts_with = "redis"
+    )]
+    redis_file: Option<PathBuf>,
+    /// Nodes of a Redis Cluster.
+    #[arg(
+        long,
+        value_name = "URL,…",
+        value_delimiter = ',',
+        env = "LIMITER_REDIS_CLUSTER",
+        hide_env_values = true,
+        conflicts_with_all = ["redis", "redis_file"]
+    )]
+    redis_cluster: Option<Vec<String>>,
+    /// Redis Sentinels.
+    #[arg(
+        long,
+        value_name = "URL,…",
+        value_delimiter = ',',
+        env = "LIMITER_REDIS_SENTINEL",
+        hide_env_values = true,
+        conflicts_with_all = ["redis", "redis_file", "redis_cluster"]
+    )]
+    redis_sentinel: Option<Vec<String>>,
+    /// Name of the primary that the sentinels watch, or a URL with this name in place of the host.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "LIMITER_SENTINEL_MASTER",
+        hide_env_values = true
+    )]
+    sentinel_master: Option<String>,
+    /// First part of every key in Redis. Default: limiter.
+    #[arg(long, value_name = "NAME", env = "LIMITER_NAMESPACE")]
+    namespace: Option<String>,
+    /// Name of this node in explanations of denials. Default: the host name.
+    #[arg(long, value_name = "NAME", env = "LIMITER_NODE")]
+    pub(super) node: Option<String>,
+    /// Settings file. Default: limiter-server.toml in the current directory, if it exists.
+    #[arg(long, value_name = "FILE", env = "LIMITER_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+    /// Longest time of a graceful shutdown. Default: 10s.
+    #[arg(long, value_name = "DURATION", env = "LIMITER_DRAIN")]
+    drain: Option<String>,
+    /// Allow listeners on addresses other than loopback without authentication.
+    #[arg(long, env = "LIMITER_ALLOW_UNAUTHENTICATED")]
+    allow_unauthenticated: bool,
+    /// Longest time of a decision for Envoy, which waits for 20 ms by default. Default: 12ms.
+    #[arg(long, value_name = "DURATION", env = "LIMITER_DECISION_DEADLINE")]
+    decision_deadline: Option<String>,
+    /// Result for descriptors without a matching rule or without its policy. Default: allow.
+    #[arg(long, value_name = "RESULT", env = "LIMITER_UNMATCHED")]
+    unmatched: Option<Unmatched>,
+    /// Domains in which a descriptor may carry a limit of its own.
+    #[arg(
+        long,
+        value_name = "DOMAIN,…",
+        value_delimiter = ',',
+        env = "LIMITER_OVERRIDE_DOMAINS"
+    )]
+    override_domains: Option<Vec<String>>,
+    /// Largest number of descriptors in a request. Default: 100.
+    #[arg(long, value_name = "COUNT", env = "LIMITER_MAX_DESCRIPTORS")]
+    max_descriptors: Option<usize>,
+}
+
+impl ServeArgs {
+    /// Takes the settings that are absent from the file.
+    pub(super) fn or(self, file: SettingsFile) -> Self {
+        let names_redis = self.redis.is_some()
+            || self.redis_file.is_some()
+            || self.redis_cluster.is_some()
+            || self.redis_sentinel.is_some();
+        // A store on the command line replaces the store of the file as a whole.
+        let (redis, redis_file, redis_cluster, redis_sentinel) = if names_redis || self.example {
+            (
+                self.redis,
+                self.redis_file,
+                self.redis_cluster,
+                self.redis_sentinel,
+            )
+        } else {
+            (
+                file.redis,
+                file.redis_file,
+                file.redis_cluster,
+                file.redis_sentinel,
+            )
+        };
+        let policies = match self.example {
+            true => None,
+            false => self.policies.or(file.policies),
+        };
+        Self {
+            policies,
+            example: self.example,
+            grpc: self.grpc.or(file.grpc),
+            http: self.http.or(file.http),
+            redis,
+            redis_file,
+            redis_cluster,
+            redis_sentinel,
+            sentinel_master: self.sentinel_master.or(file.sentinel_master),
+            namespace: self.namespace.or(file.namespace),
+            node: self.node.or(file.node),
+            config: self.config,
+            drain: self.drain.or(file.drain),
+            allow_unauthenticated: self.allow_unauthenticated || file.allow_unauthenticated.unwrap_or(false),
+            decision_deadline: self.decision_deadline.or(file.decision_deadline),
+            unmatched: self.unmatched.or(file.unmatched),
+            override_domains: self.override_domains.or(file.override_domains),
+            max_descriptors: self.max_descriptors.or(file.max_descriptors),
+        }
+    }
+
+    pub(super) fn grpc(&self) -> SocketAddr {
+        self.grpc.unwrap_or(DEFAULT_GRPC)
+    }
+
+    pub(super) fn http(&self) -> SocketAddr {
+        self.http.unwrap_or(DEFAULT_HTTP)
+    }
+
+    pub(super) fn drain(&self) -> Result<Duration, SettingsError> {
+        self.drain
+            .as_deref()
+            .map_or(Ok(DEFAULT_DRAIN), |text| duration("drain", text))
+    }
+
+    pub(super) fn envoy(&self) -> Result<EnvoySettings, SettingsError> {
+        let default = EnvoySettings::default();
+        let deadline = self.decision_deadline.as_deref();
+        let max_descriptors = self.max_descriptors.unwrap_or(default.max_descriptors);
+        if max_descriptors == 0 {
+            return Err(SettingsError::Invalid {
+                setting: "max_descriptors",
+                value: max_descriptors.to_string(),
+                expected: "at least 1",
+            });
+        }
+        Ok(EnvoySettings {
+            decision_deadline: deadline.map_or(Ok(default.decision_deadline), |text| {
+                duration("decision_deadline", text)
+            })?,
+            unmatched: self.unmatched.unwrap_or_default(),
+            override_domains: self.override_domains.clone().unwrap_or_default(),
+            max_descriptors,
+        })
+    }
+
+    /// Selects the store. Exactly one of the settings that name a deployment may be present.
+    pub(super) fn store(&self) -> Result<StoreSettings, SettingsError> {
+        let mut deployments = Vec::new();
+        deployments.extend(self.redis.clone().map(RedisDeployment::Standalone));
+        if let Some(path) = &self.redis_file {
+            deployments.push(RedisDeployment::Standalone(read_secret(path)?));
+        }
+        deployments.extend(self.redis_cluster.clone().map(RedisDeployment::Cluster));
+        if let Some(urls) = self.redis_sentinel.clone() {
+            let master = self.sentinel_master.clone().ok_or_else(|| {
+                SettingsError::Conflict(
+                    "redis_sentinel needs sentinel_master, the name of the primary".to_owned(),
+                )
+            })?;
+            deployments.push(RedisDeployment::Sentinel { urls, master });
+        }
+        if deployments.len() > 1 {
+            return Err(SettingsError::Conflict(
+                "several Redis deployments are set, expected one of redis, redis_file, redis_cluster and redis_sentinel"
+                    .to_owned(),
+            ));
+        }
+        Ok(match deployments.pop() {
+            None => StoreSettings::InProcess,
+            Some(deployment) => StoreSettings::Redis {
+                deployment,
+                namespace: self
+                    .namespace
+                    .clone()
+                    .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+            },
+        })
+    }
+
+    pub(super) fn policies(&self, store: &StoreSettings) -> Result<Policies, SettingsError> {
+        match (&self.policies, store) {
+            _ if self.example => Ok(Policies::Example),
+            (Some(path), _) => Ok(Policies::File(path.clone())),
+            (None, StoreSettings::Redis { .. }) => Ok(Policies::Redis),
+            (None, StoreSettings::InProcess) => Err(SettingsError::Conflict(
+                "no policies: set policies to a file, or redis to a server with a registry, or use --example"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Rejects listeners that other machines can reach, because clients are not authenticated.
+    pub(super) fn require_loopback(
+        &self,
+        listeners: [(&'static str, SocketAddr); 2],
+    ) -> Result<(), SettingsError> {
+        for (setting, address) in listeners {
+            if address.ip().is_loopback() {
+                continue;
+            }
+            if !self.allow_unauthenticated {
+                return Err(SettingsError::Invalid {
+                    setting,
+                    value: address.to_string(),
+                    expected: "a loopback address, or allow_unauthenticated, because clients are not authenticated",
+                });
+            }
+            tracing::warn!(setting, %address, "listener accepts unauthenticated clients from other machines");
+        }
+        Ok(())
+    }
+
+    /// Warns of passwords in the arguments of the process, which other users of the machine can
+    /// read.
+    pub(super) fn warn_of_passwords(&self, arguments: impl IntoIterator<Item = String>) {
+        let is_secret = |argument: String| {
+            let authority = argument.split_once("://").map(|(_, rest)| rest.to_owned());
+            authority.is_some_and(|rest| rest.split_once('@').is_some_and(|(login, _)| login.contains(':')))
+        };
+        if arguments.into_iter().any(is_secret) {
+            tracing::warn!(
+                "a URL on the command line contains a password; use LIMITER_REDIS or redis_file instead"
+            );
+        }
+    }
+}
+
+fn duration(setting: &'static str, text: &str) -> Result<Duration, SettingsError> {
+    let parsed = parse_duration(text).ok().filter(|duration| !duration.is_zero());
+    parsed.ok_or_else(|| SettingsError::Invalid {
+        setting,
+        value: text.to_owned(),
+        expected: "a positive duration such as 500us, 12ms or 10s",
+    })
+}

@@ -1,0 +1,61 @@
+//! The settings file, `limiter-server.toml`.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::settings::{SettingsError, Unmatched};
+
+/// The file that is read if it exists and `--config` names no other one.
+const DEFAULT_PATH: &str = "limiter-server.toml";
+
+/// The settings file. Every setting is optional; an unknown one is an error.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SettingsFile {
+    pub(super) policies: Option<PathBuf>,
+    pub(super) grpc: Option<SocketAddr>,
+    pub(super) http: Option<SocketAddr>,
+    pub(super) redis: Option<String>,
+    pub(super) redis_file: Option<PathBuf>,
+    pub(super) redis_cluster: Option<Vec<String>>,
+    pub(super) redis_sentinel: Option<Vec<String>>,
+    pub(super) sentinel_master: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) node: Option<String>,
+    pub(super) drain: Option<String>,
+    pub(super) allow_unauthenticated: Option<bool>,
+    pub(super) decision_deadline: Option<String>,
+    pub(super) unmatched: Option<Unmatched>,
+    pub(super) override_domains: Option<Vec<String>>,
+    pub(super) max_descriptors: Option<usize>,
+}
+
+impl SettingsFile {
+    /// Reads the given file, or else `limiter-server.toml` in the current directory if it exists.
+    pub(super) fn find(path: Option<&Path>) -> Result<Self, SettingsError> {
+        let is_required = path.is_some();
+        let path = path.unwrap_or_else(|| Path::new(DEFAULT_PATH));
+        let refused = |reason: String| SettingsError::File {
+            path: path.to_owned(),
+            reason,
+        };
+        match fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text).map_err(|error| refused(error.to_string())),
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_required => Ok(Self::default()),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+}
+
+/// Reads a secret from a file, without the line break at its end.
+pub(super) fn read_secret(path: &Path) -> Result<String, SettingsError> {
+    let text = fs::read_to_string(path).map_err(|error| SettingsError::File {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}

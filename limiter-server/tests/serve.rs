@@ -1,0 +1,161 @@
+//! Starting, reloading and ending the process.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use limiter_testing::RedisServer;
+use support::http;
+use support::server::{Directory, Server, run, wait_until};
+
+const POLICIES: &str = "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+
+#[test]
+fn server_prints_addresses_and_answers_health_checks() {
+    let server = Server::with_policies(POLICIES, &[]);
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/readyz").body, "ready\n");
+    assert_eq!(server.get("/metrics").status, 200);
+    assert_eq!(server.get("/unknown").status, 404);
+}
+
+#[test]
+fn terminated_server_finishes_its_connections_and_succeeds() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let mut open = TcpStream::connect(server.http()).unwrap();
+    open.write_all(b"GET /healthz HTTP/1.1\r\nhost: test\r\n")
+        .unwrap();
+    server.signal("TERM");
+    server.wait_for_log("shutting down");
+    // The rest of the request arrives during the shutdown.
+    open.write_all(b"\r\n").unwrap();
+    let mut answer = String::new();
+    open.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("still in flight"), "{log}");
+}
+
+#[test]
+fn hangup_applies_an_edit_and_rejects_an_invalid_one() {
+    let server = Server::with_policies(POLICIES, &[]);
+    server.directory().write(
+        "policies.toml",
+        "policy.search = { algorithm = 'token_bucket' }\n",
+    );
+    server.signal("HUP");
+    server.wait_for_log("policy.search.capacity is missing");
+    assert_eq!(server.get("/readyz").status, 200);
+    server
+        .directory()
+        .write("policies.toml", &POLICIES.replace("5", "6"));
+    server.signal("HUP");
+    server.wait_for_log("policy file read again");
+}
+
+#[test]
+fn server_without_policies_does_not_start() {
+    let (code, output, errors) = run(&["serve"]);
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(errors.contains("no policies"), "{errors}");
+}
+
+#[test]
+fn policy_file_with_errors_does_not_start_the_server() {
+    let directory = Directory::new();
+    let path = directory.write("policies.toml", "[policy.search]\nalgorithm = 'leaky'\n");
+    let (code, _, errors) = run(&["serve", "--policies", path.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.contains("policies.toml:2:13: policy.search.algorithm"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn listener_for_other_machines_needs_permission() {
+    let (code, _, errors) = run(&["serve", "--example", "--grpc", "0.0.0.0:0"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("allow_unauthenticated"), "{errors}");
+}
+
+#[test]
+fn settings_file_is_read_and_unknown_settings_are_rejected() {
+    let directory = Directory::new();
+    directory.write("policies.toml", POLICIES);
+    directory.write(
+        "limiter-server.toml",
+        "policies = 'policies.toml'\nnode = 'edge-7'\n",
+    );
+    let server = Server::start(directory, &[]);
+    assert_eq!(server.get("/readyz").status, 200);
+
+    let directory = Directory::new();
+    let config = directory.write("limiter-server.toml", "polices = 'p.toml'\n");
+    let (code, _, errors) = run(&["serve", "--config", config.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("unknown field `polices`"), "{errors}");
+}
+
+#[test]
+fn server_without_policies_of_its_own_is_ready_after_the_first_answer_of_redis() {
+    let redis = RedisServer::start();
+    redis.pause();
+    let server = Server::start(Directory::new(), &["--redis", &redis.url()]);
+    assert_eq!(server.get("/readyz").status, 503);
+    redis.resume();
+    wait_until(|| server.get("/readyz").status == 200, || server.log());
+}
+
+#[test]
+fn password_on_the_command_line_causes_a_warning() {
+    let redis = RedisServer::start();
+    let url = redis.url().replace("redis://", "redis://default:secret@");
+    let server = Server::with_policies(POLICIES, &["--redis", &url]);
+    server.wait_for_log("contains a password");
+    assert!(!server.log().contains("secret"), "{}", server.log());
+}
+
+#[test]
+fn check_prints_all_errors_with_their_places() {
+    let directory = Directory::new();
+    let valid = directory.write("valid.toml", POLICIES);
+    let (code, output, errors) = run(&["check", valid.to_str().unwrap()]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(output.contains("policies: 1"), "{output}");
+
+    let text = "[policy.a]\nalgorithm = 'token_bucket'\ncapacity = 0\nrate = 'x'\nsize = 1\n";
+    let invalid = directory.write("invalid.toml", text);
+    let (code, _, errors) = run(&["check", invalid.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    for expected in ["3:12:", "4:8:", "5:1:"] {
+        assert!(errors.contains(expected), "{expected} in {errors}");
+    }
+    let (code, _, errors) = run(&["check", "/nonexistent.toml"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("cannot read"), "{errors}");
+}
+
+#[test]
+fn completions_are_printed_for_each_shell() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let (code, output, _) = run(&["completions", shell]);
+        assert_eq!(code, Some(0), "{shell}");
+        assert!(output.contains("limiter-server"), "{shell}");
+    }
+}
+
+#[test]
+fn http_client_of_the_tests_reads_headers() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let answer = http::get(server.http(), "/healthz", &[("x-test", "1")]).unwrap();
+    assert_eq!(answer.header("content-length"), Some("6"));
+}

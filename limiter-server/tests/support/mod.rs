@@ -1,0 +1,11 @@
+//! Servers that a test starts and owns, and a small HTTP client.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+
+pub(crate) mod http;
+pub(crate) mod server;
